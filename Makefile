@@ -1,0 +1,41 @@
+# One place for every command; CI calls the same ones.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+.PHONY: setup run test check docs bench clean
+
+setup: $(STAMP)  ## make .venv with everything (uv where there is one, else pip)
+
+$(STAMP): pyproject.toml
+	@if command -v uv >/dev/null 2>&1; then \
+	  uv venv --quiet --allow-existing --python $(PYTHON) $(VENV) && \
+	  uv pip install --quiet --python $(BIN)/python -e '.[dev]'; \
+	else \
+	  $(PYTHON) -m venv $(VENV) && \
+	  $(BIN)/python -m pip install --quiet -e '.[dev]'; \
+	fi
+	@touch $(STAMP)
+
+run: setup  ## the main job on real data
+	@$(BIN)/python examples/flights.py
+
+test: setup  ## the whole suite
+	$(BIN)/python -m pytest -n 2 --dist worksteal
+
+check: setup  ## format, lint, types, docs
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/python docs/reference.py --check
+	$(BIN)/mkdocs build --quiet --strict --site-dir .site
+
+docs: setup  ## write the generated pages
+	$(BIN)/python docs/reference.py
+
+bench: setup  ## ratios against the raw libraries; gates nothing
+	$(BIN)/python benchmarks/spi.py
+
+clean:
+	rm -rf $(VENV) .site dist

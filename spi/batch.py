@@ -1,0 +1,140 @@
+"""What a fetch answers: `Fetched` from the author, `MessageBatch` to everybody else."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import pyarrow as pa
+
+    from streamfactory.spi.ends import End
+    from streamfactory.spi.positions import Partition
+
+
+class BatchState(Enum):
+    """Why a batch is as it is; an empty one always says why (rule R5)."""
+
+    DATA = "data"
+    """It has rows."""
+    CAUGHT_UP = "caught_up"
+    """Empty: the next offset reached the latest known during this very call."""
+    IDLE = "idle"
+    """Empty: the deadline passed and the latest is not known."""
+    THROTTLED = "throttled"
+    """Empty: the source asked to slow down; says nothing about lag."""
+    END_OF_PARTITION = "end_of_partition"
+    """Empty, and no message will ever come from this partition again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """What is known to be missing: never a silent skip."""
+
+    partition: Partition
+    start: int
+    """First offset lost, inclusive."""
+    end: int | None
+    """First offset not lost; None where nobody can say."""
+    cause: str
+    """``retention``, ``truncated``, ``incarnation``, ``vanished``, or a sentence."""
+
+
+@dataclass(frozen=True, slots=True)
+class FetchLimits:
+    """What one call of an author's ``fetch_messages`` may take.
+
+    Rows and bytes are wishes that spare work: the framework cuts what is too much and
+    keeps it for the next call. Time is not a wish.
+    """
+
+    max_rows: int
+    max_bytes: int
+    timeout: float
+    """Seconds; at most 0.25 unless the author's consumer defines ``wake``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fetched:
+    """What an author's ``fetch_messages`` answers.
+
+    Args:
+        rows: Envelopes (`envelope_schema`) or typed rows, in strictly rising order of
+            (offset, ordinal within the message). None for an empty answer. The batch
+            belongs to the framework from here on: do not write into its buffers.
+        next_offset: Where to go on; may lie beyond ``start`` though ``rows`` is empty
+            (aborted transactions, compacted tails).
+        offsets: The offset of each row, int64. None means consecutive rows from
+            ``start``, or for envelopes their ``offset`` column.
+        state: Only where known: ``CAUGHT_UP``, ``THROTTLED``, ``END_OF_PARTITION``.
+            The framework derives the rest.
+        latest: The offset that the next message will get, where this answer knows it.
+        held_from: The source held everything from this offset on when it answered.
+            Given at most ``start``, it proves that a gap is a gap and not a loss, and
+            spares the framework a metadata call; None where not known.
+        incarnation: What the offsets of this answer count, where it may change under
+            an open consumer; a change is told as `IncarnationChanged` (rule R7).
+        unfiltered_count: Messages received, filtered ones and markers included. None
+            means: as many as ``rows`` has.
+        size: Bytes received, where known at no cost. None makes the framework
+            estimate; never compute ``rows.nbytes`` for it.
+        losses: What the source itself knows to be missing.
+        end: With ``END_OF_PARTITION``, the kind of end; None is `Finished`.
+    """
+
+    rows: pa.RecordBatch | None
+    next_offset: int
+    offsets: pa.Int64Array | None = None
+    state: BatchState | None = None
+    latest: int | None = None
+    held_from: int | None = None
+    incarnation: str | None = None
+    unfiltered_count: int | None = None
+    size: int | None = None
+    losses: Sequence[Loss] = ()
+    end: End | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class MessageBatch:
+    """Rows of one partition with their place in the stream. Made by the framework."""
+
+    partition: Partition
+    rows: pa.RecordBatch
+    """Of the stream's schema, exactly, on every batch (rule D4). May be empty."""
+    start_offset: int
+    """What was asked for, inclusive."""
+    next_offset: int
+    """Where to go on; may be beyond the last row."""
+    state: BatchState
+    offsets: pa.Int64Array | None = None
+    """Offset of each row; None means consecutive ones ending before ``next_offset``,
+    or for envelopes their ``offset`` column."""
+    high_watermark: int | None = None
+    """The latest, as known during the call; None where unknown."""
+    unfiltered_count: int = 0
+    """Messages received, those included that became no row."""
+    size: int = 0
+    """Bytes received; an estimate where the backend does not say."""
+    incarnation: str | None = None
+    losses: tuple[Loss, ...] = field(default=())
+    end: End | None = None
+    """The kind of end, with ``END_OF_PARTITION``."""
+
+    @property
+    def num_rows(self) -> int:
+        """Rows in this batch."""
+        return int(self.rows.num_rows)
+
+    @property
+    def lag(self) -> int | None:
+        """Latest less next (rule M7); None where the latest is unknown."""
+        if self.high_watermark is None:
+            return None
+        return max(0, self.high_watermark - self.next_offset)
+
+    def __len__(self) -> int:
+        return self.num_rows

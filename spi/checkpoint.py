@@ -1,0 +1,47 @@
+"""Where positions are kept between runs."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from streamfactory.spi.positions import Position
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """A position of one instance of a group, saved only when the caller asked."""
+
+    position: Position
+    generation: int = 0
+    """Rises with every save of the group's instances: where two checkpoints have one
+    partition (the number of instances has changed), the higher generation holds."""
+    applied: tuple[str, ...] = field(default=())
+    """One-shot override tokens that were applied already (rule P4)."""
+
+
+class CheckpointStore(ABC):
+    """Keeps checkpoints, one per (group, instance). Thread-safe."""
+
+    @abstractmethod
+    def load(self, group: str) -> Sequence[Checkpoint]:
+        """The checkpoints of all instances of a group; empty for a new group.
+
+        Raises:
+            PositionRefused: permanent; one is corrupt, foreign or newer (rule P2).
+        """
+
+    @abstractmethod
+    def save(self, group: str, instance: str, checkpoint: Checkpoint) -> None:
+        """Replace an instance's checkpoint, whole or not at all (rule P3).
+
+        Raises:
+            CheckpointFailed: permanent; the previous one still holds.
+        """
+
+    def close(self) -> None:  # noqa: B027 - a store that holds nothing may keep this
+        """Give back all that was opened."""

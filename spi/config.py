@@ -1,0 +1,135 @@
+"""A stream's configuration as an author sees it: validated, typed, frozen."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from streamfactory.spi.references import resolve
+
+if TYPE_CHECKING:
+    from streamfactory.spi.errors import Problem
+
+MASK: Final = "***"
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One effective value and where it came from."""
+
+    key: str
+    """Short: what follows ``stream.<type>.``, or the bare word."""
+    full_key: str
+    """As it is written in a configuration."""
+    text: str
+    """As it was written; of a secret, the reference or the literal."""
+    value: Any
+    """Parsed; of a secret, None: it is resolved when it is asked for."""
+    origin: str
+    """``default``, ``argument``, ``clicks.toml:12``, ..."""
+    secret: bool = False
+
+    @property
+    def shown(self) -> str:
+        """The text, with a literal secret masked; a reference is no secret."""
+        literal = self.secret and not self.text.startswith("${")
+        return MASK if literal else self.text
+
+
+@dataclass(frozen=True, slots=True)
+class StreamConfig(Mapping[str, Any]):
+    """The configuration of one stream: a mapping of short keys to parsed values.
+
+    Made by the framework, which has validated it. Pickles with references to secrets
+    unresolved. ``config["topic.name"]`` is the parsed value; a secret is resolved by
+    the process that asks, when it asks.
+
+    Iteration covers the keys that have a value: set, or by default.
+    """
+
+    name: str
+    """The stream's name; of an unnamed one, ``<type>:<topic>``."""
+    type: str
+    """Name of the backend."""
+    settings: Mapping[str, Setting] = field(default_factory=dict)
+    client: Mapping[str, Mapping[str, Setting]] = field(default_factory=dict)
+    """Pass-through properties by namespace: ``consumer``, ``producer``."""
+    decoder: str | None = None
+    """Name of the decoder, where messages are envelopes."""
+    decoder_settings: Mapping[str, Setting] = field(default_factory=dict)
+    meta: Mapping[str, str] = field(default_factory=dict)
+    """Annotations, ``stream.meta.*``: carried, never read."""
+    description: str = ""
+    warnings: tuple[Problem, ...] = field(default=(), compare=False)
+
+    @property
+    def topic(self) -> str:
+        """The topic's name."""
+        return str(self["topic.name"])
+
+    def client_properties(self, namespace: str) -> dict[str, str]:
+        """The pass-through properties for the client library, references resolved.
+
+        Args:
+            namespace: ``consumer`` or ``producer``.
+        """
+        given = self.client.get(namespace, {})
+        return {key: resolve(setting.text) for key, setting in given.items()}
+
+    def decoder_options(self) -> dict[str, Any]:
+        """The decoder's options, parsed, secrets resolved."""
+        return {key: _value(s) for key, s in self.decoder_settings.items()}
+
+    def mask(self, text: str) -> str:
+        """``text`` without any secret of this configuration."""
+        for secret in sorted(self._secrets(), key=len, reverse=True):
+            text = text.replace(secret, MASK)
+        return text
+
+    def digest(self) -> str:
+        """Equal for equal settings, across processes; tells no secret."""
+        lines = [f"{s.full_key}={s.text}" for s in self._all_settings()]
+        text = "\n".join([self.name, self.type, *sorted(lines)])
+        return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+    def _all_settings(self) -> Iterator[Setting]:
+        yield from self.settings.values()
+        for namespace in self.client.values():
+            yield from namespace.values()
+        yield from self.decoder_settings.values()
+
+    def _secrets(self) -> set[str]:
+        found = set()
+        for setting in self._all_settings():
+            if setting.secret:
+                try:
+                    found.add(resolve(setting.text))
+                except Exception:  # noqa: BLE001, S112 - what cannot be resolved cannot leak
+                    continue
+        return {secret for secret in found if len(secret) > 2}
+
+    def __getitem__(self, key: str) -> Any:
+        return _value(self.settings[key])
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.settings)
+
+    def __len__(self) -> int:
+        return len(self.settings)
+
+    def __hash__(self) -> int:
+        return hash(self.digest())
+
+    def __repr__(self) -> str:
+        shown = ", ".join(
+            f"{s.full_key}={s.shown}"
+            for s in self._all_settings()
+            if s.origin != "default"
+        )
+        return f"StreamConfig({self.name!r}, {shown})"
+
+
+def _value(setting: Setting) -> Any:
+    return resolve(setting.text) if setting.secret else setting.value

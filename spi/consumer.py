@@ -1,0 +1,263 @@
+"""The reading half of the contract: Pinot's interfaces, for Arrow.
+
+An author owes little: rows at or after a start, in order, the same again when asked
+again; true bounds; ``close``. Clamping, deadlines, retries, policies, translation of
+errors, loss records and counters are the framework's, made true once by its final
+``Reader`` and ``Metadata``.
+
+Process and thread rules. A factory is made where it is used and pickles by its
+configuration (rule R11). Consumers belong to one thread; ``close`` and ``wake`` alone
+may be called from any. Providers and factories are thread-safe. Nothing is opened in a
+factory's constructor: what a factory shares between its objects it opens on first use.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING, ClassVar
+
+from streamfactory.spi.claims import Claims
+from streamfactory.spi.errors import SchemaUnknown, Unsupported
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping, Sequence
+
+    import pyarrow as pa
+
+    from streamfactory.spi.batch import Fetched, FetchLimits, MessageBatch
+    from streamfactory.spi.config import StreamConfig
+    from streamfactory.spi.positions import Partition, Position
+
+
+class PartitionState(Enum):
+    """What will become of a partition."""
+
+    ACTIVE = "active"
+    ENDED = "ended"
+    """No message will ever be added; what it holds can still be read."""
+    VANISHED = "vanished"
+    """It was known and the source no longer has it. Set by the framework (rule M4)."""
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionInfo:
+    """One partition as the source has it at one moment (rule M1)."""
+
+    partition: Partition
+    earliest: int
+    """First offset still held; equal to ``latest`` where nothing is."""
+    latest: int | None
+    """Offset that the next message will get. None only where the source cannot know
+    it (a raw socket); a replayable source always knows."""
+    state: PartitionState = PartitionState.ACTIVE
+    incarnation: str | None = None
+    """Changes when what the offsets count is gone and begun again."""
+
+
+class PartitionLevelConsumer(ABC):
+    """Reads one partition from any offset. Made by `ConsumerFactory`.
+
+    One thread at a time calls it. After any exception out of ``fetch_messages`` the
+    framework closes this consumer and, where it tries again, makes a new one: an author
+    keeps no state fit for use after an error.
+    """
+
+    @abstractmethod
+    def fetch_messages(
+        self, start: int, end: int | None, limits: FetchLimits
+    ) -> Fetched:
+        """Answer messages at or after ``start``.
+
+        Called again and again, mostly with the ``next_offset`` of the previous answer,
+        but the framework may jump to any offset (a replay, a reset): seek where
+        ``start`` is not where you are. The framework has checked ``start`` against the
+        bounds when it began and after each jump.
+
+        Args:
+            start: First offset wanted, inclusive.
+            end: First offset not wanted, exclusive; None for no end. Rows beyond it
+                are cut by the framework; knowing it may spare work.
+            limits: How much, and how long it may block.
+
+        Returns:
+            At least one message, where there is one within ``limits.timeout``, however
+            long it is. An empty answer otherwise; sooner where it is known that
+            nothing will come. An empty answer may move ``next_offset`` on.
+
+        Raises:
+            OffsetOutOfRange: data_loss; the source no longer, or not yet, has
+                ``start``. Only where the source says so by itself: the framework looks
+                the bounds up either way.
+            StreamError: As it fits. Foreign exceptions are translated by
+                `Backend.translate`.
+
+        Not promised to the author: that the same consumer is asked again, or that
+        offsets only rise.
+        """
+
+    def wake(self) -> None:
+        """Make a blocked ``fetch_messages`` return early. Called from another thread.
+
+        Override it where blocking longer than 250 ms at a time pays: the framework then
+        gives the whole timeout in one slice, and calls this before ``close``.
+        """
+        msg = f"{type(self).__name__} cannot be woken"
+        raise Unsupported(msg)
+
+    def close(self) -> None:  # noqa: B027 - a consumer that holds nothing may keep this
+        """Give back all that was opened. Called once, never during a fetch."""
+
+
+class MetadataProvider(ABC):
+    """Answers what a stream has, without consuming anything (rule M5). Thread-safe."""
+
+    @abstractmethod
+    def fetch_partitions(self, known: Collection[Partition]) -> Sequence[PartitionInfo]:
+        """Answer all partitions with their bounds, **in one call** (rule M1).
+
+        Args:
+            known: Partitions that the caller has met before. An author who finds
+                partitions by probing may use it; others ignore it.
+
+        Returns:
+            One entry for each partition that the source has now. A known one that is
+            left out is taken for vanished.
+
+        Raises:
+            PartialMetadata: transient; some partition could not be asked. Never
+                answer a shorter list instead (rule M2).
+            TopicNotFound: permanent.
+        """
+
+    def fetch_partition_count(self) -> int:
+        """How many partitions there are; override where that is cheaper."""
+        return len(self.fetch_partitions(()))
+
+    def fetch_offsets_at(
+        self, timestamp_ms: int, partitions: Collection[Partition]
+    ) -> Mapping[Partition, int | None]:
+        """First offset at or after a time, for many partitions in one call.
+
+        Override it to have the ability. The default has not.
+
+        Args:
+            timestamp_ms: Milliseconds since the epoch, UTC; inclusive.
+            partitions: Those wanted.
+
+        Returns:
+            An entry for each: the offset, or None where no message is that late.
+        """
+        msg = "this stream cannot find offsets by time"
+        raise Unsupported(msg)
+
+    def fetch_schema(self) -> pa.Schema:
+        """The schema of the rows that consumers answer. Consumes nothing (rule M5).
+
+        A backend that answers envelopes returns `envelope_schema()`. An empty stream
+        has its schema too (rule M6).
+
+        Raises:
+            SchemaUnknown: config; the source has none; a user declares it with the
+                option ``schema``. This is the default.
+        """
+        msg = "the source has no schema of its own"
+        raise SchemaUnknown(msg)
+
+    def fetch_topics(self) -> Sequence[str]:
+        """Names of all topics; override to allow ``subscribe`` and its kin."""
+        msg = "this stream cannot list topics"
+        raise Unsupported(msg)
+
+    def close(self) -> None:  # noqa: B027 - a provider that holds nothing may keep this
+        """Give back all that was opened."""
+
+
+class StreamLevelConsumer(ABC):
+    """Reads a whole stream, and remembers how far when told to.
+
+    The framework has one for every backend, over partition consumers and a
+    `CheckpointStore`; a backend whose source balances readers itself may replace it
+    (`ConsumerFactory.create_stream_level_consumer`).
+
+    Promises: rows of one partition in order; each row once to one of the instances
+    unless restarted; a restart goes on at the last ``commit``. Not promised: an order
+    among partitions, and that rows after the last ``commit`` do not come again.
+    """
+
+    @abstractmethod
+    def fetch_messages(self, timeout: float) -> MessageBatch | None:
+        """The next batch of some partition; None when none came within ``timeout``.
+
+        Args:
+            timeout: Seconds.
+        """
+
+    @abstractmethod
+    def commit(self) -> Position:
+        """Save the position after the last batch handed out; nothing else saves it.
+
+        Raises:
+            CheckpointFailed: permanent; the previous checkpoint still holds.
+        """
+
+    @property
+    @abstractmethod
+    def position(self) -> Position:
+        """Next offset of each partition of this instance, saved or not."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Close without committing."""
+
+
+class ConsumerFactory(ABC):
+    """Makes everything that reads one stream. One per configuration.
+
+    Args:
+        config: The stream's configuration, validated. Keep it; read options from it
+            when they are needed, so that secrets are resolved late.
+    """
+
+    CLAIMS: ClassVar[Claims] = Claims()
+    """The most that any configuration can claim."""
+
+    def __init__(self, config: StreamConfig) -> None:
+        self.config = config
+
+    @abstractmethod
+    def create_partition_level_consumer(
+        self,
+        client_id: str,
+        partition: Partition,
+        fields_to_read: Sequence[str] | None = None,
+    ) -> PartitionLevelConsumer:
+        """Make a consumer for one partition. A failure leaves nothing open (rule R10).
+
+        Args:
+            client_id: Names the caller in the source's logs.
+            partition: One that the metadata provider answered.
+            fields_to_read: Columns wanted, where that spares work; the framework
+                drops others either way. None means all.
+        """
+
+    @abstractmethod
+    def create_metadata_provider(self, client_id: str) -> MetadataProvider:
+        """Make a provider for the whole stream."""
+
+    def create_stream_level_consumer(
+        self, client_id: str, group_id: str
+    ) -> StreamLevelConsumer | None:
+        """Make the source's own stream-level consumer; None takes the framework's."""
+        return None
+
+    def claims(self) -> Claims:
+        """The claims under this configuration; never more than ``CLAIMS``."""
+        return self.CLAIMS
+
+    def close(self) -> None:  # noqa: B027 - a factory that shares nothing may keep this
+        """Give back what the objects made here share. Called last."""
+
+    def __reduce__(self) -> tuple[type[ConsumerFactory], tuple[StreamConfig]]:
+        return type(self), (self.config,)

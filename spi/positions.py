@@ -1,0 +1,243 @@
+"""Where in a stream: partitions, and positions over many of them.
+
+An offset is a signed 64-bit number: the position of the **next** message to read.
+Starts are inclusive, ends exclusive, gaps are normal.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, Final
+
+from streamfactory.spi.errors import PositionRefused
+
+POSITION_VERSION: Final = 1
+MAX_PARTITION_ID: Final = 2**31 - 1
+MAX_OFFSET: Final = 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Partition:
+    """One ordered lane of a topic. Ids are not assumed to be 0 to n-1."""
+
+    topic: str
+    id: int
+    """At least 0 and below 2^31."""
+
+    def __post_init__(self) -> None:
+        if not self.topic:
+            msg = "a partition needs the name of its topic"
+            raise ValueError(msg)
+        if not 0 <= self.id <= MAX_PARTITION_ID:
+            msg = f"partition id {self.id!r} is outside 0..{MAX_PARTITION_ID}"
+            raise ValueError(msg)
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.id}"
+
+
+class Position(Mapping[Partition, int]):
+    """A vector of offsets, one a partition: the next offset to read of each.
+
+    Immutable, comparable by value, hashable, picklable. The text form is canonical
+    (rule P1): equal positions are equal text.
+
+    Args:
+        offsets: Next offset to read, by partition.
+        incarnations: What the offsets count, by partition, where the source says.
+            Entries for partitions without an offset are dropped.
+    """
+
+    __slots__ = ("_incarnations", "_offsets", "_text")
+
+    def __init__(
+        self,
+        offsets: Mapping[Partition, int] | None = None,
+        incarnations: Mapping[Partition, str] | None = None,
+    ) -> None:
+        self._offsets = dict(sorted((offsets or {}).items()))
+        given = incarnations or {}
+        self._incarnations = {p: given[p] for p in self._offsets if p in given}
+        self._text: str | None = None
+
+    @property
+    def incarnations(self) -> Mapping[Partition, str]:
+        """What the offsets count, by partition, where known."""
+        return MappingProxyType(self._incarnations)
+
+    def with_offset(
+        self, partition: Partition, offset: int, incarnation: str | None = None
+    ) -> Position:
+        """This position with one partition moved."""
+        incarnations = dict(self._incarnations)
+        if incarnation is not None:
+            incarnations[partition] = incarnation
+        return Position({**self._offsets, partition: offset}, incarnations)
+
+    def merge(self, other: Position) -> Position:
+        """Both positions; where both have a partition, ``other`` wins."""
+        incarnations = {
+            p: i for p, i in self._incarnations.items() if p not in other._offsets
+        }
+        return Position(
+            {**self._offsets, **other._offsets},
+            {**incarnations, **other._incarnations},
+        )
+
+    def only(self, partitions: frozenset[Partition] | set[Partition]) -> Position:
+        """This position without the partitions that are not named."""
+        kept = {p: o for p, o in self._offsets.items() if p in partitions}
+        return Position(kept, self._incarnations)
+
+    def to_json(self) -> str:
+        """The canonical text: one line, sorted keys.
+
+        ``{"incarnations":{"clicks":"a1"},"offsets":{"clicks":{"0":23}},"version":1}``.
+        ``offsets`` is Spark-Kafka's form. An incarnation that all the partitions of a
+        topic share is written once for the topic, so that ten thousand partitions of a
+        Kafka topic carry its id once.
+        """
+        if self._text is None:
+            body: dict[str, Any] = {
+                "version": POSITION_VERSION,
+                "offsets": _nest(self._offsets),
+            }
+            if self._incarnations:
+                body["incarnations"] = _fold(_nest(self._incarnations), body["offsets"])
+            self._text = json.dumps(body, sort_keys=True, separators=(",", ":"))
+        return self._text
+
+    @classmethod
+    def from_json(cls, text: str) -> Position:
+        """Read a position.
+
+        Raises:
+            PositionRefused: permanent; the text is corrupt, foreign, or of a newer
+                version. Nothing is ever replaced by a default (rule P2).
+        """
+        try:
+            body = json.loads(text)
+        except ValueError as error:
+            msg = f"not a position: {_clip(text)} is not JSON"
+            raise PositionRefused(msg) from error
+        if not isinstance(body, dict) or "version" not in body:
+            msg = f"not a position: {_clip(text)} has no version"
+            raise PositionRefused(msg)
+        version = body["version"]
+        if type(version) is not int or version < 1:
+            msg = f"not a position: version is {version!r}, wanted a whole number"
+            raise PositionRefused(msg)
+        if version > POSITION_VERSION:
+            msg = f"position has version {version}, this software reads {POSITION_VERSION}"
+            raise PositionRefused(msg, remedy="upgrade streamfactory")
+        unknown = sorted(set(body) - {"version", "offsets", "incarnations"})
+        if unknown:
+            msg = f"not a position: unknown member {unknown[0]!r}"
+            raise PositionRefused(msg)
+        offsets = _flatten(body.get("offsets"), _offset)
+        incarnations = _unfold(body.get("incarnations", {}), offsets)
+        return cls(offsets, incarnations)
+
+    def __getitem__(self, partition: Partition) -> int:
+        return self._offsets[partition]
+
+    def __iter__(self) -> Iterator[Partition]:
+        return iter(self._offsets)
+
+    def __len__(self) -> int:
+        return len(self._offsets)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Position):
+            return NotImplemented
+        return (
+            self._offsets == other._offsets
+            and self._incarnations == other._incarnations
+        )
+
+    def __hash__(self) -> int:
+        return hash(self.to_json())
+
+    def __repr__(self) -> str:
+        return f"Position({self.to_json()})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Position, (self._offsets, self._incarnations)
+
+
+def _nest(flat: Mapping[Partition, Any]) -> dict[str, dict[str, Any]]:
+    nested: dict[str, dict[str, Any]] = {}
+    for partition, value in flat.items():
+        nested.setdefault(partition.topic, {})[str(partition.id)] = value
+    return nested
+
+
+def _fold(
+    nested: dict[str, dict[str, Any]], offsets: dict[str, dict[str, Any]]
+) -> dict[str, Any]:
+    folded: dict[str, Any] = {}
+    for topic, by_id in nested.items():
+        values = set(by_id.values())
+        shared = len(values) == 1 and len(by_id) == len(offsets[topic])
+        folded[topic] = values.pop() if shared else by_id
+    return folded
+
+
+def _unfold(nested: Any, offsets: Mapping[Partition, int]) -> dict[Partition, str]:
+    if not isinstance(nested, dict):
+        msg = f"not a position: incarnations is {_clip(nested)}, wanted an object"
+        raise PositionRefused(msg)
+    unfolded: dict[Partition, str] = {}
+    for topic, value in nested.items():
+        if isinstance(value, str):
+            unfolded.update({p: value for p in offsets if p.topic == topic})
+        else:
+            unfolded.update(_flatten({topic: value}, _text))
+    stray = sorted(set(unfolded) - set(offsets))
+    if stray:
+        msg = f"not a position: incarnation of {stray[0]}, which has no offset"
+        raise PositionRefused(msg)
+    return unfolded
+
+
+def _flatten(nested: Any, read: Any) -> dict[Partition, Any]:
+    if not isinstance(nested, dict):
+        msg = f"not a position: {_clip(nested)}, wanted an object by topic"
+        raise PositionRefused(msg)
+    flat: dict[Partition, Any] = {}
+    for topic, by_id in nested.items():
+        if not isinstance(by_id, dict):
+            msg = f"not a position: {topic!r} has {_clip(by_id)}, wanted an object"
+            raise PositionRefused(msg)
+        for key, value in by_id.items():
+            if (
+                not topic
+                or not (key.isascii() and key.isdigit())
+                or (key != str(int(key)) or int(key) > MAX_PARTITION_ID)
+            ):
+                msg = f"not a position: {topic!r} has a partition {key!r}"
+                raise PositionRefused(msg)
+            flat[Partition(topic, int(key))] = read(value)
+    return flat
+
+
+def _offset(value: Any) -> int:
+    if type(value) is not int or not 0 <= value <= MAX_OFFSET:
+        msg = f"not a position: {_clip(value)} is not an offset"
+        raise PositionRefused(msg)
+    return value
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        msg = f"not a position: {_clip(value)} is not an incarnation"
+        raise PositionRefused(msg)
+    return value
+
+
+def _clip(value: Any) -> str:
+    shown = repr(value)
+    return shown if len(shown) <= 80 else f"{shown[:77]}..."

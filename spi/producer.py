@@ -1,0 +1,211 @@
+"""The writing half of the contract: the twins of consumer and provider.
+
+A task writes through a `StreamWriter` and ends with a `CommitMessage`; one
+`StreamCommitter` makes all messages of an epoch visible at once. The framework's final
+``Writer`` and ``Committer`` route rows, check schemas, drain what is there already and
+compare summaries; Spark, the command line and the kit hold only those.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from streamfactory.spi.claims import Claims
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    import pyarrow as pa
+
+    from streamfactory.spi.config import StreamConfig
+    from streamfactory.spi.ends import End
+    from streamfactory.spi.positions import Position
+
+
+class WriteKind(Enum):
+    """Whether epochs continue one another (rule W7)."""
+
+    BATCH = "batch"
+    STREAMING = "streaming"
+
+
+@dataclass(frozen=True, slots=True)
+class WriteContext:
+    """Who writes (rule W1). Pickles; the same for all rows of one attempt."""
+
+    writer_id: str | None
+    """Survives restarts; None where no idempotence is claimed."""
+    epoch: int
+    """At least 0, rising per writer."""
+    task: int
+    """Number of the task within the epoch; may differ on a replay."""
+    attempt: str
+    """A fresh uuid for every try of every task."""
+    kind: WriteKind = WriteKind.STREAMING
+    schema: pa.Schema | None = field(default=None, compare=False)
+    """The schema of the rows to come, without the framework's columns; a writer that
+    gets no rows at all still knows it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outgoing:
+    """Rows on their way to one partition: routed and checked (rule W8)."""
+
+    rows: pa.RecordBatch
+    """The row itself, without the columns below. The backend may keep it."""
+    partition: int
+    """Where it goes: an id that the sink said it has."""
+    key: pa.Array | None = None
+    """Column ``_key``: binary or string."""
+    headers: pa.Array | None = None
+    """Column ``_headers``: `headers_type`."""
+    timestamp: pa.Array | None = None
+    """Column ``_timestamp``: timestamp[us, UTC]."""
+    topic: str | None = None
+    """From column ``_topic``, where a sink takes several."""
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """What was written, independent of order and of the number of tasks."""
+
+    rows: int = 0
+    sums: Mapping[str, int] = field(default_factory=dict)
+    """By column: a sum that does not depend on order."""
+
+    def __add__(self, other: Summary) -> Summary:
+        names = {**self.sums, **other.sums}
+        sums = {n: self.sums.get(n, 0) + other.sums.get(n, 0) for n in names}
+        return Summary(self.rows + other.rows, sums)
+
+
+@dataclass(frozen=True, slots=True)
+class CommitMessage:
+    """What a task hands to the committer. Pickles; small, for it crosses the driver."""
+
+    context: WriteContext
+    summary: Summary = field(default_factory=Summary)
+    """Filled in by the framework."""
+    payload: Any = None
+    """The author's: plain values only (str, bytes, numbers, lists, dicts)."""
+
+
+@dataclass(frozen=True, slots=True)
+class LastCommit:
+    """What a sink remembers of a writer: one entry each (rule W7)."""
+
+    epoch: int
+    source_position: Position | None = None
+    """Stored with the commit, so that data and position cannot part."""
+    summary: Summary | None = None
+
+
+class StreamWriter(ABC):
+    """Writes the rows of one attempt of one task. One thread at a time calls it."""
+
+    @abstractmethod
+    def write(self, outgoing: Outgoing) -> None:
+        """Take rows for one partition. May block for back-pressure.
+
+        Nothing of them can be read before the decision, where the backend claims
+        ``epoch_visibility`` whole or task.
+        """
+
+    @abstractmethod
+    def commit(self) -> Any:
+        """End this attempt; what was written is safe, though not yet visible.
+
+        Called once, after the last ``write``. Returns the ``payload`` of the commit
+        message. With ``epoch_visibility`` task this is where rows become visible. The
+        server's verdict is known before it returns (rule W6).
+        """
+
+    def abort(self) -> None:  # noqa: B027 - nothing relies on it being called
+        """Leave nothing of this attempt behind. May never be called (rule W1)."""
+
+    @property
+    def end(self) -> End | None:
+        """How the other side ended the stream, if it did: a reader that has enough
+        (`ReaderFinished`) is no error, and the framework stops writing.
+        """
+        return None
+
+    def close(self) -> None:  # noqa: B027 - a writer that holds nothing may keep this
+        """Give back all that was opened. Called once, after commit or abort."""
+
+
+class StreamCommitter(ABC):
+    """Decides epochs of one writer. Lives in one process, mostly the driver."""
+
+    @abstractmethod
+    def commit(
+        self,
+        epoch: int,
+        messages: Sequence[CommitMessage],
+        source_position: Position | None = None,
+    ) -> None:
+        """Make the epoch visible, whole (rule W2); the first commit of it wins (W3).
+
+        A repeat, also after a restart and by another process, is a no-op. When the
+        verdict is not known (a lost reply), find out before answering (rule W6).
+
+        Args:
+            epoch: The epoch.
+            messages: One for each task that wrote; may be empty.
+            source_position: Stored with the commit.
+        """
+
+    def abort(  # noqa: B027 - nothing to undo where nothing is staged
+        self, epoch: int, messages: Sequence[CommitMessage]
+    ) -> None:
+        """Forget what was staged. Messages may be missing; may come twice (W4)."""
+
+    def last(self) -> LastCommit | None:
+        """What this writer committed last; None where nothing is remembered."""
+        return None
+
+    def close(self) -> None:  # noqa: B027 - a committer that holds nothing may keep this
+        """Give back all that was opened."""
+
+
+class ProducerFactory(ABC):
+    """Makes everything that writes one stream. The rules of `ConsumerFactory` hold."""
+
+    CLAIMS: ClassVar[Claims] = Claims()
+    """The most that any configuration can claim."""
+
+    CARRIES: ClassVar[frozenset[str]] = frozenset()
+    """Which of ``_key``, ``_headers``, ``_timestamp``, ``_topic`` it stores; others
+    are dropped with a warning and a count."""
+
+    def __init__(self, config: StreamConfig) -> None:
+        self.config = config
+
+    @abstractmethod
+    def create_writer(self, context: WriteContext) -> StreamWriter:
+        """Make the writer of one attempt. A failure leaves nothing open."""
+
+    @abstractmethod
+    def create_committer(self, writer_id: str | None) -> StreamCommitter:
+        """Make the committer of one writer."""
+
+    @abstractmethod
+    def fetch_partition_count(self) -> int:
+        """How many partitions rows are spread over; ids are 0 to n-1."""
+
+    def fetch_schema(self) -> pa.Schema | None:
+        """The schema that the sink insists on; None where it takes what comes."""
+        return None
+
+    def claims(self) -> Claims:
+        """The claims under this configuration; never more than ``CLAIMS``."""
+        return self.CLAIMS
+
+    def close(self) -> None:  # noqa: B027 - a factory that shares nothing may keep this
+        """Give back what the objects made here share. Called last."""
+
+    def __reduce__(self) -> tuple[type[ProducerFactory], tuple[StreamConfig]]:
+        return type(self), (self.config,)
