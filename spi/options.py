@@ -8,6 +8,7 @@ an error, never a default.
 from __future__ import annotations
 
 import json
+import math
 import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
@@ -52,7 +53,7 @@ def _number(text: str) -> float:
     except ValueError:
         msg = "is not a number"
         raise ValueError(msg) from None
-    if value != value or value in (float("inf"), float("-inf")):
+    if not math.isfinite(value):
         msg = "is not a finite number"
         raise ValueError(msg)
     return value

@@ -131,7 +131,7 @@ class Position(Mapping[Partition, int]):
             msg = f"not a position: version is {version!r}, wanted a whole number"
             raise PositionRefused(msg)
         if version > POSITION_VERSION:
-            msg = f"position has version {version}, this software reads {POSITION_VERSION}"
+            msg = f"position has version {version}, this reads {POSITION_VERSION}"
             raise PositionRefused(msg, remedy="upgrade streamfactory")
         unknown = sorted(set(body) - {"version", "offsets", "incarnations"})
         if unknown:

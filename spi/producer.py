@@ -128,8 +128,10 @@ class StreamWriter(ABC):
 
     @property
     def end(self) -> End | None:
-        """How the other side ended the stream, if it did: a reader that has enough
-        (`ReaderFinished`) is no error, and the framework stops writing.
+        """How the other side ended the stream; None while it has not.
+
+        A reader that has enough (`ReaderFinished`) is no error: the framework stops
+        writing.
         """
         return None
 

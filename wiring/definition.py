@@ -1,0 +1,54 @@
+"""A stream as somebody wrote it: a name and strings, each with its origin."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from streamfactory.spi import Problem
+
+
+@dataclass(frozen=True, slots=True)
+class Property:
+    """One key and value as written."""
+
+    key: str
+    text: str
+    origin: str
+    """``configs/streams/clicks.toml:12``, ``argument``, ``environment NAME``."""
+
+
+@dataclass(frozen=True, slots=True)
+class StreamDefinition:
+    """A named stream before validation. Nothing is checked, nothing resolved."""
+
+    name: str
+    properties: tuple[Property, ...]
+    description: str = ""
+    origin: str = "argument"
+    """The file, or ``argument``."""
+    notes: tuple[Problem, ...] = field(default=())
+    """What reading it found worth telling: what an import could not carry over."""
+
+    @classmethod
+    def of(
+        cls,
+        name: str,
+        properties: Mapping[str, str],
+        *,
+        origin: str = "argument",
+        notes: Iterable[Problem] = (),
+    ) -> StreamDefinition:
+        """A definition whose properties all come from one place."""
+        listed = tuple(Property(k, v, origin) for k, v in properties.items())
+        return cls(name, listed, origin=origin, notes=tuple(notes))
+
+    def with_overrides(self, overrides: Mapping[str, str]) -> StreamDefinition:
+        """This definition with some properties replaced, whatever their case."""
+        lowered = {key.lower() for key in overrides}
+        kept = tuple(p for p in self.properties if p.key.lower() not in lowered)
+        added = tuple(Property(k, v, "argument") for k, v in overrides.items())
+        return replace(self, properties=kept + added)
