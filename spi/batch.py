@@ -21,7 +21,8 @@ class BatchState(Enum):
     DATA = "data"
     """It has rows."""
     CAUGHT_UP = "caught_up"
-    """Empty: the next offset reached the latest known during this very call."""
+    """Empty: the next offset reached the latest known during this very call, or the
+    end that was asked for."""
     IDLE = "idle"
     """Empty: the deadline passed and the latest is not known."""
     THROTTLED = "throttled"

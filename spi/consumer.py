@@ -114,15 +114,19 @@ class MetadataProvider(ABC):
     """Answers what a stream has, without consuming anything (rule M5). Thread-safe."""
 
     @abstractmethod
-    def fetch_partitions(self, known: Collection[Partition]) -> Sequence[PartitionInfo]:
+    def fetch_partitions(
+        self, topics: Sequence[str], known: Collection[Partition]
+    ) -> Sequence[PartitionInfo]:
         """Answer all partitions with their bounds, **in one call** (rule M1).
 
         Args:
+            topics: Topics wanted: the one of ``topic.name``, unless the backend lists
+                topics (`fetch_topics`) and the user subscribed to several.
             known: Partitions that the caller has met before. An author who finds
                 partitions by probing may use it; others ignore it.
 
         Returns:
-            One entry for each partition that the source has now. A known one that is
+            One entry for each partition that the topics have now. A known one that is
             left out is taken for vanished.
 
         Raises:
@@ -131,9 +135,9 @@ class MetadataProvider(ABC):
             TopicNotFound: permanent.
         """
 
-    def fetch_partition_count(self) -> int:
-        """How many partitions there are; override where that is cheaper."""
-        return len(self.fetch_partitions(()))
+    def fetch_partition_count(self, topic: str) -> int:
+        """How many partitions a topic has; override where that is cheaper."""
+        return len(self.fetch_partitions([topic], ()))
 
     def fetch_offsets_at(
         self, timestamp_ms: int, partitions: Collection[Partition]
@@ -152,7 +156,7 @@ class MetadataProvider(ABC):
         msg = "this stream cannot find offsets by time"
         raise Unsupported(msg)
 
-    def fetch_schema(self) -> pa.Schema:
+    def fetch_schema(self, topic: str) -> pa.Schema:
         """The schema of the rows that consumers answer. Consumes nothing (rule M5).
 
         A backend that answers envelopes returns `envelope_schema()`. An empty stream

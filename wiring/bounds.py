@@ -1,0 +1,183 @@
+"""Whether a start can be had, and what to do when it cannot (rules R7, R8)."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+from typing import TYPE_CHECKING, final
+
+from streamfactory.spi import IncarnationChanged, Loss, OffsetOutOfRange
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from streamfactory.spi import Fetched, Partition, PartitionInfo
+
+log = logging.getLogger("streamfactory")
+
+
+@final
+class Bounds:
+    """The bounds of one partition, the policy, and the losses so far.
+
+    Args:
+        stream: Named in errors.
+        partition: Named in errors and loss records.
+        policy: ``fail``, ``earliest`` or ``latest``.
+        look_up: Asks the source, now.
+        info: The partition as it was just seen: spares the first look-up.
+        incarnation: What the caller's offsets count, where it knows.
+    """
+
+    def __init__(
+        self,
+        stream: str,
+        partition: Partition,
+        policy: str,
+        *,
+        look_up: Callable[[], PartitionInfo],
+        info: PartitionInfo | None,
+        incarnation: str | None,
+    ) -> None:
+        self._stream = stream
+        self._partition = partition
+        self._policy = policy
+        self._look_up = look_up
+        self._fresh = info
+        self.incarnation = incarnation
+        self.losses: list[Loss] = []
+        """Those not told yet: the reader takes them with the next batch."""
+
+    def check(self, where: int, *, refused: bool = False) -> int:
+        """Where to go on.
+
+        Args:
+            where: What the caller wants, inclusive.
+            refused: The source itself says that it has not got it.
+
+        Raises:
+            OffsetOutOfRange, IncarnationChanged: data_loss; under the policy ``fail``.
+        """
+        info, self._fresh = self._fresh, None
+        if info is None or refused:
+            info = self._look_up()
+        if self._differs(info.incarnation):
+            return self._begun_again(info, where)
+        self.incarnation = self.incarnation or info.incarnation
+        if where < info.earliest:
+            loss = Loss(self._partition, where, info.earliest, "retention")
+        elif info.latest is not None and where > info.latest:
+            loss = Loss(self._partition, where, None, "truncated")
+        elif refused:
+            loss = Loss(self._partition, where, None, "refused by the source")
+        else:
+            return where
+        if self._policy == "fail":
+            have = f"{info.earliest} to {'?' if info.latest is None else info.latest}"
+            msg = f"the stream has offsets {have}, not {where} ({loss.cause})"
+            raise OffsetOutOfRange(
+                msg,
+                earliest=info.earliest,
+                latest=info.latest,
+                stream=self._stream,
+                partition=self._partition,
+                offset=where,
+            )
+        return self._go_on(info, loss)
+
+    def check_gap(self, where: int, first: int, fetched: Fetched) -> None:
+        """A missing first offset is looked up once: a gap is fine, a loss is not.
+
+        Args:
+            where: What was asked for.
+            first: Offset of the first row, or of the next message where there is none.
+            fetched: The author's answer.
+
+        Raises:
+            OffsetOutOfRange: data_loss; under the policy ``fail``.
+        """
+        held_from = fetched.held_from
+        if first <= where or (held_from is not None and held_from <= where):
+            return
+        earliest = self._look_up().earliest if held_from is None else held_from
+        if earliest <= where:
+            return
+        loss = Loss(self._partition, where, min(first, earliest), "retention")
+        if self._policy == "fail":
+            msg = f"offsets {where} to {loss.end} were taken away while reading"
+            raise OffsetOutOfRange(
+                msg,
+                earliest=earliest,
+                stream=self._stream,
+                partition=self._partition,
+                offset=where,
+            )
+        self.tell(loss)
+
+    def meet(self, incarnation: str | None, where: int) -> int | None:
+        """Take note of the incarnation that an answer named.
+
+        Returns:
+            None where it is the one expected; otherwise where to go on instead.
+
+        Raises:
+            IncarnationChanged: data_loss; under the policy ``fail``.
+        """
+        if self._differs(incarnation):
+            return self.check(where, refused=True)
+        self.incarnation = self.incarnation or incarnation
+        return None
+
+    def verify(self, where: int) -> None:
+        """Ask once more that the offsets still count the same.
+
+        Raises:
+            IncarnationChanged: data_loss, whatever the policy: rows of both lives may
+                have been handed out.
+        """
+        found = self._look_up().incarnation
+        if self._differs(found):
+            raise self._changed(found, where)
+
+    def tell(self, loss: Loss) -> None:
+        """Record a loss."""
+        self.losses.append(loss)
+        log.warning(
+            "stream %r, partition %s: lost %s to %s (%s)",
+            self._stream,
+            loss.partition,
+            loss.start,
+            "?" if loss.end is None else loss.end,
+            loss.cause,
+        )
+
+    def _differs(self, incarnation: str | None) -> bool:
+        return None not in (self.incarnation, incarnation) and (
+            self.incarnation != incarnation
+        )
+
+    def _begun_again(self, info: PartitionInfo, where: int) -> int:
+        if self._policy == "fail":
+            raise self._changed(info.incarnation, where)
+        self.incarnation = info.incarnation
+        return self._go_on(info, Loss(self._partition, where, None, "incarnation"))
+
+    def _go_on(self, info: PartitionInfo, loss: Loss) -> int:
+        target = info.earliest
+        if self._policy == "latest" and info.latest is not None:
+            target = info.latest
+        if loss.cause == "retention":
+            loss = replace(loss, end=target)
+        self.tell(loss)
+        return target
+
+    def _changed(self, found: str | None, where: int) -> IncarnationChanged:
+        msg = f"the offsets counted {self.incarnation!r}, the stream is now {found!r}"
+        return IncarnationChanged(
+            msg,
+            expected=self.incarnation,
+            found=found,
+            stream=self._stream,
+            partition=self._partition,
+            offset=where,
+        )

@@ -1,0 +1,69 @@
+"""Rules over several options: which exclude, need, or bound one another."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from streamfactory.spi import Problem
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from streamfactory.spi import Setting
+
+_EXCLUSIVE: Final = (
+    ("topic.name", "subscribe", "subscribePattern", "assign"),
+    (
+        "realtime.segment.flush.threshold.rows",
+        "realtime.segment.flush.threshold.segment.rows",
+        "realtime.segment.flush.threshold.segment.size",
+    ),
+)
+_NEEDS: Final = (
+    ("maxTriggerDelay", "minOffsetsPerTrigger"),
+    ("includeHeaders", "metadata.columns"),
+)
+
+
+def cross_checks(settings: Mapping[str, Setting]) -> list[Problem]:
+    """Problems among options that are each fine alone."""
+    given = {k: s for k, s in settings.items() if s.origin != "default"}
+    problems = [*_exclusions(given), *_bounds(settings, given)]
+    if "highlevel" in {s.value for s in given.values() if s.key == "consumer.type"}:
+        for key in ("group.id", "checkpoint.location"):
+            if key not in given:
+                what = "is required by consumer.type=highlevel"
+                problems.append(Problem(key, what))
+    return problems
+
+
+def _exclusions(given: Mapping[str, Setting]) -> Iterator[Problem]:
+    for group in _EXCLUSIVE:
+        present = [
+            given[key] for key in group if key in given and given[key].value != 0
+        ]
+        if len(present) > 1:
+            first, second = present[:2]
+            what = f"and {first.full_key} exclude each other"
+            yield Problem(second.full_key, what, second.origin, "keep one of them")
+
+
+def _bounds(
+    settings: Mapping[str, Setting], given: Mapping[str, Setting]
+) -> Iterator[Problem]:
+    least, most = given.get("minOffsetsPerTrigger"), given.get("maxOffsetsPerTrigger")
+    if least and most and least.value > most.value:
+        what = f"{least.text} is more than maxOffsetsPerTrigger, {most.text}"
+        yield Problem(least.full_key, what, least.origin)
+    initial, longest = (
+        settings.get("retry.initial.millis"),
+        settings.get("retry.max.millis"),
+    )
+    if initial and longest and initial.value > longest.value:
+        what = f"{initial.text} is more than retry.max.millis, {longest.text}"
+        yield Problem(initial.full_key, what, initial.origin)
+    for key, needed in _NEEDS:
+        if key in given and needed not in given:
+            setting = given[key]
+            what = f"has no effect without {needed}"
+            yield Problem(setting.full_key, what, setting.origin, level="warning")

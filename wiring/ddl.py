@@ -1,0 +1,182 @@
+"""Schemas as text: Spark's DDL, both ways.
+
+``id bigint not null, tags array<string>, at timestamp`` and so on. ``timestamp`` is
+microseconds in UTC, ``timestamp_ntz`` microseconds without a zone.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+import pyarrow as pa
+
+_TOKEN: Final = re.compile(r"\s*(`[^`]+`|[A-Za-z_][A-Za-z0-9_]*|\d+|[<>(),:])")
+
+_SIMPLE: Final = {
+    "boolean": pa.bool_(),
+    "tinyint": pa.int8(),
+    "byte": pa.int8(),
+    "smallint": pa.int16(),
+    "short": pa.int16(),
+    "int": pa.int32(),
+    "integer": pa.int32(),
+    "bigint": pa.int64(),
+    "long": pa.int64(),
+    "float": pa.float32(),
+    "real": pa.float32(),
+    "double": pa.float64(),
+    "string": pa.string(),
+    "binary": pa.binary(),
+    "date": pa.date32(),
+    "timestamp": pa.timestamp("us", tz="UTC"),
+    "timestamp_ntz": pa.timestamp("us"),
+}
+_NAMES: Final = {kind: name for name, kind in reversed(_SIMPLE.items())}
+
+
+def parse_ddl(text: str) -> pa.Schema:
+    """Read a schema.
+
+    Raises:
+        ValueError: What is wrong and where, in words.
+    """
+    return pa.schema(_Parser(text).fields())
+
+
+def to_ddl(schema: pa.Schema) -> str:
+    """Write a schema so that `parse_ddl` reads it.
+
+    Raises:
+        ValueError: A type has no DDL name (unsigned numbers, dictionaries, ...).
+    """
+    return ", ".join(_field_text(field, " ") for field in schema)
+
+
+class _Parser:
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._at = 0
+        self._word = ""
+        self._next()
+
+    def fields(self) -> list[pa.Field]:
+        found = [self._field(":", optional=True)]
+        while self._take(","):
+            found.append(self._field(":", optional=True))
+        if self._word:
+            self._fail("a comma")
+        names = [field.name for field in found]
+        twice = sorted({name for name in names if names.count(name) > 1})
+        if twice:
+            msg = f"has column {twice[0]!r} twice"
+            raise ValueError(msg)
+        return found
+
+    def _field(self, separator: str, *, optional: bool) -> pa.Field:
+        name = self._name()
+        if not self._take(separator) and not optional:
+            self._fail(repr(separator))
+        kind = self._type()
+        nullable = True
+        if self._word.lower() == "not":
+            self._next()
+            if self._word.lower() != "null":
+                self._fail("null")
+            self._next()
+            nullable = False
+        return pa.field(name, kind, nullable=nullable)
+
+    def _name(self) -> str:
+        token = self._word
+        if not token or token in "<>(),:" or token.isdecimal():
+            self._fail("a column name")
+        self._next()
+        return token.strip("`")
+
+    def _type(self) -> pa.DataType:
+        word = self._word.lower()
+        if word in _SIMPLE:
+            self._next()
+            return _SIMPLE[word]
+        if word not in ("decimal", "array", "map", "struct"):
+            self._fail("a type")
+        self._next()
+        if word == "decimal":
+            return self._decimal()
+        self._need("<")
+        if word == "array":
+            kind = pa.list_(self._type())
+        elif word == "map":
+            key = self._type()
+            self._need(",")
+            kind = pa.map_(key, self._type())
+        else:
+            fields = [self._field(":", optional=True)]
+            while self._take(","):
+                fields.append(self._field(":", optional=True))
+            kind = pa.struct(fields)
+        self._need(">")
+        return kind
+
+    def _decimal(self) -> pa.DataType:
+        if not self._take("("):
+            return pa.decimal128(10, 0)
+        precision = self._number()
+        scale = self._number() if self._take(",") else 0
+        self._need(")")
+        return pa.decimal128(precision, scale)
+
+    def _number(self) -> int:
+        if not self._word.isdecimal():
+            self._fail("a number")
+        value = int(self._word)
+        self._next()
+        return value
+
+    def _take(self, token: str) -> bool:
+        if self._word != token:
+            return False
+        self._next()
+        return True
+
+    def _need(self, token: str) -> None:
+        if not self._take(token):
+            self._fail(repr(token))
+
+    def _next(self) -> None:
+        if not self._text[self._at :].strip():
+            self._word = ""
+            return
+        match = _TOKEN.match(self._text, self._at)
+        if match is None:
+            msg = f"cannot be read at {self._text[self._at :][:20]!r}"
+            raise ValueError(msg)
+        self._word, self._at = match[1], match.end()
+
+    def _fail(self, wanted: str) -> None:
+        found = repr(self._word) if self._word else "the end"
+        msg = f"is no schema: found {found} where {wanted} was wanted"
+        raise ValueError(msg)
+
+
+def _field_text(field: pa.Field, separator: str) -> str:
+    plain = re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", field.name)
+    name = field.name if plain else f"`{field.name}`"
+    suffix = "" if field.nullable else " not null"
+    return f"{name}{separator}{_type_text(field.type)}{suffix}"
+
+
+def _type_text(kind: pa.DataType) -> str:
+    if kind in _NAMES:
+        return _NAMES[kind]
+    if pa.types.is_decimal128(kind):
+        return f"decimal({kind.precision},{kind.scale})"
+    if pa.types.is_list(kind):
+        return f"array<{_type_text(kind.value_type)}>"
+    if pa.types.is_map(kind):
+        return f"map<{_type_text(kind.key_type)},{_type_text(kind.item_type)}>"
+    if pa.types.is_struct(kind):
+        return f"struct<{','.join(_field_text(field, ':') for field in kind)}>"
+    msg = f"type {kind} has no name in DDL"
+    raise ValueError(msg)

@@ -1,0 +1,263 @@
+"""The final `Metadata`: makes the [f] rules of M true once, over any provider."""
+
+from __future__ import annotations
+
+import re
+import threading
+from typing import TYPE_CHECKING, final
+
+from streamfactory.spi import (
+    ClosedError,
+    ConfigError,
+    ContractBroken,
+    MetadataProvider,
+    PartialMetadata,
+    Partition,
+    PartitionInfo,
+    PartitionState,
+    Position,
+    SchemaUnknown,
+    TopicNotFound,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Mapping, Sequence
+
+    import pyarrow as pa
+
+    from streamfactory.spi import ConsumerFactory, StreamConfig
+    from streamfactory.wiring.guard import Guard, T
+
+
+@final
+class Metadata:
+    """What a stream has. Thread-safe; opens its provider on first use.
+
+    Args:
+        config: The stream's configuration.
+        factory: Makes the provider.
+        guard: Translates and retries, within ``connection.timeout.millis``.
+        client_id: Names the caller in the source's logs.
+    """
+
+    def __init__(
+        self,
+        config: StreamConfig,
+        factory: ConsumerFactory,
+        guard: Guard,
+        client_id: str,
+    ) -> None:
+        self._config = config
+        self._factory = factory
+        self._guard = guard
+        self._client_id = client_id
+        self._timeout = config["connection.timeout.millis"] / 1000
+        self._lock = threading.Lock()
+        self._closed = threading.Event()
+        self._provider: MetadataProvider | None = None
+        self._known: dict[Partition, PartitionInfo] = {}
+        self._replayable = factory.claims().replayable
+
+    def topics(self) -> list[str]:
+        """The topics of this stream: named, subscribed to, or matching the pattern.
+
+        Raises:
+            Unsupported: misuse; several topics of a backend that cannot list them.
+            TopicNotFound: permanent; a subscribed topic is not there.
+        """
+        config = self._config
+        if "topic.name" in config:
+            return [config.topic]
+        if "assign" in config:
+            wanted = sorted(config["assign"])
+        elif "subscribe" in config:
+            wanted = sorted(config["subscribe"])
+        else:
+            pattern = re.compile(config["subscribePattern"])
+            return [name for name in self.list_topics() if pattern.fullmatch(name)]
+        missing = sorted(set(wanted) - set(self.list_topics()))
+        if missing:
+            msg = f"topic {missing[0]!r} does not exist"
+            raise TopicNotFound(msg, stream=config.name)
+        return wanted
+
+    def list_topics(self) -> list[str]:
+        """All topics that the source has.
+
+        Raises:
+            Unsupported: misuse; this backend cannot list topics.
+        """
+        return sorted(self._ask("list topics", lambda p: p.fetch_topics()))
+
+    def partitions(self) -> list[PartitionInfo]:
+        """All partitions with their bounds, by one call to the source.
+
+        A partition that was known and is gone comes back as ``vanished`` (rule M4).
+
+        Raises:
+            PartialMetadata: transient; the answer was not whole (rule M2).
+            ContractBroken: plugin; the answer contradicts itself.
+        """
+        topics = self.topics()
+        known = frozenset(self._known)
+        answer = self._ask(
+            "ask for partitions", lambda p: p.fetch_partitions(topics, known)
+        )
+        infos = self._checked(answer)
+        chosen = self._assigned(infos)
+        gone = [
+            PartitionInfo(
+                p, info.earliest, info.latest, PartitionState.VANISHED, info.incarnation
+            )
+            for p, info in self._known.items()
+            if p not in chosen
+        ]
+        with self._lock:
+            self._known.update(chosen)
+        return sorted([*chosen.values(), *gone], key=lambda info: info.partition)
+
+    def info(self, partition: Partition) -> PartitionInfo:
+        """One partition, asked for now.
+
+        Raises:
+            PartitionVanished: data_loss; it is not, or no longer, there.
+        """
+        from streamfactory.spi import PartitionVanished
+
+        for info in self.partitions():
+            if (
+                info.partition == partition
+                and info.state is not PartitionState.VANISHED
+            ):
+                return info
+        msg = "the partition is not, or no longer, there"
+        raise PartitionVanished(msg, stream=self._config.name, partition=partition)
+
+    def offsets_at(
+        self, timestamp_ms: int, partitions: Collection[Partition]
+    ) -> Mapping[Partition, int | None]:
+        """First offset at or after a time, by partition; None where nothing is that late.
+
+        Raises:
+            Unsupported: misuse; this backend cannot find offsets by time.
+            PartialMetadata: transient; the answer lacks a partition.
+        """
+        found = self._ask(
+            "find offsets by time",
+            lambda p: p.fetch_offsets_at(timestamp_ms, partitions),
+        )
+        missing = sorted(set(partitions) - set(found))
+        if missing:
+            msg = (
+                f"no offset by time for {len(missing)} of {len(partitions)} partitions"
+            )
+            raise PartialMetadata(msg, stream=self._config.name, partition=missing[0])
+        return {partition: found[partition] for partition in partitions}
+
+    def schema(self) -> pa.Schema:
+        """The schema of what consumers answer: the source's, else the declared one.
+
+        Raises:
+            SchemaUnknown: config; there is neither.
+            ConfigError: config; topics of one stream differ.
+        """
+        try:
+            topics = self.topics()
+            schemas = self._ask(
+                "ask for the schema", lambda p: [p.fetch_schema(t) for t in topics]
+            )
+        except SchemaUnknown:
+            if "schema" not in self._config:
+                raise
+            from streamfactory.wiring.ddl import parse_ddl
+
+            return parse_ddl(self._config["schema"])
+        if not schemas:
+            msg = "no topic matches, so there is no schema"
+            raise SchemaUnknown(msg, stream=self._config.name)
+        if any(not schema.equals(schemas[0]) for schema in schemas):
+            msg = "the topics of this stream have different schemas"
+            raise ConfigError(msg, stream=self._config.name)
+        return schemas[0].remove_metadata()
+
+    def lag(self, position: Position) -> dict[Partition, int | None]:
+        """Latest less next, by partition (rule M7); None where the latest is unknown."""
+        return {
+            info.partition: (
+                None
+                if info.latest is None
+                else max(0, info.latest - position.get(info.partition, info.earliest))
+            )
+            for info in self.partitions()
+            if info.state is not PartitionState.VANISHED
+        }
+
+    def close(self) -> None:
+        """Close the provider; twice is fine."""
+        self._closed.set()
+        with self._lock:
+            provider, self._provider = self._provider, None
+        if provider is not None:
+            provider.close()
+
+    def _ask(self, operation: str, question: Callable[[MetadataProvider], T]) -> T:
+        def call() -> T:
+            return question(self._open())
+
+        return self._guard.call(
+            operation, call, closed=self._closed, timeout=self._timeout
+        )
+
+    def _open(self) -> MetadataProvider:
+        with self._lock:
+            if self._closed.is_set():
+                msg = "the metadata was closed"
+                raise ClosedError(msg)
+            if self._provider is None:
+                self._provider = self._factory.create_metadata_provider(self._client_id)
+            return self._provider
+
+    def _checked(
+        self, answer: Sequence[PartitionInfo]
+    ) -> dict[Partition, PartitionInfo]:
+        infos: dict[Partition, PartitionInfo] = {}
+        for info in answer:
+            if info.partition in infos:
+                raise self._broken(info, "M1: the partition is answered twice")
+            if info.latest is None:
+                if self._replayable:
+                    msg = "the latest offset is missing from a replayable source"
+                    raise PartialMetadata(
+                        msg, stream=self._config.name, partition=info.partition
+                    )
+            elif info.earliest > info.latest:
+                what = f"M3: earliest {info.earliest} is beyond latest {info.latest}"
+                raise self._broken(info, what)
+            if info.earliest < 0:
+                raise self._broken(info, f"M3: earliest is {info.earliest}")
+            infos[info.partition] = info
+        if self._known and not infos:
+            msg = f"no partition was answered, where {len(self._known)} were known"
+            raise PartialMetadata(msg, stream=self._config.name)
+        return infos
+
+    def _broken(self, info: PartitionInfo, what: str) -> ContractBroken:
+        return ContractBroken(
+            f"rule {what}", stream=self._config.name, partition=info.partition
+        )
+
+    def _assigned(
+        self, infos: dict[Partition, PartitionInfo]
+    ) -> dict[Partition, PartitionInfo]:
+        if "assign" not in self._config:
+            return infos
+        assigned = {
+            Partition(topic, int(number))
+            for topic, numbers in self._config["assign"].items()
+            for number in numbers
+        }
+        missing = sorted(assigned - set(infos) - set(self._known))
+        if missing:
+            msg = f"assigned partition {missing[0]} does not exist"
+            raise TopicNotFound(msg, stream=self._config.name)
+        return {p: info for p, info in infos.items() if p in assigned}

@@ -1,0 +1,153 @@
+"""From what an author answered to rows of the declared schema."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, final
+
+import pyarrow as pa
+
+from streamfactory.spi import ContractBroken, envelope_schema, headers_type
+from streamfactory.wiring.conform import conform
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from streamfactory.spi import Fetched, Partition
+    from streamfactory.wiring.decoding import DecodeStage
+
+METADATA_FIELDS: Final = (
+    pa.field("_topic", pa.string(), nullable=False),
+    pa.field("_partition", pa.int32(), nullable=False),
+    pa.field("_offset", pa.int64(), nullable=False),
+)
+ENVELOPE_FIELDS: Final = (
+    pa.field("_timestamp", pa.timestamp("us", tz="UTC")),
+    pa.field("_key", pa.binary()),
+)
+_HEADERS: Final = pa.field("_headers", headers_type())
+
+
+def stream_schema(
+    source: pa.Schema,
+    *,
+    decoded: pa.Schema | None,
+    fields: Sequence[str] | None,
+    metadata: bool,
+    headers: bool,
+) -> pa.Schema:
+    """The schema of a stream's batches.
+
+    Args:
+        source: What consumers answer.
+        decoded: What the decoder makes of it; None where there is no decoder.
+        fields: Columns wanted, in this order; None means all.
+        metadata: Add the metadata columns.
+        headers: Add ``_headers`` to them.
+    """
+    base = source if decoded is None else decoded
+    if fields is not None:
+        base = pa.schema([base.field(name) for name in fields])
+    if metadata:
+        added = list(METADATA_FIELDS)
+        if source.equals(envelope_schema()):
+            added += [*ENVELOPE_FIELDS, *([_HEADERS] if headers else [])]
+        base = pa.schema([*base, *added])
+    return base
+
+
+@final
+class Shaper:
+    """Shapes the answers of one consumer. One thread at a time.
+
+    Args:
+        schema: Of every batch: `stream_schema`.
+        envelopes: Whether the author answers envelopes.
+        stage: Decodes them; None where rows stay as they are.
+    """
+
+    def __init__(
+        self, schema: pa.Schema, *, envelopes: bool, stage: DecodeStage | None
+    ) -> None:
+        self.schema = schema
+        self._envelopes = envelopes
+        self._stage = stage
+        names = [name for name in schema.names if name not in _METADATA_NAMES]
+        self._names = names
+        self._added = [name for name in schema.names if name in _METADATA_NAMES]
+
+    @property
+    def bad_messages(self) -> int:
+        """Messages that could not be decoded, so far."""
+        return 0 if self._stage is None else self._stage.bad
+
+    def offsets_of(self, fetched: Fetched) -> pa.Int64Array | None:
+        """The offset of each row; None where they are consecutive."""
+        if fetched.offsets is not None or fetched.rows is None:
+            return fetched.offsets
+        if not self._envelopes:
+            return None
+        if not fetched.rows.schema.equals(envelope_schema()):
+            msg = "the consumer answers rows that are not of the envelope schema"
+            raise ContractBroken(msg)
+        return fetched.rows.column("offset")
+
+    def shape(
+        self,
+        rows: pa.RecordBatch | None,
+        offsets: pa.Int64Array | None,
+        start: int,
+        partition: Partition,
+    ) -> tuple[pa.RecordBatch, pa.Int64Array | None]:
+        """Rows of the schema, and the offset of each; None: consecutive from ``start``.
+
+        Raises:
+            SchemaMismatch: permanent; the author's rows do not fit (rule D4).
+            DecodeError: decode.
+        """
+        if rows is None:
+            return pa.RecordBatch.from_pylist([], schema=self.schema), None
+        source = None
+        shaped = rows
+        if self._stage is not None:
+            shaped, source = self._stage.apply(rows)
+            if source is not None:
+                assert offsets is not None
+                offsets = offsets.take(source)
+        if self._added or len(self._names) != shaped.num_columns:
+            shaped = self._assemble(rows, shaped, source, offsets, start, partition)
+        return conform(shaped, self.schema), offsets
+
+    def close(self) -> None:
+        """Close the decoder."""
+        if self._stage is not None:
+            self._stage.close()
+
+    def _assemble(
+        self,
+        rows: pa.RecordBatch,
+        shaped: pa.RecordBatch,
+        source: pa.Array | None,
+        offsets: pa.Int64Array | None,
+        start: int,
+        partition: Partition,
+    ) -> pa.RecordBatch:
+        have = set(shaped.schema.names)
+        columns = {n: shaped.column(n) for n in self._names if n in have}
+        count = shaped.num_rows
+        for name in self._added:
+            if name == "_topic":
+                column = pa.repeat(pa.scalar(partition.topic, pa.string()), count)
+            elif name == "_partition":
+                column = pa.repeat(pa.scalar(partition.id, pa.int32()), count)
+            elif name == "_offset":
+                column = pa.arange(start, start + count) if offsets is None else offsets
+            else:
+                column = rows.column(name[1:])
+                column = column if source is None else column.take(source)
+            columns[name] = column
+        return pa.RecordBatch.from_pydict(columns)
+
+
+_METADATA_NAMES: Final = frozenset(
+    field.name for field in (*METADATA_FIELDS, *ENVELOPE_FIELDS, _HEADERS)
+)

@@ -1,0 +1,445 @@
+"""The words that mean the same for every stream, each declared once.
+
+``SHARED_OPTIONS`` follow ``stream.<type>.`` and carry Pinot's names;
+``FRAMEWORK_OPTIONS`` stand bare and carry Spark-Kafka's spelling where it has one.
+"""
+
+from __future__ import annotations
+
+import json
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final
+
+from streamfactory.spi import (
+    BOOLEAN,
+    INTEGER,
+    JSON_OBJECT,
+    LIST,
+    NUMBER,
+    PERIOD,
+    SIZE,
+    Guarantee,
+    Option,
+    OptionType,
+    choice,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+READ: Final = frozenset({"read", "spark"})
+WRITE: Final = frozenset({"write", "spark"})
+SPARK: Final = frozenset({"spark"})
+
+
+def _out_of_range(text: str) -> str:
+    aliases = {"true": "fail", "false": "earliest"}
+    return str(
+        choice("fail", "earliest", "latest").parse(aliases.get(text.lower(), text))
+    )
+
+
+def _offsets(text: str) -> str | dict[str, dict[int, int]]:
+    """``earliest``, ``latest``, or Spark-Kafka's JSON with -2 and -1 for the same."""
+    words = {"smallest": "earliest", "largest": "latest"}
+    word = words.get(text.strip().lower(), text.strip().lower())
+    if word in ("earliest", "latest"):
+        return word
+    try:
+        return _by_partition(json.loads(text), least=-2)
+    except ValueError:
+        msg = 'is neither earliest, latest nor JSON such as {"topic": {"0": 23}}'
+        raise ValueError(msg) from None
+
+
+def _timestamps(text: str) -> dict[str, dict[int, int]]:
+    try:
+        return _by_partition(json.loads(text), least=0)
+    except ValueError:
+        msg = 'is not JSON such as {"topic": {"0": 1700000000000}}'
+        raise ValueError(msg) from None
+
+
+def _by_partition(value: Any, least: int) -> dict[str, dict[int, int]]:
+    checked: dict[str, dict[int, int]] = {}
+    if not isinstance(value, dict) or not value:
+        raise ValueError
+    for topic, by_id in value.items():
+        if not isinstance(by_id, dict):
+            raise ValueError  # noqa: TRY004 - one complaint for every shape
+        for number in by_id.values():
+            if type(number) is not int or number < least:
+                raise ValueError
+        checked[topic] = {int(key): number for key, number in by_id.items()}
+    return checked
+
+
+def _guarantee(text: str) -> Guarantee:
+    return Guarantee.parse(text)
+
+
+def _schema(text: str) -> str:
+    # Parsing makes an Arrow schema, which loads Arrow: only who declares one pays.
+    from streamfactory.wiring.ddl import parse_ddl
+
+    parse_ddl(text)
+    return text
+
+
+def _instance(text: str) -> tuple[int, int]:
+    mine, slash, total = text.partition("/")
+    if not slash or not mine.isdecimal() or not total.isdecimal():
+        msg = "is not of the form 0/3: this instance, counted from 0, of so many"
+        raise ValueError(msg)
+    if int(mine) >= int(total):
+        msg = "counts instances from 0: the last of 3 is 2/3"
+        raise ValueError(msg)
+    return int(mine), int(total)
+
+
+OFFSETS: Final = OptionType("earliest, latest or JSON offsets", _offsets)
+TIMESTAMPS: Final = OptionType("JSON timestamps", _timestamps)
+OUT_OF_RANGE: Final = OptionType("fail or earliest or latest", _out_of_range)
+SCHEMA: Final = OptionType("Spark DDL", _schema)
+GUARANTEE: Final = OptionType(
+    "at-most-once or at-least-once or exactly-once", _guarantee
+)
+INSTANCE: Final = OptionType("k/n", _instance)
+
+_SHARED: Final = (
+    Option("topic.name", "Name of the topic.", required=True, example="clicks"),
+    Option(
+        "consumer.type",
+        "How `open()` reads: lowlevel by partition and offset, highlevel as a member "
+        "of the group `group.id`, from its last checkpoint.",
+        choice("lowlevel", "simple", "highlevel"),
+        default="lowlevel",
+        applies=READ,
+    ),
+    Option(
+        "consumer.factory.class.name",
+        "The stream type again, or with --allow-class-paths `module:DESCRIPTOR`.",
+    ),
+    Option(
+        "decoder.class.name",
+        "Name of the decoder, or with --allow-class-paths `module:DESCRIPTOR`.",
+        example="json",
+    ),
+    Option(
+        "connection.timeout.millis",
+        "How long connecting and asking for metadata may take, retries included.",
+        PERIOD,
+        default="30000",
+        minimum=1,
+    ),
+    Option(
+        "fetch.timeout.millis",
+        "How long one fetch waits for messages.",
+        PERIOD,
+        default="5000",
+        applies=READ,
+    ),
+    Option(
+        "idle.timeout.millis",
+        "Make a new consumer after so long without data; negative: never.",
+        INTEGER,
+        default="180000",
+        applies=READ,
+    ),
+    Option(
+        "metadata.populate",
+        "Pinot's word for metadata.columns=true with includeHeaders=true.",
+        BOOLEAN,
+        default="false",
+        applies=READ,
+    ),
+    Option(
+        "consumer.prop.auto.offset.reset",
+        "Where a new reader starts when no start option says; never passed on.",
+        choice("smallest", "largest", "earliest", "latest"),
+        applies=READ,
+    ),
+)
+
+_FRAMEWORK: Final = (
+    Option(
+        "streamType",
+        "The stream type, which is the <type> of every stream.<type>.* key.",
+        aliases=("stream.type",),
+        required=True,
+        example="memory",
+    ),
+    # where to start and end
+    Option(
+        "startingOffsets",
+        "Where a new reader starts: earliest, latest, or offsets by topic and "
+        "partition as JSON, where -2 is earliest and -1 latest.",
+        OFFSETS,
+        applies=READ,
+        example="earliest",
+    ),
+    Option(
+        "startingTimestamp",
+        "Start at the first message at or after this time, in milliseconds.",
+        INTEGER,
+        minimum=0,
+        applies=READ,
+    ),
+    Option(
+        "startingOffsetsByTimestamp",
+        "The same by topic and partition, as JSON.",
+        TIMESTAMPS,
+        applies=READ,
+    ),
+    Option(
+        "startingOffsetsByTimestampStrategy",
+        "When no message is that late: fail, or start at latest.",
+        choice("error", "latest"),
+        default="error",
+        applies=READ,
+    ),
+    Option("endingOffsets", "Where a batch ends, exclusive.", OFFSETS, applies=READ),
+    Option(
+        "endingTimestamp",
+        "End a batch before the first message at or after this time.",
+        INTEGER,
+        minimum=0,
+        applies=READ,
+    ),
+    Option(
+        "endingOffsetsByTimestamp",
+        "The same by topic and partition, as JSON.",
+        TIMESTAMPS,
+        applies=READ,
+    ),
+    # what to read
+    Option("subscribe", "Topics to read, instead of topic.name.", LIST, applies=READ),
+    Option(
+        "subscribePattern",
+        "Topics to read, as a regular expression over whole names.",
+        applies=READ,
+    ),
+    Option(
+        "assign",
+        'Partitions to read, as JSON such as {"topic": [0, 1]}.',
+        JSON_OBJECT,
+        applies=READ,
+    ),
+    Option(
+        "schema",
+        "Declared schema, where the source has none, as Spark DDL.",
+        SCHEMA,
+        example="id bigint not null, name string",
+    ),
+    Option(
+        "metadata.columns",
+        "Add _topic, _partition, _offset and, where there are any, _timestamp and "
+        "_key.",
+        BOOLEAN,
+        default="false",
+        applies=READ,
+    ),
+    Option(
+        "includeHeaders",
+        "Add _headers to the metadata columns.",
+        BOOLEAN,
+        default="false",
+        applies=READ,
+    ),
+    # how far to trust, and what to do when it fails
+    Option(
+        "out.of.range",
+        "When a start is gone: fail, or go on at earliest or latest with a loss "
+        "record. failOnDataLoss=true and =false are fail and earliest.",
+        OUT_OF_RANGE,
+        default="fail",
+        aliases=("failOnDataLoss",),
+        applies=READ,
+    ),
+    Option(
+        "guarantee",
+        "The least delivery guarantee wanted: less is refused.",
+        GUARANTEE,
+        example="exactly-once",
+    ),
+    Option(
+        "retry.max.attempts",
+        "Attempts at an operation that fails in passing.",
+        INTEGER,
+        default="5",
+        minimum=1,
+        maximum=1000,
+    ),
+    Option(
+        "retry.initial.millis",
+        "Longest first wait between attempts; doubles, with full jitter.",
+        PERIOD,
+        default="100",
+        minimum=1,
+    ),
+    Option(
+        "retry.max.millis",
+        "Longest wait between attempts.",
+        PERIOD,
+        default="10000",
+        minimum=1,
+    ),
+    Option(
+        "decode.on.error",
+        "What a bad message becomes: an error, nothing, or a row of nulls.",
+        choice("fail", "skip", "null"),
+        default="fail",
+        applies=READ,
+    ),
+    Option(
+        "max.errors",
+        "Bad messages allowed by `skip` and `null` before reading fails.",
+        INTEGER,
+        minimum=0,
+        applies=READ,
+    ),
+    Option(
+        "max.error.ratio",
+        "The same as a share of the messages read, once 1000 were read.",
+        NUMBER,
+        minimum=0,
+        maximum=1,
+        applies=READ,
+    ),
+    # stream level
+    Option("group.id", "Name of the group of stream-level readers.", applies=READ),
+    Option(
+        "group.instance",
+        "Which of how many readers of the group this is, as 0/3.",
+        INSTANCE,
+        default="0/1",
+        applies=READ,
+    ),
+    Option(
+        "checkpoint.location",
+        "Folder in which the group's checkpoints are kept.",
+        applies=READ,
+    ),
+    # writing
+    Option("writer.id", "Who writes; survives restarts.", applies=WRITE),
+    Option("epoch", "Epoch of a batch write.", INTEGER, minimum=0, applies=WRITE),
+    Option(
+        "epoch.mismatch",
+        "When a repeated epoch has other content: warn and count, or fail.",
+        choice("warn", "fail"),
+        default="warn",
+        applies=WRITE,
+    ),
+    Option(
+        "epoch.adopt",
+        "Take this epoch for new though the record of its predecessor is gone.",
+        INTEGER,
+        minimum=0,
+        applies=WRITE,
+    ),
+    Option(
+        "writer.memory",
+        "How long an idle writer is remembered.",
+        PERIOD,
+        default="30d",
+        applies=WRITE,
+    ),
+    Option(
+        "producer.key.columns",
+        "Columns whose values choose the partition, where there is no _key.",
+        LIST,
+        applies=WRITE,
+    ),
+    Option(
+        "batch.rows",
+        "Rows that a batch has at the most.",
+        INTEGER,
+        default="65536",
+        minimum=1,
+    ),
+    Option(
+        "batch.bytes",
+        "Bytes that a batch has at the most; a longer message comes alone.",
+        SIZE,
+        default="8M",
+        minimum=1,
+    ),
+    # Pinot's thresholds
+    Option(
+        "realtime.segment.flush.threshold.rows",
+        "Roll a segment after so many rows.",
+        INTEGER,
+        minimum=0,
+        aliases=(
+            "realtime.segment.flush.threshold.size",
+            "realtime.segment.flush.threshold.size.llc",
+        ),
+        applies=WRITE,
+    ),
+    Option(
+        "realtime.segment.flush.threshold.segment.rows",
+        "The same; in Pinot, rows per segment rather than per server.",
+        INTEGER,
+        minimum=0,
+        applies=WRITE,
+    ),
+    Option(
+        "realtime.segment.flush.threshold.time",
+        "Roll a segment after so long.",
+        PERIOD,
+        minimum=1,
+        aliases=("realtime.segment.flush.threshold.time.llc",),
+        applies=WRITE,
+    ),
+    Option(
+        "realtime.segment.flush.threshold.segment.size",
+        "Roll a segment at about this size.",
+        SIZE,
+        minimum=0,
+        aliases=("realtime.segment.flush.desired.size",),
+        applies=WRITE,
+    ),
+    # Spark
+    Option(
+        "maxOffsetsPerTrigger",
+        "Offsets that one trigger reads at the most, shared by backlog.",
+        INTEGER,
+        minimum=1,
+        applies=SPARK,
+    ),
+    Option(
+        "minOffsetsPerTrigger",
+        "Wait until so many offsets are there.",
+        INTEGER,
+        minimum=1,
+        applies=SPARK,
+    ),
+    Option(
+        "maxTriggerDelay",
+        "With minOffsetsPerTrigger: do not wait longer than this.",
+        PERIOD,
+        default="15m",
+        applies=SPARK,
+    ),
+    Option(
+        "minPartitions",
+        "Split ranges so that about so many tasks read.",
+        INTEGER,
+        minimum=1,
+        applies=SPARK,
+    ),
+    Option(
+        "maxRecordsPerPartition",
+        "Split any range that is longer.",
+        INTEGER,
+        minimum=1,
+        applies=SPARK,
+    ),
+)
+
+SHARED_OPTIONS: Final[Mapping[str, Option]] = MappingProxyType(
+    {option.key: option for option in _SHARED}
+)
+FRAMEWORK_OPTIONS: Final[Mapping[str, Option]] = MappingProxyType(
+    {option.key: option for option in _FRAMEWORK}
+)
