@@ -73,15 +73,20 @@ class Fetched:
         state: Only where known: ``CAUGHT_UP``, ``THROTTLED``, ``END_OF_PARTITION``.
             The framework derives the rest.
         latest: The offset that the next message will get, where this answer knows it.
-        held_from: The source held everything from this offset on when it answered.
-            Given at most ``start``, it proves that a gap is a gap and not a loss, and
-            spares the framework a metadata call; None where not known.
-        incarnation: What the offsets of this answer count, where it may change under
-            an open consumer; a change is told as `IncarnationChanged` (rule R7).
+        held_from: Nothing at or after this offset was lost before the first row of
+            this answer (or before ``next_offset``, where there is none). At most
+            ``start``, it proves that a gap is a gap and not a loss, and spares the
+            framework a metadata call; None where not known. Says nothing across
+            incarnations.
+        incarnation: What the offsets of this answer count; given with every answer,
+            empty ones too, where it may change under an open consumer. A change is
+            told by an answer without rows, whose ``next_offset`` counts in the new one
+            and may lie below ``start``; the framework then applies rule R7.
         unfiltered_count: Messages received, filtered ones and markers included. None
             means: as many as ``rows`` has.
-        size: Bytes received, where known at no cost. None makes the framework
-            estimate; never compute ``rows.nbytes`` for it.
+        size: Bytes of the rows, where known at no cost (of compressed ones, as they
+            are in memory). None makes the framework estimate; never compute
+            ``rows.nbytes`` for it.
         losses: What the source itself knows to be missing.
         end: With ``END_OF_PARTITION``, the kind of end; None is `Finished`.
     """
@@ -111,11 +116,13 @@ class MessageBatch:
     next_offset: int
     """Where to go on; may be beyond the last row."""
     state: BatchState
+    first_offset: int | None = None
+    """Offset of the first row; None where there is no row."""
     offsets: pa.Int64Array | None = None
-    """Offset of each row; None means consecutive ones ending before ``next_offset``,
-    or for envelopes their ``offset`` column."""
-    high_watermark: int | None = None
-    """The latest, as known during the call; None where unknown."""
+    """Offset of each row; None means consecutive ones from ``first_offset``."""
+    latest: int | None = None
+    """Offset that the next message will get, as known during the call; None where
+    unknown."""
     unfiltered_count: int = 0
     """Messages received, those included that became no row."""
     size: int = 0
@@ -133,9 +140,9 @@ class MessageBatch:
     @property
     def lag(self) -> int | None:
         """Latest less next (rule M7); None where the latest is unknown."""
-        if self.high_watermark is None:
+        if self.latest is None:
             return None
-        return max(0, self.high_watermark - self.next_offset)
+        return max(0, self.latest - self.next_offset)
 
     def __len__(self) -> int:
         return self.num_rows

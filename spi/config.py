@@ -23,7 +23,7 @@ class Setting:
     """Short: what follows ``stream.<type>.``, or the bare word."""
     full_key: str
     """As it is written in a configuration."""
-    text: str
+    text: str = field(repr=False)
     """As it was written; of a secret, the reference or the literal."""
     value: Any
     """Parsed; of a secret, None: it is resolved when it is asked for."""

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from streamfactory.spi.batch import Fetched, FetchLimits, MessageBatch
+    from streamfactory.spi.batch import Fetched, FetchLimits
     from streamfactory.spi.config import StreamConfig
     from streamfactory.spi.positions import Partition, Position
 
@@ -54,6 +54,9 @@ class PartitionInfo:
     state: PartitionState = PartitionState.ACTIVE
     incarnation: str | None = None
     """Changes when what the offsets count is gone and begun again."""
+    written: int | None = None
+    """Where a reader cannot read up to what was written (an open transaction), the
+    offset behind that; None means ``latest``."""
 
 
 class PartitionLevelConsumer(ABC):
@@ -84,7 +87,9 @@ class PartitionLevelConsumer(ABC):
         Returns:
             At least one message, where there is one within ``limits.timeout``, however
             long it is. An empty answer otherwise; sooner where it is known that
-            nothing will come. An empty answer may move ``next_offset`` on.
+            nothing will come. An empty answer may move ``next_offset`` on. A source
+            that broke off and cannot be taken up again *answers* so, with
+            ``END_OF_PARTITION`` and `Failed`: what is raised is tried again.
 
         Raises:
             OffsetOutOfRange: data_loss; the source no longer, or not yet, has
@@ -101,7 +106,9 @@ class PartitionLevelConsumer(ABC):
         """Make a blocked ``fetch_messages`` return early. Called from another thread.
 
         Override it where blocking longer than 250 ms at a time pays: the framework then
-        gives the whole timeout in one slice, and calls this before ``close``.
+        gives the whole timeout in one slice, and calls this before ``close``. It may
+        come before the fetch blocks, so it is remembered; it may come for nothing. The
+        fetch answers as ever, mostly empty, and loses nothing.
         """
         msg = f"{type(self).__name__} cannot be woken"
         raise Unsupported(msg)
@@ -111,7 +118,12 @@ class PartitionLevelConsumer(ABC):
 
 
 class MetadataProvider(ABC):
-    """Answers what a stream has, without consuming anything (rule M5). Thread-safe."""
+    """Answers what a stream has, without consuming anything (rule M5). Thread-safe.
+
+    Each call has a deadline of its own, at most ``connection.timeout.millis``, and
+    never keeps a consumer of the same factory waiting. Where a stream can be read once
+    only, a look-up may use the reader's own connection, but never takes it away.
+    """
 
     @abstractmethod
     def fetch_partitions(
@@ -135,6 +147,17 @@ class MetadataProvider(ABC):
             TopicNotFound: permanent.
         """
 
+    def fetch_bounds(
+        self, partitions: Collection[Partition]
+    ) -> Sequence[PartitionInfo]:
+        """The same for some partitions; override where a few cost less than all.
+
+        The framework asks it before the first and after the last fetch of a range.
+        """
+        topics = sorted({partition.topic for partition in partitions})
+        infos = self.fetch_partitions(topics, partitions)
+        return [info for info in infos if info.partition in partitions]
+
     def fetch_partition_count(self, topic: str) -> int:
         """How many partitions a topic has; override where that is cheaper."""
         return len(self.fetch_partitions([topic], ()))
@@ -144,7 +167,9 @@ class MetadataProvider(ABC):
     ) -> Mapping[Partition, int | None]:
         """First offset at or after a time, for many partitions in one call.
 
-        Override it to have the ability. The default has not.
+        Every message before it is earlier; the message at it may be one that no reader
+        gets to see (a marker). Never beyond ``latest``. Override it to have the
+        ability. The default has not.
 
         Args:
             timestamp_ms: Milliseconds since the epoch, UTC; inclusive.
@@ -163,8 +188,9 @@ class MetadataProvider(ABC):
         has its schema too (rule M6).
 
         Raises:
-            SchemaUnknown: config; the source has none; a user declares it with the
-                option ``schema``. This is the default.
+            SchemaUnknown: config; the source will never have one; a user declares it
+                with the option ``schema``. This is the default.
+            StreamTimeout: transient; not yet: no writer has come.
         """
         msg = "the source has no schema of its own"
         raise SchemaUnknown(msg)
@@ -179,41 +205,37 @@ class MetadataProvider(ABC):
 
 
 class StreamLevelConsumer(ABC):
-    """Reads a whole stream, and remembers how far when told to.
+    """Reads a whole stream as one member of a group, where the source balances.
 
-    The framework has one for every backend, over partition consumers and a
-    `CheckpointStore`; a backend whose source balances readers itself may replace it
-    (`ConsumerFactory.create_stream_level_consumer`).
-
-    Promises: rows of one partition in order; each row once to one of the instances
-    unless restarted; a restart goes on at the last ``commit``. Not promised: an order
-    among partitions, and that rows after the last ``commit`` do not come again.
+    Only for sources with groups of their own (Kafka's); for every other backend the
+    framework has one over partition consumers and a `CheckpointStore`. One thread
+    calls it. Users hold the framework's ``GroupReader``, which promises: rows of one
+    partition in order; each row to one member, unless restarted; a restart goes on at
+    the last ``commit``. Not promised: an order among partitions, and that rows after
+    the last ``commit`` do not come again.
     """
 
     @abstractmethod
-    def fetch_messages(self, timeout: float) -> MessageBatch | None:
-        """The next batch of some partition; None when none came within ``timeout``.
+    def fetch_messages(self, limits: FetchLimits) -> tuple[Partition, Fetched] | None:
+        """The next messages of some assigned partition; None when none came in time.
 
-        Args:
-            timeout: Seconds.
+        Never answers rows of a partition that was taken from this member.
         """
 
     @abstractmethod
-    def commit(self) -> Position:
-        """Save the position after the last batch handed out; nothing else saves it.
+    def assignment(self) -> frozenset[Partition]:
+        """The partitions that are this member's now."""
+
+    @abstractmethod
+    def commit(self, position: Position) -> None:
+        """Save a position, for partitions of the assignment. Nothing else saves one.
 
         Raises:
-            CheckpointFailed: permanent; the previous checkpoint still holds.
+            CheckpointFailed: permanent; the previous one still holds.
         """
 
-    @property
-    @abstractmethod
-    def position(self) -> Position:
-        """Next offset of each partition of this instance, saved or not."""
-
-    @abstractmethod
-    def close(self) -> None:
-        """Close without committing."""
+    def close(self) -> None:  # noqa: B027 - a member that holds nothing may keep this
+        """Leave the group, without committing."""
 
 
 class ConsumerFactory(ABC):
@@ -222,6 +244,15 @@ class ConsumerFactory(ABC):
     Args:
         config: The stream's configuration, validated. Keep it; read options from it
             when they are needed, so that secrets are resolved late.
+
+    What a consumer and a provider share (a connection that cannot be opened twice) lives
+    here, opened on first use and closed by ``close``, which is promised: a consumer may
+    be closed and made anew after an error without losing it. After a fork the child
+    neither closes nor drops what it inherited (clients hang or abort there): it keeps
+    it referenced and opens its own, where that is possible.
+
+    The class is importable by its module: what is defined in a script's ``__main__`` is
+    pickled by value, and every task would begin without what a process shares.
     """
 
     CLAIMS: ClassVar[Claims] = Claims()
@@ -253,7 +284,7 @@ class ConsumerFactory(ABC):
     def create_stream_level_consumer(
         self, client_id: str, group_id: str
     ) -> StreamLevelConsumer | None:
-        """Make the source's own stream-level consumer; None takes the framework's."""
+        """Make the source's own group member; None takes the framework's."""
         return None
 
     def claims(self) -> Claims:

@@ -30,7 +30,10 @@ class Cancelled:
 
 @dataclass(frozen=True, slots=True)
 class ReaderFinished:
-    """The reader has what it wanted; for a writer this is a normal end."""
+    """The reader has what it wanted; for a writer this is a normal end.
+
+    Where a transport cannot tell why its reader is gone, it is this one.
+    """
 
 
 @dataclass(frozen=True, slots=True)

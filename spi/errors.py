@@ -24,7 +24,9 @@
     │   ├── TopicNotFound           permanent   LookupError
     │   ├── NotAuthorized           permanent   PermissionError
     │   ├── SchemaMismatch          permanent   TypeError
+    │   ├── MessageTooLarge         permanent   ValueError
     │   ├── PositionRefused         permanent   ValueError
+    │   ├── WriterFenced            permanent
     │   └── CheckpointFailed        permanent   OSError
     ├── DataLossError               data_loss
     │   ├── OffsetOutOfRange        data_loss   LookupError
@@ -84,6 +86,7 @@ class StreamError(Exception):
     code: ClassVar[str] = "stream_error"
     error_class: ClassVar[ErrorClass] = ErrorClass.PERMANENT
     default_remedy: ClassVar[str | None] = None
+    _shown: ClassVar[tuple[str, ...]] = ()
 
     def __init__(
         self,
@@ -131,6 +134,7 @@ class StreamError(Exception):
             "partition": None if self.partition is None else str(self.partition),
             "offset": self.offset,
             "remedy": self.remedy,
+            **{name: getattr(self, name) for name in self._shown},
         }
 
     def __str__(self) -> str:
@@ -147,7 +151,8 @@ class StreamError(Exception):
         state = dict(self.__dict__)
         cause = self.__cause__
         if cause is not None and not isinstance(cause, StreamError):
-            state["cause_text"] = f"{type(cause).__name__}: {cause}"
+            # What the framework translated carries the masked text already.
+            state["cause_text"] = self.cause_text or f"{type(cause).__name__}: {cause}"
             cause = None
         return _rebuild, (type(self), self.what, state, cause)
 
@@ -357,6 +362,19 @@ class PositionRefused(PermanentError, ValueError):
     default_remedy = "nothing was changed: repair it, or start anew with a reset"
 
 
+class MessageTooLarge(PermanentError, ValueError):
+    """The other side takes no message of that length; names both lengths."""
+
+    code = "message_too_large"
+
+
+class WriterFenced(PermanentError):
+    """Another process writes under this writer id, or a transaction ran out of time."""
+
+    code = "writer_fenced"
+    default_remedy = "one process at a time may write under a writer id"
+
+
 class CheckpointFailed(PermanentError, OSError):
     """A checkpoint could not be saved; the previous one still holds."""
 
@@ -380,6 +398,7 @@ class OffsetOutOfRange(DataLossError, LookupError):
     """
 
     code = "offset_out_of_range"
+    _shown = ("earliest", "latest")
     default_remedy = "set `out.of.range` to earliest or latest to go on with a record"
 
     def __init__(
@@ -399,6 +418,7 @@ class IncarnationChanged(DataLossError):
     """What the offsets counted is gone and begun again (rule R7)."""
 
     code = "incarnation_changed"
+    _shown = ("expected", "found")
     default_remedy = "set `out.of.range` to earliest or latest to go on with a record"
 
     def __init__(
@@ -484,8 +504,14 @@ class ErrorTable:
 
     Give it to `Backend.translate`. Foreign exceptions never cross the SPI: the
     framework calls the table for whatever an author's method raises outside this tree,
-    keeps the original as ``__cause__``, and takes a missing entry for a defect of the
-    plug-in (`UntranslatedError`).
+    keeps the original as ``__cause__``, masks secrets in both texts, and takes a
+    missing entry for a defect of the plug-in (`UntranslatedError`).
+
+    Args:
+        types: By exception type; an entry holds for the type's descendants.
+        codes: By error code, for clients that raise one type for everything; looked at
+            first.
+        code_of: Answers the code of an exception, or None.
 
     Example:
         >>> table = ErrorTable({ConnectionError: ConnectionFailed})
@@ -493,13 +519,23 @@ class ErrorTable:
         ConnectionFailed('BrokenPipeError: gone')
     """
 
-    def __init__(self, table: Mapping[type[BaseException], type[StreamError]]) -> None:
-        self._table = dict(table)
+    def __init__(
+        self,
+        types: Mapping[type[BaseException], type[StreamError]],
+        codes: Mapping[Any, type[StreamError]] | None = None,
+        code_of: Callable[[BaseException], Any] | None = None,
+    ) -> None:
+        self._types = dict(types)
+        self._codes = dict(codes or {})
+        self._code_of = code_of
 
     def __call__(self, error: BaseException) -> StreamError | None:
-        """Translate ``error``; None where the table has no type of its ancestry."""
-        for kind in type(error).__mro__:
-            found = self._table.get(kind)
-            if found is not None:
-                return found(f"{type(error).__name__}: {error}")
-        return None
+        """Translate ``error``; None where the table has nothing for it."""
+        found = None
+        if self._code_of is not None:
+            found = self._codes.get(self._code_of(error))
+        if found is None:
+            kinds = (kind for kind in type(error).__mro__ if kind in self._types)
+            kind = next(kinds, None)
+            found = None if kind is None else self._types[kind]
+        return None if found is None else found(f"{type(error).__name__}: {error}")

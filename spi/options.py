@@ -11,6 +11,7 @@ import json
 import math
 import re
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
@@ -88,6 +89,13 @@ def _size(text: str) -> int:
     return int(float(match[1]) * 1024**power)
 
 
+def _path(text: str) -> str:
+    if not text.strip():
+        msg = "is not a path"
+        raise ValueError(msg)
+    return str(Path(text).expanduser().absolute())
+
+
 def _list(text: str) -> tuple[str, ...]:
     parts = tuple(part.strip() for part in text.split(","))
     if not all(parts):
@@ -116,6 +124,8 @@ PERIOD: Final = OptionType("period", _period, {"type": ["string", "integer"]})
 """``4h30m`` or plain milliseconds; the value is milliseconds."""
 SIZE: Final = OptionType("size", _size, {"type": ["string", "integer"]})
 """``150M``, ``1.1G``, or plain bytes; binary units; the value is bytes."""
+PATH: Final = OptionType("path", _path, {"type": "string"})
+"""Made absolute where it is read: processes differ in their working folder."""
 LIST: Final = OptionType("list", _list, {"type": "string"})
 """``a,b,c``; the value is a tuple of strings."""
 JSON_OBJECT: Final = OptionType("JSON object", _json_object, {"type": "string"})

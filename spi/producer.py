@@ -14,6 +14,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from streamfactory.spi.claims import Claims
+from streamfactory.spi.errors import Unsupported
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -47,7 +48,7 @@ class WriteContext:
     kind: WriteKind = WriteKind.STREAMING
     schema: pa.Schema | None = field(default=None, compare=False)
     """The schema of the rows to come, without the framework's columns; a writer that
-    gets no rows at all still knows it."""
+    gets no rows at all still knows it. Not carried by commit messages."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +56,10 @@ class Outgoing:
     """Rows on their way to one partition: routed and checked (rule W8)."""
 
     rows: pa.RecordBatch
-    """The row itself, without the columns below. The backend may keep it."""
+    """The row itself, without the columns below, of exactly ``WriteContext.schema``:
+    times in UTC, no large and no view types. Of a backend that yields envelopes: one
+    binary column ``value``, encoded, where null is a tombstone. The backend may keep
+    it."""
     partition: int
     """Where it goes: an id that the sink said it has."""
     key: pa.Array | None = None
@@ -91,6 +95,9 @@ class CommitMessage:
     """Filled in by the framework."""
     payload: Any = None
     """The author's: plain values only (str, bytes, numbers, lists, dicts)."""
+    config_digest: str = ""
+    """Of the configuration that the task wrote under. Filled in by the framework: a
+    task and its committer may have read a named stream at different times."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,15 +111,28 @@ class LastCommit:
 
 
 class StreamWriter(ABC):
-    """Writes the rows of one attempt of one task. One thread at a time calls it."""
+    """Writes the rows of one attempt of one task.
+
+    One thread at a time calls it; ``wake`` alone may come from another.
+    """
 
     @abstractmethod
     def write(self, outgoing: Outgoing) -> None:
         """Take rows for one partition. May block for back-pressure.
 
         Nothing of them can be read before the decision, where the backend claims
-        ``epoch_visibility`` whole or task.
+        ``epoch_visibility`` whole or task. After `end` says that the other side is
+        gone, it takes rows and does nothing.
         """
+
+    def wake(self) -> None:
+        """Make a blocked ``write`` return or raise. Called from another thread, once.
+
+        Override it where a write can block for good (a reader that stalls); it may
+        come before the write blocks, so it is remembered.
+        """
+        msg = f"{type(self).__name__} cannot be woken"
+        raise Unsupported(msg)
 
     @abstractmethod
     def commit(self) -> Any:
@@ -124,14 +144,18 @@ class StreamWriter(ABC):
         """
 
     def abort(self) -> None:  # noqa: B027 - nothing relies on it being called
-        """Leave nothing of this attempt behind. May never be called (rule W1)."""
+        """Leave nothing of this attempt behind. May never be called (rule W1).
+
+        Without epochs rows cannot be taken back: then break the stream, so that its
+        reader learns of a failure rather than reading the next attempt as more.
+        """
 
     @property
     def end(self) -> End | None:
         """How the other side ended the stream; None while it has not.
 
         A reader that has enough (`ReaderFinished`) is no error: the framework stops
-        writing.
+        writing. May poll the connection; never blocks.
         """
         return None
 
@@ -148,25 +172,52 @@ class StreamCommitter(ABC):
         epoch: int,
         messages: Sequence[CommitMessage],
         source_position: Position | None = None,
-    ) -> None:
+    ) -> LastCommit | None:
         """Make the epoch visible, whole (rule W2); the first commit of it wins (W3).
 
         A repeat, also after a restart and by another process, is a no-op. When the
-        verdict is not known (a lost reply), find out before answering (rule W6).
+        verdict is not known (a lost reply), find out before answering (rule W6): this
+        may take long behind another writer's open transaction, and ends, at the
+        latest, in `StreamTimeout`.
 
         Args:
             epoch: The epoch.
             messages: One for each task that wrote; may be empty.
             source_position: Stored with the commit.
+
+        Returns:
+            None where this call made the commit; what the sink holds already where the
+            epoch was there.
         """
 
     def abort(  # noqa: B027 - nothing to undo where nothing is staged
         self, epoch: int, messages: Sequence[CommitMessage]
     ) -> None:
-        """Forget what was staged. Messages may be missing; may come twice (W4)."""
+        """Forget what was staged. May come twice (rule W4).
+
+        Messages may be missing: a task that failed, or one still running, sent none.
+        Staged rows that nobody aborts are swept by age; nothing relies on this call.
+        """
+
+    def replace(
+        self,
+        epoch: int,
+        messages: Sequence[CommitMessage],
+        source_position: Position | None = None,
+    ) -> LastCommit | None:
+        """Commit an epoch that replaces everything before it, in the same instant.
+
+        Override it to have the ability; otherwise as `commit`.
+        """
+        msg = f"{type(self).__name__} cannot replace what is there at once"
+        raise Unsupported(msg)
 
     def last(self) -> LastCommit | None:
-        """What this writer committed last; None where nothing is remembered."""
+        """What this writer committed last; None where nothing is remembered.
+
+        Claims the writer: once it has answered, no earlier instance of this writer can
+        commit any more. Never None for what is not known yet.
+        """
         return None
 
     def close(self) -> None:  # noqa: B027 - a committer that holds nothing may keep this
@@ -192,19 +243,34 @@ class ProducerFactory(ABC):
 
     @abstractmethod
     def create_committer(self, writer_id: str | None) -> StreamCommitter:
-        """Make the committer of one writer."""
+        """Make the committer of one writer. Fences nobody before it is first used."""
+
+    def fetch_last_commit(self, writer_id: str) -> LastCommit | None:
+        """What a writer committed last, as far as it can be read from outside.
+
+        Claims nothing and fences nobody: tasks ask it beside a live committer, to skip
+        work that is done already. None where nothing is remembered, or known.
+        """
+        return None
 
     @abstractmethod
-    def fetch_partition_count(self) -> int:
+    def fetch_partition_count(self, topic: str) -> int:
         """How many partitions rows are spread over; ids are 0 to n-1."""
 
-    def fetch_schema(self) -> pa.Schema | None:
+    def fetch_schema(self, topic: str) -> pa.Schema | None:
         """The schema that the sink insists on; None where it takes what comes."""
         return None
 
     def claims(self) -> Claims:
         """The claims under this configuration; never more than ``CLAIMS``."""
         return self.CLAIMS
+
+    def end_stream(self, end: End) -> None:  # noqa: B027 - most streams have no end
+        """Tell readers how the stream ends. Called once, by whoever owns the stream.
+
+        Only `Finished` lets a reader end well; without the call, closing tells it of a
+        failure. Returns when the other side's verdict is known, or raises it.
+        """
 
     def close(self) -> None:  # noqa: B027 - a factory that shares nothing may keep this
         """Give back what the objects made here share. Called last."""

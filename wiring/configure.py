@@ -130,7 +130,7 @@ def inspect(
 
 
 def stream_options(backend: Backend | None) -> dict[str, Option]:
-    """The options under ``stream.<type>.``: shared ones, and the backend's over them."""
+    """The options under ``stream.<type>.``: shared ones, under the backend's."""
     own = () if backend is None else backend.options
     return {**SHARED_OPTIONS, **{option.key: option for option in own}}
 
@@ -250,9 +250,10 @@ class _Ladder:
             self._unknown(prop)
         elif key[len(prefix) :] in self._own:
             self._given[self._own[key[len(prefix) :]].key].append(prop)
-        elif not self._pass_through(prop, prop.key[len(prefix) :]):
-            if self._result.backend is not None:
-                self._unknown(prop)
+        elif self._pass_through(prop, prop.key[len(prefix) :]):
+            return
+        elif self._result.backend is not None:
+            self._unknown(prop)
 
     def _pass_through(self, prop: Property, short: str) -> bool:
         lowered = short.lower()

@@ -1,4 +1,4 @@
-"""From envelopes to rows: tombstones, bad messages and their budget (rules D1 to D4)."""
+"""From envelopes to rows: tombstones, bad messages, their budget (rules D1 to D4)."""
 
 from __future__ import annotations
 

@@ -25,8 +25,9 @@ MAX_BYTES: Final = 1 << 20
 """More is no stream definition: it is read by accident, or by malice."""
 
 _MEMBERS: Final = ("name", "description", "properties")
-_PINOT_MEMBERS: Final = frozenset(
-    ["tableName", "tableIndexConfig", "ingestionConfig", "streamConfigs", "streamConfigMaps", "REALTIME", "OFFLINE", "realtime", "offline", "streamType"]
+_PINOT_MEMBERS: Final = re.compile(
+    "tableName|tableIndexConfig|ingestionConfig|streamConfigs|streamConfigMaps|"
+    r"streamType|stream\..*|REALTIME|OFFLINE|realtime|offline"
 )
 
 
@@ -76,7 +77,11 @@ def read_definitions(path: Path) -> list[StreamDefinition]:
         msg = f"{str(path)!r} is of no known kind: known are {', '.join(SUFFIXES)}"
         raise ConfigError(msg)
     document = _Document(path, _file_text(path))
-    definitions = reader(document)
+    try:
+        definitions = reader(document)
+    except RecursionError as error:
+        # Where the parser is content, as with TOML's dotted keys, walking is not.
+        raise _syntax(document, "a definition", _TOO_DEEP, (1, 1)) from error
     for definition in definitions:
         _check_name(document, definition, definitions)
         _check_properties(document, definition)
@@ -117,7 +122,7 @@ def pointer_of(*keys: str) -> str:
     return "".join(f"/{k.replace('~', '~0').replace('/', '~1')}" for k in keys)
 
 
-# --- the file ---------------------------------------------------------------------
+# --- the file -------------------------------------------------------------------
 
 
 def _file_text(path: Path) -> str:
@@ -179,7 +184,7 @@ def _check_properties(document: _Document, definition: StreamDefinition) -> None
             document.problem(ascii(prop.key), what, prop.origin)
 
 
-# --- ours -------------------------------------------------------------------------
+# --- ours -----------------------------------------------------------------------
 
 
 def _own(document: _Document, body: Mapping[str, Any]) -> list[StreamDefinition]:
@@ -190,10 +195,9 @@ def _own(document: _Document, body: Mapping[str, Any]) -> list[StreamDefinition]
             origin = document.origin(pointer_of(key))
             document.problem(key, "is no member of a stream definition", origin, hint)
     words = {"name": document.path.stem, "description": ""}
-    for key in words:
-        value = body.get(key, words[key])
-        if isinstance(value, str):
-            words[key] = value
+    for key in [key for key in words if key in body]:
+        if isinstance(body[key], str):
+            words[key] = body[key]
         else:
             document.problem(key, "is not a string", document.origin(f"/{key}"))
     table = body.get("properties")
@@ -221,7 +225,7 @@ def _flat(
             yield Property(key, text, origin)
 
 
-# --- TOML -------------------------------------------------------------------------
+# --- TOML -----------------------------------------------------------------------
 
 _PART: Final = r"""(?:[A-Za-z0-9_-]+|"(?:[^"\\]|\\.)*"|'[^']*')"""
 _DOTTED: Final = rf"{_PART}(?:[ \t]*\.[ \t]*{_PART})*"
@@ -280,7 +284,7 @@ def _toml_path(dotted: str) -> tuple[str, ...]:
     return tuple(keys)
 
 
-# --- JSON -------------------------------------------------------------------------
+# --- JSON -----------------------------------------------------------------------
 
 _JSON_TOKEN: Final = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\],]')
 
@@ -316,8 +320,7 @@ def _json_reader(
         from streamfactory.wiring.hop import read_hop
 
         return read_hop
-    bare = any(key.startswith("stream.") for key in body)
-    if "properties" not in body and (bare or not _PINOT_MEMBERS.isdisjoint(body)):
+    if "properties" not in body and any(map(_PINOT_MEMBERS.fullmatch, body)):
         from streamfactory.wiring.pinot import read_pinot
 
         return read_pinot
@@ -330,16 +333,16 @@ def _find_json_lines(document: _Document) -> None:
     inside: list[str | int | None] = []  # of each open value: its key or index
     for match in _JSON_TOKEN.finditer(document.text):
         line += document.text.count("\n", end, match.start())
-        token, end = match[0], match.start()
-        if token in "{[":
-            inside.append(None if token == "{" else 0)
-        elif token in "}]":
+        mark, end = match[0], match.start()
+        if mark in "{[":
+            inside.append(None if mark == "{" else 0)
+        elif mark in "}]":
             inside.pop()
-        elif token == ",":
+        elif mark == ",":
             last = inside[-1]
             inside[-1] = last + 1 if isinstance(last, int) else None
         elif inside and inside[-1] is None:
-            inside[-1] = key = str(json.loads(token))
+            inside[-1] = key = str(json.loads(mark))
             pointer = pointer_of(*map(str, inside))
             if pointer in document.lines:
                 what = f"is given twice; first at {document.origin(pointer)}"
@@ -347,7 +350,7 @@ def _find_json_lines(document: _Document) -> None:
             document.lines[pointer] = line
 
 
-# --- Java properties ---------------------------------------------------------------
+# --- Java properties ------------------------------------------------------------
 
 
 def _read_properties(document: _Document) -> list[StreamDefinition]:
@@ -367,13 +370,12 @@ def _read_properties(document: _Document) -> list[StreamDefinition]:
     return [StreamDefinition(document.path.stem, tuple(properties), origin=origin)]
 
 
-# --- what cannot be parsed ------------------------------------------------------------
+_TOO_DEEP: Final = "it is nested too deeply"
 
 
 def _unparsable(error: Exception) -> str:
-    if isinstance(error, RecursionError):
-        return "it is nested too deeply"
-    return "it holds a number too long to read"
+    deep = isinstance(error, RecursionError)
+    return _TOO_DEEP if deep else "it holds a number too long to read"
 
 
 def _syntax(

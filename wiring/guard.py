@@ -102,6 +102,8 @@ class Guard:
         if masked != found.what:
             found.what = masked
             found.args = (masked,)
+        if found is not error:
+            found.cause_text = self._config.mask(f"{type(error).__name__}: {error}")
         return found.at(stream=self._config.name, partition=partition, offset=offset)
 
     def call(

@@ -15,6 +15,7 @@ from streamfactory.spi import (
     Partition,
     PartitionInfo,
     PartitionState,
+    PartitionVanished,
     Position,
     SchemaUnknown,
     TopicNotFound,
@@ -103,7 +104,7 @@ class Metadata:
         answer = self._ask(
             "ask for partitions", lambda p: p.fetch_partitions(topics, known)
         )
-        infos = self._checked(answer)
+        infos = self._checked(answer, known)
         chosen = self._assigned(infos)
         gone = [
             PartitionInfo(
@@ -122,21 +123,18 @@ class Metadata:
         Raises:
             PartitionVanished: data_loss; it is not, or no longer, there.
         """
-        from streamfactory.spi import PartitionVanished
-
-        for info in self.partitions():
-            if (
-                info.partition == partition
-                and info.state is not PartitionState.VANISHED
-            ):
-                return info
-        msg = "the partition is not, or no longer, there"
-        raise PartitionVanished(msg, stream=self._config.name, partition=partition)
+        wanted = frozenset((partition,))
+        answer = self._ask("ask for bounds", lambda p: p.fetch_bounds(wanted))
+        found = self._checked(answer, known=()).get(partition)
+        if found is None:
+            msg = "the partition is not, or no longer, there"
+            raise PartitionVanished(msg, stream=self._config.name, partition=partition)
+        return found
 
     def offsets_at(
         self, timestamp_ms: int, partitions: Collection[Partition]
     ) -> Mapping[Partition, int | None]:
-        """First offset at or after a time, by partition; None where nothing is that late.
+        """First offset at or after a time, by partition; None where nothing is so late.
 
         Raises:
             Unsupported: misuse; this backend cannot find offsets by time.
@@ -236,8 +234,8 @@ class Metadata:
             if info.earliest < 0:
                 raise self._broken(info, f"M3: earliest is {info.earliest}")
             infos[info.partition] = info
-        if self._known and not infos:
-            msg = f"no partition was answered, where {len(self._known)} were known"
+        if known and not infos:
+            msg = f"no partition was answered, where {len(known)} were known"
             raise PartialMetadata(msg, stream=self._config.name)
         return infos
 

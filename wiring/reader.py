@@ -241,11 +241,14 @@ class Reader:
                 where = self._bounds.check(where, refused=True)
                 continue
             self._check_open()
+            answer = self._answer(where, fetched)
             elsewhere = self._bounds.meet(fetched.incarnation, where)
             if elsewhere is not None:
+                if answer.rows is not None:
+                    msg = "R7: rows came with a new incarnation"
+                    raise self._broken(msg)
                 where = elsewhere
                 continue
-            answer = self._answer(where, fetched)
             if answer.rows is not None or fetched.next_offset > where or _ends(fetched):
                 first = fetched.next_offset if answer.rows is None else answer.offset(0)
                 self._bounds.check_gap(where, first, fetched)
@@ -271,7 +274,7 @@ class Reader:
             raise self._broken(msg)
         first, last = answer.offset(0), answer.offset(rows.num_rows - 1)
         if last >= fetched.next_offset or last < first:
-            what = f"rows from {first} to {last}, but {fetched.next_offset} is next"
+            what = f"R1: rows from {first} to {last}, but {fetched.next_offset} is next"
             raise self._broken(what)
         return answer
 
@@ -307,8 +310,9 @@ class Reader:
             start_offset=start,
             next_offset=next_offset,
             state=state,
+            first_offset=_first(answer, offsets) if rows.num_rows else None,
             offsets=offsets,
-            high_watermark=fetched.latest,
+            latest=fetched.latest,
             unfiltered_count=fetched.unfiltered_count or messages
             if whole
             else messages,
@@ -369,8 +373,12 @@ class Reader:
         return ClosedError("the reader is closed", partition=self.partition)
 
     def _broken(self, what: str) -> ContractBroken:
-        return ContractBroken(f"rule R1: {what}", partition=self.partition)
+        return ContractBroken(f"rule {what}", partition=self.partition)
 
 
 def _ends(fetched: Fetched) -> bool:
     return fetched.state is BatchState.END_OF_PARTITION and not fetched.rows
+
+
+def _first(answer: Answer, offsets: pa.Int64Array | None) -> int:
+    return answer.start if offsets is None else int(offsets[0].as_py())

@@ -1,4 +1,4 @@
-"""What one option's value is: the part of the ladder that backends and decoders share."""
+"""What one option's value is: the part that backends and decoders share."""
 
 from __future__ import annotations
 

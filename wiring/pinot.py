@@ -1,0 +1,395 @@
+"""Apache Pinot's table configs, read as they are: the streams in them.
+
+What has another name here is renamed, what has no meaning here is left out, and each
+key that is left out is named in a note. Options are not validated: a key that is
+neither Pinot's nor Kafka's is passed on, for the validator to say what is wrong with it.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from streamfactory.spi import Problem
+from streamfactory.wiring import known
+from streamfactory.wiring.definition import Property, StreamDefinition
+from streamfactory.wiring.files import canonical_text, not_text, pointer_of, refusal
+from streamfactory.wiring.vocabulary import FRAMEWORK_OPTIONS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+_LEGACY: Final = ("tableIndexConfig", "streamConfigs")
+_INGESTION: Final = ("ingestionConfig", "streamIngestionConfig")
+_PLACES: Final = (
+    _LEGACY,
+    (*_INGESTION, "streamConfigMaps"),
+    # not Pinot's, but what people cut out of a table config
+    ("streamConfigs",),
+    ("streamConfigMaps",),
+)
+_WRAPPERS: Final = ("REALTIME", "realtime")  # of GET /tables and GET /tableConfigs
+_RESET: Final = {"smallest": "earliest", "largest": "latest", "none": "fail"}
+_FLUSH: Final = "realtime.segment.flush.threshold."
+_VARIABLE: Final = re.compile(r"\$\{([^{}:]+)(?::([^{}]*))?\}")
+_OURS: Final = ("env", "file")  # the kinds of our own references
+_FOREIGN: Final = re.compile(r"(?<!\$)\$\{(?!(?:env|file):)")
+
+
+def read_pinot(
+    body: Mapping[str, Any], origin_of: Callable[[str], str], default_name: str
+) -> list[StreamDefinition]:
+    """Read the streams of a table config, or of a bare map of stream configs.
+
+    Args:
+        body: The JSON object of the file, or what Pinot's REST interface answers.
+        origin_of: Answers where the key at a JSON pointer stands.
+        default_name: The name of a table that does not say its own.
+
+    Returns:
+        One definition for each stream config, in their order.
+
+    Raises:
+        ConfigError: config; with all problems of its form.
+    """
+    return _Table(body, origin_of, default_name).definitions()
+
+
+@dataclass(slots=True)
+class _Findings:
+    """What reading has found so far."""
+
+    origin_of: Callable[[str], str]
+    problems: list[Problem] = field(default_factory=list)
+    notes: list[Problem] = field(default_factory=list)
+
+    def problem(self, key: str, what: str, pointer: str, hint: str = "") -> None:
+        origin = self.origin_of(pointer)
+        self.problems.append(Problem(key, what, origin, hint or None))
+
+    def note(self, key: str, what: str, pointer: str, hint: str = "") -> None:
+        origin = self.origin_of(pointer)
+        self.notes.append(Problem(key, what, origin, hint or None, "warning"))
+
+
+# --- the table --------------------------------------------------------------------
+
+
+class _Table:
+    """One table config while it is read."""
+
+    def __init__(
+        self,
+        body: Mapping[str, Any],
+        origin_of: Callable[[str], str],
+        default_name: str,
+    ) -> None:
+        self._body = body
+        self._origin_of = origin_of
+        self._found = _Findings(origin_of)
+        inner = [w for w in _WRAPPERS if isinstance(body.get(w), dict)]
+        self._wrapper = tuple(inner[:1])
+        self._table: Mapping[str, Any] = body[inner[0]] if inner else body
+        name = self._table.get("tableName") or default_name
+        self._name = re.sub(r"_(REALTIME|OFFLINE)$", "", str(name))
+
+    def definitions(self) -> list[StreamDefinition]:
+        maps = self._maps()
+        self._tell_unread()
+        streams = [
+            _Stream(keys, pointer, self._origin_of) for pointer, keys in maps.items()
+        ]
+        problems = [*self._found.problems, *(p for s in streams for p in s.problems)]
+        if len(streams) > 1:
+            problems += _rules_of_many(streams)
+        origin = self._origin_of("")
+        if problems:
+            raise refusal(origin, problems)
+        return [
+            StreamDefinition(
+                self._name_of(stream, number, len(streams)),
+                tuple(stream.properties),
+                origin=origin,
+                notes=(*stream.notes, *self._found.notes),
+            )
+            for number, stream in enumerate(streams)
+        ]
+
+    def _name_of(self, stream: _Stream, number: int, count: int) -> str:
+        if count == 1:
+            return self._name
+        topic = stream.topic
+        # Pulsar's topics hold slashes, which names of streams may not.
+        suffix = re.sub(r"[^\w.-]+", "_", topic.text) if topic else str(number)
+        return f"{self._name}_{suffix}"
+
+    def _maps(self) -> dict[str, Mapping[str, Any]]:
+        """The stream configs, each by its JSON pointer."""
+        places = {p: v for p in _PLACES if (v := _at(self._table, p))}
+        if not places and "streamConfigs" not in self._table and self._is_bare():
+            return {"": self._table}
+        if not places:
+            offline = {"OFFLINE", "offline"} & self._body.keys()
+            if offline or self._table.get("tableType") == "OFFLINE":
+                what = "is of type OFFLINE: only REALTIME tables read streams"
+            else:
+                listed = " nor ".join(".".join(place) for place in _PLACES[:2])
+                what = f"has no stream config: neither {listed}"
+            self._found.problem("table config", what, "")
+            return {}
+        (place, value), *others = places.items()
+        if others:
+            other = ".".join(others[0][0])
+            what = f"stands beside {other}: Pinot refuses both"
+            self._found.problem(".".join(place), what, self._pointer(*place))
+        return self._listed(place, value)
+
+    def _is_bare(self) -> bool:
+        words = ("streamType", "stream.")
+        return any(key.startswith(words) for key in self._table)
+
+    def _listed(
+        self, place: tuple[str, ...], value: object
+    ) -> dict[str, Mapping[str, Any]]:
+        pointer = self._pointer(*place)
+        if place[-1] == "streamConfigs":
+            entries = {pointer: value}
+        elif isinstance(value, list):
+            entries = {f"{pointer}/{i}": entry for i, entry in enumerate(value)}
+        else:
+            self._found.problem(".".join(place), "is not an array of objects", pointer)
+            return {}
+        maps: dict[str, Mapping[str, Any]] = {}
+        for at, entry in entries.items():
+            if isinstance(entry, dict):
+                maps[at] = entry
+            else:
+                self._found.problem(".".join(place), "is not an object", at)
+        return maps
+
+    def _tell_unread(self) -> None:
+        """One note for what is no stream config, one each for what is about streams."""
+        beside = _at(self._table, _INGESTION) or {}
+        for key in beside if isinstance(beside, dict) else ():
+            if key != "streamConfigMaps":
+                reason = known.PINOT_TABLE_LEVEL.get(key, "it is not known here")
+                pointer = self._pointer(*_INGESTION, key)
+                self._found.note(key, f"is not carried over: {reason}", pointer)
+        if self._is_bare():
+            return
+        ignored = ("tableName", "tableType", *(place[0] for place in _PLACES))
+        names = [
+            *(key for key in self._body if key not in (*ignored, *self._wrapper)),
+            *(k for k in self._table if k not in ignored and self._wrapper),
+            *(
+                f"{outer}.{key}"
+                for outer, inner in (_LEGACY, _INGESTION)
+                for key in _at(self._table, (outer,)) or ()
+                if key != inner
+            ),
+        ]
+        if names:
+            what = f"{', '.join(names)}: no stream configuration, and not read"
+            self._found.note("table config", what, "")
+
+    def _pointer(self, *keys: str) -> str:
+        return pointer_of(*self._wrapper, *keys)
+
+
+def _at(value: Any, path: tuple[str, ...]) -> Any:
+    for key in path:
+        value = value.get(key) if isinstance(value, dict) else None
+    return value
+
+
+def _rules_of_many(streams: list[_Stream]) -> list[Problem]:
+    """What Pinot demands of several stream configs in one table."""
+    problems = []
+    first, topics = streams[0], dict[str, Property]()
+    for stream in streams:
+        if stream.type != first.type:
+            what = f"is {stream.type!r}, but {first.type!r} in the first stream config"
+            problems.append(Problem("streamType", what, stream.origin))
+        if stream.topic is not None:
+            same = topics.setdefault(stream.topic.text, stream.topic)
+            if same is not stream.topic:
+                what = f"{same.text!r} is read already, at {same.origin}"
+                problems.append(Problem(same.key, what, stream.topic.origin))
+        mine, theirs = stream.thresholds(), first.thresholds()
+        for key in sorted(
+            key for key in mine | theirs if mine.get(key) != theirs.get(key)
+        ):
+            what = "differs from the first stream config: Pinot wants them the same"
+            problems.append(Problem(key, what, stream.origin))
+    return problems
+
+
+# --- one stream config --------------------------------------------------------------
+
+
+class _Stream(_Findings):
+    """One map of stream configs, carried over key by key."""
+
+    def __init__(
+        self, keys: Mapping[str, Any], pointer: str, origin_of: Callable[[str], str]
+    ) -> None:
+        super().__init__(origin_of)
+        self.origin = origin_of(pointer)
+        self.properties: list[Property] = []
+        self._pointer = pointer
+        self._written, self.type = _types(keys)
+        for key, value in keys.items():
+            text = canonical_text(value)
+            if text is None:
+                self.problem(key, not_text(value), pointer + pointer_of(key))
+            else:
+                self._carry(key, self._reference(key, text))
+
+    @property
+    def topic(self) -> Property | None:
+        """The property that names the topic."""
+        wanted = f"stream.{self.type}.topic.name"
+        return next((p for p in self.properties if p.key == wanted), None)
+
+    def thresholds(self) -> dict[str, object]:
+        """The flush thresholds by our keys, as values that can be compared."""
+        values: dict[str, object] = {}
+        for option in FRAMEWORK_OPTIONS.values():
+            spellings = (option.key, *option.aliases)
+            given = [p for p in self.properties if p.key in spellings]
+            if option.key.startswith(_FLUSH) and given:
+                try:
+                    values[option.key] = option.parse(given[0].text)
+                except ValueError:
+                    values[option.key] = given[0].text
+        return values
+
+    def _carry(self, key: str, text: str) -> None:
+        for prefix in {f"stream.{self._written}.", f"stream.{self.type}."}:
+            if key.startswith(prefix):
+                self._carry_prefixed(key, key.removeprefix(prefix), text)
+                return
+        if key == "streamType":
+            if text.lower() != self.type:
+                what = f"{text!r} is {self.type!r} here, as its consumer factory says"
+                self.note(key, what, self._at(key))
+            self._put(key, self.type, key)
+        elif key == "stopOnDecodeError":
+            self._carry_decode_errors(key, text)
+        elif key in known.PINOT_DROPPED:
+            self._drop(key, known.PINOT_DROPPED[key])
+        elif self.type == "kafka" and _is_kafka_key(key):
+            self._carry_kafka(key, text)
+        elif self.type == "kinesis" and key == "shardIteratorType":
+            self._drop(key, "it has no effect in Pinot either")
+        elif self.type == "kinesis" and key in known.KINESIS_KEYS:
+            self._move(key, f"stream.kinesis.{key}", text)
+        else:
+            self._put(key, text, key)
+
+    def _carry_prefixed(self, key: str, suffix: str, text: str) -> None:
+        dropped = dict(known.PINOT_DROPPED_SUFFIXES)
+        if self.type == "kafka":
+            dropped |= known.PINOT_DROPPED_KAFKA
+        start, reason = known.PINOT_HIGH_LEVEL
+        if suffix in dropped or suffix.startswith(start):
+            self._drop(key, dropped.get(suffix, reason))
+            return
+        if suffix == "consumer.factory.class.name":
+            text = self._class(key, text, known.PINOT_FACTORIES)
+        elif suffix == "decoder.class.name":
+            text = self._class(key, text, known.PINOT_DECODERS)
+        elif suffix.startswith("consumer.prop.") and not suffix.endswith(
+            "prop.auto.offset.reset"
+        ):
+            what = "Pinot ignores it; here it reaches the client of the stream"
+            self.note(key, what, self._at(key))
+        self._put(f"stream.{self.type}.{suffix}", text, key)
+
+    def _class(self, key: str, text: str, names: Mapping[str, str]) -> str:
+        ours = _our_name(text, names)
+        if ours is None:
+            if "." in text:
+                what = f"{text!r} is a Java class that has no counterpart here"
+                self.note(key, what, self._at(key), "docs/spi.md: how to write one")
+            return text
+        loss = known.PINOT_DECODER_LOSSES.get(text.rpartition(".")[2])
+        if loss:
+            self.note(key, f"is read as {ours!r}: {loss}", self._at(key))
+        return ours
+
+    def _carry_kafka(self, key: str, text: str) -> None:
+        if key == "auto.offset.reset":
+            word = text.strip().lower()
+            hint = f"say out.of.range={_RESET.get(word, word)}"
+            what = "is not carried over: it is never passed to the client"
+            self.note(key, what, self._at(key), hint)
+        elif key.startswith("config.providers"):
+            self._drop(key, known.KAFKA_CLIENT_DROPPED["config.providers"])
+        elif key in known.KAFKA_CLIENT_DROPPED:
+            self._drop(key, known.KAFKA_CLIENT_DROPPED[key])
+        else:
+            self._move(key, f"stream.kafka.consumer.prop.{key}", text)
+
+    def _carry_decode_errors(self, key: str, text: str) -> None:
+        policy = {"true": "fail", "false": "skip"}.get(text.strip().lower())
+        if policy is None:
+            self.problem(key, f"{text!r} is neither true nor false", self._at(key))
+        else:
+            self._put("decode.on.error", policy, key)
+
+    def _reference(self, key: str, text: str) -> str:
+        """Pinot's ``${NAME}`` and ``${NAME:default}``, which are a whole value."""
+        match = _VARIABLE.fullmatch(text)
+        if match is None:
+            # Within a longer text Pinot leaves them alone, and so must we.
+            return _FOREIGN.sub("$${", text)
+        name, default = match.groups()
+        if name in _OURS and default is not None:
+            return text
+        what = f"{text if default is None else f'${{{name}:...}}'} is a variable"
+        if default is not None:
+            what += ", whose default is not carried over"
+        self.note(key, what, self._at(key), f"read as ${{env:{name}}}")
+        return f"${{env:{name}}}"
+
+    def _move(self, key: str, place: str, text: str) -> None:
+        self.note(key, f"stands here as {place}", self._at(key))
+        self._put(place, text, key)
+
+    def _drop(self, key: str, reason: str) -> None:
+        self.note(key, f"is not carried over: {reason}", self._at(key))
+
+    def _put(self, key: str, text: str, written: str) -> None:
+        origin = self.origin_of(self._at(written))
+        self.properties.append(Property(key, text, origin))
+
+    def _at(self, key: str) -> str:
+        return self._pointer + pointer_of(key)
+
+
+def _types(keys: Mapping[str, Any]) -> tuple[str, str]:
+    """The stream type as written, and ours."""
+    written = str(keys.get("streamType") or "")
+    if not written:
+        prefixed = [key.split(".") for key in keys if key.startswith("stream.")]
+        written = next((parts[1] for parts in prefixed if len(parts) > 2), "")
+    factory = str(keys.get(f"stream.{written}.consumer.factory.class.name") or "")
+    return written, _our_name(factory, known.PINOT_FACTORIES) or written.lower()
+
+
+def _our_name(java: str, names: Mapping[str, str]) -> str | None:
+    name = java.strip()
+    if not name.removeprefix("shaded.").startswith(known.PINOT_PACKAGES):
+        return None
+    return names.get(name.rpartition(".")[2])
+
+
+def _is_kafka_key(key: str) -> bool:
+    return (
+        key in known.KAFKA_CLIENT_KEYS
+        or key in known.KAFKA_CLIENT_DROPPED
+        or key == "auto.offset.reset"
+        or key.startswith(("config.providers.", *known.KAFKA_CLIENT_PREFIXES))
+    )
