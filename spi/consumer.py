@@ -113,7 +113,7 @@ class PartitionLevelConsumer(ABC):
         msg = f"{type(self).__name__} cannot be woken"
         raise Unsupported(msg)
 
-    def close(self) -> None:  # noqa: B027 - a consumer that holds nothing may keep this
+    def close(self) -> None:  # noqa: B027 - a consumer may hold nothing
         """Give back all that was opened. Called once, never during a fetch."""
 
 
@@ -200,7 +200,7 @@ class MetadataProvider(ABC):
         msg = "this stream cannot list topics"
         raise Unsupported(msg)
 
-    def close(self) -> None:  # noqa: B027 - a provider that holds nothing may keep this
+    def close(self) -> None:  # noqa: B027 - a provider may hold nothing
         """Give back all that was opened."""
 
 
@@ -234,7 +234,7 @@ class StreamLevelConsumer(ABC):
             CheckpointFailed: permanent; the previous one still holds.
         """
 
-    def close(self) -> None:  # noqa: B027 - a member that holds nothing may keep this
+    def close(self) -> None:  # noqa: B027 - a member may hold nothing
         """Leave the group, without committing."""
 
 
@@ -248,7 +248,7 @@ class ConsumerFactory(ABC):
     What a consumer and a provider share (a connection that cannot be opened twice) lives
     here, opened on first use and closed by ``close``, which is promised: a consumer may
     be closed and made anew after an error without losing it. After a fork the child
-    neither closes nor drops what it inherited (clients hang or abort there): it keeps
+    neither closes nor drops what it inherited (clients hang there): it keeps
     it referenced and opens its own, where that is possible.
 
     The class is importable by its module: what is defined in a script's ``__main__`` is
@@ -291,7 +291,7 @@ class ConsumerFactory(ABC):
         """The claims under this configuration; never more than ``CLAIMS``."""
         return self.CLAIMS
 
-    def close(self) -> None:  # noqa: B027 - a factory that shares nothing may keep this
+    def close(self) -> None:  # noqa: B027 - a factory may share nothing
         """Give back what the objects made here share. Called last."""
 
     def __reduce__(self) -> tuple[type[ConsumerFactory], tuple[StreamConfig]]:

@@ -328,13 +328,15 @@ def _json_reader(
 
 
 def _find_json_lines(document: _Document) -> None:
-    """Note the line of every key, and every key that an object has twice."""
+    """Note the line of each key and of each object in an array, and repeated keys."""
     line, end = 1, 0
     inside: list[str | int | None] = []  # of each open value: its key or index
     for match in _JSON_TOKEN.finditer(document.text):
         line += document.text.count("\n", end, match.start())
         mark, end = match[0], match.start()
         if mark in "{[":
+            if inside and isinstance(inside[-1], int):
+                document.lines[pointer_of(*map(str, inside))] = line
             inside.append(None if mark == "{" else 0)
         elif mark in "}]":
             inside.pop()

@@ -189,6 +189,11 @@ KINESIS_KEYS: Final = frozenset(
 )
 """What Pinot's Kinesis plug-in reads unprefixed, and uses."""
 
+KINESIS_DROPPED: Final[Mapping[str, str]] = MappingProxyType(
+    {"shardIteratorType": _NO_EFFECT}
+)
+"""What it reads unprefixed, and does not use."""
+
 # --- Kafka's Java client ----------------------------------------------------------
 
 KAFKA_CLIENT_PREFIXES: Final = ("sasl.", "security.", "ssl.")
@@ -243,6 +248,8 @@ is replaced below."""
 
 KAFKA_CLIENT_DROPPED: Final[Mapping[str, str]] = MappingProxyType(
     {
+        "auto.offset.reset": "it is never passed to the client; for offsets that are "
+        "gone say out.of.range=earliest or latest",
         "bootstrap.servers": "Pinot replaces it by stream.kafka.broker.list",
         "client.id": "Pinot replaces it, and so does streamfactory",
         "config.providers": "write a secret as ${env:NAME} or ${file:PATH}",

@@ -216,7 +216,7 @@ class Metadata:
             return self._provider
 
     def _checked(
-        self, answer: Sequence[PartitionInfo]
+        self, answer: Sequence[PartitionInfo], known: Collection[Partition]
     ) -> dict[Partition, PartitionInfo]:
         infos: dict[Partition, PartitionInfo] = {}
         for info in answer:

@@ -1,8 +1,8 @@
 """Apache Pinot's table configs, read as they are: the streams in them.
 
-What has another name here is renamed, what has no meaning here is left out, and each
-key that is left out is named in a note. Options are not validated: a key that is
-neither Pinot's nor Kafka's is passed on, for the validator to say what is wrong with it.
+What has another name here is renamed; what has no meaning here is left out and named in
+a note. Options are not validated: a key that is neither Pinot's nor Kafka's is passed
+on, and the validator says what is wrong with it.
 """
 
 from __future__ import annotations
@@ -30,11 +30,10 @@ _PLACES: Final = (
     ("streamConfigMaps",),
 )
 _WRAPPERS: Final = ("REALTIME", "realtime")  # of GET /tables and GET /tableConfigs
-_RESET: Final = {"smallest": "earliest", "largest": "latest", "none": "fail"}
 _FLUSH: Final = "realtime.segment.flush.threshold."
 _VARIABLE: Final = re.compile(r"\$\{([^{}:]+)(?::([^{}]*))?\}")
 _OURS: Final = ("env", "file")  # the kinds of our own references
-_FOREIGN: Final = re.compile(r"(?<!\$)\$\{(?!(?:env|file):)")
+_FOREIGN: Final = re.compile(r"(?<!\$)\$\{(?!(?:env|file):)(?=[^{}]*\})")
 
 
 def read_pinot(
@@ -170,27 +169,22 @@ class _Table:
 
     def _tell_unread(self) -> None:
         """One note for what is no stream config, one each for what is about streams."""
-        beside = _at(self._table, _INGESTION) or {}
-        for key in beside if isinstance(beside, dict) else ():
+        for key in _members(self._table, _INGESTION):
             if key != "streamConfigMaps":
                 reason = known.PINOT_TABLE_LEVEL.get(key, "it is not known here")
                 pointer = self._pointer(*_INGESTION, key)
                 self._found.note(key, f"is not carried over: {reason}", pointer)
         if self._is_bare():
             return
-        ignored = ("tableName", "tableType", *(place[0] for place in _PLACES))
-        names = [
-            *(key for key in self._body if key not in (*ignored, *self._wrapper)),
-            *(k for k in self._table if k not in ignored and self._wrapper),
-            *(
-                f"{outer}.{key}"
-                for outer, inner in (_LEGACY, _INGESTION)
-                for key in _at(self._table, (outer,)) or ()
-                if key != inner
-            ),
-        ]
-        if names:
-            what = f"{', '.join(names)}: no stream configuration, and not read"
+        used = {"tableName", "tableType", *self._wrapper, *(p[0] for p in _PLACES)}
+        names = {key: None for key, value in self._body.items() if value}
+        names |= {key: None for key, value in self._table.items() if value}
+        parts = [key for key in names if key not in used]
+        for outer, inner in (_LEGACY, _INGESTION):
+            rest = [key for key in _members(self._table, (outer,)) if key != inner]
+            parts += [f"{outer}.{key}" for key in rest]
+        if parts:
+            what = f"no stream configuration, and not read: {', '.join(parts)}"
             self._found.note("table config", what, "")
 
     def _pointer(self, *keys: str) -> str:
@@ -203,10 +197,16 @@ def _at(value: Any, path: tuple[str, ...]) -> Any:
     return value
 
 
+def _members(value: Any, path: tuple[str, ...]) -> list[str]:
+    found = _at(value, path)
+    return list(found) if isinstance(found, dict) else []
+
+
 def _rules_of_many(streams: list[_Stream]) -> list[Problem]:
     """What Pinot demands of several stream configs in one table."""
-    problems = []
-    first, topics = streams[0], dict[str, Property]()
+    problems: list[Problem] = []
+    topics: dict[str, Property] = {}
+    first = streams[0]
     for stream in streams:
         if stream.type != first.type:
             what = f"is {stream.type!r}, but {first.type!r} in the first stream config"
@@ -266,46 +266,69 @@ class _Stream(_Findings):
         return values
 
     def _carry(self, key: str, text: str) -> None:
-        for prefix in {f"stream.{self._written}.", f"stream.{self.type}."}:
-            if key.startswith(prefix):
-                self._carry_prefixed(key, key.removeprefix(prefix), text)
-                return
-        if key == "streamType":
+        suffix = self._suffix(key)
+        if reason := self._reason_to_drop(key, suffix):
+            self.note(key, f"is not carried over: {reason}", self._at(key))
+        elif suffix is not None:
+            self._put(
+                f"stream.{self.type}.{suffix}", self._text(key, suffix, text), key
+            )
+        elif key == "streamType":
             if text.lower() != self.type:
                 what = f"{text!r} is {self.type!r} here, as its consumer factory says"
                 self.note(key, what, self._at(key))
             self._put(key, self.type, key)
         elif key == "stopOnDecodeError":
             self._carry_decode_errors(key, text)
-        elif key in known.PINOT_DROPPED:
-            self._drop(key, known.PINOT_DROPPED[key])
-        elif self.type == "kafka" and _is_kafka_key(key):
-            self._carry_kafka(key, text)
-        elif self.type == "kinesis" and key == "shardIteratorType":
-            self._drop(key, "it has no effect in Pinot either")
-        elif self.type == "kinesis" and key in known.KINESIS_KEYS:
-            self._move(key, f"stream.kinesis.{key}", text)
+        elif place := self._place(key):
+            self.note(key, f"stands here as {place}", self._at(key))
+            self._put(place, text, key)
         else:
             self._put(key, text, key)
 
-    def _carry_prefixed(self, key: str, suffix: str, text: str) -> None:
-        dropped = dict(known.PINOT_DROPPED_SUFFIXES)
-        if self.type == "kafka":
-            dropped |= known.PINOT_DROPPED_KAFKA
-        start, reason = known.PINOT_HIGH_LEVEL
-        if suffix in dropped or suffix.startswith(start):
-            self._drop(key, dropped.get(suffix, reason))
-            return
-        if suffix == "consumer.factory.class.name":
-            text = self._class(key, text, known.PINOT_FACTORIES)
-        elif suffix == "decoder.class.name":
-            text = self._class(key, text, known.PINOT_DECODERS)
-        elif suffix.startswith("consumer.prop.") and not suffix.endswith(
-            "prop.auto.offset.reset"
+    def _suffix(self, key: str) -> str | None:
+        # Pinot's Kafka plug-in reads stream.kafka.* whatever the type is called.
+        for prefix in (f"stream.{self._written}.", f"stream.{self.type}."):
+            if key.startswith(prefix):
+                return key.removeprefix(prefix)
+        return None
+
+    def _reason_to_drop(self, key: str, suffix: str | None) -> str | None:
+        kafka = self.type == "kafka"
+        if suffix is not None:
+            start, reason = known.PINOT_HIGH_LEVEL
+            if suffix.startswith(start):
+                return reason
+            own = known.PINOT_DROPPED_KAFKA.get(suffix) if kafka else None
+            return own or known.PINOT_DROPPED_SUFFIXES.get(suffix)
+        if kafka and key.startswith("config.providers."):
+            key = "config.providers"
+        own = known.KAFKA_CLIENT_DROPPED.get(key) if kafka else None
+        if self.type == "kinesis":
+            own = known.KINESIS_DROPPED.get(key)
+        return own or known.PINOT_DROPPED.get(key)
+
+    def _place(self, key: str) -> str | None:
+        """Where a key of the client stands here, which Pinot has unprefixed."""
+        if self.type == "kafka" and (
+            key in known.KAFKA_CLIENT_KEYS
+            or key.startswith(known.KAFKA_CLIENT_PREFIXES)
         ):
+            return f"stream.kafka.consumer.prop.{key}"
+        if self.type == "kinesis" and key in known.KINESIS_KEYS:
+            return f"stream.kinesis.{key}"
+        return None
+
+    def _text(self, key: str, suffix: str, text: str) -> str:
+        if suffix == "consumer.factory.class.name":
+            return self._class(key, text, known.PINOT_FACTORIES)
+        if suffix == "decoder.class.name":
+            return self._class(key, text, known.PINOT_DECODERS)
+        client = suffix.removeprefix("consumer.prop.")
+        if client not in (suffix, "auto.offset.reset"):
             what = "Pinot ignores it; here it reaches the client of the stream"
             self.note(key, what, self._at(key))
-        self._put(f"stream.{self.type}.{suffix}", text, key)
+        return text
 
     def _class(self, key: str, text: str, names: Mapping[str, str]) -> str:
         ours = _our_name(text, names)
@@ -314,23 +337,10 @@ class _Stream(_Findings):
                 what = f"{text!r} is a Java class that has no counterpart here"
                 self.note(key, what, self._at(key), "docs/spi.md: how to write one")
             return text
-        loss = known.PINOT_DECODER_LOSSES.get(text.rpartition(".")[2])
+        loss = known.PINOT_DECODER_LOSSES.get(text.strip().rpartition(".")[2])
         if loss:
             self.note(key, f"is read as {ours!r}: {loss}", self._at(key))
         return ours
-
-    def _carry_kafka(self, key: str, text: str) -> None:
-        if key == "auto.offset.reset":
-            word = text.strip().lower()
-            hint = f"say out.of.range={_RESET.get(word, word)}"
-            what = "is not carried over: it is never passed to the client"
-            self.note(key, what, self._at(key), hint)
-        elif key.startswith("config.providers"):
-            self._drop(key, known.KAFKA_CLIENT_DROPPED["config.providers"])
-        elif key in known.KAFKA_CLIENT_DROPPED:
-            self._drop(key, known.KAFKA_CLIENT_DROPPED[key])
-        else:
-            self._move(key, f"stream.kafka.consumer.prop.{key}", text)
 
     def _carry_decode_errors(self, key: str, text: str) -> None:
         policy = {"true": "fail", "false": "skip"}.get(text.strip().lower())
@@ -353,13 +363,6 @@ class _Stream(_Findings):
             what += ", whose default is not carried over"
         self.note(key, what, self._at(key), f"read as ${{env:{name}}}")
         return f"${{env:{name}}}"
-
-    def _move(self, key: str, place: str, text: str) -> None:
-        self.note(key, f"stands here as {place}", self._at(key))
-        self._put(place, text, key)
-
-    def _drop(self, key: str, reason: str) -> None:
-        self.note(key, f"is not carried over: {reason}", self._at(key))
 
     def _put(self, key: str, text: str, written: str) -> None:
         origin = self.origin_of(self._at(written))
@@ -384,12 +387,3 @@ def _our_name(java: str, names: Mapping[str, str]) -> str | None:
     if not name.removeprefix("shaded.").startswith(known.PINOT_PACKAGES):
         return None
     return names.get(name.rpartition(".")[2])
-
-
-def _is_kafka_key(key: str) -> bool:
-    return (
-        key in known.KAFKA_CLIENT_KEYS
-        or key in known.KAFKA_CLIENT_DROPPED
-        or key == "auto.offset.reset"
-        or key.startswith(("config.providers.", *known.KAFKA_CLIENT_PREFIXES))
-    )

@@ -1,0 +1,193 @@
+"""The interface of the log: the same for memory and for disk.
+
+Offsets count rows and are given at commit, without gaps. One commit covers all
+partitions of a topic, and the same (writer, epoch) has its effect once. Readers see
+whole commits only.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping, Sequence
+
+    import pyarrow as pa
+
+    from streamfactory.spi import LastCommit, Position, Summary
+
+
+@dataclass(frozen=True, slots=True)
+class LaneBounds:
+    """One partition of a topic at one moment."""
+
+    id: int
+    earliest: int
+    latest: int
+
+
+@dataclass(frozen=True, slots=True)
+class LogSlice:
+    """Consecutive rows of one partition."""
+
+    rows: pa.RecordBatch | None
+    """None where nothing is there yet."""
+    start: int
+    """Offset of the first row."""
+    bounds: LaneBounds
+    """As they were when the slice was taken."""
+    size: int = 0
+    """Bytes of the rows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Staged:
+    """What one attempt has staged: plain values, small, picklable."""
+
+    attempt: str
+    rows: Mapping[int, int]
+    """By partition."""
+
+
+class LogStage(ABC):
+    """Rows of one attempt on their way into a log; nobody can read them yet."""
+
+    @abstractmethod
+    def append(self, partition: int, rows: pa.RecordBatch) -> None:
+        """Stage rows of the log's schema.
+
+        Raises:
+            SchemaMismatch: permanent; the rows have another schema.
+        """
+
+    @abstractmethod
+    def seal(self) -> Staged:
+        """End the attempt: what was staged is as safe as the log is."""
+
+    @abstractmethod
+    def discard(self) -> None:
+        """Forget what was staged; after `seal` too, and twice is fine."""
+
+
+class Log(ABC):
+    """One topic. Thread-safe."""
+
+    name: str
+    schema: pa.Schema
+    incarnation: str
+    """Another one for each topic that ever had the name."""
+
+    @abstractmethod
+    def bounds(self) -> Sequence[LaneBounds]:
+        """All partitions, by id; costs the same however long the log is."""
+
+    @abstractmethod
+    def read(
+        self, partition: int, start: int, *, max_rows: int, max_bytes: int
+    ) -> LogSlice:
+        """Rows from ``start`` on, up to the limits; at least one where there is one.
+
+        Raises:
+            OffsetOutOfRange: data_loss; ``start`` is not between earliest and latest.
+            TopicNotFound: permanent; the topic was deleted.
+        """
+
+    @abstractmethod
+    def wait(self, partition: int, offset: int, timeout: float) -> bool:
+        """Wait until the latest is beyond ``offset``; True when it is.
+
+        Returns early, with False, when `wake` is called.
+        """
+
+    @abstractmethod
+    def wake(self) -> None:
+        """Make every `wait` of this log return."""
+
+    @abstractmethod
+    def offsets_at(
+        self, timestamp_ms: int, partitions: Collection[int]
+    ) -> Mapping[int, int | None]:
+        """First offset appended at or after a time; None where nothing was."""
+
+    @abstractmethod
+    def stage(self, attempt: str) -> LogStage:
+        """Begin staging."""
+
+    @abstractmethod
+    def commit(
+        self,
+        writer: str | None,
+        epoch: int,
+        staged: Sequence[Staged],
+        *,
+        summary: Summary,
+        source_position: Position | None = None,
+        replace: bool = False,
+    ) -> LastCommit | None:
+        """Append everything staged, in one step over all partitions.
+
+        Args:
+            writer: Who; None is never recognised again.
+            epoch: Which; at or before the writer's last one nothing is appended.
+            staged: What the attempts of this epoch sealed.
+            summary: Kept with the commit.
+            source_position: Kept with the commit.
+            replace: In the same step, move earliest past all that was there.
+
+        Returns:
+            None where this call appended; the writer's last commit where it did not.
+        """
+
+    @abstractmethod
+    def last(self, writer: str) -> LastCommit | None:
+        """What a writer committed last; None where nothing is remembered."""
+
+    @abstractmethod
+    def forget(self, idle: float) -> None:
+        """Forget writers that have not committed for ``idle`` seconds (rule W7)."""
+
+    @abstractmethod
+    def grow(self, partitions: int) -> None:
+        """Have so many partitions; fewer than there are is an error.
+
+        Raises:
+            MisuseError: misuse.
+        """
+
+    @abstractmethod
+    def truncate(self, before: Mapping[int, int]) -> None:
+        """Retention: let go of everything before these offsets, by partition."""
+
+
+class LogStore(ABC):
+    """A place with topics. Thread-safe."""
+
+    @abstractmethod
+    def create(self, name: str, schema: pa.Schema, partitions: int = 1) -> Log:
+        """Create a topic.
+
+        Raises:
+            MisuseError: misuse; there is one of that name.
+        """
+
+    @abstractmethod
+    def open(self, name: str) -> Log:
+        """The topic of that name.
+
+        Raises:
+            TopicNotFound: permanent.
+        """
+
+    @abstractmethod
+    def delete(self, name: str) -> None:
+        """Delete a topic and all that it holds.
+
+        Raises:
+            TopicNotFound: permanent.
+        """
+
+    @abstractmethod
+    def names(self) -> Sequence[str]:
+        """All topics, sorted."""

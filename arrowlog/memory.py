@@ -1,0 +1,321 @@
+"""The log in the memory of one process: no files, the same contract."""
+
+from __future__ import annotations
+
+import threading
+import time
+import uuid
+from bisect import bisect_left, bisect_right
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, final
+
+from streamfactory.arrowlog.log import (
+    LaneBounds,
+    Log,
+    LogSlice,
+    LogStage,
+    LogStore,
+    Staged,
+)
+from streamfactory.spi import (
+    LastCommit,
+    MisuseError,
+    OffsetOutOfRange,
+    Partition,
+    SchemaMismatch,
+    TopicNotFound,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Mapping, Sequence
+
+    import pyarrow as pa
+
+    from streamfactory.spi import Position, Summary
+
+
+@dataclass(frozen=True, slots=True)
+class _Chunk:
+    base: int
+    rows: pa.RecordBatch
+    appended_ms: int
+    """The running maximum: the clock may go back, and bisection needs order."""
+    size: int
+
+
+@dataclass(slots=True)
+class _Lane:
+    earliest: int = 0
+    latest: int = 0
+    chunks: list[_Chunk] = field(default_factory=list)
+    bases: list[int] = field(default_factory=list)
+    """Of the chunks: what bisection needs."""
+
+    def append(self, rows: pa.RecordBatch, now_ms: int) -> None:
+        if self.chunks:
+            now_ms = max(now_ms, self.chunks[-1].appended_ms)
+        self.chunks.append(_Chunk(self.latest, rows, now_ms, rows.nbytes))
+        self.bases.append(self.latest)
+        self.latest += rows.num_rows
+
+    def truncate(self, before: int) -> None:
+        self.earliest = max(self.earliest, min(before, self.latest))
+        gone = bisect_right(self.bases, self.earliest) - 1
+        if self.earliest == self.latest:
+            gone = len(self.chunks)
+        if gone > 0:
+            del self.chunks[:gone], self.bases[:gone]
+
+
+@final
+class MemoryLog(Log):
+    """One topic in memory.
+
+    Args:
+        name: Of the topic.
+        schema: Of its rows.
+        partitions: How many, at first.
+        clock: Answers milliseconds since the epoch; the append time.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        schema: pa.Schema,
+        partitions: int = 1,
+        clock: Callable[[], float] | None = None,
+    ) -> None:
+        self.name = name
+        self.schema = schema.remove_metadata()
+        self.incarnation = uuid.uuid4().hex
+        self._lanes = [_Lane() for _ in range(partitions)]
+        self._writers: dict[str, tuple[LastCommit, float]] = {}
+        self._staged: dict[str, list[tuple[int, pa.RecordBatch]]] = {}
+        self._changed = threading.Condition()
+        self._wakes = 0
+        self._deleted = False
+        self._now_ms = clock or (lambda: time.time() * 1000)
+
+    def bounds(self) -> Sequence[LaneBounds]:
+        with self._changed:
+            self._check_there()
+            return [self._bounds(number) for number in range(len(self._lanes))]
+
+    def read(
+        self, partition: int, start: int, *, max_rows: int, max_bytes: int
+    ) -> LogSlice:
+        with self._changed:
+            self._check_there()
+            lane = self._lane(partition)
+            bounds = self._bounds(partition)
+            if not lane.earliest <= start <= lane.latest:
+                msg = (
+                    f"the log has offsets {lane.earliest} to {lane.latest}, not {start}"
+                )
+                raise OffsetOutOfRange(
+                    msg,
+                    earliest=lane.earliest,
+                    latest=lane.latest,
+                    partition=Partition(self.name, partition),
+                    offset=start,
+                )
+            if start == lane.latest:
+                return LogSlice(None, start, bounds)
+            chunk = lane.chunks[bisect_right(lane.bases, start) - 1]
+        skip = start - chunk.base
+        count = min(chunk.rows.num_rows - skip, max_rows)
+        if chunk.size > max_bytes:
+            fitting = max_bytes * chunk.rows.num_rows // chunk.size
+            count = min(count, max(1, fitting))
+        size = chunk.size * count // chunk.rows.num_rows
+        return LogSlice(chunk.rows.slice(skip, count), start, bounds, size)
+
+    def wait(self, partition: int, offset: int, timeout: float) -> bool:
+        with self._changed:
+            wakes, lane = self._wakes, self._lane(partition)
+            self._changed.wait_for(
+                lambda: lane.latest > offset or self._wakes != wakes or self._deleted,
+                timeout,
+            )
+            return lane.latest > offset
+
+    def wake(self) -> None:
+        with self._changed:
+            self._wakes += 1
+            self._changed.notify_all()
+
+    def offsets_at(
+        self, timestamp_ms: int, partitions: Collection[int]
+    ) -> Mapping[int, int | None]:
+        with self._changed:
+            self._check_there()
+            return {
+                number: self._offset_at(number, timestamp_ms) for number in partitions
+            }
+
+    def stage(self, attempt: str) -> LogStage:
+        return _MemoryStage(self, attempt)
+
+    def commit(
+        self,
+        writer: str | None,
+        epoch: int,
+        staged: Sequence[Staged],
+        *,
+        summary: Summary,
+        source_position: Position | None = None,
+        replace: bool = False,
+    ) -> LastCommit | None:
+        with self._changed:
+            self._check_there()
+            if writer is not None and writer in self._writers:
+                last = self._writers[writer][0]
+                if epoch <= last.epoch:
+                    for one in staged:
+                        self._staged.pop(one.attempt, None)
+                    return last
+            missing = [one.attempt for one in staged if one.attempt not in self._staged]
+            if missing:
+                msg = f"what attempt {missing[0]} staged is gone"
+                raise MisuseError(msg, remedy="write the epoch again")
+            if replace:
+                for lane in self._lanes:
+                    lane.truncate(lane.latest)
+            now = self._now_ms()
+            for one in staged:
+                for partition, rows in self._staged.pop(one.attempt):
+                    self._lane(partition).append(rows, int(now))
+            if writer is not None:
+                kept = LastCommit(epoch, source_position, summary)
+                self._writers[writer] = (kept, now)
+            self._changed.notify_all()
+            return None
+
+    def last(self, writer: str) -> LastCommit | None:
+        with self._changed:
+            self._check_there()
+            found = self._writers.get(writer)
+            return None if found is None else found[0]
+
+    def forget(self, idle: float) -> None:
+        with self._changed:
+            oldest = self._now_ms() - idle * 1000
+            self._writers = {w: e for w, e in self._writers.items() if e[1] >= oldest}
+
+    def grow(self, partitions: int) -> None:
+        with self._changed:
+            self._check_there()
+            more = partitions - len(self._lanes)
+            if more < 0:
+                msg = f"{self.name!r} has {len(self._lanes)} partitions, never fewer"
+                raise MisuseError(msg)
+            self._lanes += [_Lane() for _ in range(more)]
+
+    def truncate(self, before: Mapping[int, int]) -> None:
+        with self._changed:
+            self._check_there()
+            for partition, offset in before.items():
+                self._lane(partition).truncate(offset)
+
+    def put_staged(self, attempt: str, rows: list[tuple[int, pa.RecordBatch]]) -> None:
+        """Keep what a stage sealed."""
+        with self._changed:
+            self._check_there()
+            self._staged[attempt] = rows
+
+    def drop_staged(self, attempt: str) -> None:
+        """Forget what a stage sealed."""
+        with self._changed:
+            self._staged.pop(attempt, None)
+
+    def mark_deleted(self) -> None:
+        """Fail whoever still uses the topic."""
+        with self._changed:
+            self._deleted = True
+            self._changed.notify_all()
+
+    def _lane(self, partition: int) -> _Lane:
+        if not 0 <= partition < len(self._lanes):
+            msg = f"{self.name!r} has no partition {partition}"
+            raise TopicNotFound(msg)
+        return self._lanes[partition]
+
+    def _bounds(self, partition: int) -> LaneBounds:
+        lane = self._lanes[partition]
+        return LaneBounds(partition, lane.earliest, lane.latest)
+
+    def _offset_at(self, partition: int, timestamp_ms: int) -> int | None:
+        lane = self._lane(partition)
+        index = bisect_left(lane.chunks, timestamp_ms, key=lambda c: c.appended_ms)
+        if index == len(lane.chunks):
+            return None
+        return max(lane.chunks[index].base, lane.earliest)
+
+    def _check_there(self) -> None:
+        if self._deleted:
+            msg = f"the topic {self.name!r} was deleted"
+            raise TopicNotFound(msg)
+
+
+class _MemoryStage(LogStage):
+    def __init__(self, log: MemoryLog, attempt: str) -> None:
+        self._log = log
+        self._attempt = attempt
+        self._rows: list[tuple[int, pa.RecordBatch]] = []
+
+    def append(self, partition: int, rows: pa.RecordBatch) -> None:
+        if not rows.schema.equals(self._log.schema):
+            msg = f"rows are {_types(rows.schema)}, the log {_types(self._log.schema)}"
+            raise SchemaMismatch(msg)
+        if rows.num_rows:
+            self._rows.append((partition, rows))
+
+    def seal(self) -> Staged:
+        counts: dict[int, int] = {}
+        for partition, rows in self._rows:
+            counts[partition] = counts.get(partition, 0) + rows.num_rows
+        self._log.put_staged(self._attempt, self._rows)
+        return Staged(self._attempt, counts)
+
+    def discard(self) -> None:
+        self._rows = []
+        self._log.drop_staged(self._attempt)
+
+
+def _types(schema: pa.Schema) -> str:
+    return ", ".join(f"{field.name} {field.type}" for field in schema)
+
+
+@final
+class MemoryLogStore(LogStore):
+    """Topics in the memory of this process."""
+
+    def __init__(self) -> None:
+        self._logs: dict[str, MemoryLog] = {}
+        self._lock = threading.Lock()
+
+    def create(self, name: str, schema: pa.Schema, partitions: int = 1) -> MemoryLog:
+        with self._lock:
+            if name in self._logs:
+                msg = f"there is a topic {name!r} already"
+                raise MisuseError(msg, remedy="open it, or delete it first")
+            self._logs[name] = MemoryLog(name, schema, partitions)
+            return self._logs[name]
+
+    def open(self, name: str) -> MemoryLog:
+        with self._lock:
+            if name not in self._logs:
+                known = ", ".join(sorted(self._logs)) or "none"
+                msg = f"there is no topic {name!r} in memory; there are: {known}"
+                raise TopicNotFound(msg)
+            return self._logs[name]
+
+    def delete(self, name: str) -> None:
+        log = self.open(name)
+        with self._lock:
+            self._logs.pop(name, None)
+        log.mark_deleted()
+
+    def names(self) -> Sequence[str]:
+        with self._lock:
+            return sorted(self._logs)
