@@ -252,7 +252,7 @@ class ConsumerFactory(ABC):
     it referenced and opens its own, where that is possible.
 
     The class is importable by its module: what is defined in a script's ``__main__`` is
-    pickled by value, and every task would begin without what a process shares.
+    pickled by value, and tasks would begin without what a process shares.
     """
 
     CLAIMS: ClassVar[Claims] = Claims()

@@ -98,6 +98,8 @@ class CommitMessage:
     config_digest: str = ""
     """Of the configuration that the task wrote under. Filled in by the framework: a
     task and its committer may have read a named stream at different times."""
+    drained: bool = False
+    """The task found its epoch there already and wrote nothing: there is no payload."""
 
 
 @dataclass(frozen=True, slots=True)

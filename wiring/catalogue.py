@@ -138,9 +138,11 @@ class Catalogue:
             remedy = "there is no such file either"
         problems = [
             Problem(
-                str(path), "could not be read: its streams are not known", error.what
+                str(path),
+                "could not be read, so the streams in it are not known",
+                suggestion=f"to see why: streamfactory validate {path}",
             )
-            for path, error in contents.broken.items()
+            for path in contents.broken
         ]
         msg = f"no stream is named {name!r}; {known}"
         return UnknownStream(msg, remedy=remedy, problems=problems)

@@ -88,11 +88,11 @@ class _Parser:
         return pa.field(name, kind, nullable=nullable)
 
     def _name(self) -> str:
-        token = self._word
-        if not token or token in "<>(),:" or token.isdecimal():
+        name = self._word
+        if not name or name in "<>(),:" or name.isdecimal():
             self._fail("a column name")
         self._next()
-        return token.strip("`")
+        return name.strip("`")
 
     def _type(self) -> pa.DataType:
         word = self._word.lower()
@@ -134,15 +134,15 @@ class _Parser:
         self._next()
         return value
 
-    def _take(self, token: str) -> bool:
-        if self._word != token:
+    def _take(self, mark: str) -> bool:
+        if self._word != mark:
             return False
         self._next()
         return True
 
-    def _need(self, token: str) -> None:
-        if not self._take(token):
-            self._fail(repr(token))
+    def _need(self, mark: str) -> None:
+        if not self._take(mark):
+            self._fail(repr(mark))
 
     def _next(self) -> None:
         if not self._text[self._at :].strip():

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from streamfactory.spi import ConfigError, Problem
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
-
-    from streamfactory.spi import Problem
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,3 +52,31 @@ class StreamDefinition:
         kept = tuple(p for p in self.properties if p.key.lower() not in lowered)
         added = tuple(Property(k, v, "argument") for k, v in overrides.items())
         return replace(self, properties=kept + added)
+
+
+def from_mapping(properties: Mapping[str, Any], name: str = "") -> StreamDefinition:
+    """A definition from a map, as a program writes it.
+
+    Whole numbers and booleans become their canonical text; other values that are not
+    strings are an error.
+
+    Raises:
+        ConfigError: config; with every such value.
+    """
+    problems = [
+        Problem(str(key), f"is a {type(value).__name__}, wanted a string", "argument")
+        for key, value in properties.items()
+        if not isinstance(value, str | int | bool)
+    ]
+    if problems:
+        msg = "configuration is a map of strings"
+        raise ConfigError(msg, problems=problems)
+    texts = {key: canonical_text(value) for key, value in properties.items()}
+    return StreamDefinition.of(name, texts)
+
+
+def canonical_text(value: str | int | bool) -> str:
+    """The text of a value: ``true``, ``42``, or the string as it is."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(value)

@@ -127,22 +127,18 @@ def pointer_of(*keys: str) -> str:
 
 def _file_text(path: Path) -> str:
     shown = repr(str(path))
+    # A pipe or device would be waited on, or never end.
+    if path.exists() and not path.is_file():
+        kind = "a folder" if path.is_dir() else "no regular file"
+        msg = f"{shown} is {kind}, wanted a file"
+        raise ConfigError(msg)
     try:
-        if path.is_dir():
-            msg = f"{shown} is a folder, wanted a file"
-            raise ConfigError(msg)
-        # A pipe or device would be waited on, or never end.
-        if path.exists() and not path.is_file():
-            msg = f"{shown} is not a regular file"
-            raise ConfigError(msg)
         with path.open("rb") as file:
             content = file.read(MAX_BYTES + 1)
-    except OSError as error:
-        msg = f"{shown} cannot be read: {error.strerror}"
+    except (OSError, ValueError) as error:  # ValueError: a null character in the path
+        reason = error.strerror if isinstance(error, OSError) else error
+        msg = f"{shown} cannot be read: {reason}"
         raise ConfigError(msg) from error
-    except ValueError as error:  # a null character in the path
-        msg_0 = f"{shown} cannot be read: {error}"
-        raise ConfigError(msg_0) from error
     if len(content) > MAX_BYTES:
         msg = f"{shown} is larger than 1 MiB, which no stream definition is"
         raise ConfigError(msg)

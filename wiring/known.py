@@ -43,11 +43,7 @@ KNOWN_DECODERS: Final[Mapping[str, str]] = MappingProxyType(
 
 # --- Pinot's Java classes -------------------------------------------------------
 
-PINOT_PACKAGES: Final = (
-    "org.apache.pinot.",
-    "com.linkedin.pinot.core.",
-    "shaded.org.apache.pinot.",
-)
+PINOT_PACKAGES: Final = ("org.apache.pinot.", "com.linkedin.pinot.core.")
 """Where Pinot's own classes have lived. They moved with every plug-in version but kept
 their last name, so that the package tells whose a class is and the name which."""
 

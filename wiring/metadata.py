@@ -134,7 +134,7 @@ class Metadata:
     def offsets_at(
         self, timestamp_ms: int, partitions: Collection[Partition]
     ) -> Mapping[Partition, int | None]:
-        """First offset at or after a time, by partition; None where nothing is so late.
+        """First offset at or after a time; None where nothing is so late.
 
         Raises:
             Unsupported: misuse; this backend cannot find offsets by time.
@@ -179,7 +179,7 @@ class Metadata:
         return schemas[0].remove_metadata()
 
     def lag(self, position: Position) -> dict[Partition, int | None]:
-        """Latest less next, by partition (rule M7); None where the latest is unknown."""
+        """Latest less next (rule M7); None where the latest is unknown."""
         return {
             info.partition: (
                 None

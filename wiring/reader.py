@@ -276,6 +276,12 @@ class Reader:
         if last >= fetched.next_offset or last < first:
             what = f"R1: rows from {first} to {last}, but {fetched.next_offset} is next"
             raise self._broken(what)
+        if first < where:
+            # What came before was not asked for: a chunk's beginning, a redelivery.
+            fresh = answer.index_of(where)
+            answer = answer.slice(fresh, rows.num_rows)
+            if fresh == rows.num_rows:
+                answer = replace(answer, start=where, rows=None, offsets=None)
         return answer
 
     def _batch(
@@ -292,6 +298,7 @@ class Reader:
             answer, self._rest, next_offset, size = cut(answer, where, end, limits)
             assert answer.rows is not None
             messages = int(answer.rows.num_rows)
+            next_offset = max(next_offset, where)
         if end is not None:
             next_offset = min(next_offset, end)
         rows, offsets = self._shaper.shape(

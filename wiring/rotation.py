@@ -100,7 +100,7 @@ class Rotation:
     @property
     def finished(self) -> bool:
         """True when nothing will come any more."""
-        return not self._lanes and not self._following
+        return self._verified and not self._lanes
 
     @property
     def position(self) -> Position:
@@ -131,7 +131,7 @@ class Rotation:
             batch = self._turn(deadline)
             if batch is not None:
                 return batch
-            if self.finished:
+            if not self._lanes and not self._following:
                 self._verify()
                 return None
             left = deadline - self._clock.now()
@@ -230,10 +230,11 @@ class Rotation:
 
     def _verify(self) -> None:
         """After the last fetch: did the offsets count the same all along (rule R7)?"""
-        if self._verified or not self._incarnations:
+        if self._verified:
             return
+        infos = self._source.metadata.partitions() if self._incarnations else ()
         self._verified = True
-        for info in self._source.metadata.partitions():
+        for info in infos:
             known = self._incarnations.get(info.partition)
             if None not in (known, info.incarnation) and known != info.incarnation:
                 msg = "the stream was begun again while it was being read"

@@ -76,12 +76,12 @@ class Source:
         self._decoder = configured.decoder
         self._fields = None if fields is None else tuple(fields)
         self._client_id = unique_client_id(client_id)
-        self._clock = clock or Clock()
+        self.clock = clock or Clock()
         backend = configured.backend
         if backend.consumer_factory is None:
             msg = f"the stream type {backend.name!r} cannot be read"
             raise Unsupported(msg, stream=self.config.name)
-        self.guard = Guard(self.config, backend, self._clock)
+        self.guard = Guard(self.config, backend, self.clock)
         factory = backend.consumer_factory(self.config)
         self.factory = factory if wrap is None else wrap(factory)
         self.claims = self.factory.claims()
@@ -171,7 +171,7 @@ class Source:
             look_up=lambda: self.metadata.info(partition),
             shaper=self.shaper(partition),
             guard=self.guard,
-            clock=self._clock,
+            clock=self.clock,
             info=info,
             incarnation=incarnation,
         )

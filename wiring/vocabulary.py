@@ -16,6 +16,7 @@ from streamfactory.spi import (
     JSON_OBJECT,
     LIST,
     NUMBER,
+    PATH,
     PERIOD,
     SIZE,
     Guarantee,
@@ -246,6 +247,14 @@ _FRAMEWORK: Final = (
         default="false",
         applies=READ,
     ),
+    Option(
+        "metadata.refresh.millis",
+        "How often a reader that follows looks for new partitions.",
+        PERIOD,
+        default="30000",
+        minimum=1,
+        applies=READ,
+    ),
     # how far to trust, and what to do when it fails
     Option(
         "out.of.range",
@@ -318,6 +327,7 @@ _FRAMEWORK: Final = (
     Option(
         "checkpoint.location",
         "Folder in which the group's checkpoints are kept.",
+        PATH,
         applies=READ,
     ),
     # writing

@@ -12,6 +12,9 @@ from streamfactory.wiring.catalogue import Catalogue
 if TYPE_CHECKING:
     from pathlib import Path
 
+if TYPE_CHECKING:
+    from pathlib import Path
+
 MEMORY = '[properties]\nstreamType = "memory"\n'
 
 
@@ -81,8 +84,8 @@ def test_unknown_name_mentions_files_that_could_not_be_read(folder: Path) -> Non
     path = folder / "broken.toml"
     assert str(caught.value) == (
         f"no stream is named 'sales'; known in {folder} are clicks, orders, "
-        f"taxi-rides\n  {path}: could not be read: its streams are not known; "
-        f"1 problem in {path}"
+        f"taxi-rides\n  {path}: could not be read, so the streams in it are not known; "
+        f"to see why: streamfactory validate {path}"
     )
 
 

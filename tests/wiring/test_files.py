@@ -53,7 +53,7 @@ name = "not this one"
 
 [properties]
 streamType = "memory"
-stream.memory.topic.name = 'clicks'
+"stream.memory.topic.name" = 'clicks'
 "stream.memory.partitions" = 4
 includeHeaders = true
 
@@ -131,27 +131,39 @@ stream.memory.topic.name = "b"
 """,
     )
     assert problems(path) == [
-        ("descripton: is no member of a stream definition; did you mean description? "
-        "[clicks.toml:2]"),
-        ("streamType: is no member of a stream definition; options go under properties "
-        "[clicks.toml:3]"),
+        (
+            "descripton: is no member of a stream definition; did you mean "
+            "description? [clicks.toml:2]"
+        ),
+        (
+            "streamType: is no member of a stream definition; options go under "
+            "properties [clicks.toml:3]"
+        ),
         "name: is not a string [clicks.toml:1]",
-        ("ratio: is a number with a fraction or exponent: put it in quotes "
-        "[clicks.toml:6]"),
+        (
+            "ratio: is a number with a fraction or exponent: put it in quotes "
+            "[clicks.toml:6]"
+        ),
         "since: is a date: put it in quotes [clicks.toml:7]",
         "topics: is an array: write text, a,b,c [clicks.toml:8]",
-        ("epoch: is given twice but for its case, as Epoch; first at clicks.toml:9 "
-        "[clicks.toml:10]"),
-        ("stream.memory.topic.name: is given twice; first at clicks.toml:11 "
-        "[clicks.toml:12]"),
+        (
+            "epoch: is given twice but for its case, as Epoch; first at clicks.toml:9 "
+            "[clicks.toml:10]"
+        ),
+        (
+            "stream.memory.topic.name: is given twice; first at clicks.toml:11 "
+            "[clicks.toml:12]"
+        ),
     ]
 
 
 def test_misspelt_table_says_where_it_begins(tmp_path: Path) -> None:
     path = write(tmp_path, "x.toml", '\n[propertis]\nstreamType = "memory"\n')
     assert problems(path) == [
-        ("propertis: is no member of a stream definition; did you mean properties? "
-        "[x.toml:2]"),
+        (
+            "propertis: is no member of a stream definition; did you mean properties? "
+            "[x.toml:2]"
+        ),
         "properties: is missing [x.toml]",
     ]
 
@@ -161,13 +173,17 @@ def test_misspelt_table_says_where_it_begins(tmp_path: Path) -> None:
     [
         (
             'name = "a"\n[properties\n',
-            ("x.toml: is not TOML: Expected ']' at the end of a table declaration "
-            "(line 2, column 12) [x.toml:2:12]"),
+            (
+                "x.toml: is not TOML: Expected ']' at the end of a table declaration "
+                "(line 2, column 12) [x.toml:2:12]"
+            ),
         ),
         (
             "[properties]\na = 1\na = 2\n",
-            ("x.toml: is not TOML: Cannot overwrite a value (line 3, column 6) "
-            "[x.toml:3:6]"),
+            (
+                "x.toml: is not TOML: Cannot overwrite a value (line 3, column 6) "
+                "[x.toml:3:6]"
+            ),
         ),
         (
             "[properties]\na = ",
@@ -175,18 +191,24 @@ def test_misspelt_table_says_where_it_begins(tmp_path: Path) -> None:
         ),
         (
             f"a = {'9' * 5000}",
-            ("x.toml: is not TOML: it holds a number too long to read (line 1, column "
-            "1) [x.toml:1:1]"),
+            (
+                "x.toml: is not TOML: it holds a number too long to read (line 1, "
+                "column 1) [x.toml:1:1]"
+            ),
         ),
         (
             f"a = {'[' * 5000}",
-            ("x.toml: is not TOML: it is nested too deeply (line 1, column 1) "
-            "[x.toml:1:1]"),
+            (
+                "x.toml: is not TOML: it is nested too deeply (line 1, column 1) "
+                "[x.toml:1:1]"
+            ),
         ),
         (
             f"[properties]\n{'a.' * 5000}a = 1",
-            ("x.toml: is not a definition: it is nested too deeply (line 1, column 1) "
-            "[x.toml:1:1]"),
+            (
+                "x.toml: is not a definition: it is nested too deeply (line 1, column "
+                "1) [x.toml:1:1]"
+            ),
         ),
     ],
     ids=["table", "twice", "end", "number", "depth", "dots"],
@@ -250,15 +272,23 @@ def test_json_problems_are_told_all_at_once(tmp_path: Path) -> None:
     )
     assert problems(path) == [
         "epoch: is given twice; first at clicks.json:3 [clicks.json:7]",
-        ("property: is no member of a stream definition; did you mean properties? "
-        "[clicks.json:12]"),
-        ("a/b: is a number with a fraction or exponent: put it in quotes "
-        "[clicks.json:4]"),
+        (
+            "property: is no member of a stream definition; did you mean properties? "
+            "[clicks.json:12]"
+        ),
+        (
+            "a/b: is a number with a fraction or exponent: put it in quotes "
+            "[clicks.json:4]"
+        ),
         "nothing: is null: leave the key out [clicks.json:5]",
-        ("nan: is a number with a fraction or exponent: put it in quotes "
-        "[clicks.json:6]"),
-        ("nested.X: is given twice but for its case, as Nested.x; first at "
-        "clicks.json:8 [clicks.json:9]"),
+        (
+            "nan: is a number with a fraction or exponent: put it in quotes "
+            "[clicks.json:6]"
+        ),
+        (
+            "nested.X: is given twice but for its case, as Nested.x; first at "
+            "clicks.json:8 [clicks.json:9]"
+        ),
         "'half': holds half of a character (a lone surrogate) [clicks.json:10]",
     ]
 
@@ -268,8 +298,10 @@ def test_json_problems_are_told_all_at_once(tmp_path: Path) -> None:
     [
         (
             '{\n  "properties": {,}\n}',
-            ("x.json: is not JSON: Expecting property name enclosed in double quotes "
-            "(line 2, column 18) [x.json:2:18]"),
+            (
+                "x.json: is not JSON: Expecting property name enclosed in double "
+                "quotes (line 2, column 18) [x.json:2:18]"
+            ),
         ),
         (
             "",
@@ -277,18 +309,24 @@ def test_json_problems_are_told_all_at_once(tmp_path: Path) -> None:
         ),
         (
             "[]",
-            ("x.json: is not a JSON object: wanted { at the beginning (line 1, column "
-            "1) [x.json:1:1]"),
+            (
+                "x.json: is not a JSON object: wanted { at the beginning (line 1, "
+                "column 1) [x.json:1:1]"
+            ),
         ),
         (
             '{"a":' * 100_000,
-            ("x.json: is not JSON: it is nested too deeply (line 1, column 1) "
-            "[x.json:1:1]"),
+            (
+                "x.json: is not JSON: it is nested too deeply (line 1, column 1) "
+                "[x.json:1:1]"
+            ),
         ),
         (
             "9" * 5000,
-            ("x.json: is not JSON: it holds a number too long to read (line 1, column "
-            "1) [x.json:1:1]"),
+            (
+                "x.json: is not JSON: it holds a number too long to read (line 1, "
+                "column 1) [x.json:1:1]"
+            ),
         ),
     ],
     ids=["comma", "empty", "array", "depth", "number"],
@@ -348,16 +386,20 @@ def test_properties_file_with_repeated_keys(tmp_path: Path) -> None:
     path = write(tmp_path, "x.properties", "a=1\nb=2\na=1\nB=2\n")
     assert problems(path) == [
         "a: is given twice; first at x.properties:1 [x.properties:3]",
-        ("B: is given twice but for its case, as b; first at x.properties:2 "
-        "[x.properties:4]"),
+        (
+            "B: is given twice but for its case, as b; first at x.properties:2 "
+            "[x.properties:4]"
+        ),
     ]
 
 
 def test_properties_file_with_a_bad_escape(tmp_path: Path) -> None:
     path = write(tmp_path, "x.properties", "a=1\nb=\\u12\n")
     assert problems(path) == [
-        ("x.properties: is not a properties file: \\u12 is no escape: a \\u takes four "
-        "hexadecimal digits (line 2, column 1) [x.properties:2:1]")
+        (
+            "x.properties: is not a properties file: \\u12 is no escape: a \\u takes "
+            "four hexadecimal digits (line 2, column 1) [x.properties:2:1]"
+        )
     ]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -68,10 +68,14 @@ def test_stream_file_with_variables_and_a_folder() -> None:
         "stream.meta.virtualPath": "/lab/files",
     }
     assert notes(definition) == [
-        ("filename: the Hop variable ${PROJECT_HOME} is read from the environment: "
-        "${env:PROJECT_HOME}"),
-        ("filename: the Hop variable %%ENVIRONMENT%% is read from the environment: "
-        "${env:ENVIRONMENT}"),
+        (
+            "filename: the Hop variable ${PROJECT_HOME} is read from the environment: "
+            "${env:PROJECT_HOME}"
+        ),
+        (
+            "filename: the Hop variable %%ENVIRONMENT%% is read from the environment: "
+            "${env:ENVIRONMENT}"
+        ),
     ]
 
 
@@ -86,15 +90,19 @@ def test_flight() -> None:
         "batch.rows": "${env:BATCH}",
     }
     assert notes(definition) == [
-        ("batchSize: the Hop variable ${BATCH} is read from the environment: "
-        "${env:BATCH}"),
-        ("schemaDefinition: the schema definition 'customer-row' of the Hop project is "
-        "not read; declare the option `schema`"),
+        (
+            "batchSize: the Hop variable ${BATCH} is read from the environment: "
+            "${env:BATCH}"
+        ),
+        (
+            "schemaDefinition: the schema definition 'customer-row' of the Hop project "
+            "is not read; declare the option `schema`"
+        ),
     ]
 
 
 def test_flight_without_an_address_goes_where_hop_would() -> None:
-    body = {"dataStream": {"ArrowFlightStream": {}}}
+    body: dict[str, Any] = {"dataStream": {"ArrowFlightStream": {}}}
     [definition] = read_hop(body, lambda pointer: "live.json", "live")
     assert values(definition) == {
         "streamType": "flight",

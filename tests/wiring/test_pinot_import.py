@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from streamfactory.spi import ConfigError
+from streamfactory.wiring.configure import inspect
 from streamfactory.wiring.files import read_definitions
 from streamfactory.wiring.pinot import read_pinot
+from streamfactory.wiring.plugins import PluginManager
 
 if TYPE_CHECKING:
     from streamfactory.wiring.definition import StreamDefinition
@@ -59,15 +61,20 @@ def test_legacy_place_of_stream_configs() -> None:
         "realtime.segment.flush.threshold.size": "50000",
     }
     dropped = "is not carried over"
+    unused = "it has no effect in Pinot either"
     gone = "it is of Pinot's high-level consumer, which is gone"
     assert notes(definition) == [
-        (f"stream.kafka.consumer.type: {dropped}: Pinot ignores it, and partitions are "
-        "what it reads"),
-        f"stream.kafka.decoder.prop.format: {dropped}: it has no effect in Pinot either",
+        (
+            f"stream.kafka.consumer.type: {dropped}: Pinot ignores it, and partitions "
+            "are what it reads"
+        ),
+        f"stream.kafka.decoder.prop.format: {dropped}: {unused}",
         f"stream.kafka.zk.broker.url: {dropped}: {gone}",
         f"stream.kafka.hlc.zk.connect.string: {dropped}: {gone}",
-        ("table config: no stream configuration, and not read: segmentsConfig, "
-        "metadata, tableIndexConfig.loadMode"),
+        (
+            "table config: no stream configuration, and not read: segmentsConfig, "
+            "metadata, tableIndexConfig.loadMode"
+        ),
     ]
 
 
@@ -96,16 +103,22 @@ def test_new_place_inside_the_answer_of_the_rest_interface() -> None:
     }
     servers = "is not carried over: it is about Pinot's servers"
     assert notes(definition) == [
-        ("stream.kafka.broker.list: ${KAFKA_BROKERS:...} is a variable, whose default "
-        "is not carried over; read as ${env:KAFKA_BROKERS}"),
-        ("topic.consumption.rate.limit: is not carried over: Pinot's servers hold it; "
-        "on Spark say maxOffsetsPerTrigger"),
+        (
+            "stream.kafka.broker.list: ${KAFKA_BROKERS:...} is a variable, whose "
+            "default is not carried over; read as ${env:KAFKA_BROKERS}"
+        ),
+        (
+            "topic.consumption.rate.limit: is not carried over: Pinot's servers hold "
+            "it; on Spark say maxOffsetsPerTrigger"
+        ),
         f"realtime.segment.flush.autotune.initialRows: {servers}",
         f"realtime.segment.offsetAutoReset.enable: {servers}",
         f"columnMajorSegmentBuilderEnabled: {servers}",
         f"pauselessConsumptionEnabled: {servers}",
-        ("table config: no stream configuration, and not read: OFFLINE, "
-        "tableIndexConfig.invertedIndexColumns, ingestionConfig.transformConfigs"),
+        (
+            "table config: no stream configuration, and not read: OFFLINE, "
+            "tableIndexConfig.invertedIndexColumns, ingestionConfig.transformConfigs"
+        ),
     ]
 
 
@@ -128,12 +141,18 @@ def test_rules_of_several_topics_are_told_all_at_once() -> None:
     assert str(caught.value) == "\n".join(
         [
             f"3 problems in {path}",
-            (f"  stream.kafka.topic.name: 'orders' is read already, at {path}:9 "
-            f"[{path}:14]"),
-            (f"  {rows}: differs from the first stream config: Pinot wants them the "
-            f"same [{path}:12]"),
-            (f"  streamType: is 'pulsar', but 'kafka' in the first stream config "
-            f"[{path}:17]"),
+            (
+                f"  stream.kafka.topic.name: 'orders' is read already, at {path}:9 "
+                f"[{path}:14]"
+            ),
+            (
+                f"  {rows}: differs from the first stream config: Pinot wants them the "
+                f"same [{path}:12]"
+            ),
+            (
+                f"  streamType: is 'pulsar', but 'kafka' in the first stream config "
+                f"[{path}:17]"
+            ),
         ]
     )
 
@@ -220,8 +239,10 @@ def test_bare_map_with_a_confluent_decoder() -> None:
     assert found["stream.kafka.decoder.class.name"] == "avro"
     assert found[registry] == "http://localhost:8081"
     assert notes(definition) == [
-        ("stream.kafka.schema.registry.url: is not carried over: it has no effect in "
-        "Pinot either; the decoder has decoder.prop.schema.registry.rest.url"),
+        (
+            "stream.kafka.schema.registry.url: is not carried over: it has no effect "
+            "in Pinot either; the decoder has decoder.prop.schema.registry.rest.url"
+        ),
         "value.serializer: is not carried over: it has no effect in Pinot either",
     ]
 
@@ -305,8 +326,10 @@ def test_factories_of_every_version_have_a_name(java: str, name: str) -> None:
         ("org.apache.pinot.plugin.inputformat.avro.SimpleAvroMessageDecoder", "avro"),
         ("org.apache.pinot.core.realtime.stream.SimpleAvroMessageDecoder", "avro"),
         (
-            ("org.apache.pinot.plugin.inputformat.avro.confluent."
-            "KafkaConfluentSchemaRegistryAvroMessageDecoder"),
+            (
+                "org.apache.pinot.plugin.inputformat.avro.confluent."
+                "KafkaConfluentSchemaRegistryAvroMessageDecoder"
+            ),
             "avro",
         ),
         (
@@ -314,8 +337,10 @@ def test_factories_of_every_version_have_a_name(java: str, name: str) -> None:
             "protobuf",
         ),
         (
-            ("org.apache.pinot.plugin.inputformat.protobuf."
-            "KafkaConfluentSchemaRegistryProtoBufMessageDecoder"),
+            (
+                "org.apache.pinot.plugin.inputformat.protobuf."
+                "KafkaConfluentSchemaRegistryProtoBufMessageDecoder"
+            ),
             "protobuf",
         ),
         ("org.apache.pinot.plugin.inputformat.csv.CSVMessageDecoder", "csv"),
@@ -336,19 +361,27 @@ def test_decoders_of_every_version_have_a_name(java: str, name: str) -> None:
     [
         (
             "org.apache.pinot.plugin.inputformat.avro.KafkaAvroMessageDecoder",
-            ("is read as 'avro': the 16-byte schema hash that it expects before each "
-            "message is not understood here"),
+            (
+                "is read as 'avro': the 16-byte schema hash that it expects before "
+                "each message is not understood here"
+            ),
         ),
         (
-            ("org.apache.pinot.plugin.inputformat.json.confluent."
-            "KafkaConfluentSchemaRegistryJsonMessageDecoder"),
-            ("is read as 'json': the registry's five bytes before each message are not "
-            "understood here"),
+            (
+                "org.apache.pinot.plugin.inputformat.json.confluent."
+                "KafkaConfluentSchemaRegistryJsonMessageDecoder"
+            ),
+            (
+                "is read as 'json': the registry's five bytes before each message are "
+                "not understood here"
+            ),
         ),
         (
             "org.apache.pinot.plugin.inputformat.protobuf.ProtoBufCodeGenMessageDecoder",
-            ("is read as 'protobuf': classes in a Java archive cannot be used here: "
-            "give the decoder a descriptor file"),
+            (
+                "is read as 'protobuf': classes in a Java archive cannot be used here: "
+                "give the decoder a descriptor file"
+            ),
         ),
     ],
 )
@@ -365,8 +398,10 @@ def test_a_strangers_class_of_a_known_name_is_not_taken_for_pinots() -> None:
     )
     assert values(definition)[key] == "com.acme.stream.KafkaConsumerFactory"
     assert notes(definition) == [
-        (f"{key}: 'com.acme.stream.KafkaConsumerFactory' is a Java class that has no "
-        "counterpart here; docs/spi.md: how to write one")
+        (
+            f"{key}: 'com.acme.stream.KafkaConsumerFactory' is a Java class that has "
+            "no counterpart here; docs/spi.md: how to write one"
+        )
     ]
 
 
@@ -419,10 +454,14 @@ def test_values_that_are_no_text_are_problems_all_at_once() -> None:
     with pytest.raises(ConfigError) as caught:
         read_keys(keys)
     assert [str(problem) for problem in caught.value.problems] == [
-        ("stopOnDecodeError: 'maybe' is neither true nor false "
-        "[t.json/stopOnDecodeError]"),
-        ("stream.kafka.a: is a number with a fraction or exponent: put it in quotes "
-        "[t.json/stream.kafka.a]"),
+        (
+            "stopOnDecodeError: 'maybe' is neither true nor false "
+            "[t.json/stopOnDecodeError]"
+        ),
+        (
+            "stream.kafka.a: is a number with a fraction or exponent: put it in quotes "
+            "[t.json/stream.kafka.a]"
+        ),
         "stream.kafka.b: is null: leave the key out [t.json/stream.kafka.b]",
         "stream.kafka.c: is an array: write text, a,b,c [t.json/stream.kafka.c]",
         "stream.kafka.d: is an object, wanted text [t.json/stream.kafka.d]",
@@ -508,3 +547,12 @@ def test_topics_with_slashes_make_names_without() -> None:
     ]
     found = read_pinot({"streamConfigMaps": maps}, lambda pointer: "t.json", "t")
     assert [d.name for d in found] == ["t_persistent_a_b_x", "t_persistent_a_b_y"]
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["legacy", "ingestion", "multi_topic", "kafka_sasl", "kinesis", "pulsar"],
+)
+def test_good_table_configs_have_no_error_for_the_validator(name: str) -> None:
+    for definition in read_definitions(DATA / f"{name}.json"):
+        assert not inspect(definition, PluginManager({})).errors

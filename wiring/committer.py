@@ -1,0 +1,153 @@
+"""The final `Committer`: decides epochs, each once (rules W2 to W7)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, final
+
+from streamfactory.spi import (
+    ClosedError,
+    CommitMessage,
+    EpochInThePast,
+    EpochMarkerLost,
+    EpochMismatch,
+    LastCommit,
+    MisuseError,
+    Position,
+    StreamCommitter,
+    Summary,
+    WriteKind,
+)
+from streamfactory.wiring.guard import log
+from streamfactory.wiring.summary import difference
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from streamfactory.wiring.sink import Sink
+
+
+@final
+class Committer:
+    """Decides the epochs of one writer. One thread at a time."""
+
+    def __init__(
+        self,
+        sink: Sink,
+        author: StreamCommitter,
+        writer_id: str | None,
+        kind: WriteKind,
+    ) -> None:
+        self._sink = sink
+        self._author = author
+        self._writer_id = writer_id
+        self._kind = kind
+        self._closed = False
+        self._first = True
+        self.mismatches = 0
+        """Epochs that came again with other content."""
+
+    def last(self) -> LastCommit | None:
+        """What this writer committed last; None where nothing is remembered.
+
+        Claims the writer: no earlier instance of it can commit any more.
+        """
+        self._check_open()
+        return self._sink.ask("ask for the last epoch", self._author.last)
+
+    def commit(
+        self,
+        epoch: int,
+        messages: Sequence[CommitMessage | None],
+        source_position: Position | None = None,
+        *,
+        replace_all: bool = False,
+    ) -> bool:
+        """Make an epoch visible.
+
+        Args:
+            epoch: At least the last one; the same again is a no-op (rule W3).
+            messages: One for each task that wrote.
+            source_position: Stored with the commit.
+            replace_all: The epoch replaces everything before it, in one step.
+
+        Returns:
+            True where this call made the commit, False where it was there.
+
+        Raises:
+            EpochInThePast: misuse.
+            EpochMarkerLost: data_loss; nobody remembers the epoch before (rule W7).
+            EpochMismatch: misuse; other content, under ``epoch.mismatch=fail``.
+            MisuseError: misuse; a message is missing, or of another configuration.
+        """
+        self._check_open()
+        whole = self._checked(epoch, messages)
+        summary = sum((m.summary for m in whole), Summary())
+        drained = any(message.drained for message in whole)
+        if self._first or drained:
+            self._meet_last(epoch, drained=drained)
+        staged = [message for message in whole if not message.drained]
+        decide = self._author.replace if replace_all else self._author.commit
+        held = self._sink.call(lambda: decide(epoch, staged, source_position))
+        self._first = False
+        if held is None:
+            return True
+        self._compare(epoch, held, summary)
+        return False
+
+    def abort(self, epoch: int, messages: Sequence[CommitMessage | None]) -> None:
+        """Forget what was staged; missing messages are fine, and so is twice (W4)."""
+        self._check_open()
+        whole = [m for m in messages if m is not None and not m.drained]
+        self._sink.call(lambda: self._author.abort(epoch, whole))
+
+    def close(self) -> None:
+        """Close; twice is fine."""
+        if not self._closed:
+            self._closed = True
+            self._sink.call(self._author.close)
+
+    def _checked(
+        self, epoch: int, messages: Sequence[CommitMessage | None]
+    ) -> list[CommitMessage]:
+        name, digest = self._sink.config.name, self._sink.config.digest()
+        for message in messages:
+            if message is None:
+                msg = f"epoch {epoch}: the message of a task is missing"
+                raise MisuseError(msg, stream=name, remedy="abort, and write it again")
+            if message.config_digest != digest:
+                msg = f"epoch {epoch}: a task wrote under another configuration"
+                raise MisuseError(msg, stream=name, remedy="start all of them again")
+        return [message for message in messages if message is not None]
+
+    def _meet_last(self, epoch: int, *, drained: bool) -> None:
+        if self._writer_id is None or not self._sink.claims.idempotent:
+            return
+        last = self.last()
+        if drained and (last is None or last.epoch < epoch):
+            # A task skipped what it took for done: to commit now would lose its rows.
+            msg = f"epoch {epoch} was there when a task looked, and is not any more"
+            raise EpochMarkerLost(msg, stream=self._sink.config.name)
+        streaming = self._kind is WriteKind.STREAMING
+        adopted = self._sink.config.get("epoch.adopt") == epoch
+        if last is None and epoch > 0 and streaming and not adopted:
+            msg = f"epoch {epoch} of writer {self._writer_id!r} has no predecessor here"
+            raise EpochMarkerLost(msg, stream=self._sink.config.name)
+
+    def _compare(self, epoch: int, held: LastCommit, summary: Summary) -> None:
+        name = self._sink.config.name
+        if held.epoch > epoch:
+            msg = f"epoch {epoch} is older than the last one, {held.epoch}"
+            raise EpochInThePast(msg, stream=name)
+        what = None if held.summary is None else difference(summary, held.summary)
+        if what is None:
+            return
+        self.mismatches += 1
+        msg = f"epoch {epoch} came again with {what}; the first commit holds"
+        if self._sink.config["epoch.mismatch"] == "fail":
+            raise EpochMismatch(msg, stream=name)
+        log.warning("stream %r: %s", name, msg)
+
+    def _check_open(self) -> None:
+        if self._closed:
+            msg = "the committer is closed"
+            raise ClosedError(msg, stream=self._sink.config.name)
