@@ -1,0 +1,86 @@
+"""Printers: the only part of the command line that writes."""
+
+from __future__ import annotations
+
+import json
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Any, final
+
+import click
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from streamfactory.cli.results import Result
+    from streamfactory.spi.errors import StreamError
+
+
+class Printer(ABC):
+    """Shows answers on standard output, and everything else on standard error."""
+
+    def __init__(self) -> None:
+        self.mask: Callable[[str], str] = str
+        """Takes secrets out of a text; commands set it once they have a
+        configuration."""
+
+    @abstractmethod
+    def show(self, result: Result) -> None:
+        """Print what a command answers."""
+
+    @abstractmethod
+    def error(self, error: StreamError) -> None:
+        """Print why a command failed."""
+
+    @abstractmethod
+    def note(self, level: str, message: str) -> None:
+        """Print a line of the log."""
+
+
+@final
+class TextPrinter(Printer):
+    """For people."""
+
+    def show(self, result: Result) -> None:
+        """Print the answer."""
+        for line in result.lines():
+            click.echo(self.mask(line))
+
+    def error(self, error: StreamError) -> None:
+        """Print the error."""
+        self.note("error", str(error))
+
+    def note(self, level: str, message: str) -> None:
+        """Print the line."""
+        click.echo(self.mask(f"{level}: {message}"), err=True)
+
+
+@final
+class JsonPrinter(Printer):
+    """For programs: one document; on standard error one object a line."""
+
+    def show(self, result: Result) -> None:
+        """Print the answer."""
+        plain = self._masked(result.plain())
+        click.echo(json.dumps(plain, indent=2, ensure_ascii=False))
+
+    def error(self, error: StreamError) -> None:
+        """Print the error."""
+        self._line(error.to_dict())
+
+    def note(self, level: str, message: str) -> None:
+        """Print the line."""
+        self._line({"level": level, "message": message})
+
+    def _line(self, values: dict[str, Any]) -> None:
+        text = json.dumps(self._masked(values), ensure_ascii=False)
+        click.echo(text, err=True)
+
+    def _masked(self, value: Any) -> Any:
+        """Values without secrets; keys are ours, and stay."""
+        if isinstance(value, str):
+            return self.mask(value)
+        if isinstance(value, dict):
+            return {key: self._masked(inner) for key, inner in value.items()}
+        if isinstance(value, list | tuple):
+            return [self._masked(inner) for inner in value]
+        return value

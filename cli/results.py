@@ -1,0 +1,39 @@
+"""What commands answer, and the means to write it as text."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+
+class Result(ABC):
+    """The answer of a command: a dataclass, whose fields are the keys of ``--json``."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def lines(self) -> Iterable[str]:
+        """The answer as text."""
+
+    def plain(self) -> Any:
+        """The answer as plain values."""
+        return asdict(self)  # type: ignore[call-overload]
+
+
+def table(rows: Sequence[Sequence[str]], indent: str = "") -> Iterator[str]:
+    """Columns of their widest cell; the last one as it is."""
+    columns = max((len(row) for row in rows), default=1) - 1
+    widths = [max(len(row[i]) for row in rows if len(row) > i) for i in range(columns)]
+    for row in rows:
+        cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=False)]
+        cells += row[columns:]
+        yield (indent + "  ".join(cells)).rstrip()
+
+
+def count(number: int, noun: str) -> str:
+    """``1 error``, ``2 errors``."""
+    return f"{number} {noun}{'s' * (number != 1)}"

@@ -1,0 +1,62 @@
+"""Exit statuses: the part of the command line that scripts rely on."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import TYPE_CHECKING, Final
+
+from streamfactory.spi.errors import ErrorClass, MisuseError, StreamError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+class Status(IntEnum):
+    """What a command ends with."""
+
+    FINE = 0
+    FAILED = 1
+    BAD_INPUT = 2
+    PLUGIN = 3
+    INTERRUPTED = 130
+
+
+MEANINGS: Final[Mapping[Status, str]] = {
+    Status.FINE: "fine, perhaps with warnings",
+    Status.FAILED: "the operation failed",
+    Status.BAD_INPUT: "bad input, configuration or usage",
+    Status.PLUGIN: "a plug-in is missing or broken",
+    Status.INTERRUPTED: "interrupted",
+}
+
+
+class UsageMistake(MisuseError):
+    """The command line itself cannot be understood."""
+
+    code = "usage"
+
+    def __str__(self) -> str:
+        return f"{self.what} ({self.remedy})"
+
+
+class Interrupted(StreamError):
+    """The user wanted no more of it."""
+
+    code = "interrupted"
+
+
+class InternalError(StreamError):
+    """A defect of ours: nothing that a user wrote should lead here."""
+
+    code = "internal"
+    default_remedy = "run it again with --verbose, and report what it prints"
+
+
+def status_of(error: StreamError) -> Status:
+    """The exit status for an error."""
+    by_class = {
+        ErrorClass.CONFIG: Status.BAD_INPUT,
+        ErrorClass.MISUSE: Status.BAD_INPUT,
+        ErrorClass.PLUGIN: Status.PLUGIN,
+    }
+    return by_class.get(error.error_class, Status.FAILED)

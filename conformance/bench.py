@@ -1,0 +1,260 @@
+"""One case's world: a harness, the backend over it, and a record of what happened."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar, final
+
+from streamfactory.conformance.case import Mismatch, require
+from streamfactory.spi import (
+    BatchState,
+    ConsumerFactory,
+    Fetched,
+    FetchLimits,
+    MetadataProvider,
+    Partition,
+    PartitionInfo,
+    PartitionLevelConsumer,
+)
+from streamfactory.wiring.configure import Configured, configure
+from streamfactory.wiring.definition import from_mapping
+from streamfactory.wiring.sink import Sink
+from streamfactory.wiring.source import Source
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from streamfactory.spi import Backend
+    from streamfactory.wiring.plugins import PluginManager
+
+PATIENCE: Final = 10.0
+"""Seconds in which a backend on one machine answers anything."""
+_SLICE: Final = 0.25
+
+
+class Closeable(Protocol):
+    """Whatever can be closed."""
+
+    def close(self) -> None:
+        """Close it."""
+
+
+C = TypeVar("C", bound=Closeable)
+"""What is closed after the case."""
+
+Row = tuple[int, int]
+"""Offset and number."""
+
+
+@final
+class Bench:
+    """What a case works with. Closes all that it opened.
+
+    Args:
+        backend: Under test.
+        harness: The author's hand on the medium.
+        plugins: Where the backend is found.
+        overrides: Options of the user's, over those of the harness.
+    """
+
+    def __init__(
+        self,
+        backend: Backend,
+        harness: Any,
+        plugins: PluginManager,
+        overrides: Mapping[str, str],
+    ) -> None:
+        self.backend = backend
+        self.harness = harness
+        self._plugins = plugins
+        self._overrides = overrides
+        self._numbers = itertools.count()
+        self._stack = ExitStack()
+        self.script: list[str] = []
+        """What was done, as a short script: shown when the case fails."""
+        self.written: dict[int, list[int]] = {}
+        """Numbers by partition, in order: the model."""
+
+    # --- the medium ---------------------------------------------------------------
+
+    def create(self, partitions: int = 1, messages: int = 0) -> None:
+        """Make the stream, and put so many messages into each partition."""
+        self.note(f"create(partitions={partitions})")
+        self.harness.create(partitions)
+        self.written = {number: [] for number in self.harness.partitions()}
+        for number in self.written:
+            if messages:
+                self.write(number, messages)
+
+    def write(self, partition: int, messages: int) -> list[int]:
+        """Append messages from outside; answers their numbers."""
+        numbers = list(itertools.islice(self._numbers, messages))
+        self.note(f"write(partition={partition}, messages={messages})")
+        self.harness.write(partition, numbers)
+        self.written[partition].extend(numbers)
+        return numbers
+
+    def first(self) -> int:
+        """The id of some partition."""
+        return next(iter(self.written))
+
+    # --- the backend ----------------------------------------------------------------
+
+    def configured(self, use: str = "read", **options: str) -> Configured:
+        """The configuration, with options of the case (``__`` for a dot)."""
+        extra = {key.replace("__", "."): value for key, value in options.items()}
+        properties = {**self.harness.properties(), **self._overrides, **extra}
+        return configure(
+            from_mapping(properties, "conformance"), self._plugins, use=use
+        )
+
+    def source(self, **options: str) -> Source:
+        """The stream through the framework."""
+        return self.closing(Source(self.configured(**options)))
+
+    def sink(self, **options: str) -> Sink:
+        """The stream for writing, through the framework."""
+        return self.closing(Sink(self.configured("write", **options)))
+
+    def factory(self) -> ConsumerFactory:
+        """The author's factory, without the framework."""
+        made = self.configured()
+        assert made.backend.consumer_factory is not None
+        return self.closing(made.backend.consumer_factory(made.config))
+
+    def provider(self, factory: ConsumerFactory | None = None) -> MetadataProvider:
+        """The author's metadata provider."""
+        factory = factory or self.factory()
+        return self.closing(factory.create_metadata_provider("conformance"))
+
+    def consumer(
+        self, number: int, factory: ConsumerFactory | None = None
+    ) -> PartitionLevelConsumer:
+        """The author's consumer of a partition."""
+        factory = factory or self.factory()
+        partition = self.partition(number)
+        made = factory.create_partition_level_consumer("conformance", partition)
+        return self.closing(made)
+
+    def closing(self, thing: C) -> C:
+        """Close something after the case; a second close is fine."""
+        self._stack.callback(thing.close)
+        return thing
+
+    @property
+    def topic(self) -> str:
+        """Name of the topic."""
+        return self.configured().config.topic
+
+    def partition(self, number: int) -> Partition:
+        """A partition by its id."""
+        return Partition(self.topic, number)
+
+    def infos(
+        self, provider: MetadataProvider | None = None
+    ) -> dict[int, PartitionInfo]:
+        """What the author's provider answers, by id."""
+        provider = provider or self.provider()
+        answer = provider.fetch_partitions([self.topic], ())
+        return {info.partition.id: info for info in answer}
+
+    # --- reading by hand ------------------------------------------------------------
+
+    def fetch_all(
+        self,
+        number: int,
+        start: int,
+        end: int | None = None,
+        *,
+        consumer: PartitionLevelConsumer | None = None,
+        max_rows: int = 65_536,
+    ) -> list[Row]:
+        """Read a range with the author's consumer, as the framework would ask."""
+        self.note(f"author.fetch(partition={number}, start={start}, end={end})")
+        consumer = consumer or self.consumer(number)
+        stop = end if end is not None else self.infos()[number].latest
+        rows: list[Row] = []
+        deadline = time.monotonic() + PATIENCE
+        at = start
+        while stop is None or at < stop:
+            fetched = consumer.fetch_messages(
+                at, end, FetchLimits(max_rows, 8 * 1024**2, _SLICE)
+            )
+            rows += self.rows_of(fetched, at)
+            if fetched.state is BatchState.END_OF_PARTITION:
+                break
+            require(
+                fetched.next_offset >= at,
+                f"next_offset went back, from {at} to {fetched.next_offset}",
+            )
+            at = fetched.next_offset
+            if time.monotonic() > deadline:
+                msg = f"reading stands still at {at}, before {stop}"
+                raise Mismatch(msg)
+        return [row for row in rows if end is None or row[0] < end]
+
+    def read_all(self, source: Source, number: int, start: int, end: int) -> list[Row]:
+        """Read a range through `Reader`."""
+        self.note(f"reader.fetch(partition={number}, start={start}, end={end})")
+        reader = self.closing(source.reader(self.partition(number)))
+        rows: list[Row] = []
+        at, deadline = start, time.monotonic() + PATIENCE
+        while at < end:
+            batch = reader.fetch(at, end=end, timeout=1.0)
+            numbers = self.harness.numbers(batch.rows)
+            offsets = offsets_of(batch.offsets, batch.first_offset, batch.num_rows)
+            rows += zip(offsets, numbers, strict=True)
+            at = batch.next_offset
+            if time.monotonic() > deadline:
+                msg = f"reading stands still at {at}, before {end}"
+                raise Mismatch(msg)
+        return rows
+
+    def rows_of(self, fetched: Fetched, start: int) -> list[Row]:
+        """Offset and number of each row of an author's answer."""
+        if fetched.rows is None or not fetched.rows.num_rows:
+            return []
+        offsets = fetched.offsets
+        if offsets is None and "offset" in fetched.rows.schema.names:
+            offsets = fetched.rows.column("offset")
+        known = offsets_of(offsets, start, fetched.rows.num_rows)
+        numbers = self.harness.numbers(fetched.rows)
+        require(
+            len(numbers) == len(known),
+            f"{len(known)} offsets came with {len(numbers)} rows",
+        )
+        return list(zip(known, numbers, strict=True))
+
+    def offsets(self, number: int) -> list[int]:
+        """The offsets of all messages of a partition, by the author's consumer."""
+        earliest = self.infos()[number].earliest
+        return [offset for offset, _ in self.fetch_all(number, earliest)]
+
+    def within(self, seconds: float, what: str, function: Callable[[], Any]) -> Any:
+        """Call something that has to come back in time."""
+        started = time.monotonic()
+        answer = function()
+        took = time.monotonic() - started
+        limit = seconds * 1.2 + 0.1
+        require(took <= limit, f"{what} took {took:.2f} s, allowed were {limit:.2f} s")
+        return answer
+
+    def note(self, step: str) -> None:
+        """Add a line to the script."""
+        self.script.append(step)
+
+    def close(self) -> None:
+        """Close all that was opened, and the harness."""
+        try:
+            self._stack.close()
+        finally:
+            self.harness.close()
+
+
+def offsets_of(offsets: Any, first: int | None, count: int) -> Sequence[int]:
+    """Offsets as numbers; None means consecutive from ``first``."""
+    if offsets is not None:
+        return [int(offset) for offset in offsets.to_pylist()]
+    return range(first or 0, (first or 0) + count)

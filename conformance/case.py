@@ -1,0 +1,84 @@
+"""Cases: one behaviour each, tied to the rule that it serves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from streamfactory.conformance.bench import Bench
+
+Body = Callable[["Bench"], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One behaviour that a backend has to show."""
+
+    name: str
+    """What it shows: ``a_range_read_twice_is_identical``."""
+    rule: str
+    """The rule it serves: ``R2``."""
+    body: Body = field(repr=False)
+    claims: tuple[str, ...] = ()
+    """Claims without which it is skipped: ``replayable``, ..."""
+    abilities: tuple[str, ...] = ()
+    """Methods of the harness, or overridden ones of the backend, without which it is
+    skipped."""
+    writing: bool = False
+    """True for cases of the writing half."""
+    hint: str = ""
+    """What usually causes a failure."""
+
+    @property
+    def doc(self) -> str:
+        """What is expected: the first sentence of the body's docstring."""
+        return (self.body.__doc__ or self.name.replace("_", " ")).strip().split("\n")[0]
+
+
+CASES: Final[dict[str, Case]] = {}
+"""All cases, by name, in the order of their definition."""
+
+
+def case(
+    rule: str,
+    *,
+    claims: tuple[str, ...] = (),
+    abilities: tuple[str, ...] = (),
+    writing: bool = False,
+    hint: str = "",
+) -> Callable[[Body], Body]:
+    """Register a function as a case; its name is the case's."""
+
+    def register(body: Body) -> Body:
+        name = body.__name__
+        if name in CASES:
+            msg = f"there are two cases {name!r}"
+            raise ValueError(msg)
+        CASES[name] = Case(name, rule, body, claims, abilities, writing, hint)
+        return body
+
+    return register
+
+
+class Mismatch(AssertionError):
+    """A case did not find what it expected."""
+
+
+def expect(got: object, wanted: object, what: str) -> None:
+    """Fail with both sides, where they differ."""
+    if got != wanted:
+        msg = f"{what}: expected {_clip(wanted)}, got {_clip(got)}"
+        raise Mismatch(msg)
+
+
+def require(condition: object, what: str) -> None:
+    """Fail with ``what`` happened, where the condition does not hold."""
+    if not condition:
+        raise Mismatch(what)
+
+
+def _clip(value: object) -> str:
+    shown = repr(value)
+    return shown if len(shown) <= 200 else f"{shown[:150]} ... {shown[-40:]}"

@@ -1,0 +1,1 @@
+"""The cases, a module a chapter: reading, metadata, life cycle, writing."""

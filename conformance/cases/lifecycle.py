@@ -1,0 +1,95 @@
+"""R10, R11: closing, pickling, and leaving nothing behind."""
+
+from __future__ import annotations
+
+import pickle
+import threading
+import time
+from typing import TYPE_CHECKING
+
+from streamfactory.conformance.case import case, expect, require
+from streamfactory.spi import ClosedError
+
+if TYPE_CHECKING:
+    from streamfactory.conformance.bench import Bench
+
+
+@case("R10", hint="close waits for a fetch that has nothing to answer")
+def closing_wakes_a_blocked_fetch(bench: Bench) -> None:
+    """A fetch that waits is woken by close within 500 ms, with ClosedError."""
+    bench.create()
+    number = bench.first()
+    start = bench.infos()[number].earliest
+    reader = bench.closing(bench.source().reader(bench.partition(number)))
+    outcome: list[object] = []
+
+    def fetch() -> None:
+        try:
+            outcome.append(reader.fetch(start, timeout=30.0).state)
+        except ClosedError as error:
+            outcome.append(type(error))
+
+    thread = threading.Thread(target=fetch)
+    thread.start()
+    time.sleep(0.3)  # so that it waits: the case is about waiting, not about starting
+    bench.within(0.5, "closing during a fetch", reader.close)
+    thread.join(5)
+    require(not thread.is_alive(), "the fetch did not come back")
+    expect(outcome, [ClosedError], "what the blocked fetch raised")
+
+
+@case("R10", hint="a second close touches what is gone")
+def closing_twice_is_fine(bench: Bench) -> None:
+    """All can be closed twice; use afterwards is ClosedError."""
+    bench.create(messages=3)
+    number = bench.first()
+    source = bench.source()
+    reader = source.reader(bench.partition(number))
+    start = bench.infos()[number].earliest
+    reader.fetch(start, timeout=1.0)
+    for thing in (reader, source.metadata, source):
+        thing.close()
+        thing.close()
+    try:
+        reader.fetch(start)
+    except ClosedError:
+        return
+    require(False, "a closed reader answered")
+
+
+@case("R10", hint="something is opened before what can fail")
+def unused_objects_leave_nothing_open(bench: Bench) -> None:
+    """Objects that are made and closed, never used, leave nothing behind."""
+    bench.create(messages=3)
+    factory = bench.factory()
+    for _ in range(3):
+        bench.consumer(bench.first(), factory)
+        bench.provider(factory)
+
+
+@case("R11", hint="the factory keeps a connection, a lock or a lambda")
+def a_factory_pickles(bench: Bench) -> None:
+    """A factory that was used pickles, and the copy reads the same stream."""
+    bench.create(messages=10)
+    number, factory = bench.first(), bench.factory()
+    bench.consumer(number, factory)
+    bench.provider(factory).fetch_partitions([bench.topic], ())
+    copy = bench.closing(pickle.loads(pickle.dumps(factory)))  # noqa: S301 - our own
+    expect(copy.config, factory.config, "configuration of the copy")
+    answer = copy.create_metadata_provider("copy").fetch_partitions([bench.topic], ())
+    expect(len(answer), 1, "partitions that the copy sees")
+
+
+@case("R11", hint="a batch holds on to the consumer that made it")
+def batches_outlive_their_consumer(bench: Bench) -> None:
+    """Rows stay readable after the consumer, the factory and the source are closed."""
+    bench.create(messages=50)
+    number = bench.first()
+    source = bench.source()
+    reader = source.reader(bench.partition(number))
+    start = bench.infos()[number].earliest
+    batch = reader.fetch(start, timeout=1.0)
+    before = bench.harness.numbers(batch.rows)
+    reader.close()
+    source.close()
+    expect(bench.harness.numbers(batch.rows), before, "rows after closing")

@@ -1,0 +1,183 @@
+"""M: true bounds, in one call, and nothing consumed."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+from streamfactory.conformance.case import case, expect, require
+from streamfactory.spi import IncarnationChanged, PartitionState, Position
+
+if TYPE_CHECKING:
+    from streamfactory.conformance.bench import Bench
+
+
+@case("M1", hint="ids are made up as 0 to n-1, or a partition is asked for singly")
+def every_partition_is_answered(bench: Bench) -> None:
+    """fetch_partitions answers exactly the partitions that there are, each once."""
+    bench.create(partitions=3, messages=2)
+    answer = bench.provider().fetch_partitions([bench.topic], ())
+    ids = sorted(info.partition.id for info in answer)
+    expect(ids, sorted(bench.written), "partition ids")
+    expect({info.partition.topic for info in answer}, {bench.topic}, "topics")
+
+
+@case("M1", claims=("replayable",), hint="latest is the last message, not the next")
+def bounds_are_true(bench: Bench) -> None:
+    """Reading from earliest to latest answers every message, and none is beyond."""
+    bench.create(messages=25)
+    number = bench.first()
+    info = bench.infos()[number]
+    rows = bench.fetch_all(number, info.earliest, info.latest)
+    expect([n for _, n in rows], bench.written[number], "messages between the bounds")
+    bench.write(number, 3)
+    after = bench.infos()[number]
+    assert info.latest is not None
+    more = bench.fetch_all(number, info.latest, after.latest)
+    expect([n for _, n in more], bench.written[number][25:], "messages after latest")
+
+
+@case("M1", claims=("replayable",), hint="fetch_bounds differs from fetch_partitions")
+def bounds_of_a_few_equal_those_of_all(bench: Bench) -> None:
+    """fetch_bounds answers the same entries as fetch_partitions."""
+    bench.create(partitions=3, messages=4)
+    provider, whole = bench.provider(), bench.infos()
+    for number in bench.written:
+        few = provider.fetch_bounds({bench.partition(number)})
+        expect(list(few), [whole[number]], f"bounds of partition {number}")
+
+
+@case("M3", claims=("replayable",), hint="bounds are read at different moments")
+def bounds_never_go_back(bench: Bench) -> None:
+    """While messages are written, earliest <= latest, and neither goes back."""
+    bench.create()
+    number, provider = bench.first(), bench.provider()
+    last = bench.infos(provider)[number]
+    for _ in range(8):
+        bench.write(number, 5)
+        now = bench.infos(provider)[number]
+        assert now.latest is not None
+        assert last.latest is not None
+        require(
+            now.earliest <= now.latest, f"earliest {now.earliest}, latest {now.latest}"
+        )
+        require(now.latest > last.latest, f"latest stays at {now.latest} after a write")
+        require(now.earliest >= last.earliest, "earliest went back")
+        last = now
+
+
+@case("M3", claims=("replayable",), abilities=("truncate",), hint="earliest is cached")
+def retention_moves_earliest_alone(bench: Bench) -> None:
+    """Letting go of the oldest moves earliest on, and latest not."""
+    bench.create(messages=40)
+    number, provider = bench.first(), bench.provider()
+    before = bench.infos(provider)[number]
+    bench.harness.truncate(number, 15)
+    after = bench.infos(provider)[number]
+    expect(after.latest, before.latest, "latest after truncation")
+    require(after.earliest > before.earliest, "earliest did not move")
+    rows = bench.fetch_all(number, after.earliest)
+    expect([n for _, n in rows], bench.written[number][15:], "messages still held")
+
+
+@case("M4", abilities=("grow",), hint="the number of partitions is cached")
+def growth_is_found(bench: Bench) -> None:
+    """A provider that was asked before finds partitions that came later."""
+    bench.create(partitions=2, messages=3)
+    metadata = bench.source().metadata
+    expect(len(metadata.partitions()), 2, "partitions before growth")
+    bench.note("grow(4)")
+    bench.harness.grow(4)
+    infos = metadata.partitions()
+    expect(len(infos), 4, "partitions after growth")
+    states = {info.state for info in infos}
+    expect(states, {PartitionState.ACTIVE}, "states after growth")
+
+
+@case("M5", hint="looking takes messages from the reader")
+def looking_consumes_nothing(bench: Bench) -> None:
+    """Asking for partitions and schema takes no message from any reader."""
+    bench.create(messages=10)
+    number = bench.first()
+    provider = bench.provider()
+    start = bench.infos(provider)[number].earliest
+    for _ in range(3):
+        provider.fetch_partitions([bench.topic], ())
+        bench.source().metadata.schema()
+    rows = bench.fetch_all(number, start)
+    expect([n for _, n in rows], bench.written[number], "messages after looking")
+
+
+@case(
+    "M6", abilities=("fetch_schema",), hint="the schema is read off the first message"
+)
+def an_empty_stream_has_its_schema(bench: Bench) -> None:
+    """The schema is known before the first message, and is that of the rows."""
+    bench.create()
+    schema = bench.provider().fetch_schema(bench.topic)
+    bench.write(bench.first(), 3)
+    expect(bench.provider().fetch_schema(bench.topic), schema, "schema after a write")
+
+
+@case("M7", claims=("replayable",), hint="latest is cached while a reader stands still")
+def lag_moves_while_the_reader_stands_still(bench: Bench) -> None:
+    """Lag is zero at the latest, and grows with what is written."""
+    bench.create(messages=5)
+    number, source = bench.first(), bench.source()
+    latest = bench.infos()[number].latest
+    assert latest is not None
+    here = Position({bench.partition(number): latest})
+    expect(source.metadata.lag(here), {bench.partition(number): 0}, "lag at the latest")
+    bench.write(number, 5)
+    lag = source.metadata.lag(here)[bench.partition(number)]
+    require(lag is not None and lag > 0, f"lag is {lag} after a write")
+
+
+@case(
+    "R7", claims=("replayable",), abilities=("recreate",), hint="no incarnation is told"
+)
+def a_stream_begun_again_is_another_incarnation(bench: Bench) -> None:
+    """Offsets of the old life are refused in the new one, chance numbers included."""
+    bench.create(messages=30)
+    number = bench.first()
+    old = bench.infos()[number]
+    require(old.incarnation is not None, "the incarnation is None")
+    bench.note("recreate()")
+    bench.harness.recreate()
+    bench.written[number] = []
+    bench.write(number, 30)
+    new = bench.infos()[number]
+    require(new.incarnation != old.incarnation, "the incarnation stays the same")
+    source = bench.source()
+    reader = source.reader(bench.partition(number), incarnation=old.incarnation)
+    bench.closing(reader)
+    try:
+        batch = reader.fetch(old.earliest, timeout=1.0)
+    except IncarnationChanged:
+        return
+    require(False, f"an offset of the old life answered {batch.num_rows} rows")
+
+
+@case("R11", hint="the provider keeps a connection that one thread may use")
+def a_provider_is_thread_safe(bench: Bench) -> None:
+    """Eight threads that ask one provider at once all get the whole answer."""
+    bench.create(partitions=3, messages=3)
+    provider, topic = bench.provider(), bench.topic
+    answers: list[int] = []
+    errors: list[BaseException] = []
+
+    def ask() -> None:
+        try:
+            answers.extend(
+                len(provider.fetch_partitions([topic], ())) for _ in range(5)
+            )
+        except BaseException as error:  # noqa: BLE001 - told by the case
+            errors.append(error)
+
+    threads = [threading.Thread(target=ask) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(20)
+    expect([repr(error) for error in errors], [], "errors in threads")
+    expect(answers, [3] * 40, "partitions answered")

@@ -1,0 +1,237 @@
+"""R: rows at or after a start, in order, the same again."""
+
+from __future__ import annotations
+
+import itertools
+import random
+import time
+from typing import TYPE_CHECKING
+
+from streamfactory.conformance.case import case, expect, require
+from streamfactory.spi import BatchState, FetchLimits, OffsetOutOfRange
+
+if TYPE_CHECKING:
+    from streamfactory.conformance.bench import Bench
+
+MESSAGES = 120
+
+
+@case("R1", hint="fetch_messages sorts, merges or interleaves what it reads")
+def offsets_rise_and_nothing_is_missing(bench: Bench) -> None:
+    """Reading from earliest answers every message, in strictly rising offset order."""
+    bench.create(partitions=2, messages=MESSAGES)
+    for number, wanted in bench.written.items():
+        rows = bench.fetch_all(number, bench.infos()[number].earliest)
+        offsets = [offset for offset, _ in rows]
+        expect(offsets, sorted(set(offsets)), f"offsets of partition {number}")
+        expect([n for _, n in rows], wanted, f"messages of partition {number}")
+
+
+@case("R1", claims=("replayable",), hint="start is taken for the last offset read")
+def a_start_is_inclusive(bench: Bench) -> None:
+    """Reading from the offset of a message answers that message first."""
+    bench.create(messages=MESSAGES)
+    number = bench.first()
+    whole = bench.fetch_all(number, bench.infos()[number].earliest)
+    for index in (0, 1, MESSAGES // 2, MESSAGES - 1):
+        rows = bench.fetch_all(number, whole[index][0])
+        expect(rows[:1], [whole[index]], f"first row from offset {whole[index][0]}")
+
+
+@case("R1", claims=("replayable",), hint="a consumer ignores `start` once it is open")
+def an_open_consumer_jumps_where_it_is_told(bench: Bench) -> None:
+    """One consumer, asked for starts in any order, answers each as a new one would."""
+    bench.create(messages=MESSAGES)
+    number = bench.first()
+    whole = bench.fetch_all(number, bench.infos()[number].earliest)
+    consumer = bench.consumer(number)
+    limits = FetchLimits(10, 8 * 1024**2, 0.25)
+    picks = random.Random(1).sample(range(MESSAGES), 12)  # noqa: S311 - repeats itself
+    for index in picks:
+        start = whole[index][0]
+        bench.note(f"author.fetch(start={start})")
+        fetched = consumer.fetch_messages(start, None, limits)
+        rows = [row for row in bench.rows_of(fetched, start) if row[0] >= start]
+        expect(rows[:1], [whole[index]], f"first row from offset {start}")
+
+
+@case("R1", hint="an empty source is waited for without regard to limits.timeout")
+def an_empty_fetch_comes_back_in_its_slice(bench: Bench) -> None:
+    """Where nothing is, fetch_messages comes back within limits.timeout."""
+    bench.create()
+    number = bench.first()
+    consumer, start = bench.consumer(number), bench.infos()[number].earliest
+    limits = FetchLimits(100, 8 * 1024**2, 0.25)
+    fetched = bench.within(
+        0.25, "an empty fetch", lambda: consumer.fetch_messages(start, None, limits)
+    )
+    expect(bench.rows_of(fetched, start), [], "rows of an empty stream")
+    expect(fetched.next_offset, start, "next offset of an empty stream")
+
+
+@case("R1", claims=("replayable",), hint="max_rows=1 splits, or loses, a message")
+def tiny_limits_answer_the_same_rows(bench: Bench) -> None:
+    """Reading a message at a time equals reading all at once."""
+    bench.create(messages=30)
+    number = bench.first()
+    earliest = bench.infos()[number].earliest
+    whole = bench.fetch_all(number, earliest)
+    expect(bench.fetch_all(number, earliest, max_rows=1), whole, "rows, one at a time")
+
+
+@case("R2", claims=("replayable",), hint="what was read is consumed")
+def a_range_read_twice_is_identical(bench: Bench) -> None:
+    """The same range read again, by a new consumer, gives identical rows."""
+    bench.create(messages=MESSAGES)
+    number = bench.first()
+    earliest = bench.infos()[number].earliest
+    first = bench.fetch_all(number, earliest)
+    bench.write(number, 10)
+    end = first[-1][0] + 1
+    expect(bench.fetch_all(number, earliest, end), first, "the range read again")
+
+
+@case("R2", claims=("replayable",), hint="readers share a position through the factory")
+def two_consumers_do_not_disturb_each_other(bench: Bench) -> None:
+    """Two consumers of one partition, read in turn, both see everything."""
+    bench.create(messages=MESSAGES)
+    number = bench.first()
+    factory, earliest = bench.factory(), bench.infos()[number].earliest
+    one, other = bench.consumer(number, factory), bench.consumer(number, factory)
+    limits = FetchLimits(7, 8 * 1024**2, 0.25)
+    seen: list[list[int]] = [[], []]
+    at = [earliest, earliest]
+    deadline = time.monotonic() + 10
+    while min(map(len, seen)) < MESSAGES and time.monotonic() < deadline:
+        for index, consumer in enumerate((one, other)):
+            fetched = consumer.fetch_messages(at[index], None, limits)
+            seen[index] += [n for _, n in bench.rows_of(fetched, at[index])]
+            at[index] = fetched.next_offset
+    expect(seen[0], bench.written[number], "messages of the first consumer")
+    expect(seen[1], bench.written[number], "messages of the second consumer")
+
+
+@case("R3", claims=("replayable",), hint="an end is treated as inclusive")
+def a_range_split_anywhere_equals_the_whole(bench: Bench) -> None:
+    """A range read in parts, put together again, equals the range read whole."""
+    bench.create(messages=MESSAGES)
+    number = bench.first()
+    info = bench.infos()[number]
+    latest = info.latest
+    assert latest is not None
+    whole = bench.fetch_all(number, info.earliest)
+    for at in random.Random(3).sample(range(info.earliest, latest), 6):  # noqa: S311
+        parts = bench.fetch_all(number, info.earliest, at)
+        parts += bench.fetch_all(number, at, latest)
+        expect(parts, whole, f"the range split at {at}")
+
+
+@case("R3", claims=("replayable",), hint="rows beyond `end` come with a shorter answer")
+def reader_ends_exactly_where_it_is_told(bench: Bench) -> None:
+    """Through Reader, a range has the rows from its start to before its end."""
+    bench.create(messages=MESSAGES)
+    number = bench.first()
+    source = bench.source()
+    whole = bench.fetch_all(number, bench.infos()[number].earliest)
+    start, end = whole[20][0], whole[71][0]
+    rows = bench.read_all(source, number, start, end)
+    expect(rows, whole[20:71], f"the range {start} to {end}")
+
+
+@case("R5", hint="an empty answer has rows=None and next_offset below start")
+def an_empty_answer_is_a_batch_that_says_why(bench: Bench) -> None:
+    """At the latest, Reader answers an empty batch with its state, within its time."""
+    bench.create(messages=5)
+    number = bench.first()
+    source, info = bench.source(), bench.infos()[number]
+    reader = bench.closing(source.reader(bench.partition(number)))
+    at = info.earliest
+    while info.latest is not None and at < info.latest:
+        at = reader.fetch(at, timeout=1.0).next_offset
+    batch = bench.within(
+        0.3, "a fetch at the latest", lambda: reader.fetch(at, timeout=0.3)
+    )
+    expect(batch.num_rows, 0, "rows at the latest")
+    states = (BatchState.CAUGHT_UP, BatchState.IDLE, BatchState.END_OF_PARTITION)
+    require(batch.state in states, f"an empty batch is in state {batch.state.value}")
+
+
+@case("R6", claims=("replayable",), hint="the consumer keeps a cursor of its own")
+def a_repeated_start_replays_after_rows(bench: Bench) -> None:
+    """The same start again after an answer with rows answers the same rows."""
+    bench.create(messages=MESSAGES)
+    number = bench.first()
+    start = bench.infos()[number].earliest
+    reader = bench.closing(bench.source().reader(bench.partition(number)))
+    first = reader.fetch(start, max_rows=10, timeout=1.0)
+    again = reader.fetch(start, max_rows=10, timeout=1.0)
+    numbers = bench.harness.numbers
+    expect(numbers(again.rows), numbers(first.rows), "rows of the repeated start")
+
+
+@case(
+    "R7", claims=("replayable",), abilities=("truncate",), hint="earliest is not moved"
+)
+def a_start_that_retention_took_is_out_of_range(bench: Bench) -> None:
+    """A start before earliest is an error with what is available, and nothing else."""
+    bench.create(messages=MESSAGES)
+    number = bench.first()
+    old = bench.infos()[number].earliest
+    bench.note("truncate(messages=50)")
+    bench.harness.truncate(number, 50)
+    reader = bench.closing(bench.source().reader(bench.partition(number)))
+    try:
+        batch = reader.fetch(old, timeout=1.0)
+    except OffsetOutOfRange as error:
+        expect(error.earliest, bench.infos()[number].earliest, "earliest in the error")
+        return
+    require(False, f"a start that is gone answered {batch.num_rows} rows")
+
+
+@case("R7", claims=("replayable",), abilities=("truncate",), hint="losses are not told")
+def a_loss_is_recorded_where_the_policy_goes_on(bench: Bench) -> None:
+    """With out.of.range=earliest reading goes on, and the loss is in the batch."""
+    bench.create(messages=MESSAGES)
+    number = bench.first()
+    old = bench.infos()[number].earliest
+    bench.harness.truncate(number, 50)
+    earliest = bench.infos()[number].earliest
+    source = bench.source(out__of__range="earliest")
+    reader = bench.closing(source.reader(bench.partition(number)))
+    batch = reader.fetch(old, timeout=1.0)
+    expect([(x.start, x.end) for x in batch.losses], [(old, earliest)], "losses")
+    expect(
+        bench.harness.numbers(batch.rows)[:1],
+        bench.written[number][50:51],
+        "first message after the loss",
+    )
+
+
+@case(
+    "R7", claims=("replayable",), hint="a start beyond latest waits, or reads nothing"
+)
+def a_start_beyond_latest_is_out_of_range(bench: Bench) -> None:
+    """A start that no message has yet reached is data loss, never an empty range."""
+    bench.create(messages=5)
+    number = bench.first()
+    latest = bench.infos()[number].latest
+    assert latest is not None
+    reader = bench.closing(bench.source().reader(bench.partition(number)))
+    try:
+        batch = reader.fetch(latest + 1000, timeout=0.5)
+    except OffsetOutOfRange as error:
+        expect(error.latest, latest, "latest in the error")
+        return
+    require(False, f"a start beyond latest answered state {batch.state.value}")
+
+
+@case("R8", claims=("replayable",), hint="a gap is taken for a loss, or for an end")
+def every_offset_between_can_be_a_start(bench: Bench) -> None:
+    """A start in a gap between two messages answers the next message."""
+    bench.create(messages=20)
+    number = bench.first()
+    whole = bench.fetch_all(number, bench.infos()[number].earliest)
+    source = bench.source()
+    for (one, _), (other, wanted) in list(itertools.pairwise(whole))[:8]:
+        rows = bench.read_all(source, number, one + 1, other + 1)
+        expect(rows, [(other, wanted)], f"from {one + 1}")

@@ -1,0 +1,162 @@
+"""W: whole epochs, each once."""
+
+from __future__ import annotations
+
+import pickle
+from typing import TYPE_CHECKING
+
+from streamfactory.conformance.case import case, expect, require
+from streamfactory.spi import CommitMessage, Position
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from streamfactory.conformance.bench import Bench
+    from streamfactory.wiring.sink import Sink
+
+WRITER = "conformance/sink"
+_NEEDS = ("rows", "visible")
+
+
+def stage(
+    bench: Bench, sink: Sink, epoch: int, tasks: Sequence[Sequence[int]]
+) -> list[CommitMessage]:
+    """Run the tasks of an epoch up to their messages, which cross a process."""
+    messages = []
+    for task, numbers in enumerate(tasks):
+        bench.note(f"write(epoch={epoch}, task={task}, rows={len(numbers)})")
+        rows = bench.harness.rows(numbers)
+        writer = sink.writer(rows.schema, writer_id=WRITER, epoch=epoch, task=task)
+        bench.closing(writer)
+        writer.write(rows)
+        message = pickle.loads(pickle.dumps(writer.commit()))  # noqa: S301 - our own
+        messages.append(message)
+    return messages
+
+
+def seen(bench: Bench) -> list[int]:
+    """All numbers that a reader of the medium sees, sorted."""
+    lanes = bench.harness.visible().values()
+    return sorted(number for lane in lanes for number in lane)
+
+
+@case("W1", abilities=_NEEDS, writing=True, hint="abort leaves staged rows visible")
+def an_aborted_attempt_leaves_nothing(bench: Bench) -> None:
+    """Rows of an attempt that was aborted are never seen."""
+    bench.create(partitions=2)
+    sink = bench.sink()
+    rows = bench.harness.rows([1, 2, 3])
+    writer = sink.writer(rows.schema, writer_id=WRITER, epoch=0)
+    writer.write(rows)
+    writer.abort()
+    writer.close()
+    expect(seen(bench), [], "what is visible after an abort")
+
+
+@case(
+    "W2",
+    claims=("epoch_visibility=whole",),
+    abilities=_NEEDS,
+    writing=True,
+    hint="rows become visible when a task commits",
+)
+def nothing_is_visible_before_the_decision(bench: Bench) -> None:
+    """Before the epoch is committed nothing of it is seen, afterwards all of it."""
+    bench.create(partitions=2)
+    sink = bench.sink()
+    messages = stage(bench, sink, 0, [[1, 2], [3, 4, 5]])
+    expect(seen(bench), [], "what is visible before the decision")
+    committer = bench.closing(sink.committer(writer_id=WRITER))
+    require(committer.commit(0, messages), "the commit says that it was there already")
+    expect(seen(bench), [1, 2, 3, 4, 5], "what is visible after the decision")
+
+
+@case(
+    "W3",
+    claims=("idempotent",),
+    abilities=_NEEDS,
+    writing=True,
+    hint="epochs are remembered in the process only, or by attempt",
+)
+def an_epoch_that_comes_again_has_no_effect(bench: Bench) -> None:
+    """The same epoch, written again by new objects with other tasks, is seen once."""
+    bench.create(partitions=2)
+    for tasks in ([[1, 2], [3]], [[1, 2, 3]], [[3], [2], [1]]):
+        sink = bench.sink()
+        committer = bench.closing(sink.committer(writer_id=WRITER))
+        committer.commit(0, stage(bench, sink, 0, tasks))
+    expect(seen(bench), [1, 2, 3], "what is visible after three tries")
+
+
+@case(
+    "W3",
+    claims=("idempotent",),
+    abilities=_NEEDS,
+    writing=True,
+    hint="last() is kept in memory, or forgets the position",
+)
+def the_last_epoch_and_its_position_are_remembered(bench: Bench) -> None:
+    """A new committer knows the last epoch and the source position stored with it."""
+    bench.create()
+    sink = bench.sink()
+    committer = bench.closing(sink.committer(writer_id=WRITER))
+    expect(committer.last(), None, "what is remembered of a new writer")
+    here = Position({bench.partition(bench.first()): 42}, {})
+    committer.commit(0, stage(bench, sink, 0, [[1]]), here)
+    other = bench.sink()
+    last = bench.closing(other.committer(writer_id=WRITER)).last()
+    require(last is not None, "nothing is remembered")
+    assert last is not None
+    expect((last.epoch, last.source_position), (0, here), "epoch and position")
+
+
+@case(
+    "W3",
+    claims=("idempotent",),
+    abilities=_NEEDS,
+    writing=True,
+    hint="one writer's epochs are taken for another's",
+)
+def writers_do_not_share_epochs(bench: Bench) -> None:
+    """Epoch 0 of two writers are two epochs."""
+    bench.create()
+    sink = bench.sink()
+    for number, writer_id in enumerate(("one", "other")):
+        rows = bench.harness.rows([number])
+        writer = sink.writer(rows.schema, writer_id=writer_id, epoch=0)
+        bench.closing(writer)
+        writer.write(rows)
+        committer = bench.closing(sink.committer(writer_id=writer_id))
+        committer.commit(0, [writer.commit()])
+    expect(seen(bench), [0, 1], "what is visible of two writers")
+
+
+@case(
+    "W4",
+    abilities=_NEEDS,
+    writing=True,
+    hint="abort needs every message, or fails twice",
+)
+def abort_tolerates_missing_messages_and_repetition(bench: Bench) -> None:
+    """Aborting with missing messages, and twice, is fine, and nothing is seen."""
+    bench.create()
+    sink = bench.sink()
+    messages = stage(bench, sink, 0, [[1], [2]])
+    committer = bench.closing(sink.committer(writer_id=WRITER))
+    for _ in range(2):
+        committer.abort(0, [messages[0], None])
+        committer.abort(0, [None, messages[1]])
+    expect(seen(bench), [], "what is visible after aborts")
+    committer.commit(0, stage(bench, sink, 0, [[3]]))
+    expect(seen(bench), [3], "what is visible after the next try")
+
+
+@case("W2", abilities=_NEEDS, writing=True, hint="an epoch without rows fails")
+def an_empty_epoch_commits(bench: Bench) -> None:
+    """An epoch whose tasks had no rows is committed and remembered."""
+    bench.create()
+    sink = bench.sink()
+    committer = bench.closing(sink.committer(writer_id=WRITER))
+    committer.commit(0, stage(bench, sink, 0, [[], []]))
+    committer.commit(1, stage(bench, sink, 1, [[7]]))
+    expect(seen(bench), [7], "what is visible")

@@ -1,0 +1,59 @@
+"""What an author supplies to have a backend proved: a hand on the medium.
+
+A harness reaches the medium **without the code under test**: it writes a file with
+plain Python, a topic with the server's own client. A message is a number to the kit;
+the harness turns numbers into messages, and rows back into numbers.
+
+Optional methods are abilities: a case that needs one which a harness has not is skipped
+by its name.
+
+``grow(partitions)``
+    Have so many partitions in all.
+``truncate(partition, messages)``
+    Let go of so many of the messages that are held, the oldest first.
+``recreate()``
+    Delete the stream and make it again, empty, with as many partitions.
+``rows(numbers) -> RecordBatch``
+    Rows that a writer takes, one for each number; with it the writing half is proved.
+``visible() -> Mapping[int, Sequence[int]]``
+    What a reader of the medium sees, by partition, in order.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    import pyarrow as pa
+
+
+@runtime_checkable
+class Harness(Protocol):
+    """The least that a harness has.
+
+    Made with a folder of its own, empty, for one case; closed after it. One thread
+    calls it.
+    """
+
+    def __init__(self, folder: Path) -> None: ...
+
+    def create(self, partitions: int) -> None:
+        """Make an empty stream with so many partitions, in place of the last."""
+
+    def properties(self) -> Mapping[str, str]:
+        """The configuration that reads and writes that stream."""
+
+    def partitions(self) -> Sequence[int]:
+        """The ids of its partitions."""
+
+    def write(self, partition: int, numbers: Sequence[int]) -> None:
+        """Append a message for each number; all can be read when this returns."""
+
+    def numbers(self, rows: pa.RecordBatch) -> list[int]:
+        """The numbers of rows that the backend answered."""
+
+    def close(self) -> None:
+        """Give everything back."""

@@ -1,0 +1,146 @@
+# ruff: noqa: INP001 - a script, in no package
+"""Writes the generated parts of the pages, or says that they have drifted.
+
+A part stands between ``<!-- generated: NAME -->`` and ``<!-- end -->``. Option tables
+come from the declarations, the help of commands from the commands themselves.
+
+    python docs/reference.py          write
+    python docs/reference.py --check  exit status 1 where a page has drifted
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from streamfactory.cli.main import root
+from streamfactory.cli.status import MEANINGS
+from streamfactory.spi.hooks import BACKENDS, DECODERS
+from streamfactory.wiring.describing import OptionRow, option_rows
+from streamfactory.wiring.plugins import OWN_DISTRIBUTION, default_manager
+from streamfactory.wiring.vocabulary import FRAMEWORK_OPTIONS, SHARED_OPTIONS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+PAGES: Final = Path(__file__).parent
+_PART: Final = re.compile(r"(<!-- generated: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
+
+
+def _table(rows: Iterable[OptionRow]) -> str:
+    lines = ["| key | type | default | for | |", "|---|---|---|---|---|"]
+    for row in rows:
+        default = "**required**" if row.required else _code(row.default)
+        doc = [row.doc, "Secret." if row.secret else ""]
+        if row.aliases:
+            doc.append(f"Also {', '.join(map(_code, row.aliases))}.")
+        cells = [_code(row.key), row.type, default, ", ".join(row.applies)]
+        cells.append(" ".join(part for part in doc if part))
+        # A bar would end the cell, a word in angle brackets would be taken for HTML.
+        escaped = [
+            re.sub(r"<(\w+)>", r"&lt;\1&gt;", c.replace("|", r"\|")) for c in cells
+        ]
+        lines.append(f"| {' | '.join(escaped)} |")
+    return "\n".join(lines)
+
+
+def _code(text: str | None) -> str:
+    return "" if text is None else f"`{text}`"
+
+
+def _framework() -> str:
+    return _table(option_rows(FRAMEWORK_OPTIONS.values()))
+
+
+def _shared() -> str:
+    return _table(option_rows(SHARED_OPTIONS.values(), "stream.TYPE."))
+
+
+def _own_names(group: str) -> list[str]:
+    listed = default_manager().list(group)
+    return [info.name for info in listed if info.distribution == OWN_DISTRIBUTION]
+
+
+def _backends() -> str:
+    parts = []
+    for name in _own_names(BACKENDS):
+        backend = default_manager().backend(name)
+        rows = option_rows(backend.options, f"stream.{name}.")
+        parts.append(f"### `{name}`\n\n{backend.doc}\n\n{_table(rows)}")
+    return "\n\n".join(parts)
+
+
+def _decoders() -> str:
+    parts = []
+    for name in _own_names(DECODERS):
+        decoder = default_manager().decoder(name)
+        rows = option_rows(decoder.options, "stream.TYPE.decoder.prop.")
+        options = _table(rows) if rows else "No options."
+        parts.append(f"### `{name}`\n\n{decoder.doc}\n\n{options}")
+    return "\n\n".join(parts)
+
+
+def _statuses() -> str:
+    rows = [f"| {status.value} | {text} |" for status, text in MEANINGS.items()]
+    return "\n".join(["| status | meaning |", "|---|---|", *rows])
+
+
+def _help(name: str | None) -> str:
+    context = click.Context(root, info_name="streamfactory", **root.context_settings)
+    line, command = "streamfactory", root
+    if name is not None:
+        found = root.get_command(context, name)
+        assert found is not None
+        line, command = f"{line} {name}", found
+        context = click.Context(command, info_name=name, parent=context)
+    return f"```console\n$ {line} --help\n{command.get_help(context)}\n```"
+
+
+_GENERATORS: Final[Mapping[str, Callable[[], str]]] = {
+    "framework": _framework,
+    "shared": _shared,
+    "backends": _backends,
+    "decoders": _decoders,
+    "statuses": _statuses,
+    "help": lambda: _help(None),
+    **{
+        f"help_{name}": lambda name=name: _help(name)
+        for name in root.list_commands(click.Context(root))
+    },
+}
+
+
+def generate(text: str) -> str:
+    """A page with its generated parts as they should be."""
+    return _PART.sub(lambda m: f"{m[1]}\n{_GENERATORS[m[2]]()}\n\n{m[3]}", text)
+
+
+def main(arguments: list[str]) -> int:
+    """Write the pages, or with ``--check`` compare them; answers the exit status."""
+    drifted, used = [], set()
+    for page in sorted(PAGES.rglob("*.md")):
+        text = page.read_text(encoding="utf-8")
+        used |= {match[2] for match in _PART.finditer(text)}
+        wanted = generate(text)
+        if wanted != text:
+            drifted.append(page)
+            diff = difflib.unified_diff(
+                text.splitlines(True), wanted.splitlines(True), page.name, "generated"
+            )
+            sys.stdout.writelines(diff if "--check" in arguments else [f"{page}\n"])
+            if "--check" not in arguments:
+                page.write_text(wanted, encoding="utf-8")
+    # A command or a table that no page shows is a page that somebody forgot.
+    for name in sorted(_GENERATORS.keys() - used):
+        sys.stdout.write(f"no page has <!-- generated: {name} -->\n")
+    failed = drifted and "--check" in arguments
+    return 1 if failed or _GENERATORS.keys() - used else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

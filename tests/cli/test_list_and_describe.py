@@ -1,0 +1,240 @@
+"""What plug-ins there are, and what they can do."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import TYPE_CHECKING
+
+import pytest
+
+from streamfactory.spi import (
+    Backend,
+    ConsumerFactory,
+    MetadataProvider,
+    Option,
+    Yields,
+    choice,
+)
+from streamfactory.wiring.describing import abilities, json_schema
+from streamfactory.wiring.plugins import default_manager
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from tests.cli.conftest import Outcome
+
+
+class UndeclaredFactory(ConsumerFactory):
+    """Makes providers of two kinds, one of which can list topics."""
+
+
+class PlainProvider(MetadataProvider):
+    def fetch_partitions(self, topics: object, known: object) -> list[object]:  # type: ignore[override]
+        return []
+
+
+class ListingProvider(PlainProvider):
+    def fetch_topics(self) -> list[str]:
+        return []
+
+
+BACKEND = Backend(
+    name="some",
+    doc="For tests.",
+    spi_level=1,
+    yields=Yields.ENVELOPE,
+    consumer_factory=UndeclaredFactory,
+    client_namespaces=frozenset({"consumer"}),
+    options=(
+        Option("mode", "How.", choice("fast", "safe"), default="safe"),
+        Option("password", "To get in.", secret=True, aliases=("pass.word",)),
+    ),
+)
+
+
+@pytest.fixture
+def broken(tmp_path: Path) -> Path:
+    """A folder with an installed distribution whose plug-in cannot be imported."""
+    info = tmp_path / "broken_stream-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text(
+        "Metadata-Version: 2.1\nName: broken-stream\nVersion: 1.0\n"
+    )
+    (info / "entry_points.txt").write_text(
+        "[streamfactory.backends]\nbroken = broken_stream\n"
+    )
+    (tmp_path / "broken_stream.py").write_text("raise RuntimeError('no luck')\n")
+    return tmp_path
+
+
+def test_list_tells_name_distribution_version_and_state(
+    streamfactory: Callable[..., Outcome],
+) -> None:
+    outcome = streamfactory("list")
+    assert outcome.status == 0
+    lines = [line.split() for line in outcome.out.splitlines()]
+    assert lines[0] == ["KIND", "NAME", "DISTRIBUTION", "VERSION", "STATE"]
+    assert lines[1][:5] == ["stream", "type", "memory", "streamfactory", "0.1.0"]
+    assert ["decoder", "raw", "streamfactory", "0.1.0"] in [line[:4] for line in lines]
+
+
+def test_list_has_stable_keys(streamfactory: Callable[..., Outcome]) -> None:
+    [memory] = [
+        p
+        for p in streamfactory("list", "--json").json["plugins"]
+        if p["name"] == "memory"
+    ]
+    assert memory == {
+        "kind": "stream type",
+        "name": "memory",
+        "distribution": "streamfactory",
+        "version": "0.1.0",
+        "state": memory["state"],
+        "reason": None,
+        "target": "streamfactory.backends.memory",
+    }
+
+
+def test_broken_plugin_is_found_out_by_loading_only(
+    program: Callable[..., Outcome], broken: Path
+) -> None:
+    def state(*arguments: str) -> tuple[str, str | None]:
+        outcome = program("list", "--json", *arguments)
+        assert (outcome.status, outcome.err) == (0, "")
+        [line] = [p for p in outcome.json["plugins"] if p["name"] == "broken"]
+        return line["state"], line["reason"]
+
+    assert state() == ("available", None)
+    word, reason = state("--load")
+    assert word == "broken"
+    assert reason is not None
+    assert reason.endswith("failed to load: RuntimeError: no luck")
+    described = program("describe", "broken")
+    assert (described.status, described.out) == (3, "")
+    assert described.err == f"error: {reason}\n"
+
+
+def test_blocked_plugin_is_listed_with_its_reason(
+    program: Callable[..., Outcome],
+) -> None:
+    outcome = program("list", STREAMFACTORY_PLUGINS_BLOCK="memory")
+    assert re.search(
+        r"memory +streamfactory +0\.1\.0 +blocked +'memory' is blocked by "
+        r"STREAMFACTORY_PLUGINS_BLOCK\n",
+        outcome.out,
+    )
+
+
+def test_describe_tells_abilities_and_guarantees(
+    streamfactory: Callable[..., Outcome],
+) -> None:
+    outcome = streamfactory("describe", "MEMORY")
+    assert outcome.status == 0
+    assert outcome.out.startswith(
+        "memory: Streams inside one process: for tests, examples and notebooks.\n"
+    )
+    for line in (
+        "can           read, write, offsets by time, topic list, schema, wake, replace",
+        "cannot        own group",
+        "as a source   exactly-once",
+        (
+            "as a sink     at-most-once; what the sink accepted may be gone with its "
+            "process (not durable)"
+        ),
+        "  stream.memory.partitions (integer; default 1)",
+        "  stream.memory.topic.name (string; required)",
+    ):
+        assert f"\n{line}\n" in outcome.out
+    assert "startingOffsets" not in outcome.out
+    assert "\n  startingOffsets (" in streamfactory("describe", "memory", "--all").out
+
+
+def test_description_has_stable_keys(streamfactory: Callable[..., Outcome]) -> None:
+    described = streamfactory("describe", "memory", "--json").json
+    assert list(described) == [
+        "name", "doc", "distribution", "version", "rows", "abilities", "source",
+        "sink", "options", "words", "namespaces",
+    ]  # fmt: skip
+    assert described["source"] == {
+        "claims": {
+            "replayable": True,
+            "durable": False,
+            "shared": False,
+            "idempotent": True,
+            "epoch_visibility": "whole",
+        },
+        "guarantee": "exactly-once",
+        "reasons": [],
+    }
+    assert list(described["options"][0]) == [
+        "key", "type", "default", "required", "secret", "doc", "aliases", "applies",
+        "example",
+    ]  # fmt: skip
+
+
+def test_decoder_is_described(streamfactory: Callable[..., Outcome]) -> None:
+    described = streamfactory("describe", "--decoder", "raw", "--json").json
+    assert described == {
+        "name": "raw",
+        "doc": "Messages as they are: key, value, offset, timestamp, headers.",
+        "distribution": "streamfactory",
+        "version": "0.1.0",
+        "decodes": False,
+        "encodes": False,
+        "options": [],
+    }
+
+
+def test_ability_that_some_classes_have_is_not_known() -> None:
+    found = abilities(BACKEND)
+    assert (found.read, found.write) == (True, False)
+    assert found.topic_list is None
+    assert found.offsets_by_time is False
+    assert found.wake is None  # no consumer class stands beside the factory
+
+
+def test_json_schema_is_printed_as_it_is(
+    streamfactory: Callable[..., Outcome],
+) -> None:
+    plain = streamfactory("describe", "memory", "--schema")
+    with_json = streamfactory("describe", "memory", "--schema", "--json")
+    expected = json_schema(default_manager().backend("memory"))
+    assert json.loads(plain.out) == with_json.json == expected
+
+
+def test_json_schema_follows_the_declarations() -> None:
+    schema = json_schema(BACKEND)
+    keys = schema["properties"]
+    assert schema["$schema"] == "https://json-schema.org/draft/2020-12/schema"
+    assert keys["streamType"]["enum"] == keys["stream.type"]["enum"] == ["some"]
+    assert keys["stream.some.mode"] == {
+        "description": "How.",
+        "anyOf": [{"enum": ["fast", "safe"]}, {"$ref": "#/$defs/reference"}],
+        "default": "safe",
+    }
+    assert keys["stream.some.password"]["writeOnly"] is True
+    assert keys["stream.some.pass.word"] == {
+        "description": "The same as stream.some.password.",
+        "type": "string",
+        "writeOnly": True,
+    }
+    assert keys["failOnDataLoss"]["description"] == "The same as out.of.range."
+    assert schema["additionalProperties"] is False
+    assert list(schema["patternProperties"]) == [
+        r"^stream\.meta\.",
+        r"^stream\.some\.decoder\.prop\.",
+        r"^stream\.some\.consumer\.prop\.",
+    ]
+    assert schema["allOf"] == [
+        {"anyOf": [{"required": ["streamType"]}, {"required": ["stream.type"]}]},
+        {
+            "anyOf": [
+                {"required": [key]}
+                for key in (
+                    "stream.some.topic.name", "subscribe", "subscribePattern", "assign",
+                )
+            ]
+        },
+    ]  # fmt: skip

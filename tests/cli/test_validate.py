@@ -1,0 +1,220 @@
+# ruff: noqa: E501 - exact texts
+"""Every mistake at once, offline."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+from streamfactory.spi import Backend, ConsumerFactory, Option, StreamConfig, hookimpl
+from streamfactory.spi.hooks import BACKENDS
+from streamfactory.wiring.plugins import default_manager
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from tests.cli.conftest import Outcome
+
+MISTAKES = """\
+name = "clicks"
+
+[properties]
+streamType = "guarded"
+"stream.guarded.host" = "localhost"
+"stream.guarded.linger" = "5s"
+"stream.guarded.pasword" = "hunter1"
+"stream.guarded.fetch.timeout.millis" = "soon"
+"stream.guarded.password" = "hunter2"
+"stream.memory.partitions" = 3
+"out.of.range" = "latest"
+failOnDataLoss = true
+"""
+
+TOLD = """\
+clicks (mistakes.toml): 6 errors, 1 warning
+  error: stream.guarded.linger: unknown option (value '5s'); did you mean stream.guarded.linger.millis? [mistakes.toml:6]
+  error: stream.guarded.pasword: unknown option (value ***); did you mean stream.guarded.password? [mistakes.toml:7]
+  error: stream.memory.partitions: unknown option (value '3'); this stream is of type 'guarded' [mistakes.toml:10]
+  error: out.of.range: is 'latest' here and 'true' as failOnDataLoss [mistakes.toml:12]; say it once [mistakes.toml:11]
+  error: stream.guarded.topic.name: is required; for instance clicks
+  error: stream.guarded.fetch.timeout.millis: 'soon' is not a period: write 250ms, 30s, 5m, 4h30m, 1d, or plain milliseconds [mistakes.toml:8]
+  warning: stream.guarded.password: holds a secret in the clear; write ${env:NAME} or ${file:PATH} [mistakes.toml:9]
+"""
+
+PROBLEM_KEYS = ["key", "what", "origin", "suggestion", "level"]
+
+
+class NeverMade(ConsumerFactory):
+    """Validation must not make it."""
+
+    def __init__(self, config: StreamConfig) -> None:
+        msg = "a factory was made"
+        raise AssertionError(msg)
+
+
+class Guarded:
+    @hookimpl
+    def streamfactory_backend(self) -> Backend:
+        return Backend(
+            name="guarded",
+            doc="For tests.",
+            spi_level=1,
+            consumer_factory=NeverMade,
+            client_namespaces=frozenset({"consumer"}),
+            options=(
+                Option("host", "Where."),
+                Option("linger.millis", "How long."),
+                Option("password", "To get in.", secret=True),
+            ),
+        )
+
+
+@pytest.fixture(autouse=True)
+def guarded() -> Iterator[None]:
+    """A type with a secret, whose factory cannot be made."""
+    default_manager().register(Guarded())
+    yield
+    default_manager().unregister(BACKENDS, "guarded")
+
+
+@pytest.fixture
+def mistakes(tmp_path: Path) -> str:
+    (tmp_path / "mistakes.toml").write_text(MISTAKES)
+    return "mistakes.toml"
+
+
+def test_all_mistakes_are_told_at_once(
+    streamfactory: Callable[..., Outcome], mistakes: str
+) -> None:
+    outcome = streamfactory("validate", mistakes)
+    assert (outcome.status, outcome.err) == (2, "")
+    assert outcome.out == TOLD
+    assert "hunter" not in outcome.out
+
+
+def test_problems_have_stable_keys(
+    streamfactory: Callable[..., Outcome], mistakes: str
+) -> None:
+    outcome = streamfactory("validate", mistakes, "--json")
+    assert outcome.status == 2
+    assert list(outcome.json) == ["valid", "streams"]
+    [stream] = outcome.json["streams"]
+    assert list(stream) == [
+        "stream", "origin", "type", "valid", "errors", "warnings", "effective",
+    ]  # fmt: skip
+    assert (len(stream["errors"]), len(stream["warnings"])) == (6, 1)
+    assert list(stream["errors"][0]) == PROBLEM_KEYS
+    assert stream["errors"][0]["origin"] == "mistakes.toml:6"
+    assert "hunter" not in outcome.out
+
+
+def test_warnings_alone_are_fine(
+    streamfactory: Callable[..., Outcome], tmp_path: Path
+) -> None:
+    text = (
+        "streamType=guarded\nstream.guarded.topic.name=t\nstream.guarded.password=p\n"
+    )
+    (tmp_path / "fine.properties").write_text(text)
+    outcome = streamfactory("validate", "fine.properties")
+    assert outcome.status == 0
+    assert outcome.out == (
+        "fine (fine.properties): ok, 1 warning\n"
+        "  warning: stream.guarded.password: holds a secret in the clear; "
+        "write ${env:NAME} or ${file:PATH} [fine.properties:3]\n"
+    )
+
+
+def test_effective_values_have_origins_and_no_secrets(
+    streamfactory: Callable[..., Outcome],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("PASSWORD", "hunter3")
+    text = (
+        "streamType=guarded\nstream.guarded.topic.name=t\n"
+        "stream.guarded.password=hunter2\nstream.meta.owner.password=hunter1\n"
+        "stream.guarded.consumer.prop.sasl.password=${env:PASSWORD}\n"
+    )
+    (tmp_path / "fine.properties").write_text(text)
+    outcome = streamfactory(
+        "validate", "fine.properties", "--effective", "--json", "--set", "batch.rows=7"
+    )
+    assert outcome.status == 0
+    lines = outcome.json["streams"][0]["effective"]
+    assert all(list(line) == ["key", "value", "origin"] for line in lines)
+    values = {line["key"]: (line["value"], line["origin"]) for line in lines}
+    assert values["batch.rows"] == ("7", "argument")
+    assert values["batch.bytes"] == ("8M", "default")
+    assert values["stream.guarded.topic.name"] == ("t", "fine.properties:2")
+    assert values["stream.guarded.password"] == ("***", "fine.properties:3")
+    assert values["stream.meta.owner.password"][0] == "***"
+    assert values["stream.guarded.consumer.prop.sasl.password"] == (
+        "${env:PASSWORD}",
+        "fine.properties:5",
+    )
+    assert "hunter" not in outcome.out
+
+
+def test_several_targets_are_all_validated(
+    streamfactory: Callable[..., Outcome], tmp_path: Path, mistakes: str
+) -> None:
+    streams = tmp_path / "configs" / "streams"
+    streams.mkdir(parents=True)
+    good = {"properties": {"streamType": "guarded", "stream.guarded.topic.name": "t"}}
+    (streams / "good.json").write_text(json.dumps(good))
+    (streams / "torn.toml").write_text("[properties\n")
+    outcome = streamfactory("validate", "godo", "good", mistakes, "torn")
+    assert outcome.status == 2
+    blocks = outcome.out.replace(TOLD, "").splitlines()
+    assert blocks == [
+        "godo: 2 errors",
+        (
+            "  error: godo: no stream is named 'godo'; known in configs/streams are good; "
+            "did you mean 'good'?"
+        ),
+        (
+            "  error: configs/streams/torn.toml: could not be read, so the streams in it "
+            "are not known; to see why: streamfactory validate configs/streams/torn.toml"
+        ),
+        "good (configs/streams/good.json): ok",
+        "torn: 1 error",
+        (
+            "  error: torn.toml: is not TOML: Expected ']' at the end of a table "
+            "declaration (line 1, column 12) [configs/streams/torn.toml:1:12]"
+        ),
+    ]
+
+
+def test_pinot_and_hop_files_are_read(
+    streamfactory: Callable[..., Outcome], request: pytest.FixtureRequest
+) -> None:
+    data = request.config.rootpath / "tests" / "data"
+    pinot = streamfactory("validate", str(data / "pinot" / "legacy.json"), "--json")
+    assert pinot.json["streams"][0]["type"] == "kafka"
+    hop = streamfactory("validate", str(data / "hop" / "flight.json"), "--json")
+    assert (hop.status, hop.json["streams"][0]["type"]) == (0, "flight")
+
+
+def test_examples_in_the_catalogue_are_valid(
+    streamfactory: Callable[..., Outcome], request: pytest.FixtureRequest
+) -> None:
+    files = sorted((request.config.rootpath / "configs" / "streams").glob("*.toml"))
+    outcome = streamfactory("validate", *map(str, files), "--json")
+    assert (outcome.status, len(outcome.json["streams"])) == (0, len(files))
+    assert not any(stream["warnings"] for stream in outcome.json["streams"])
+
+
+def test_class_paths_are_refused_unless_allowed(
+    program: Callable[..., Outcome], stranger: Callable[..., Path]
+) -> None:
+    path = str(stranger(constructor="raise SystemExit"))
+    refused = program("validate", path)
+    assert refused.status == 2
+    assert "'stranger:BACKEND' is a class path, and those need --allow-class-paths" in (
+        refused.out
+    )
+    allowed = program("validate", path, "--allow-class-paths")
+    assert (allowed.status, allowed.out) == (0, f"strange ({path}): ok\n")
