@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    import threading
     from collections.abc import Collection, Mapping, Sequence
 
     import pyarrow as pa
@@ -59,6 +60,7 @@ class LogStage(ABC):
         """Stage rows of the log's schema.
 
         Raises:
+            TopicNotFound: permanent; there is no such partition.
             SchemaMismatch: permanent; the rows have another schema.
         """
 
@@ -95,25 +97,38 @@ class Log(ABC):
         """
 
     @abstractmethod
-    def wait(self, partition: int, offset: int, timeout: float) -> bool:
+    def wait(
+        self,
+        partition: int,
+        offset: int,
+        timeout: float,
+        cancelled: threading.Event | None = None,
+    ) -> bool:
         """Wait until the latest is beyond ``offset``; True when it is.
 
-        Returns early, with False, when `wake` is called.
+        Returns early, with False, when `wake` is called after ``cancelled`` was set:
+        before the wait begins, too.
         """
 
     @abstractmethod
     def wake(self) -> None:
-        """Make every `wait` of this log return."""
+        """Make every `wait` of this log that is cancelled return."""
 
     @abstractmethod
     def offsets_at(
         self, timestamp_ms: int, partitions: Collection[int]
     ) -> Mapping[int, int | None]:
-        """First offset appended at or after a time; None where nothing was."""
+        """First offset appended at or after a time; None where nothing was.
+
+        By the log's own clock; where that goes back, the later time holds.
+        """
 
     @abstractmethod
     def stage(self, attempt: str) -> LogStage:
-        """Begin staging."""
+        """Begin staging.
+
+        What is sealed and then neither committed nor discarded is swept by age.
+        """
 
     @abstractmethod
     def commit(
@@ -137,7 +152,11 @@ class Log(ABC):
             replace: In the same step, move earliest past all that was there.
 
         Returns:
-            None where this call appended; the writer's last commit where it did not.
+            None where this call appended; the writer's last commit where it did not:
+            what was staged is then discarded.
+
+        Raises:
+            MisuseError: misuse; what an attempt staged is gone. Nothing was appended.
         """
 
     @abstractmethod
@@ -145,8 +164,13 @@ class Log(ABC):
         """What a writer committed last; None where nothing is remembered."""
 
     @abstractmethod
-    def forget(self, idle: float) -> None:
-        """Forget writers that have not committed for ``idle`` seconds (rule W7)."""
+    def forget(self, idle: float, keep: str | None = None) -> None:
+        """Forget writers that have not committed for ``idle`` seconds (rule W7).
+
+        Args:
+            idle: Seconds.
+            keep: A writer that is not idle, whatever the clock says.
+        """
 
     @abstractmethod
     def grow(self, partitions: int) -> None:
@@ -169,7 +193,8 @@ class LogStore(ABC):
         """Create a topic.
 
         Raises:
-            MisuseError: misuse; there is one of that name.
+            MisuseError: misuse; there is one of that name, or it would have no
+                partition.
         """
 
     @abstractmethod

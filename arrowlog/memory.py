@@ -7,7 +7,7 @@ import time
 import uuid
 from bisect import bisect_left, bisect_right
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, Final, final
 
 from streamfactory.arrowlog.log import (
     LaneBounds,
@@ -32,6 +32,10 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from streamfactory.spi import Position, Summary
+
+
+_STAGED_MILLIS: Final = 24 * 3600 * 1000
+"""How long sealed rows wait for a decision: longer than any epoch takes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +71,12 @@ class _Lane:
             del self.chunks[:gone], self.bases[:gone]
 
 
+@dataclass(frozen=True, slots=True)
+class _Sealed:
+    rows: Sequence[tuple[int, pa.RecordBatch]]
+    at_ms: float
+
+
 @final
 class MemoryLog(Log):
     """One topic in memory.
@@ -90,11 +100,10 @@ class MemoryLog(Log):
         self.incarnation = uuid.uuid4().hex
         self._lanes = [_Lane() for _ in range(partitions)]
         self._writers: dict[str, tuple[LastCommit, float]] = {}
-        self._staged: dict[str, list[tuple[int, pa.RecordBatch]]] = {}
+        self._staged: dict[str, _Sealed] = {}
         self._changed = threading.Condition()
-        self._wakes = 0
         self._deleted = False
-        self._now_ms = clock or (lambda: time.time() * 1000)
+        self._now_ms = clock or _wall_clock
 
     def bounds(self) -> Sequence[LaneBounds]:
         with self._changed:
@@ -130,18 +139,25 @@ class MemoryLog(Log):
         size = chunk.size * count // chunk.rows.num_rows
         return LogSlice(chunk.rows.slice(skip, count), start, bounds, size)
 
-    def wait(self, partition: int, offset: int, timeout: float) -> bool:
+    def wait(
+        self,
+        partition: int,
+        offset: int,
+        timeout: float,
+        cancelled: threading.Event | None = None,
+    ) -> bool:
         with self._changed:
-            wakes, lane = self._wakes, self._lane(partition)
-            self._changed.wait_for(
-                lambda: lane.latest > offset or self._wakes != wakes or self._deleted,
-                timeout,
-            )
+            lane = self._lane(partition)
+
+            def over() -> bool:
+                gone = self._deleted or (cancelled is not None and cancelled.is_set())
+                return gone or lane.latest > offset
+
+            self._changed.wait_for(over, timeout)
             return lane.latest > offset
 
     def wake(self) -> None:
         with self._changed:
-            self._wakes += 1
             self._changed.notify_all()
 
     def offsets_at(
@@ -174,7 +190,8 @@ class MemoryLog(Log):
                     for one in staged:
                         self._staged.pop(one.attempt, None)
                     return last
-            missing = [one.attempt for one in staged if one.attempt not in self._staged]
+            attempts = dict.fromkeys(one.attempt for one in staged)
+            missing = [attempt for attempt in attempts if attempt not in self._staged]
             if missing:
                 msg = f"what attempt {missing[0]} staged is gone"
                 raise MisuseError(msg, remedy="write the epoch again")
@@ -182,9 +199,9 @@ class MemoryLog(Log):
                 for lane in self._lanes:
                     lane.truncate(lane.latest)
             now = self._now_ms()
-            for one in staged:
-                for partition, rows in self._staged.pop(one.attempt):
-                    self._lane(partition).append(rows, int(now))
+            for attempt in attempts:
+                for partition, rows in self._staged.pop(attempt).rows:
+                    self._lanes[partition].append(rows, int(now))
             if writer is not None:
                 kept = LastCommit(epoch, source_position, summary)
                 self._writers[writer] = (kept, now)
@@ -197,10 +214,14 @@ class MemoryLog(Log):
             found = self._writers.get(writer)
             return None if found is None else found[0]
 
-    def forget(self, idle: float) -> None:
+    def forget(self, idle: float, keep: str | None = None) -> None:
         with self._changed:
             oldest = self._now_ms() - idle * 1000
-            self._writers = {w: e for w, e in self._writers.items() if e[1] >= oldest}
+            self._writers = {
+                writer: entry
+                for writer, entry in self._writers.items()
+                if entry[1] >= oldest or writer == keep
+            }
 
     def grow(self, partitions: int) -> None:
         with self._changed:
@@ -217,11 +238,16 @@ class MemoryLog(Log):
             for partition, offset in before.items():
                 self._lane(partition).truncate(offset)
 
-    def put_staged(self, attempt: str, rows: list[tuple[int, pa.RecordBatch]]) -> None:
-        """Keep what a stage sealed."""
+    def put_staged(
+        self, attempt: str, rows: Sequence[tuple[int, pa.RecordBatch]]
+    ) -> None:
+        """Keep what a stage sealed, and sweep what nobody decided."""
         with self._changed:
             self._check_there()
-            self._staged[attempt] = rows
+            now = self._now_ms()
+            oldest = now - _STAGED_MILLIS
+            self._staged = {a: s for a, s in self._staged.items() if s.at_ms >= oldest}
+            self._staged[attempt] = _Sealed(rows, now)
 
     def drop_staged(self, attempt: str) -> None:
         """Forget what a stage sealed."""
@@ -229,10 +255,18 @@ class MemoryLog(Log):
             self._staged.pop(attempt, None)
 
     def mark_deleted(self) -> None:
-        """Fail whoever still uses the topic."""
+        """Fail whoever still uses the topic, and let go of what it held."""
         with self._changed:
             self._deleted = True
+            self._staged.clear()
+            for lane in self._lanes:
+                lane.truncate(lane.latest)
             self._changed.notify_all()
+
+    def check_partition(self, partition: int) -> None:
+        """Refuse a partition that is not there."""
+        with self._changed:
+            self._lane(partition)
 
     def _lane(self, partition: int) -> _Lane:
         if not 0 <= partition < len(self._lanes):
@@ -267,6 +301,7 @@ class _MemoryStage(LogStage):
         if not rows.schema.equals(self._log.schema):
             msg = f"rows are {_types(rows.schema)}, the log {_types(self._log.schema)}"
             raise SchemaMismatch(msg)
+        self._log.check_partition(partition)
         if rows.num_rows:
             self._rows.append((partition, rows))
 
@@ -274,12 +309,17 @@ class _MemoryStage(LogStage):
         counts: dict[int, int] = {}
         for partition, rows in self._rows:
             counts[partition] = counts.get(partition, 0) + rows.num_rows
-        self._log.put_staged(self._attempt, self._rows)
+        self._log.put_staged(self._attempt, tuple(self._rows))
+        self._rows = []
         return Staged(self._attempt, counts)
 
     def discard(self) -> None:
         self._rows = []
         self._log.drop_staged(self._attempt)
+
+
+def _wall_clock() -> float:
+    return time.time() * 1000
 
 
 def _types(schema: pa.Schema) -> str:
@@ -288,34 +328,45 @@ def _types(schema: pa.Schema) -> str:
 
 @final
 class MemoryLogStore(LogStore):
-    """Topics in the memory of this process."""
+    """Topics in the memory of this process.
 
-    def __init__(self) -> None:
+    Args:
+        clock: Answers milliseconds since the epoch; for all topics.
+    """
+
+    def __init__(self, clock: Callable[[], float] | None = None) -> None:
         self._logs: dict[str, MemoryLog] = {}
         self._lock = threading.Lock()
+        self._clock = clock
 
     def create(self, name: str, schema: pa.Schema, partitions: int = 1) -> MemoryLog:
+        if partitions < 1:
+            msg = f"a topic has at least one partition, not {partitions}"
+            raise MisuseError(msg)
         with self._lock:
             if name in self._logs:
                 msg = f"there is a topic {name!r} already"
                 raise MisuseError(msg, remedy="open it, or delete it first")
-            self._logs[name] = MemoryLog(name, schema, partitions)
+            self._logs[name] = MemoryLog(name, schema, partitions, self._clock)
             return self._logs[name]
 
     def open(self, name: str) -> MemoryLog:
         with self._lock:
-            if name not in self._logs:
-                known = ", ".join(sorted(self._logs)) or "none"
-                msg = f"there is no topic {name!r} in memory; there are: {known}"
-                raise TopicNotFound(msg)
-            return self._logs[name]
+            return self._found(name)
 
     def delete(self, name: str) -> None:
-        log = self.open(name)
         with self._lock:
-            self._logs.pop(name, None)
+            log = self._found(name)
+            del self._logs[name]
         log.mark_deleted()
 
     def names(self) -> Sequence[str]:
         with self._lock:
             return sorted(self._logs)
+
+    def _found(self, name: str) -> MemoryLog:
+        if name not in self._logs:
+            known = ", ".join(sorted(self._logs)) or "none"
+            msg = f"there is no topic {name!r} in memory; there are: {known}"
+            raise TopicNotFound(msg)
+        return self._logs[name]

@@ -3,7 +3,7 @@
 Talks to nobody and needs nothing installed. Several partitions, offsets that count
 rows, replay while rows are held, growth, retention, whole epochs, each once. What it
 holds is gone with its process, and other processes do not see it: not durable, not
-shared.
+shared. A forked child begins with empty stores.
 
 A topic is made by its first writer, or by hand::
 
@@ -14,10 +14,12 @@ A topic is made by its first writer, or by hand::
 
 from __future__ import annotations
 
+import os
 import threading
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from streamfactory.arrowlog import LogSlice, MemoryLog, MemoryLogStore, Staged
 from streamfactory.spi import (
@@ -33,6 +35,7 @@ from streamfactory.spi import (
     FetchLimits,
     LastCommit,
     MetadataProvider,
+    MisuseError,
     Option,
     Outgoing,
     Partition,
@@ -51,12 +54,13 @@ from streamfactory.spi import (
     headers_type,
     hookimpl,
 )
+from streamfactory.spi.envelope import TIMESTAMP_CREATED, TIMESTAMP_UNKNOWN
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
-_stores: dict[str, MemoryLogStore] = {}
-_lock: Final = threading.Lock()
+_stores: Final[dict[tuple[int, str], MemoryLogStore]] = {}
+"""By process, too: what a fork copies was perhaps half written, its locks taken."""
 
 _CLAIMS: Final = Claims(
     replayable=True,
@@ -67,8 +71,7 @@ _CLAIMS: Final = Claims(
 
 def store(name: str = "default") -> MemoryLogStore:
     """The store of that name in this process, made on first use."""
-    with _lock:
-        return _stores.setdefault(name, MemoryLogStore())
+    return _stores.setdefault((os.getpid(), name), MemoryLogStore())
 
 
 def message_schema() -> pa.Schema:
@@ -102,7 +105,7 @@ class MemoryConsumer(PartitionLevelConsumer):
         number = self._partition.id
         found = self._read(start, most, limits.max_bytes)
         if found.rows is None and not self._woken.is_set():
-            self._log.wait(number, start, limits.timeout)
+            self._log.wait(number, start, limits.timeout, self._woken)
             found = self._read(start, most, limits.max_bytes)
         rows, latest = found.rows, found.bounds.latest
         if rows is None:
@@ -139,8 +142,12 @@ class MemoryConsumer(PartitionLevelConsumer):
 class MemoryMetadata(MetadataProvider):
     """Answers from the store."""
 
-    def __init__(self, topics: MemoryLogStore) -> None:
-        self._topics = topics
+    def __init__(self, store_name: str) -> None:
+        self._store = store_name
+
+    @property
+    def _topics(self) -> MemoryLogStore:
+        return store(self._store)
 
     def fetch_partitions(
         self, topics: Sequence[str], known: Collection[Partition]
@@ -192,7 +199,7 @@ class MemoryConsumerFactory(ConsumerFactory):
         return MemoryConsumer(topics.open(partition.topic), partition, fields_to_read)
 
     def create_metadata_provider(self, client_id: str) -> MetadataProvider:
-        return MemoryMetadata(store(self.config["store"]))
+        return MemoryMetadata(self.config["store"])
 
 
 class MemoryWriter(StreamWriter):
@@ -215,13 +222,12 @@ class MemoryWriter(StreamWriter):
 
 
 class MemoryCommitter(StreamCommitter):
-    """Appends whole epochs."""
+    """Appends whole epochs. The topic may come later: with the first writer."""
 
-    def __init__(
-        self, log: MemoryLog, writer_id: str | None, config: StreamConfig
-    ) -> None:
-        self._log = log
+    def __init__(self, writer_id: str | None, config: StreamConfig) -> None:
         self._writer_id = writer_id
+        self._store: str = config["store"]
+        self._topic = config.topic
         self._memory = config["writer.memory"] / 1000
         self._retention: int | None = config.get("retention.rows")
 
@@ -242,11 +248,15 @@ class MemoryCommitter(StreamCommitter):
         return self._commit(epoch, messages, source_position, replace=True)
 
     def abort(self, epoch: int, messages: Sequence[CommitMessage]) -> None:
+        try:
+            log = store(self._store).open(self._topic)
+        except TopicNotFound:
+            return  # and what was staged in it went with it
         for message in messages:
-            self._log.stage(message.payload["attempt"]).discard()
+            log.stage(message.payload["attempt"]).discard()
 
     def last(self) -> LastCommit | None:
-        return None if self._writer_id is None else self._log.last(self._writer_id)
+        return _last(self._store, self._topic, self._writer_id)
 
     def _commit(
         self,
@@ -256,8 +266,9 @@ class MemoryCommitter(StreamCommitter):
         *,
         replace: bool,
     ) -> LastCommit | None:
+        log = store(self._store).open(self._topic)
         staged = [Staged(m.payload["attempt"], m.payload["rows"]) for m in messages]
-        held = self._log.commit(
+        held = log.commit(
             self._writer_id,
             epoch,
             staged,
@@ -265,10 +276,10 @@ class MemoryCommitter(StreamCommitter):
             source_position=source_position,
             replace=replace,
         )
-        self._log.forget(self._memory)
+        log.forget(self._memory, keep=self._writer_id)
         if self._retention is not None:
-            bounds = self._log.bounds()
-            self._log.truncate({b.id: b.latest - self._retention for b in bounds})
+            ends = {lane.id: lane.latest for lane in log.bounds()}
+            log.truncate({lane: end - self._retention for lane, end in ends.items()})
         return held
 
 
@@ -282,13 +293,10 @@ class MemoryProducerFactory(ProducerFactory):
         return MemoryWriter(self._log(context.schema), context)
 
     def create_committer(self, writer_id: str | None) -> StreamCommitter:
-        return MemoryCommitter(self._log(None), writer_id, self.config)
+        return MemoryCommitter(writer_id, self.config)
 
     def fetch_last_commit(self, writer_id: str) -> LastCommit | None:
-        try:
-            return self._log(None).last(writer_id)
-        except TopicNotFound:
-            return None
+        return _last(self.config["store"], self.config.topic, writer_id)
 
     def fetch_partition_count(self, topic: str) -> int:
         try:
@@ -300,38 +308,55 @@ class MemoryProducerFactory(ProducerFactory):
         try:
             schema = store(self.config["store"]).open(topic).schema
         except TopicNotFound:
-            schema = message_schema() if self.config["messages"] else None
+            schema = message_schema() if self._takes_messages else None
         if schema is not None and schema.equals(message_schema()):
             return envelope_schema()
         return schema
 
+    @property
+    def _takes_messages(self) -> bool:
+        """Of a topic that is created: who names a decoder means messages."""
+        return self.config["messages"] or self.config.decoder is not None
+
     def _log(self, schema: pa.Schema | None) -> MemoryLog:
-        topics = store(self.config["store"])
-        with _lock:
-            try:
-                return topics.open(self.config.topic)
-            except TopicNotFound:
-                if self.config["messages"]:
-                    schema = message_schema()
-                if schema is None:
-                    raise
-                return topics.create(
-                    self.config.topic, schema, self.config["partitions"]
-                )
+        topics, topic = store(self.config["store"]), self.config.topic
+        if topic in topics.names():
+            return topics.open(topic)
+        if self._takes_messages:
+            schema = message_schema()
+        if schema is None:
+            return topics.open(topic)
+        try:
+            return topics.create(topic, schema, self.config["partitions"])
+        except MisuseError:  # another writer was first
+            return topics.open(topic)
+
+
+def _last(store_name: str, topic: str, writer_id: str | None) -> LastCommit | None:
+    if writer_id is None:
+        return None
+    try:
+        return store(store_name).open(topic).last(writer_id)
+    except TopicNotFound:
+        return None
 
 
 def _envelopes(
     rows: pa.RecordBatch, partition: Partition, start: int
 ) -> pa.RecordBatch:
     count = rows.num_rows
+    timestamp = rows.column("timestamp")
+    created, unknown = (
+        pa.scalar(kind, pa.int32()) for kind in (TIMESTAMP_CREATED, TIMESTAMP_UNKNOWN)
+    )
     columns = {
         "key": rows.column("key"),
         "value": rows.column("value"),
         "topic": pa.repeat(pa.scalar(partition.topic, pa.string()), count),
         "partition": pa.repeat(pa.scalar(partition.id, pa.int32()), count),
         "offset": pa.arange(start, start + count),
-        "timestamp": rows.column("timestamp"),
-        "timestampType": pa.repeat(pa.scalar(0, pa.int32()), count),
+        "timestamp": timestamp,
+        "timestampType": pc.if_else(timestamp.is_valid(), created, unknown),
         "headers": rows.column("headers"),
     }
     return pa.RecordBatch.from_pydict(columns, schema=envelope_schema())

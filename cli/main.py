@@ -39,6 +39,8 @@ _COMMANDS: Final = {
     "validate": "streamfactory.cli.validating:validate_command",
     "check": "streamfactory.cli.checking:check_command",
     "schema": "streamfactory.cli.schema:schema_command",
+    "conformance": "streamfactory.cli.conformance:conformance_command",
+    "new-backend": "streamfactory.cli.new_backend:new_backend_command",
 }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, final
 
@@ -35,6 +36,10 @@ class Printer(ABC):
     def note(self, level: str, message: str) -> None:
         """Print a line of the log."""
 
+    @abstractmethod
+    def progress(self, line: str) -> None:
+        """Show what goes on, in place of the line before; empty to wipe it."""
+
 
 @final
 class TextPrinter(Printer):
@@ -53,6 +58,11 @@ class TextPrinter(Printer):
         """Print the line."""
         click.echo(self.mask(f"{level}: {message}"), err=True)
 
+    def progress(self, line: str) -> None:
+        """Show the line where there is a terminal to show it on."""
+        if sys.stderr.isatty():
+            click.echo(f"\r\033[K{self.mask(line)[:79]}", nl=False, err=True)
+
 
 @final
 class JsonPrinter(Printer):
@@ -70,6 +80,9 @@ class JsonPrinter(Printer):
     def note(self, level: str, message: str) -> None:
         """Print the line."""
         self._line({"level": level, "message": message})
+
+    def progress(self, line: str) -> None:
+        """Show nothing: programs read results."""
 
     def _line(self, values: dict[str, Any]) -> None:
         text = json.dumps(self._masked(values), ensure_ascii=False)

@@ -57,6 +57,7 @@ class Bench:
         harness: The author's hand on the medium.
         plugins: Where the backend is found.
         overrides: Options of the user's, over those of the harness.
+        seed: Where chance begins, for cases that draw.
     """
 
     def __init__(
@@ -65,9 +66,11 @@ class Bench:
         harness: Any,
         plugins: PluginManager,
         overrides: Mapping[str, str],
+        seed: int = 0,
     ) -> None:
         self.backend = backend
         self.harness = harness
+        self.seed = seed
         self._plugins = plugins
         self._overrides = overrides
         self._numbers = itertools.count()

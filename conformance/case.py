@@ -30,6 +30,8 @@ class Case:
     """True for cases of the writing half."""
     hint: str = ""
     """What usually causes a failure."""
+    slow: bool = False
+    """True where ``--quick`` leaves it out."""
 
     @property
     def doc(self) -> str:
@@ -48,6 +50,7 @@ def case(
     abilities: tuple[str, ...] = (),
     writing: bool = False,
     hint: str = "",
+    slow: bool = False,
 ) -> Callable[[Body], Body]:
     """Register a function as a case; its name is the case's."""
 
@@ -56,7 +59,7 @@ def case(
         if name in CASES:
             msg = f"there are two cases {name!r}"
             raise ValueError(msg)
-        CASES[name] = Case(name, rule, body, claims, abilities, writing, hint)
+        CASES[name] = Case(name, rule, body, claims, abilities, writing, hint, slow)
         return body
 
     return register

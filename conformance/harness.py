@@ -17,6 +17,16 @@ by its name.
     Rows that a writer takes, one for each number; with it the writing half is proved.
 ``visible() -> Mapping[int, Sequence[int]]``
     What a reader of the medium sees, by partition, in order.
+
+A harness is found through the entry-point group ``streamfactory.conformance``, under
+the name of its type::
+
+    [project.entry-points."streamfactory.conformance"]
+    tiny = "tiny_stream.harness:TinyHarness"
+
+or by ``--harness module:Class``. A backend that no entry point names comes with its
+harness: a static method ``plugin()`` of the class answers the module, or the object,
+that has the hook; nobody else sees it.
 """
 
 from __future__ import annotations

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
+import pkgutil
 import tempfile
 import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from streamfactory.conformance import cases as chapters
 from streamfactory.conformance import leaks
 from streamfactory.conformance.bench import Bench
 from streamfactory.conformance.case import CASES, Case
@@ -21,7 +24,8 @@ if TYPE_CHECKING:
     from streamfactory.spi import Backend
     from streamfactory.wiring.plugins import PluginManager
 
-_MODULES: Final = ("reading", "metadata", "lifecycle", "writing")
+_LETTERS: Final = "RMWDP"
+"""The chapters of the rules, in their order."""
 
 HarnessFactory = Callable[[Path], Any]
 
@@ -32,7 +36,9 @@ class Outcome(Enum):
     PASSED = "passed"
     FAILED = "failed"
     SKIPPED = "skipped"
-    """Not claimed, or not within the harness's abilities: the reason names which."""
+    """Not claimed, not within the abilities, or left out: the reason names which."""
+    WAIVED = "waived"
+    """Failed, as the author knows: the waiver says why, and until when."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,16 +50,24 @@ class Result:
     seconds: float = 0.0
     reason: str = ""
     """Why it was skipped, or what happened."""
-    script: tuple[str, ...] = field(default=())
+    script: tuple[str, ...] = ()
     """What was done before it failed."""
     trace: str = ""
+    waiver: str = ""
+    """What a waiver says of it."""
 
 
 def all_cases() -> list[Case]:
-    """Every case of the kit, in order."""
-    for module in _MODULES:
-        importlib.import_module(f"streamfactory.conformance.cases.{module}")
-    return list(CASES.values())
+    """Every case of the kit, in the order of the rules."""
+    for module in pkgutil.iter_modules(chapters.__path__):
+        importlib.import_module(f"{chapters.__name__}.{module.name}")
+    return sorted(CASES.values(), key=_place)
+
+
+def _place(case: Case) -> tuple[int, int, str]:
+    letter, number = case.rule[:1], case.rule[1:]
+    known = _LETTERS.find(letter) if letter in _LETTERS else len(_LETTERS)
+    return known, int(number) if number.isdecimal() else 0, case.rule
 
 
 def run(
@@ -63,10 +77,25 @@ def run(
     *,
     cases: Iterable[Case] | None = None,
     overrides: Mapping[str, str] | None = None,
+    quick: bool = False,
+    seed: int = 0,
 ) -> Iterator[Result]:
-    """Run cases, one after the other; answers each result when it is there."""
+    """Run cases, one after the other; answers each result when it is there.
+
+    Args:
+        backend: Under test.
+        harness: Called with a fresh folder for each case.
+        plugins: Where the backend is found.
+        cases: All, where not given.
+        overrides: Properties over those of the harness.
+        quick: Skip slow cases.
+        seed: Where chance begins.
+    """
     for case in cases if cases is not None else all_cases():
-        yield run_case(case, backend, harness, plugins, overrides or {})
+        if quick and case.slow:
+            yield Result(case, Outcome.SKIPPED, reason="slow: left out by --quick")
+            continue
+        yield run_case(case, backend, harness, plugins, overrides or {}, seed=seed)
 
 
 def run_case(
@@ -75,21 +104,29 @@ def run_case(
     harness: HarnessFactory,
     plugins: PluginManager,
     overrides: Mapping[str, str],
+    *,
+    seed: int = 0,
 ) -> Result:
     """Run one case in a fresh folder, and look for what it left open."""
     started = time.monotonic()
-    with tempfile.TemporaryDirectory(prefix="conformance-") as folder:
+    # What a case could not close may still write while the folder is removed.
+    with tempfile.TemporaryDirectory(
+        prefix="conformance-", ignore_cleanup_errors=True
+    ) as folder:
         before = leaks.take()
-        bench = Bench(backend, harness(Path(folder)), plugins, overrides)
         try:
-            reason = _excluded(case, bench)
-            if reason is not None:
-                return Result(case, Outcome.SKIPPED, reason=reason)
-            case.body(bench)
+            made = harness(Path(folder))
         except Exception as error:  # noqa: BLE001 - whatever happens is the result
-            return _failed(case, bench, started, error)
-        finally:
+            return _failed(case, None, started, error)
+        bench = Bench(backend, made, plugins, overrides, seed)
+        result = _judged(case, bench, started)
+        try:
             bench.close()
+        except Exception as error:  # noqa: BLE001 - whatever happens is the result
+            if result.outcome is not Outcome.FAILED:
+                result = _failed(case, bench, started, error)
+        if result.outcome is not Outcome.PASSED:
+            return result
         left = leaks.left_since(before)
     seconds = time.monotonic() - started
     if left:
@@ -98,18 +135,41 @@ def run_case(
     return Result(case, Outcome.PASSED, seconds)
 
 
-def _failed(case: Case, bench: Bench, started: float, error: Exception) -> Result:
+def _judged(case: Case, bench: Bench, started: float) -> Result:
+    try:
+        reason = _excluded(case, bench)
+        if reason is not None:
+            return Result(case, Outcome.SKIPPED, reason=reason)
+        case.body(bench)
+    except Exception as error:  # noqa: BLE001 - whatever happens is the result
+        return _failed(case, bench, started, error)
+    return Result(case, Outcome.PASSED)
+
+
+def _failed(
+    case: Case, bench: Bench | None, started: float, error: Exception
+) -> Result:
     happened = str(error) or type(error).__name__
     if not isinstance(error, AssertionError):
         happened = f"{type(error).__name__}: {happened}"
+    mask = _mask(bench)
     return Result(
         case,
         Outcome.FAILED,
         time.monotonic() - started,
-        happened,
-        tuple(bench.script),
-        traceback.format_exc(),
+        mask(happened),
+        () if bench is None else tuple(map(mask, bench.script)),
+        mask(traceback.format_exc()),
     )
+
+
+def _mask(bench: Bench | None) -> Callable[[str], str]:
+    """Takes the secrets of the configuration out of a text."""
+    if bench is not None:
+        # Where the configuration is what fails, its error is masked already.
+        with contextlib.suppress(Exception):
+            return bench.configured().config.mask
+    return str
 
 
 def _excluded(case: Case, bench: Bench) -> str | None:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import os
 import time
 import zipfile
-from contextlib import closing
 from importlib.metadata import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,7 +20,7 @@ import pyarrow.compute as pc
 from pyarrow import csv
 
 import streamfactory
-from streamfactory.spi import Position, StreamTimeout, TransientError
+from streamfactory.spi import Position, TransientError
 from streamfactory.wiring.faults import Faults
 from streamfactory.wiring.opening import open_sink
 
@@ -39,7 +38,7 @@ def main() -> None:
     flights = load_flights()
     print(f"loaded     {flights.num_rows:>9,} flights of 2013 from the data package")
     started = time.monotonic()
-    faults = Faults(seed=2013, fail=0.2, drop=0.2)
+    faults = Faults(seed=2013, fail=0.1, drop=0.3)
     for months in (range(1, 7), range(7, 13)):  # the writer is restarted in July
         publish(flights, months, faults)
     show_faults("published", flights.num_rows, faults)
@@ -66,9 +65,9 @@ def load_flights() -> pa.Table:
 
 def publish(flights: pa.Table, months: range, faults: Faults) -> None:
     """Write each month as one epoch; try again until the sink says that it is there."""
-    with closing(open_sink("flights", faults=faults)) as sink:
+    with open_sink("flights", faults=faults) as sink:
         for month in months:
-            rows = flights.filter(pc.equal(flights["month"], month))
+            rows = flights.filter(pc.equal(flights["month"], month)).combine_chunks()
             while not try_epoch(sink, month - 1, rows):
                 pass
 
@@ -76,12 +75,8 @@ def publish(flights: pa.Table, months: range, faults: Faults) -> None:
 def try_epoch(sink: Sink, epoch: int, rows: pa.Table) -> bool:
     """One attempt at an epoch; false where its fate is not known."""
     try:
-        committer = sink.committer(writer_id=WRITER)
-        writer = sink.writer(rows.schema, writer_id=WRITER, epoch=epoch)
-        for batch in rows.to_batches():
-            writer.write(batch)
-        committer.commit(epoch, [writer.commit()])
-    except (StreamTimeout, TransientError):
+        sink.put(rows, writer_id=WRITER, epoch=epoch)
+    except TransientError:
         return False
     return True
 

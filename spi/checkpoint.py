@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping
 
     from streamfactory.spi.positions import Position
 
@@ -20,16 +20,14 @@ class Checkpoint:
     generation: int = 0
     """Rises with every save of the group's instances: where two checkpoints have one
     partition (the number of instances has changed), the higher generation holds."""
-    applied: tuple[str, ...] = field(default=())
-    """One-shot override tokens that were applied already (rule P4)."""
 
 
 class CheckpointStore(ABC):
     """Keeps checkpoints, one per (group, instance). Thread-safe."""
 
     @abstractmethod
-    def load(self, group: str) -> Sequence[Checkpoint]:
-        """The checkpoints of all instances of a group; empty for a new group.
+    def load(self, group: str) -> Mapping[str, Checkpoint]:
+        """The checkpoints of a group by instance; empty for a new group.
 
         Raises:
             PositionRefused: permanent; one is corrupt, foreign or newer (rule P2).

@@ -126,9 +126,7 @@ def sink_guarantee(claims: Claims, *, writer_id: bool) -> Verdict:
 
 
 def combine(*verdicts: Verdict) -> Verdict:
-    """The guarantee of a path: its weakest part, with the reasons of that level."""
+    """The guarantee of a path: its weakest part, with the reasons of every part."""
     guarantee = min(verdict.guarantee for verdict in verdicts)
-    reasons = [
-        r for v in verdicts if v.guarantee < Guarantee.EXACTLY_ONCE for r in v.reasons
-    ]
-    return Verdict(guarantee, tuple(reasons))
+    reasons = tuple(reason for verdict in verdicts for reason in verdict.reasons)
+    return Verdict(guarantee, reasons)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from streamfactory.spi.references import resolve
+from streamfactory.spi.references import is_reference, resolve
 
 if TYPE_CHECKING:
     from streamfactory.spi.errors import Problem
@@ -34,7 +35,7 @@ class Setting:
     @property
     def shown(self) -> str:
         """The text, with a literal secret masked; a reference is no secret."""
-        literal = self.secret and not self.text.startswith("${")
+        literal = self.secret and not is_reference(self.text)
         return MASK if literal else self.text
 
 
@@ -84,14 +85,16 @@ class StreamConfig(Mapping[str, Any]):
 
     def mask(self, text: str) -> str:
         """``text`` without any secret of this configuration."""
-        for secret in sorted(self._secrets(), key=len, reverse=True):
+        # A secret may also stand in a `repr`, with its escapes.
+        found = {form for s in self._secrets() for form in (s, repr(s)[1:-1])}
+        for secret in sorted(found, key=len, reverse=True):
             text = text.replace(secret, MASK)
         return text
 
     def digest(self) -> str:
         """Equal for equal settings, across processes; tells no secret."""
-        lines = [f"{s.full_key}={s.text}" for s in self._all_settings()]
-        text = "\n".join([self.name, self.type, *sorted(lines)])
+        pairs = sorted((s.full_key, s.text) for s in self._all_settings())
+        text = json.dumps([self.name, self.type, pairs])
         return hashlib.sha256(text.encode()).hexdigest()[:32]
 
     def _all_settings(self) -> Iterator[Setting]:

@@ -245,7 +245,7 @@ class ConsumerFactory(ABC):
         config: The stream's configuration, validated. Keep it; read options from it
             when they are needed, so that secrets are resolved late.
 
-    What a consumer and a provider share (a connection that cannot be opened twice) lives
+    What a consumer and a provider share (a connection that cannot be had twice) lives
     here, opened on first use and closed by ``close``, which is promised: a consumer may
     be closed and made anew after an error without losing it. After a fork the child
     neither closes nor drops what it inherited (clients hang there): it keeps

@@ -11,17 +11,27 @@ import json
 import math
 import re
 from dataclasses import dataclass, field
+from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-_UNITS: Final = {"d": 86_400_000, "h": 3_600_000, "m": 60_000, "s": 1_000, "ms": 1}
-_PERIOD: Final = re.compile(
-    r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m(?!s))?(?:(\d+)s)?(?:(\d+)ms)?"
+# ASCII throughout: what other programs do not read as a number is none here.
+_WHOLE: Final = re.compile(r"[+-]?[0-9]+")
+_DECIMAL: Final = re.compile(
+    r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]+)?", re.IGNORECASE
 )
-_SIZE: Final = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(?:i?B)?", re.IGNORECASE)
+_UNITS: Final = (86_400_000, 3_600_000, 60_000, 1_000, 1)
+_PERIOD: Final = re.compile(
+    r"(?:([0-9]+)d)?\s*(?:([0-9]+)h)?\s*(?:([0-9]+)m(?!s))?\s*"
+    r"(?:([0-9]+)s)?\s*(?:([0-9]+)ms)?",
+    re.IGNORECASE,
+)
+_SIZE: Final = re.compile(
+    r"([0-9]+)B?|([0-9]+(?:\.[0-9]+)?)\s*([KMGT])(?:i?B)?", re.IGNORECASE
+)
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_.\-]*")
 
 
@@ -37,11 +47,23 @@ class OptionType:
     """JSON Schema of the text."""
 
 
-def _integer(text: str) -> int:
-    if re.fullmatch(r"[+-]?\d+", text) is None:
+def whole_number(text: str) -> int:
+    """Read a whole number of 64 bits, signed.
+
+    Raises:
+        ValueError: What is wrong, in words that follow the value in a sentence.
+    """
+    stripped = text.strip()
+    if _WHOLE.fullmatch(stripped) is None:
         msg = "is not a whole number"
         raise ValueError(msg)
-    value = int(text)
+    # Python refuses to read thousands of digits, in words about itself.
+    digits = stripped.lstrip("+-").lstrip("0") or "0"
+    value = int(digits) if len(digits) < 20 else 2**64
+    return _sized(-value if stripped[0] == "-" else value)
+
+
+def _sized(value: int) -> int:
     if not -(2**63) <= value < 2**63:
         msg = "does not fit 64 bits"
         raise ValueError(msg)
@@ -49,11 +71,10 @@ def _integer(text: str) -> int:
 
 
 def _number(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
+    if _DECIMAL.fullmatch(text.strip()) is None:
         msg = "is not a number"
-        raise ValueError(msg) from None
+        raise ValueError(msg)
+    value = float(text)
     if not math.isfinite(value):
         msg = "is not a finite number"
         raise ValueError(msg)
@@ -61,7 +82,7 @@ def _number(text: str) -> float:
 
 
 def _boolean(text: str) -> bool:
-    lowered = text.lower()
+    lowered = text.strip().lower()
     if lowered not in ("true", "false"):
         msg = "is neither true nor false"
         raise ValueError(msg)
@@ -69,15 +90,15 @@ def _boolean(text: str) -> bool:
 
 
 def _period(text: str) -> int:
-    compact = text.replace(" ", "")
-    if compact.isdecimal():
-        return int(compact)
-    match = _PERIOD.fullmatch(compact)
-    if not compact or match is None:
+    stripped = text.strip()
+    if stripped.isascii() and stripped.isdecimal():
+        return whole_number(stripped)
+    match = _PERIOD.fullmatch(stripped)
+    if not stripped or match is None:
         msg = "is not a period: write 250ms, 30s, 5m, 4h30m, 1d, or plain milliseconds"
         raise ValueError(msg)
-    parts = zip(match.groups(), _UNITS.values(), strict=True)
-    return sum(int(number) * unit for number, unit in parts if number)
+    parts = zip(match.groups(), _UNITS, strict=True)
+    return _sized(sum(whole_number(n) * unit for n, unit in parts if n))
 
 
 def _size(text: str) -> int:
@@ -85,15 +106,25 @@ def _size(text: str) -> int:
     if match is None:
         msg = "is not a size: write 8388608, 512K, 150M or 1.1G"
         raise ValueError(msg)
-    power = "KMGT".find(match[2].upper()) + 1 if match[2] else 0
-    return int(float(match[1]) * 1024**power)
+    if match[1]:
+        return whole_number(match[1])
+    power = "KMGT".index(match[3].upper()) + 1
+    return _sized(int(Decimal(match[2]) * 1024**power))
 
 
 def _path(text: str) -> str:
-    if not text.strip():
+    if not text.strip() or "\0" in text:
         msg = "is not a path"
         raise ValueError(msg)
-    return str(Path(text).expanduser().absolute())
+    # A path of that spelling would be a folder called `s3:`.
+    if re.match(r"[A-Za-z][A-Za-z0-9+.-]*://", text):
+        msg = "is a URL, wanted a path of this machine"
+        raise ValueError(msg)
+    try:
+        return str(Path(text).expanduser().absolute())
+    except RuntimeError:
+        msg = "begins with the home of a user who has none"
+        raise ValueError(msg) from None
 
 
 def _list(text: str) -> tuple[str, ...]:
@@ -107,6 +138,9 @@ def _list(text: str) -> tuple[str, ...]:
 def _json_object(text: str) -> Mapping[str, Any]:
     try:
         value = json.loads(text)
+    except RecursionError:
+        msg = "is nested too deeply"
+        raise ValueError(msg) from None
     except ValueError as error:
         msg = f"is not JSON: {error}"
         raise ValueError(msg) from None
@@ -117,7 +151,7 @@ def _json_object(text: str) -> Mapping[str, Any]:
 
 
 STRING: Final = OptionType("string", str, {"type": "string"})
-INTEGER: Final = OptionType("integer", _integer, {"type": ["string", "integer"]})
+INTEGER: Final = OptionType("integer", whole_number, {"type": ["string", "integer"]})
 NUMBER: Final = OptionType("number", _number, {"type": ["string", "number"]})
 BOOLEAN: Final = OptionType("boolean", _boolean, {"type": ["string", "boolean"]})
 PERIOD: Final = OptionType("period", _period, {"type": ["string", "integer"]})
@@ -175,14 +209,19 @@ class Option:
     example: str | None = None
 
     def __post_init__(self) -> None:
-        if _NAME.fullmatch(self.key) is None:
-            msg = f"option key {self.key!r} is not a dotted name"
-            raise ValueError(msg)
+        for key in (self.key, *self.aliases):
+            if _NAME.fullmatch(key) is None:
+                msg = f"option key {key!r} is not a dotted name"
+                raise ValueError(msg)
         if self.secret and self.type is not STRING:
             msg = f"option {self.key!r}: a secret is a string"
             raise ValueError(msg)
         if self.required and self.default is not None:
             msg = f"option {self.key!r}: required and a default exclude each other"
+            raise ValueError(msg)
+        bounded = self.minimum is not None or self.maximum is not None
+        if bounded and self.type in (STRING, BOOLEAN, PATH, LIST, JSON_OBJECT):
+            msg = f"option {self.key!r}: bounds need a number"
             raise ValueError(msg)
         if self.default is not None:
             self.parse(self.default)
@@ -195,12 +234,16 @@ class Option:
         """
         value = self.type.parse(text)
         if self.minimum is not None and value < self.minimum:
-            msg = f"is below the least allowed, {self.minimum:g}"
+            msg = f"is below the least allowed, {_plain(self.minimum)}"
             raise ValueError(msg)
         if self.maximum is not None and value > self.maximum:
-            msg = f"is above the most allowed, {self.maximum:g}"
+            msg = f"is above the most allowed, {_plain(self.maximum)}"
             raise ValueError(msg)
         complaint = None if self.validator is None else self.validator(value)
         if complaint:
             raise ValueError(complaint)
         return value
+
+
+def _plain(number: float) -> str:
+    return str(int(number)) if number == int(number) else str(number)

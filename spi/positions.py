@@ -7,6 +7,8 @@ Starts are inclusive, ends exclusive, gaps are normal.
 from __future__ import annotations
 
 import json
+import operator
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -17,6 +19,8 @@ from streamfactory.spi.errors import PositionRefused
 POSITION_VERSION: Final = 1
 MAX_PARTITION_ID: Final = 2**31 - 1
 MAX_OFFSET: Final = 2**63 - 1
+
+_ID: Final = re.compile("0|[1-9][0-9]{0,9}")
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -31,6 +35,8 @@ class Partition:
         if not self.topic:
             msg = "a partition needs the name of its topic"
             raise ValueError(msg)
+        if type(self.id) is not int:  # a bool or NumPy's, say: the text would differ
+            object.__setattr__(self, "id", int(operator.index(self.id)))
         if not 0 <= self.id <= MAX_PARTITION_ID:
             msg = f"partition id {self.id!r} is outside 0..{MAX_PARTITION_ID}"
             raise ValueError(msg)
@@ -49,6 +55,9 @@ class Position(Mapping[Partition, int]):
         offsets: Next offset to read, by partition.
         incarnations: What the offsets count, by partition, where the source says.
             Entries for partitions without an offset are dropped.
+
+    Raises:
+        ValueError: An offset is below 0 or beyond 64 bits.
     """
 
     __slots__ = ("_incarnations", "_offsets", "_text")
@@ -58,7 +67,7 @@ class Position(Mapping[Partition, int]):
         offsets: Mapping[Partition, int] | None = None,
         incarnations: Mapping[Partition, str] | None = None,
     ) -> None:
-        self._offsets = dict(sorted((offsets or {}).items()))
+        self._offsets = {p: _whole(p, o) for p, o in sorted((offsets or {}).items())}
         given = incarnations or {}
         self._incarnations = {p: given[p] for p in self._offsets if p in given}
         self._text: str | None = None
@@ -119,8 +128,10 @@ class Position(Mapping[Partition, int]):
                 version. Nothing is ever replaced by a default (rule P2).
         """
         try:
-            body = json.loads(text)
-        except ValueError as error:
+            body = json.loads(text, object_pairs_hook=_once)
+        except PositionRefused:
+            raise
+        except (ValueError, RecursionError) as error:
             msg = f"not a position: {_clip(text)} is not JSON"
             raise PositionRefused(msg) from error
         if not isinstance(body, dict) or "version" not in body:
@@ -168,6 +179,24 @@ class Position(Mapping[Partition, int]):
         return Position, (self._offsets, self._incarnations)
 
 
+def _whole(partition: Partition, offset: int) -> int:
+    value = offset if type(offset) is int else int(operator.index(offset))
+    if not 0 <= value <= MAX_OFFSET:
+        msg = f"offset {value} of {partition} is outside 0..{MAX_OFFSET}"
+        raise ValueError(msg)
+    return value
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        keys = [key for key, _ in pairs]
+        twice = next(key for key in keys if keys.count(key) > 1)
+        msg = f"not a position: {_clip(twice)} is given twice"
+        raise PositionRefused(msg)
+    return found
+
+
 def _nest(flat: Mapping[Partition, Any]) -> dict[str, dict[str, Any]]:
     nested: dict[str, dict[str, Any]] = {}
     for partition, value in flat.items():
@@ -191,12 +220,18 @@ def _unfold(nested: Any, offsets: Mapping[Partition, int]) -> dict[Partition, st
         msg = f"not a position: incarnations is {_clip(nested)}, wanted an object"
         raise PositionRefused(msg)
     unfolded: dict[Partition, str] = {}
+    by_topic: dict[str, list[Partition]] = {}
+    for partition in offsets:
+        by_topic.setdefault(partition.topic, []).append(partition)
+    stray: list[str] = []
     for topic, value in nested.items():
         if isinstance(value, str):
-            unfolded.update({p: value for p in offsets if p.topic == topic})
+            unfolded.update(dict.fromkeys(by_topic.get(topic, ()), value))
         else:
             unfolded.update(_flatten({topic: value}, _text))
-    stray = sorted(set(unfolded) - set(offsets))
+        if topic not in by_topic:
+            stray.append(topic)
+    stray += [str(p) for p in sorted(set(unfolded) - set(offsets))]
     if stray:
         msg = f"not a position: incarnation of {stray[0]}, which has no offset"
         raise PositionRefused(msg)
@@ -213,12 +248,8 @@ def _flatten(nested: Any, read: Any) -> dict[Partition, Any]:
             msg = f"not a position: {topic!r} has {_clip(by_id)}, wanted an object"
             raise PositionRefused(msg)
         for key, value in by_id.items():
-            if (
-                not topic
-                or not (key.isascii() and key.isdigit())
-                or (key != str(int(key)) or int(key) > MAX_PARTITION_ID)
-            ):
-                msg = f"not a position: {topic!r} has a partition {key!r}"
+            if not topic or _ID.fullmatch(key) is None or int(key) > MAX_PARTITION_ID:
+                msg = f"not a position: {topic!r} has a partition {_clip(key)}"
                 raise PositionRefused(msg)
             flat[Partition(topic, int(key))] = read(value)
     return flat

@@ -115,7 +115,8 @@ class LastCommit:
 class StreamWriter(ABC):
     """Writes the rows of one attempt of one task.
 
-    One thread at a time calls it; ``wake`` alone may come from another.
+    One thread at a time calls it; ``wake`` alone may come from another. After an
+    exception out of ``write`` or ``commit`` only ``abort`` and ``close`` follow.
     """
 
     @abstractmethod
@@ -130,8 +131,9 @@ class StreamWriter(ABC):
     def wake(self) -> None:
         """Make a blocked ``write`` return or raise. Called from another thread, once.
 
-        Override it where a write can block for good (a reader that stalls); it may
-        come before the write blocks, so it is remembered.
+        It comes before the writer is closed: ``abort`` and ``close`` follow. Override
+        it where a write can block for good (a reader that stalls); it may come before
+        the write blocks, so it is remembered.
         """
         msg = f"{type(self).__name__} cannot be woken"
         raise Unsupported(msg)
@@ -177,10 +179,10 @@ class StreamCommitter(ABC):
     ) -> LastCommit | None:
         """Make the epoch visible, whole (rule W2); the first commit of it wins (W3).
 
-        A repeat, also after a restart and by another process, is a no-op. When the
-        verdict is not known (a lost reply), find out before answering (rule W6): this
-        may take long behind another writer's open transaction, and ends, at the
-        latest, in `StreamTimeout`.
+        A repeat, also after a restart and by another process, is a no-op, and forgets
+        what its messages staged. When the verdict is not known (a lost reply), find
+        out before answering (rule W6): this may take long behind another writer's open
+        transaction, and ends, at the latest, in `StreamTimeout`.
 
         Args:
             epoch: The epoch.
@@ -234,7 +236,8 @@ class ProducerFactory(ABC):
 
     CARRIES: ClassVar[frozenset[str]] = frozenset()
     """Which of ``_key``, ``_headers``, ``_timestamp``, ``_topic`` it stores; others
-    are dropped with a warning and a count."""
+    are dropped with a warning and a count. Typed rows have no place for the first
+    three: there only ``_topic`` is looked at."""
 
     def __init__(self, config: StreamConfig) -> None:
         self.config = config
@@ -260,7 +263,10 @@ class ProducerFactory(ABC):
         """How many partitions rows are spread over; ids are 0 to n-1."""
 
     def fetch_schema(self, topic: str) -> pa.Schema | None:
-        """The schema that the sink insists on; None where it takes what comes."""
+        """The schema that the sink insists on; None where the first rows decide it.
+
+        A sink of undecoded messages answers `envelope_schema()`.
+        """
         return None
 
     def claims(self) -> Claims:

@@ -14,11 +14,26 @@ from typing import Final
 from streamfactory.spi.errors import ConfigError
 
 _REFERENCE: Final = re.compile(r"\$?\$\{([^{}]*)\}")
+_NO_REFERENCE: Final = "{} is no reference: write ${{env:NAME}} or ${{file:PATH}}"
 
 
 def has_reference(text: str) -> bool:
     """True where ``text`` holds a reference."""
     return any(not m[0].startswith("$$") for m in _REFERENCE.finditer(text))
+
+
+def is_reference(text: str) -> bool:
+    """True where ``text`` is one reference and nothing else."""
+    match = _REFERENCE.fullmatch(text)
+    return match is not None and not match[0].startswith("$$")
+
+
+def malformed(text: str) -> str | None:
+    """What is wrong with the form of a reference in ``text``; None if nothing."""
+    for match in _REFERENCE.finditer(text):
+        if not match[0].startswith("$$") and _parts(match[1]) is None:
+            return _NO_REFERENCE.format(match[0])
+    return None
 
 
 def resolve(text: str) -> str:
@@ -35,13 +50,17 @@ def _value(match: re.Match[str]) -> str:
     whole, inner = match[0], match[1]
     if whole.startswith("$$"):
         return whole[1:]
+    parts = _parts(inner)
+    if parts is None:
+        msg = _NO_REFERENCE.format(whole)
+        raise ConfigError(msg)
+    kind, name = parts
+    return _environment(whole, name) if kind == "env" else _file(whole, name)
+
+
+def _parts(inner: str) -> tuple[str, str] | None:
     kind, _, name = inner.partition(":")
-    if kind == "env" and name:
-        return _environment(whole, name)
-    if kind == "file" and name:
-        return _file(whole, name)
-    msg = f"{whole} is no reference: write ${{env:NAME}} or ${{file:PATH}}"
-    raise ConfigError(msg)
+    return (kind, name) if kind in ("env", "file") and name.strip() else None
 
 
 def _environment(whole: str, name: str) -> str:
@@ -55,7 +74,7 @@ def _environment(whole: str, name: str) -> str:
 def _file(whole: str, path: str) -> str:
     try:
         text = Path(path).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
+    except (OSError, ValueError) as error:  # ValueError: bad UTF-8, a null character
         reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
         msg = f"{whole} cannot be resolved: {reason}"
         raise ConfigError(msg) from None

@@ -48,18 +48,27 @@ class Bounds:
         self.losses: list[Loss] = []
         """Those not told yet: the reader takes them with the next batch."""
 
-    def check(self, where: int, *, refused: bool = False) -> int:
+    @property
+    def begun_again(self) -> bool:
+        """Whether it is known already that the offsets count something else."""
+        return self._fresh is not None and self._differs(self._fresh.incarnation)
+
+    def check(
+        self, where: int, *, end: int | None = None, refused: bool = False
+    ) -> int:
         """Where to go on.
 
         Args:
             where: What the caller wants, inclusive.
+            end: What the caller does not want any more: a loss that it is told of does
+                not reach beyond.
             refused: The source itself says that it has not got it.
 
         Raises:
             OffsetOutOfRange, IncarnationChanged: data_loss; under the policy ``fail``.
         """
         info, self._fresh = self._fresh, None
-        if info is None or refused:
+        if info is None or refused or _outside(where, info):
             info = self._look_up()
         if self._differs(info.incarnation):
             return self._begun_again(info, where)
@@ -72,7 +81,8 @@ class Bounds:
             loss = Loss(self._partition, where, None, "refused by the source")
         else:
             return where
-        if self._policy == "fail":
+        stuck = refused and self._target(info) == where
+        if self._policy == "fail" or stuck:
             have = f"{info.earliest} to {'?' if info.latest is None else info.latest}"
             msg = f"the stream has offsets {have}, not {where} ({loss.cause})"
             raise OffsetOutOfRange(
@@ -83,15 +93,18 @@ class Bounds:
                 partition=self._partition,
                 offset=where,
             )
-        return self._go_on(info, loss)
+        return self._go_on(info, loss, end)
 
-    def check_gap(self, where: int, first: int, fetched: Fetched) -> None:
+    def check_gap(
+        self, where: int, first: int, fetched: Fetched, *, end: int | None = None
+    ) -> None:
         """A missing first offset is looked up once: a gap is fine, a loss is not.
 
         Args:
             where: What was asked for.
             first: Offset of the first row, or of the next message where there is none.
             fetched: The author's answer.
+            end: As for `check`.
 
         Raises:
             OffsetOutOfRange: data_loss; under the policy ``fail``.
@@ -102,7 +115,8 @@ class Bounds:
         earliest = self._look_up().earliest if held_from is None else held_from
         if earliest <= where:
             return
-        loss = Loss(self._partition, where, min(first, earliest), "retention")
+        until = min(first, earliest) if end is None else min(first, earliest, end)
+        loss = Loss(self._partition, where, until, "retention")
         if self._policy == "fail":
             msg = f"offsets {where} to {loss.end} were taken away while reading"
             raise OffsetOutOfRange(
@@ -123,10 +137,19 @@ class Bounds:
         Raises:
             IncarnationChanged: data_loss; under the policy ``fail``.
         """
-        if self._differs(incarnation):
-            return self.check(where, refused=True)
-        self.incarnation = self.incarnation or incarnation
-        return None
+        if not self._differs(incarnation):
+            self.incarnation = self.incarnation or incarnation
+            return None
+        if self._policy == "fail":
+            raise self._changed(incarnation, where)
+        # What the answer says is newer than any metadata.
+        info = replace(self._look_up(), incarnation=incarnation)
+        return self._begun_again(info, where)
+
+    def forget(self, incarnation: str | None) -> None:
+        """Take back what a failed fetch found: the next one will find it again."""
+        self.incarnation = incarnation or self.incarnation
+        self.losses = []
 
     def verify(self, where: int) -> None:
         """Ask once more that the offsets still count the same.
@@ -162,12 +185,14 @@ class Bounds:
         self.incarnation = info.incarnation
         return self._go_on(info, Loss(self._partition, where, None, "incarnation"))
 
-    def _go_on(self, info: PartitionInfo, loss: Loss) -> int:
-        target = info.earliest
-        if self._policy == "latest" and info.latest is not None:
-            target = info.latest
+    def _target(self, info: PartitionInfo) -> int:
+        wants_latest = self._policy == "latest" and info.latest is not None
+        return info.latest if wants_latest else info.earliest  # type: ignore[return-value]
+
+    def _go_on(self, info: PartitionInfo, loss: Loss, end: int | None = None) -> int:
+        target = self._target(info)
         if loss.cause == "retention":
-            loss = replace(loss, end=target)
+            loss = replace(loss, end=target if end is None else min(target, end))
         self.tell(loss)
         return target
 
@@ -181,3 +206,7 @@ class Bounds:
             partition=self._partition,
             offset=where,
         )
+
+
+def _outside(where: int, info: PartitionInfo) -> bool:
+    return where < info.earliest or (info.latest is not None and where > info.latest)

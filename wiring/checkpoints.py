@@ -18,12 +18,13 @@ from streamfactory.spi import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping
     from pathlib import Path
 
 _VERSION: Final = 1
 _SAFE: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
-_MEMBERS: Final = frozenset({"version", "position", "generation", "applied"})
+_MEMBERS: Final = frozenset({"version", "position", "generation"})
+_SUFFIX: Final = ".json"
 
 
 @final
@@ -40,31 +41,42 @@ class FileCheckpointStore(CheckpointStore):
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
-    def load(self, group: str) -> Sequence[Checkpoint]:
-        """The checkpoints of a group, in the order of their files' names."""
+    def load(self, group: str) -> Mapping[str, Checkpoint]:
+        """The checkpoints of a group, by instance."""
         folder = self._group(group)
-        if not folder.is_dir():
-            return []
-        return [_read(path) for path in sorted(folder.glob("*.json"))]
+        try:
+            names = sorted(os.listdir(folder))  # noqa: PTH208 - a path's own way hides errors
+        except FileNotFoundError:
+            return {}
+        except OSError as error:
+            msg = f"the checkpoints in {folder} cannot be read: {_why(error)}"
+            raise PositionRefused(msg) from error
+        # Names with a leading dot are what a crash left of a checkpoint half written.
+        found = [n for n in names if n.endswith(_SUFFIX) and not n.startswith(".")]
+        return {name.removesuffix(_SUFFIX): _read(folder / name) for name in found}
 
     def save(self, group: str, instance: str, checkpoint: Checkpoint) -> None:
         """Replace an instance's checkpoint."""
-        path = self._group(group) / f"{_safe('instance', instance)}.json"
+        path = self._group(group) / f"{_safe('instance', instance)}{_SUFFIX}"
         body = {
             "version": _VERSION,
             "generation": checkpoint.generation,
-            "applied": list(checkpoint.applied),
             "position": json.loads(checkpoint.position.to_json()),
         }
         text = json.dumps(body, sort_keys=True, separators=(",", ":")) + "\n"
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
+            _make_folder(path.parent)
             _replace(path, text.encode())
         except OSError as error:
-            msg = f"the checkpoint {path} could not be saved: {error.strerror}"
+            msg = f"the checkpoint {path} could not be saved: {_why(error)}"
             raise CheckpointFailed(
                 msg, remedy="the previous one still holds"
             ) from error
+        try:
+            _sync_folder(path.parent)
+        except OSError as error:
+            msg = f"the checkpoint {path} may not outlive a crash: {_why(error)}"
+            raise CheckpointFailed(msg, remedy="save it again") from error
 
     def _group(self, group: str) -> Path:
         return self._folder / _safe("group", group)
@@ -78,6 +90,14 @@ def _safe(what: str, name: str) -> str:
     return name
 
 
+def _make_folder(folder: Path) -> None:
+    """Make a folder and those above it, each written down in the one above."""
+    if not folder.is_dir():
+        _make_folder(folder.parent)
+        folder.mkdir(exist_ok=True)
+        _sync_folder(folder.parent)
+
+
 def _replace(path: Path, content: bytes) -> None:
     temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
     try:
@@ -89,31 +109,35 @@ def _replace(path: Path, content: bytes) -> None:
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
-    folder = os.open(path.parent, os.O_RDONLY)
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
     try:
-        os.fsync(folder)
+        os.fsync(descriptor)
     finally:
-        os.close(folder)
+        os.close(descriptor)
+
+
+def _why(error: OSError) -> str:
+    return error.strerror or str(error)
 
 
 def _read(path: Path) -> Checkpoint:
     try:
         body = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
-        msg = f"the checkpoint {path} cannot be read: {error.strerror}"
+        msg = f"the checkpoint {path} cannot be read: {_why(error)}"
         raise PositionRefused(msg) from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         msg = f"the checkpoint {path} is not JSON"
         raise PositionRefused(msg) from error
-    if not isinstance(body, dict) or set(body) != _MEMBERS:
-        msg = f"{path} is not a checkpoint"
-        raise PositionRefused(msg)
-    version, generation, applied = body["version"], body["generation"], body["applied"]
-    if type(version) is not int or version > _VERSION:
-        msg = f"the checkpoint {path} has version {version!r}, this reads {_VERSION}"
+    version = body.get("version") if isinstance(body, dict) else None
+    if type(version) is int and version > _VERSION:
+        msg = f"the checkpoint {path} has version {version}, this reads {_VERSION}"
         raise PositionRefused(msg, remedy="upgrade streamfactory")
-    sound = type(generation) is int and isinstance(applied, list)
-    if not sound or not all(isinstance(token, str) for token in applied):
+    whole = type(version) is int and version == _VERSION and set(body) == _MEMBERS
+    if not whole or type(body["generation"]) is not int or body["generation"] < 0:
         msg = f"{path} is not a checkpoint"
         raise PositionRefused(msg)
     try:
@@ -121,4 +145,4 @@ def _read(path: Path) -> Checkpoint:
     except PositionRefused as error:
         msg = f"the checkpoint {path}: {error.what}"
         raise PositionRefused(msg) from error
-    return Checkpoint(position, generation, tuple(applied))
+    return Checkpoint(position, body["generation"])

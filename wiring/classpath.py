@@ -5,7 +5,10 @@ from __future__ import annotations
 import importlib
 from typing import TypeVar
 
-D = TypeVar("D")
+from streamfactory.spi import Backend, Decoder, PluginError
+from streamfactory.wiring.descriptors import checked
+
+D = TypeVar("D", Backend, Decoder)
 """The kind of descriptor wanted."""
 
 
@@ -22,8 +25,13 @@ def load_descriptor(path: str, kind: type[D], *, allowed: bool) -> D | str:
     module, _, name = path.partition(":")
     try:
         found = getattr(importlib.import_module(module), name)
-    except (ImportError, AttributeError) as error:
-        return f"{path!r} cannot be loaded: {error}"
+    # Whatever a stranger's module does at import, it must not end the host.
+    except (Exception, SystemExit) as error:  # noqa: BLE001
+        return f"{path!r} cannot be loaded: {type(error).__name__}: {error}"
     if not isinstance(found, kind):
         return f"{path!r} is a {type(found).__name__}, wanted a {kind.__name__}"
+    try:
+        checked(kind, path, found)
+    except PluginError as error:
+        return f"{path!r} cannot be used: {error.what}"
     return found

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, final
 from streamfactory.spi import (
     ClosedError,
     CommitMessage,
+    ContractBroken,
     EpochInThePast,
     EpochMarkerLost,
     EpochMismatch,
@@ -42,7 +43,7 @@ class Committer:
         self._writer_id = writer_id
         self._kind = kind
         self._closed = False
-        self._first = True
+        self._sure = False
         self.mismatches = 0
         """Epochs that came again with other content."""
 
@@ -77,18 +78,21 @@ class Committer:
             EpochInThePast: misuse.
             EpochMarkerLost: data_loss; nobody remembers the epoch before (rule W7).
             EpochMismatch: misuse; other content, under ``epoch.mismatch=fail``.
-            MisuseError: misuse; a message is missing, or of another configuration.
+            MisuseError: misuse; a message is missing, came twice, or is of another
+                epoch or configuration.
         """
         self._check_open()
         whole = self._checked(epoch, messages)
         summary = sum((m.summary for m in whole), Summary())
         drained = any(message.drained for message in whole)
-        if self._first or drained:
+        if drained or not self._sure:
             self._meet_last(epoch, drained=drained)
         staged = [message for message in whole if not message.drained]
         decide = self._author.replace if replace_all else self._author.commit
+        # After a lost verdict nothing is known of the epoch before, as at the start.
+        self._sure = False
         held = self._sink.call(lambda: decide(epoch, staged, source_position))
-        self._first = False
+        self._sure = True
         if held is None:
             return True
         self._compare(epoch, held, summary)
@@ -109,15 +113,26 @@ class Committer:
     def _checked(
         self, epoch: int, messages: Sequence[CommitMessage | None]
     ) -> list[CommitMessage]:
-        name, digest = self._sink.config.name, self._sink.config.digest()
+        digest = self._sink.config.digest()
+        checked: dict[int, CommitMessage] = {}
         for message in messages:
             if message is None:
-                msg = f"epoch {epoch}: the message of a task is missing"
-                raise MisuseError(msg, stream=name, remedy="abort, and write it again")
+                raise self._refused(epoch, "the message of a task is missing")
+            context = message.context
+            if (context.writer_id, context.epoch) != (self._writer_id, epoch):
+                whose = f"epoch {context.epoch} of writer {context.writer_id!r}"
+                raise self._refused(epoch, f"a message is of {whose}")
+            if context.task in checked:
+                raise self._refused(epoch, f"task {context.task} sent two messages")
             if message.config_digest != digest:
-                msg = f"epoch {epoch}: a task wrote under another configuration"
-                raise MisuseError(msg, stream=name, remedy="start all of them again")
-        return [message for message in messages if message is not None]
+                raise self._refused(epoch, "a task wrote under another configuration")
+            checked[context.task] = message
+        return list(checked.values())
+
+    def _refused(self, epoch: int, what: str) -> MisuseError:
+        msg = f"epoch {epoch}: {what}"
+        remedy = "abort the epoch, and write it again"
+        return MisuseError(msg, stream=self._sink.config.name, remedy=remedy)
 
     def _meet_last(self, epoch: int, *, drained: bool) -> None:
         if self._writer_id is None or not self._sink.claims.idempotent:
@@ -126,7 +141,8 @@ class Committer:
         if drained and (last is None or last.epoch < epoch):
             # A task skipped what it took for done: to commit now would lose its rows.
             msg = f"epoch {epoch} was there when a task looked, and is not any more"
-            raise EpochMarkerLost(msg, stream=self._sink.config.name)
+            remedy = "abort the epoch, and write it again"
+            raise EpochMarkerLost(msg, stream=self._sink.config.name, remedy=remedy)
         streaming = self._kind is WriteKind.STREAMING
         adopted = self._sink.config.get("epoch.adopt") == epoch
         if last is None and epoch > 0 and streaming and not adopted:
@@ -138,6 +154,9 @@ class Committer:
         if held.epoch > epoch:
             msg = f"epoch {epoch} is older than the last one, {held.epoch}"
             raise EpochInThePast(msg, stream=name)
+        if held.epoch < epoch:
+            msg = f"rule W3: epoch {epoch} was refused for the older one {held.epoch}"
+            raise ContractBroken(msg, stream=name)
         what = None if held.summary is None else difference(summary, held.summary)
         if what is None:
             return

@@ -25,15 +25,23 @@ _NEEDS: Final = (
 )
 
 
-def cross_checks(settings: Mapping[str, Setting]) -> list[Problem]:
-    """Problems among options that are each fine alone."""
-    given = {k: s for k, s in settings.items() if s.origin != "default"}
-    problems = [*_exclusions(given), *_bounds(settings, given)]
-    if "highlevel" in {s.value for s in given.values() if s.key == "consumer.type"}:
-        for key in ("group.id", "checkpoint.location"):
-            if key not in given:
-                what = "is required by consumer.type=highlevel"
-                problems.append(Problem(key, what))
+def cross_checks(settings: Mapping[str, Setting], use: str | None) -> list[Problem]:
+    """Problems among options that are each fine alone.
+
+    Args:
+        settings: By short key. One that is not resolved (None) breaks no rule.
+        use: ``read``, ``write``, ``spark``; None where the use is not known.
+    """
+    known = {k: s for k, s in settings.items() if s.secret or s.value is not None}
+    given = {k: s for k, s in known.items() if s.origin != "default"}
+    problems = [*_exclusions(given), *_bounds(known, given)]
+    consumer_type = given.get("consumer.type")
+    if consumer_type and consumer_type.value == "highlevel" and use in (None, "read"):
+        problems += [
+            Problem(key, "is required by consumer.type=highlevel", consumer_type.origin)
+            for key in ("group.id", "checkpoint.location")
+            if key not in settings
+        ]
     return problems
 
 
@@ -55,10 +63,8 @@ def _bounds(
     if least and most and least.value > most.value:
         what = f"{least.text} is more than maxOffsetsPerTrigger, {most.text}"
         yield Problem(least.full_key, what, least.origin)
-    initial, longest = (
-        settings.get("retry.initial.millis"),
-        settings.get("retry.max.millis"),
-    )
+    initial = settings.get("retry.initial.millis")
+    longest = settings.get("retry.max.millis")
     if initial and longest and initial.value > longest.value:
         what = f"{initial.text} is more than retry.max.millis, {longest.text}"
         yield Problem(initial.full_key, what, initial.origin)

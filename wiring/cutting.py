@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -24,6 +24,28 @@ class Answer:
     """Of each row; None: consecutive from ``start``."""
     fetched: Fetched
     """The whole, for everything but rows."""
+    size: int = 0
+    """Bytes of ``rows``."""
+    count: int = 0
+    """Messages behind this part, those included that became no row."""
+
+    @classmethod
+    def of(
+        cls, start: int, fetched: Fetched, offsets: pa.Int64Array | None = None
+    ) -> Answer:
+        """The whole answer to a fetch at ``start``."""
+        rows = fetched.rows
+        if rows is None or not rows.num_rows:
+            return cls(start, None, None, fetched, 0, fetched.unfiltered_count or 0)
+        size = int(rows.nbytes) if fetched.size is None else fetched.size
+        count = fetched.unfiltered_count
+        count = int(rows.num_rows) if count is None else count
+        return cls(start, rows, offsets, fetched, size, count)
+
+    @property
+    def num_rows(self) -> int:
+        """Rows in it."""
+        return 0 if self.rows is None else int(self.rows.num_rows)
 
     def offset(self, index: int) -> int:
         """The offset of a row."""
@@ -33,62 +55,84 @@ class Answer:
 
     def index_of(self, offset: int) -> int:
         """Index of the first row at or after ``offset``."""
-        assert self.rows is not None
-        count = int(self.rows.num_rows)
+        count = self.num_rows
         if self.offsets is None:
             return min(max(offset - self.start, 0), count)
         return bisect_left(range(count), offset, key=self.offset)
 
-    def slice(self, first: int, last: int) -> Answer:
-        """Rows ``first`` to ``last``, exclusive."""
+    def empty(self) -> Answer:
+        """This answer without its rows."""
+        return replace(self, rows=None, offsets=None, size=0, count=0)
+
+    def drop(self, before: int) -> Answer:
+        """This answer without the rows before an offset, that nobody asked for."""
+        first, total = self.index_of(before), self.num_rows
+        if first == 0:
+            return self
+        if first == total:
+            return replace(self.empty(), start=before)
+        return replace(self._slice(first, total), count=total - first)
+
+    def split(self, index: int) -> tuple[Answer, Answer]:
+        """The rows before ``index``, and the rest; what else is told goes once."""
+        head = replace(self._slice(0, index), count=index)
+        rest = self._slice(index, self.num_rows)
+        told = replace(self.fetched, losses=())
+        left = max(self.count - index, rest.num_rows)
+        return head, replace(rest, fetched=told, count=left)
+
+    def _slice(self, first: int, last: int) -> Answer:
         assert self.rows is not None
         rows = self.rows.slice(first, last - first)
+        size = int(self.size * rows.nbytes / max(1, int(self.rows.nbytes)))
         if self.offsets is None:
-            return replace(self, start=self.start + first, rows=rows)
+            return replace(self, start=self.start + first, rows=rows, size=size)
         offsets = self.offsets.slice(first, last - first)
-        return replace(self, rows=rows, offsets=offsets)
+        return replace(self, rows=rows, offsets=offsets, size=size)
 
 
-class Cut(NamedTuple):
-    """An answer in two."""
-
-    answer: Answer
-    rest: Answer | None
-    """What waits for the next fetch."""
-    next_offset: int
-    size: int
-    """Bytes of ``answer``."""
-
-
-def cut(answer: Answer, where: int, end: int | None, limits: FetchLimits) -> Cut:
-    """Cut an answer that has rows to ``where``, ``end`` and the limits.
+def cut(
+    answer: Answer, end: int | None, limits: FetchLimits
+) -> tuple[Answer, Answer | None, int]:
+    """Cut an answer to ``end`` and the limits.
 
     A message, all rows of one offset, is never split: the first one comes whole,
     however long it is.
+
+    Returns:
+        What is to be handed out now; what waits for the next fetch; the next offset.
     """
-    assert answer.rows is not None
-    fetched, total = answer.fetched, int(answer.rows.num_rows)
-    first = answer.index_of(where)
+    total = answer.num_rows
     stop = total if end is None else answer.index_of(end)
-    last = min(stop, first + limits.max_rows)
-    size = fetched.size if fetched.size is not None else int(answer.rows.nbytes)
-    if size > limits.max_bytes and last - first > 1:
-        last = min(last, first + max(1, int(total * limits.max_bytes / size)))
-    if first < last < stop:
-        last = _message_border(answer, first, last)
-    rest = answer.slice(last, total) if last < stop else None
-    next_offset = answer.offset(last) if last < total else fetched.next_offset
-    if first or last < total:
-        size = size * (last - first) // total
-        answer = answer.slice(first, last)
-    return Cut(answer, rest, next_offset, size)
+    last = min(stop, limits.max_rows)
+    if answer.size > limits.max_bytes and last > 1:
+        last = _fitting(answer, last, limits.max_bytes)
+    if 0 < last < stop:
+        last = _message_border(answer, last)
+    if last == total:
+        return answer, None, max(answer.fetched.next_offset, answer.start)
+    next_offset = answer.offset(last)
+    if last == 0:
+        return answer.empty(), None, next_offset
+    head, rest = answer.split(last)
+    return head, rest if last < stop else None, next_offset
 
 
-def _message_border(answer: Answer, first: int, last: int) -> int:
+def _fitting(answer: Answer, rows: int, max_bytes: int) -> int:
+    """How many rows fit: by their own bytes, so that a long message stays alone."""
+    whole = answer.rows
+    assert whole is not None
+    scale = answer.size / max(1, int(whole.nbytes))
+    fits = bisect_right(
+        range(1, rows + 1), max_bytes, key=lambda n: whole.slice(0, n).nbytes * scale
+    )
+    return max(1, fits)
+
+
+def _message_border(answer: Answer, last: int) -> int:
     if answer.offsets is None:
         return last
     offset = answer.offset(last)
     if answer.offset(last - 1) != offset:
         return last
-    begins = answer.index_of(offset)
-    return begins if begins > first else answer.index_of(offset + 1)
+    return answer.index_of(offset) or answer.index_of(offset + 1)

@@ -11,7 +11,9 @@ from typing import Final
 
 import pyarrow as pa
 
-_TOKEN: Final = re.compile(r"\s*(`[^`]+`|[A-Za-z_][A-Za-z0-9_]*|\d+|[<>(),:])")
+_TOKEN: Final = re.compile(
+    r"\s*(`(?:[^`]|``)+`|[A-Za-z_][A-Za-z0-9_]*|[0-9]+|[<>(),:])"
+)
 
 _SIMPLE: Final = {
     "boolean": pa.bool_(),
@@ -41,7 +43,11 @@ def parse_ddl(text: str) -> pa.Schema:
     Raises:
         ValueError: What is wrong and where, in words.
     """
-    return pa.schema(_Parser(text).fields())
+    try:
+        return pa.schema(_Parser(text).fields())
+    except RecursionError:
+        msg = "is nested too deeply"
+        raise ValueError(msg) from None
 
 
 def to_ddl(schema: pa.Schema) -> str:
@@ -92,7 +98,7 @@ class _Parser:
         if not name or name in "<>(),:" or name.isdecimal():
             self._fail("a column name")
         self._next()
-        return name.strip("`")
+        return name[1:-1].replace("``", "`") if name[0] == "`" else name
 
     def _type(self) -> pa.DataType:
         word = self._word.lower()
@@ -125,10 +131,13 @@ class _Parser:
         precision = self._number()
         scale = self._number() if self._take(",") else 0
         self._need(")")
+        if not 1 <= precision <= 38 or scale > precision:
+            msg = f"has decimal({precision},{scale}): at most 38 digits, scale within"
+            raise ValueError(msg)
         return pa.decimal128(precision, scale)
 
     def _number(self) -> int:
-        if not self._word.isdecimal():
+        if not self._word.isdecimal() or len(self._word) > 9:
             self._fail("a number")
         value = int(self._word)
         self._next()
@@ -162,7 +171,7 @@ class _Parser:
 
 def _field_text(field: pa.Field, separator: str) -> str:
     plain = re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", field.name)
-    name = field.name if plain else f"`{field.name}`"
+    name = field.name if plain else f"`{field.name.replace('`', '``')}`"
     suffix = "" if field.nullable else " not null"
     return f"{name}{separator}{_type_text(field.type)}{suffix}"
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, final
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -15,8 +16,10 @@ from streamfactory.spi import (
     Decoded,
     DecodeError,
     ErrorBudgetExceeded,
+    StreamError,
     UntranslatedError,
 )
+from streamfactory.wiring.conform import conform
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -113,19 +116,17 @@ class DecodeStage:
     def _decode(self, values: pa.Array, context: DecodeContext) -> Decoded:
         try:
             decoded = self._decoder.decode(values, context)
+        except StreamError:
+            raise  # about what the decoder needs (a registry), not about the data
         except Exception as error:
             what = f"the decoder raised {type(error).__name__}, which rule D1 forbids"
-            raise UntranslatedError(what, partition=self._partition) from error
-        rows, source = decoded.rows.num_rows, decoded.source
-        if source is None:
-            fits = rows == len(values) and not decoded.errors
-        else:
-            fits = len(source) == rows and (
-                not rows
-                or (source[0].as_py() >= 0 and source[-1].as_py() < len(values))
-            )
-        if not fits:
-            msg = f"rule D1: {rows} rows do not match their source of {len(values)}"
+            broken = UntranslatedError(what, partition=self._partition)
+            # Its text may hold what nobody should log: it stays in this process.
+            broken.cause_text = type(error).__name__
+            raise broken from error
+        contradiction = _contradiction(decoded, len(values))
+        if contradiction is not None:
+            msg = f"rule D1: {contradiction}"
             raise ContractBroken(msg, partition=self._partition)
         return decoded
 
@@ -148,7 +149,7 @@ class DecodeStage:
         if alive is not None:
             dead = pc.indices_nonzero(envelopes.column("value").is_null())
             nulls = nulls + dead.to_pylist()
-        rows = decoded.rows.cast(self.schema)
+        rows = conform(decoded.rows, self.schema)
         if not nulls:
             return rows, source
         empty = [pa.nulls(len(nulls), field.type) for field in self.schema]
@@ -160,18 +161,18 @@ class DecodeStage:
     def _judge(
         self, envelopes: pa.RecordBatch, errors: Sequence[BadMessage], bad: list[int]
     ) -> None:
-        self.bad += len(bad)
         offsets = envelopes.column("offset")
-        for error, index in zip(errors, bad, strict=True):
-            if len(self._first) == _SHOWN:
-                break
-            offset = offsets[index].as_py()
-            self._first.append(f"offset {offset}: {error.code}: {error.what}")
         where = {"partition": self._partition, "offset": offsets[bad[0]].as_py()}
         if self._policy.on_error == "fail":
             first = errors[0]
             msg = f"a message cannot be decoded: {first.code}: {first.what}"
             raise DecodeError(msg, **where)
+        self.bad += len(bad)
+        for error, index in zip(errors, bad, strict=True):
+            if len(self._first) == _SHOWN:
+                break
+            offset = offsets[index].as_py()
+            self._first.append(f"offset {offset}: {error.code}: {error.what}")
         limit, ratio = self._policy.max_errors, self._policy.max_ratio
         over = limit is not None and self.bad > limit
         if ratio is not None and self._seen >= _RATIO_AFTER:
@@ -181,3 +182,23 @@ class DecodeStage:
                 f"{self.bad} of {self._seen} messages are bad: {'; '.join(self._first)}"
             )
             raise ErrorBudgetExceeded(msg, **where)
+
+
+def _contradiction(decoded: Decoded, messages: int) -> str | None:
+    """What does not fit in a decoder's answer; None where all does."""
+    rows, source = decoded.rows.num_rows, decoded.source
+    bad = [error.message for error in decoded.errors]
+    if source is None:
+        if rows != messages or bad:
+            return f"{rows} rows do not match {messages} messages, {len(bad)} bad"
+        return None
+    if len(source) != rows or source.null_count:
+        return f"{rows} rows have {len(source)} sources, {source.null_count} null"
+    steps = np.diff(source.to_numpy(), prepend=0, append=messages - 1)
+    if rows and (steps < 0).any():
+        return f"the sources do not rise from 0 to {messages - 1}"
+    if len(set(bad)) < len(bad) or not all(0 <= index < messages for index in bad):
+        return f"the bad messages are not different ones of {messages}"
+    if bad and pc.any(pc.is_in(source, pa.array(bad, source.type))).as_py():
+        return "a message is bad and has rows"
+    return None

@@ -63,7 +63,13 @@ def from_mapping(properties: Mapping[str, Any], name: str = "") -> StreamDefinit
     Raises:
         ConfigError: config; with every such value.
     """
+    keys: Iterable[object] = properties
     problems = [
+        Problem(repr(key), f"the key is a {type(key).__name__}, wanted a string")
+        for key in keys
+        if not isinstance(key, str)
+    ]
+    problems += [
         Problem(str(key), f"is a {type(value).__name__}, wanted a string", "argument")
         for key, value in properties.items()
         if not isinstance(value, str | int | bool)

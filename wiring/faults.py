@@ -1,7 +1,8 @@
 """Faults around any backend, on a seeded clock: the simulator for users' tests.
 
 Whatever is injected stays within the contract: a reader that is told of every fault
-and retries still gets every row once, in order. The same seed makes the same faults::
+and retries still gets every row once, in order. The same seed makes the same faults,
+partition by partition::
 
     with streamfactory.open("clicks", faults=Faults(seed=7, fail=0.2, tear=0.5)) as s:
         ...
@@ -46,7 +47,7 @@ from streamfactory.wiring.cutting import Answer, cut
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from streamfactory.spi import End
+    from streamfactory.spi import End, StreamLevelConsumer
 
 
 @final
@@ -90,10 +91,7 @@ class Faults:
     clock: Clock = field(default_factory=SimulatedClock)
     injected: Counter[str] = field(default_factory=Counter)
     """How often each fault was made."""
-    _random: random.Random = field(init=False)
-
-    def __post_init__(self) -> None:
-        self._random = random.Random(self.seed)  # noqa: S311 - has to repeat itself
+    _dice: dict[str, random.Random] = field(default_factory=dict, init=False)
 
     def around_consumers(self, factory: ConsumerFactory) -> ConsumerFactory:
         """The factory, with faults in everything it makes."""
@@ -103,51 +101,62 @@ class Faults:
         """The factory, with faults in everything it makes."""
         return _FaultyProducerFactory(factory, self)
 
-    def hits(self, fault: str) -> bool:
+    def dice(self, name: str) -> random.Random:
+        """Chance for one partition, writer and so on; no other disturbs it.
+
+        Which of them is asked first depends on time: they share nothing.
+        """
+        if name not in self._dice:
+            seed = f"{self.seed} {name}"
+            self._dice[name] = random.Random(seed)  # noqa: S311 - has to repeat itself
+        return self._dice[name]
+
+    def hits(self, fault: str, name: str) -> bool:
         """Whether this call is hit."""
-        hit = self._random.random() < getattr(self, fault)
+        rate: float = getattr(self, fault)
+        hit = self.dice(name).random() < rate
         self.injected[fault] += hit
         return hit
 
-    def before(self) -> None:
+    def before(self, name: str) -> None:
         """Delay a call, or fail it before it is made."""
         if self.delay:
-            self.clock.wait(_NEVER, self._random.uniform(0, self.delay))
-        if self.hits("fail"):
+            self.clock.wait(_NEVER, self.dice(name).uniform(0, self.delay))
+        if self.hits("fail", name):
             msg = "injected: the source cannot be reached"
             raise ConnectionFailed(msg)
-
-    def part(self, whole: int) -> int:
-        """A part of so many rows, at least one."""
-        return self._random.randint(1, whole)
 
 
 _NEVER = threading.Event()
 
 
 class _FaultyConsumer(PartitionLevelConsumer):
-    def __init__(self, inner: PartitionLevelConsumer, faults: Faults) -> None:
+    def __init__(
+        self, inner: PartitionLevelConsumer, faults: Faults, name: str
+    ) -> None:
         self._inner = inner
         self._faults = faults
+        self._name = name
         self._previous: int | None = None
 
     def fetch_messages(
         self, start: int, end: int | None, limits: FetchLimits
     ) -> Fetched:
-        faults = self._faults
-        faults.before()
-        if faults.hits("throttle"):
+        faults, name = self._faults, self._name
+        faults.before(name)
+        if faults.hits("throttle", name):
             return Fetched(None, start, state=BatchState.THROTTLED)
         fetched = self._fetch(start, end, limits)
-        if faults.hits("drop"):
+        if faults.hits("drop", name):
             msg = "injected: the answer was lost"
             raise StreamTimeout(msg)
         if (
             fetched.rows is not None
             and fetched.rows.num_rows > 1
-            and faults.hits("tear")
+            and faults.hits("tear", name)
         ):
-            fetched = _torn(fetched, start, faults.part(fetched.rows.num_rows - 1))
+            kept = faults.dice(name).randint(1, fetched.rows.num_rows - 1)
+            fetched = _torn(fetched, start, kept)
         self._previous = start
         return fetched
 
@@ -156,7 +165,11 @@ class _FaultyConsumer(PartitionLevelConsumer):
 
     def _fetch(self, start: int, end: int | None, limits: FetchLimits) -> Fetched:
         early = self._previous
-        if early is None or early >= start or not self._faults.hits("duplicate"):
+        if (
+            early is None
+            or early >= start
+            or not self._faults.hits("duplicate", self._name)
+        ):
             return self._inner.fetch_messages(start, end, limits)
         try:
             fetched = self._inner.fetch_messages(early, end, limits)
@@ -177,14 +190,15 @@ def _offsets(fetched: Fetched, start: int) -> pa.Int64Array:
 
 
 def _torn(fetched: Fetched, start: int, rows: int) -> Fetched:
-    whole = Answer(start, fetched.rows, _offsets(fetched, start), fetched)
-    limits = FetchLimits(rows, 2**62, 0.0)
-    part = cut(whole, whole.offset(0), None, limits)
+    whole = Answer.of(start, fetched, _offsets(fetched, start))
+    part, rest, next_offset = cut(whole, None, FetchLimits(rows, 2**62, 0.0))
+    if rest is None:
+        return fetched
     return replace(
         fetched,
-        rows=part.answer.rows,
-        offsets=part.answer.offsets,
-        next_offset=part.next_offset,
+        rows=part.rows,
+        offsets=part.offsets,
+        next_offset=next_offset,
         unfiltered_count=None,
         size=None,
     )
@@ -198,23 +212,23 @@ class _FaultyMetadata(MetadataProvider):
         self._faults = faults
 
     def fetch_partitions(self, topics: Any, known: Any) -> Any:
-        self._faults.before()
+        self._faults.before("metadata")
         return self._inner.fetch_partitions(topics, known)
 
     def fetch_bounds(self, partitions: Any) -> Any:
-        self._faults.before()
+        self._faults.before("metadata")
         return self._inner.fetch_bounds(partitions)
 
     def fetch_offsets_at(self, timestamp_ms: int, partitions: Any) -> Any:
-        self._faults.before()
+        self._faults.before("metadata")
         return self._inner.fetch_offsets_at(timestamp_ms, partitions)
 
     def fetch_schema(self, topic: str) -> Any:
-        self._faults.before()
+        self._faults.before("metadata")
         return self._inner.fetch_schema(topic)
 
     def fetch_topics(self) -> Sequence[str]:
-        self._faults.before()
+        self._faults.before("metadata")
         return self._inner.fetch_topics()
 
     def close(self) -> None:
@@ -233,15 +247,22 @@ class _FaultyConsumerFactory(ConsumerFactory):
         partition: Partition,
         fields_to_read: Sequence[str] | None = None,
     ) -> PartitionLevelConsumer:
-        self._faults.before()
+        name = f"consumer {partition}"
+        self._faults.before(name)
         inner = self._inner.create_partition_level_consumer(
             client_id, partition, fields_to_read
         )
-        return _FaultyConsumer(inner, self._faults)
+        return _FaultyConsumer(inner, self._faults, name)
 
     def create_metadata_provider(self, client_id: str) -> MetadataProvider:
         inner = self._inner.create_metadata_provider(client_id)
         return _FaultyMetadata(inner, self._faults)
+
+    def create_stream_level_consumer(
+        self, client_id: str, group_id: str
+    ) -> StreamLevelConsumer | None:
+        # What a group's own client has lost is lost: it is left as it is.
+        return self._inner.create_stream_level_consumer(client_id, group_id)
 
     def claims(self) -> Claims:
         return self._inner.claims()
@@ -251,17 +272,21 @@ class _FaultyConsumerFactory(ConsumerFactory):
 
 
 class _FaultyWriter(StreamWriter):
-    def __init__(self, inner: StreamWriter, faults: Faults) -> None:
+    def __init__(self, inner: StreamWriter, faults: Faults, name: str) -> None:
         self._inner = inner
+        self._name = name
         self._faults = faults
 
     def write(self, outgoing: Outgoing) -> None:
-        self._faults.before()
+        self._faults.before(self._name)
         self._inner.write(outgoing)
 
     def commit(self) -> Any:
-        self._faults.before()
+        self._faults.before(self._name)
         return self._inner.commit()
+
+    def wake(self) -> None:
+        self._inner.wake()
 
     def abort(self) -> None:
         self._inner.abort()
@@ -285,12 +310,8 @@ class _FaultyCommitter(StreamCommitter):
         messages: Sequence[CommitMessage],
         source_position: Position | None = None,
     ) -> LastCommit | None:
-        self._faults.before()
-        held = self._inner.commit(epoch, messages, source_position)
-        if self._faults.hits("drop"):
-            msg = "injected: the verdict of the commit was lost"
-            raise StreamTimeout(msg)
-        return held
+        self._faults.before("committer")
+        return self._lost(self._inner.commit(epoch, messages, source_position))
 
     def replace(
         self,
@@ -298,18 +319,24 @@ class _FaultyCommitter(StreamCommitter):
         messages: Sequence[CommitMessage],
         source_position: Position | None = None,
     ) -> LastCommit | None:
-        self._faults.before()
-        return self._inner.replace(epoch, messages, source_position)
+        self._faults.before("committer")
+        return self._lost(self._inner.replace(epoch, messages, source_position))
 
     def abort(self, epoch: int, messages: Sequence[CommitMessage]) -> None:
         self._inner.abort(epoch, messages)
 
     def last(self) -> LastCommit | None:
-        self._faults.before()
+        self._faults.before("committer")
         return self._inner.last()
 
     def close(self) -> None:
         self._inner.close()
+
+    def _lost(self, held: LastCommit | None) -> LastCommit | None:
+        if self._faults.hits("drop", "committer"):
+            msg = "injected: the verdict of the commit was lost"
+            raise StreamTimeout(msg)
+        return held
 
 
 class _FaultyProducerFactory(ProducerFactory):
@@ -320,23 +347,24 @@ class _FaultyProducerFactory(ProducerFactory):
         self.CARRIES = inner.CARRIES  # type: ignore[misc]  # as the one inside does
 
     def create_writer(self, context: WriteContext) -> StreamWriter:
-        self._faults.before()
-        return _FaultyWriter(self._inner.create_writer(context), self._faults)
+        name = f"writer {context.task}"
+        self._faults.before(name)
+        return _FaultyWriter(self._inner.create_writer(context), self._faults, name)
 
     def create_committer(self, writer_id: str | None) -> StreamCommitter:
-        self._faults.before()
+        self._faults.before("committer")
         return _FaultyCommitter(self._inner.create_committer(writer_id), self._faults)
 
     def fetch_last_commit(self, writer_id: str) -> LastCommit | None:
-        self._faults.before()
+        self._faults.before("metadata")
         return self._inner.fetch_last_commit(writer_id)
 
     def fetch_partition_count(self, topic: str) -> int:
-        self._faults.before()
+        self._faults.before("metadata")
         return self._inner.fetch_partition_count(topic)
 
     def fetch_schema(self, topic: str) -> pa.Schema | None:
-        self._faults.before()
+        self._faults.before("metadata")
         return self._inner.fetch_schema(topic)
 
     def claims(self) -> Claims:

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import re
+import threading
 import zlib
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, Final, TypeVar, final
 
 from streamfactory.spi import (
     BatchState,
     Checkpoint,
     CheckpointStore,
+    ClosedError,
     FetchLimits,
+    Finished,
+    Loss,
     MessageBatch,
     Partition,
+    PartitionVanished,
     Position,
+    PositionRefused,
     StreamLevelConsumer,
 )
 from streamfactory.wiring.counters import Counters
@@ -21,9 +28,17 @@ from streamfactory.wiring.rotation import Rotation
 from streamfactory.wiring.starts import starting_offsets
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from streamfactory.spi import Fetched, PartitionInfo
     from streamfactory.wiring.clock import Clock
     from streamfactory.wiring.shaping import Shaper
     from streamfactory.wiring.source import Source
+
+T = TypeVar("T")
+"""What a call of an author's code answers."""
+
+_MEMBER: Final = re.compile(r"(0|[1-9][0-9]*)-of-([1-9][0-9]*)")
 
 
 def instance_of(partition: Partition, instances: int) -> int:
@@ -103,28 +118,23 @@ class CheckpointedGroup(GroupReader):
         self._store = store
         self._group = group
         self._name = f"{instance}-of-{instances}"
-        saved = sorted(store.load(group), key=lambda c: c.generation)
-        self._generation = max((c.generation for c in saved), default=0)
-        checkpoint = Position()
-        for one in saved:
-            checkpoint = checkpoint.merge(one.position)
+        self._closed = threading.Event()
+        self._gone = Counters()
+        saved = _Saved(group, store.load(group))
+        self._generation = saved.generation
 
         def mine(partition: Partition) -> bool:
             return instance_of(partition, instances) == instance
 
-        infos = [i for i in source.metadata.partitions() if mine(i.partition)]
-        # Only a new group looks at the start options: a checkpoint beats them all, and
-        # a partition that it does not know is new and begins at its earliest.
-        start = checkpoint if saved else None
-        starts = starting_offsets(
-            source.config, source.metadata, infos, start=start, default="latest"
-        )
+        infos = source.metadata.partitions()
+        starts = saved.starts(source, infos, mine)
+        self._miss(source, saved.position, {i.partition for i in infos}, mine)
         self._rotation = Rotation(
             source,
-            infos,
+            [info for info in infos if mine(info.partition)],
             starts,
             ends=None,
-            incarnations=checkpoint.incarnations,
+            incarnations=Position(starts, saved.position.incarnations).incarnations,
             mine=mine,
             refresh=source.config["metadata.refresh.millis"] / 1000,
             clock=clock,
@@ -136,6 +146,9 @@ class CheckpointedGroup(GroupReader):
 
     def commit(self) -> Position:
         """See `GroupReader`."""
+        if self._closed.is_set():
+            msg = "the group reader is closed"
+            raise ClosedError(msg)
         position = self.position
         checkpoint = Checkpoint(position, self._generation + 1)
         self._store.save(self._group, self._name, checkpoint)
@@ -150,12 +163,94 @@ class CheckpointedGroup(GroupReader):
     @property
     def counters(self) -> Counters:
         """See `GroupReader`."""
-        return self._rotation.counters
+        return self._rotation.counters + self._gone
 
     def close(self) -> None:
         """See `GroupReader`."""
-        self._rotation.close()
-        self._store.close()
+        if not self._closed.is_set():
+            self._closed.set()
+            self._rotation.close()
+            self._store.close()
+
+    def _miss(
+        self,
+        source: Source,
+        saved: Position,
+        there: set[Partition],
+        mine: Callable[[Partition], bool],
+    ) -> None:
+        """Tell of partitions that were read before and are no longer there."""
+        for partition in sorted(set(saved) - there):
+            if not mine(partition) or not _wanted(source, partition):
+                continue
+            if source.config["out.of.range"] == "fail":
+                msg = "the partition is gone since the last checkpoint"
+                raise PartitionVanished(
+                    msg,
+                    stream=source.config.name,
+                    partition=partition,
+                    offset=saved[partition],
+                )
+            loss = Loss(partition, saved[partition], None, "vanished")
+            self._gone.losses.append(loss)
+
+
+class _Saved:
+    """What the members of a group saved, whatever their number was."""
+
+    def __init__(self, group: str, checkpoints: Mapping[str, Checkpoint]) -> None:
+        self._members = [_member(group, name) for name in checkpoints]
+        ordered = sorted(checkpoints.values(), key=lambda c: c.generation)
+        self.generation = max((c.generation for c in ordered), default=0)
+        self.position = Position()
+        for one in ordered:
+            self.position = self.position.merge(one.position)
+
+    def starts(
+        self,
+        source: Source,
+        infos: Sequence[PartitionInfo],
+        mine: Callable[[Partition], bool],
+    ) -> dict[Partition, int]:
+        """Where a member begins with each of its partitions."""
+        wanted = [info for info in infos if mine(info.partition)]
+        starts = {
+            i.partition: self.position.get(i.partition, i.earliest) for i in wanted
+        }
+        fresh = [p for p in starts if p not in self.position and not self._had(p)]
+        if fresh:
+            # Of all partitions: start options may name each of them.
+            first = starting_offsets(
+                source.config, source.metadata, infos, start=None, default="latest"
+            )
+            starts |= {partition: first[partition] for partition in fresh}
+        return starts
+
+    def _had(self, partition: Partition) -> bool:
+        """Whether a member whose it would have been saved a checkpoint without it.
+
+        Then it is new, and begins at its earliest. Otherwise nobody has read it yet,
+        and the start options hold.
+        """
+        return any(instance_of(partition, n) == k for k, n in self._members)
+
+
+def _member(group: str, name: str) -> tuple[int, int]:
+    found = _MEMBER.fullmatch(name)
+    if found is None or int(found[1]) >= int(found[2]):
+        msg = f"the group {group!r} has a checkpoint of {name!r}, which is no member"
+        raise PositionRefused(msg)
+    return int(found[1]), int(found[2])
+
+
+def _wanted(source: Source, partition: Partition) -> bool:
+    """Whether the stream, as it is configured, still has the partition's topic."""
+    config = source.config
+    if "assign" in config:
+        return False  # the user says which: those that are not there fail by themselves
+    if "subscribePattern" in config:
+        return re.fullmatch(config["subscribePattern"], partition.topic) is not None
+    return partition.topic in source.metadata.topics()
 
 
 @final
@@ -174,38 +269,65 @@ class AuthoredGroup(GroupReader):
         self._next: dict[Partition, int] = {}
         self._incarnations: dict[Partition, str] = {}
         self._counters = Counters()
+        self._closed = threading.Event()
 
     def next_batch(self, timeout: float) -> MessageBatch | None:
         """See `GroupReader`."""
         config = self._source.config
         limits = FetchLimits(config["batch.rows"], config["batch.bytes"], timeout)
         self._counters.fetches += 1
+        found = self._call(lambda: self._author.fetch_messages(limits))
+        self._drop_revoked()
+        return None if found is None else self._batch(*found)
+
+    def commit(self) -> Position:
+        """See `GroupReader`; what was taken from this member meanwhile is left out."""
+        position = self.position
+        self._call(lambda: self._author.commit(position))
+        return position
+
+    @property
+    def position(self) -> Position:
+        """See `GroupReader`."""
+        self._drop_revoked()
+        return Position(self._next, self._incarnations)
+
+    @property
+    def counters(self) -> Counters:
+        """See `GroupReader`."""
+        bad = (shaper.bad_messages for shaper in self._shapers.values())
+        return self._counters + Counters(bad_messages=sum(bad))
+
+    def close(self) -> None:
+        """See `GroupReader`."""
+        if self._closed.is_set():
+            return
         try:
-            found = self._author.fetch_messages(limits)
-        except Exception as error:
-            translated = self._source.guard.translate(error)
-            if translated is error:
-                raise
-            raise translated from error
-        if found is None:
-            return None
-        partition, fetched = found
+            self._call(self._author.close)
+        finally:
+            self._closed.set()
+            for shaper in self._shapers.values():
+                shaper.close()
+
+    def _batch(self, partition: Partition, fetched: Fetched) -> MessageBatch:
         shaper = self._shapers.get(partition)
         if shaper is None:
             shaper = self._shapers[partition] = self._source.shaper(partition)
+        messages = 0 if fetched.rows is None else fetched.rows.num_rows
         offsets = shaper.offsets_of(fetched)
-        start = self._next.get(partition, fetched.next_offset)
-        if offsets is None and fetched.rows is not None:
-            start = fetched.next_offset - fetched.rows.num_rows
-        rows, offsets = shaper.shape(fetched.rows, offsets, start, partition)
+        # Nobody said where the author began: at the latest with its first row.
+        first = fetched.next_offset - messages
+        if offsets is not None and messages:
+            first = offsets[0].as_py()
+        start = min(self._next.get(partition, first), first)
+        rows, offsets = shaper.shape(fetched.rows, offsets, first, partition)
         self._next[partition] = fetched.next_offset
         if fetched.incarnation is not None:
             self._incarnations[partition] = fetched.incarnation
-        self._count(rows.num_rows, fetched.size or 0)
-        self._counters.losses.extend(fetched.losses)
-        first = start if offsets is None else None
         if offsets is not None and rows.num_rows:
             first = offsets[0].as_py()
+        ended = fetched.state is BatchState.END_OF_PARTITION and not rows.num_rows
+        self._count(rows.num_rows, messages, fetched)
         return MessageBatch(
             partition,
             rows,
@@ -215,38 +337,35 @@ class AuthoredGroup(GroupReader):
             first_offset=first if rows.num_rows else None,
             offsets=offsets,
             latest=fetched.latest,
-            unfiltered_count=fetched.unfiltered_count or rows.num_rows,
+            unfiltered_count=fetched.unfiltered_count or messages,
             size=fetched.size or 0,
             incarnation=fetched.incarnation,
             losses=tuple(fetched.losses),
-            end=fetched.end,
+            end=(fetched.end or Finished()) if ended else None,
         )
 
-    def commit(self) -> Position:
-        """See `GroupReader`; what was taken from this member meanwhile is left out."""
-        position = self.position
-        self._author.commit(position)
-        return position
+    def _drop_revoked(self) -> None:
+        """Forget what another member reads now: it may come back further on."""
+        if not self._closed.is_set():
+            mine = self._call(self._author.assignment)
+            self._next = {p: o for p, o in self._next.items() if p in mine}
 
-    @property
-    def position(self) -> Position:
-        """See `GroupReader`."""
-        mine = self._author.assignment()
-        return Position(self._next, self._incarnations).only(mine)
+    def _call(self, function: Callable[[], T]) -> T:
+        if self._closed.is_set():
+            msg = "the group reader is closed"
+            raise ClosedError(msg, stream=self._source.config.name)
+        try:
+            return function()
+        except Exception as error:
+            found = self._source.guard.translate(error)
+            if found is error:
+                raise
+            raise found from error
 
-    @property
-    def counters(self) -> Counters:
-        """See `GroupReader`."""
-        return self._counters
-
-    def close(self) -> None:
-        """See `GroupReader`."""
-        self._author.close()
-        for shaper in self._shapers.values():
-            shaper.close()
-
-    def _count(self, rows: int, size: int) -> None:
-        self._counters.rows += rows
-        self._counters.messages += rows
-        self._counters.bytes += size
-        self._counters.batches += bool(rows)
+    def _count(self, rows: int, messages: int, fetched: Fetched) -> None:
+        counters = self._counters
+        counters.rows += rows
+        counters.messages += messages
+        counters.bytes += fetched.size or 0
+        counters.batches += bool(rows)
+        counters.losses.extend(fetched.losses)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import random
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
@@ -21,7 +22,7 @@ from streamfactory.spi import (
 
 if TYPE_CHECKING:
     import threading
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from streamfactory.spi import Partition
     from streamfactory.wiring.clock import Clock
@@ -98,10 +99,7 @@ class Guard:
         if found is None:
             what = f"the plug-in raised {type(error).__name__}: {error}"
             found = UntranslatedError(what)
-        masked = self._config.mask(found.what)
-        if masked != found.what:
-            found.what = masked
-            found.args = (masked,)
+        self._mask(found)
         if found is not error:
             found.cause_text = self._config.mask(f"{type(error).__name__}: {error}")
         return found.at(stream=self._config.name, partition=partition, offset=offset)
@@ -134,11 +132,25 @@ class Guard:
                 elapsed = self._clock.now() - start
                 last = failures >= self._policy.attempts or elapsed + pause > timeout
                 if not isinstance(found, TransientError) or last:
-                    raise self.exhausted(found, operation, failures, elapsed) from error
+                    final = self.exhausted(found, operation, failures, elapsed)
+                    if final is error:
+                        raise  # not from itself: a circle would not pickle
+                    raise final from error
                 log.info("%s: trying again in %.2f s", found, pause)
                 if self._clock.wait(closed, pause):
                     msg = f"closed while trying again to {operation}"
                     raise ClosedError(msg, stream=self._config.name) from error
+
+    @contextmanager
+    def border(self) -> Iterator[None]:
+        """Let only our errors out of calls that are made once."""
+        try:
+            yield
+        except Exception as error:
+            found = self.translate(error)
+            if found is error:
+                raise
+            raise found from error
 
     def exhausted(
         self, error: StreamError, operation: str, failures: int, elapsed: float
@@ -152,3 +164,17 @@ class Guard:
             )
             error.args = (error.what,)
         return error
+
+    def _mask(self, error: StreamError) -> None:
+        """Mask an error and what of its causes may cross to another process."""
+        error.what = self._config.mask(error.what)
+        error.args = (error.what,)
+        if error.remedy is not None:
+            error.remedy = self._config.mask(error.remedy)
+        cause = error.__cause__
+        if cause is error:
+            error.__cause__ = None  # a circle would not pickle
+        elif isinstance(cause, StreamError):
+            self._mask(cause)
+        elif cause is not None:
+            error.cause_text = self._config.mask(f"{type(cause).__name__}: {cause}")

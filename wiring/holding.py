@@ -5,13 +5,17 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, final
 
-from streamfactory.spi import PartitionLevelConsumer, TransientError
+from streamfactory.spi import (
+    ContractBroken,
+    Fetched,
+    PartitionLevelConsumer,
+    TransientError,
+)
 
 if TYPE_CHECKING:
-    import threading
     from collections.abc import Callable
 
-    from streamfactory.spi import Fetched, FetchLimits, Partition
+    from streamfactory.spi import FetchLimits, Partition
     from streamfactory.wiring.clock import Clock
     from streamfactory.wiring.counters import Counters
     from streamfactory.wiring.guard import Guard
@@ -47,7 +51,17 @@ class HeldConsumer:
         self._consumer: PartitionLevelConsumer | None = None
         self._failures = 0
         self._failing_since = 0.0
+        self._not_before = 0.0
         self.can_wake = False
+        self.newly_made = False
+        """Whether the last answer was the first of its consumer."""
+
+    @property
+    def pause(self) -> float:
+        """Seconds until the next try, after a failure; 0 where there is none."""
+        if not self._failures:
+            return 0.0
+        return max(0.0, self._not_before - self._clock.now())
 
     def fetch(self, where: int, end: int | None, limits: FetchLimits) -> Fetched:
         """Call the author's fetch.
@@ -57,11 +71,15 @@ class HeldConsumer:
         """
         self._counters.fetches += 1
         try:
+            self.newly_made = self._consumer is None
             if self._consumer is None:
                 self._consumer = self._create()
                 kind = type(self._consumer)
                 self.can_wake = kind.wake is not PartitionLevelConsumer.wake
-            fetched = self._consumer.fetch_messages(where, end, limits)
+            fetched: object = self._consumer.fetch_messages(where, end, limits)
+            if not isinstance(fetched, Fetched):
+                what = f"rule R5: fetch_messages answered a {type(fetched).__name__}"
+                raise ContractBroken(what)
         except Exception as error:
             self.drop()
             found = self._guard.translate(
@@ -70,16 +88,18 @@ class HeldConsumer:
             if found is error:
                 raise
             raise found from error
+        except BaseException:
+            self.drop()  # interrupted: nobody knows where it stands
+            raise
         self._failures = 0
         return fetched
 
-    def recover(
-        self, error: TransientError, left: float, closed: threading.Event
-    ) -> None:
-        """Wait before the next try, not longer than ``left`` seconds.
+    def recover(self, error: TransientError) -> None:
+        """Take note of a failure: until `pause` is over there is no next try.
 
-        Failures in a row count across fetches: short ones do not fail at the first
-        hiccup, and none hides for ever.
+        Failures in a row count across fetches, and so does the pause: short fetches
+        neither fail at the first hiccup nor hammer the source, and no failure hides
+        for ever.
 
         Raises:
             TransientError: The attempts are used up.
@@ -91,12 +111,12 @@ class HeldConsumer:
         if self._failures >= self._guard.policy.attempts:
             elapsed = now - self._failing_since
             failures, self._failures = self._failures, 0
-            raise self._guard.exhausted(error, "fetch", failures, elapsed) from error
+            raise self._guard.exhausted(error, "fetch", failures, elapsed)
         self._counters.retries += 1
         self._counters.recreated += 1
-        pause = min(self._guard.policy.pause(self._failures), left)
+        pause = self._guard.policy.pause(self._failures)
+        self._not_before = now + pause
         log.info("%s: trying again in %.2f s", error, pause)
-        self._clock.wait(closed, pause)
 
     def renew(self) -> None:
         """Make the next call use a new consumer."""
@@ -110,7 +130,7 @@ class HeldConsumer:
             try:
                 consumer.close()
             except Exception as error:  # noqa: BLE001 - the first error is the one to tell
-                log.info("closing the consumer of %s: %s", self._partition, error)
+                self._log("closing", error)
 
     def wake(self) -> None:
         """Make a blocked fetch come back, where the author can. From any thread."""
@@ -119,4 +139,8 @@ class HeldConsumer:
             try:
                 consumer.wake()
             except Exception as error:  # noqa: BLE001 - it comes back by its slice
-                log.info("waking the consumer of %s: %s", self._partition, error)
+                self._log("waking", error)
+
+    def _log(self, doing: str, error: Exception) -> None:
+        found = self._guard.translate(error, partition=self._partition)
+        log.info("%s the consumer failed: %s", doing, found)

@@ -1,7 +1,7 @@
 """Names that are known though nothing installed may bear them.
 
 Plug-ins that somebody may ask for, each with the way to get it, and the names that
-Apache Pinot's files use for what has a name here. Facts only: `pinot` acts on them.
+Apache Pinot's files use for what has a name here. Facts only: others act on them.
 """
 
 from __future__ import annotations
@@ -46,6 +46,15 @@ KNOWN_DECODERS: Final[Mapping[str, str]] = MappingProxyType(
 PINOT_PACKAGES: Final = ("org.apache.pinot.", "com.linkedin.pinot.core.")
 """Where Pinot's own classes have lived. They moved with every plug-in version but kept
 their last name, so that the package tells whose a class is and the name which."""
+
+
+def pinot_name(java: str, names: Mapping[str, str]) -> str | None:
+    """Our name of one of Pinot's own classes; None for anybody else's."""
+    name = java.strip()
+    if not name.removeprefix("shaded.").startswith(PINOT_PACKAGES):
+        return None
+    return names.get(name.rpartition(".")[2])
+
 
 PINOT_FACTORIES: Final[Mapping[str, str]] = MappingProxyType(
     {
@@ -120,7 +129,6 @@ PINOT_DROPPED: Final[Mapping[str, str]] = MappingProxyType(
 
 PINOT_DROPPED_SUFFIXES: Final[Mapping[str, str]] = MappingProxyType(
     {
-        "consumer.type": "Pinot ignores it, and partitions are what it reads",
         "partition.offset.factory.class.name": _JAVA,
         "stopOnDecodeError": "Pinot reads it unprefixed only; say decode.on.error=fail",
         "decoder.prop.recordExtractorClass": _JAVA,
@@ -143,6 +151,12 @@ PINOT_DROPPED_KAFKA: Final[Mapping[str, str]] = MappingProxyType(
     }
 )
 """The same behind ``stream.kafka.``."""
+
+PINOT_GROUPS: Final = (
+    "Pinot reads partitions whatever it says; to read as a group say so with group.id "
+    "and checkpoint.location"
+)
+"""Why ``consumer.type=highlevel`` does not come along."""
 
 PINOT_HIGH_LEVEL: Final = ("hlc.", _HIGH_LEVEL)
 """What the keys of the high-level consumer begin with, and the reason."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import threading
+from dataclasses import replace
 from typing import TYPE_CHECKING, final
 
 from streamfactory.spi import (
@@ -22,7 +23,7 @@ from streamfactory.spi import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     import pyarrow as pa
 
@@ -64,23 +65,11 @@ class Metadata:
 
         Raises:
             Unsupported: misuse; several topics of a backend that cannot list them.
-            TopicNotFound: permanent; a subscribed topic is not there.
+            TopicNotFound: permanent; a subscribed topic is not there, nor was it.
         """
-        config = self._config
-        if "topic.name" in config:
-            return [config.topic]
-        if "assign" in config:
-            wanted = sorted(config["assign"])
-        elif "subscribe" in config:
-            wanted = sorted(config["subscribe"])
-        else:
-            pattern = re.compile(config["subscribePattern"])
-            return [name for name in self.list_topics() if pattern.fullmatch(name)]
-        missing = sorted(set(wanted) - set(self.list_topics()))
-        if missing:
-            msg = f"topic {missing[0]!r} does not exist"
-            raise TopicNotFound(msg, stream=config.name)
-        return wanted
+        with self._lock:
+            known = {partition.topic for partition in self._known}
+        return self._topics(known)
 
     def list_topics(self) -> list[str]:
         """All topics that the source has.
@@ -90,46 +79,69 @@ class Metadata:
         """
         return sorted(self._ask("list topics", lambda p: p.fetch_topics()))
 
-    def partitions(self) -> list[PartitionInfo]:
+    def covers(self, topic: str) -> bool:
+        """Whether a topic of this name is, was, or could be one of this stream."""
+        config = self._config
+        if "topic.name" in config:
+            return topic == config.topic
+        for word in ("assign", "subscribe"):
+            if word in config:
+                return topic in config[word]
+        return re.fullmatch(config["subscribePattern"], topic) is not None
+
+    def partitions(self, known: Iterable[Partition] = ()) -> list[PartitionInfo]:
         """All partitions with their bounds, by one call to the source.
 
         A partition that was known and is gone comes back as ``vanished`` (rule M4).
+
+        Args:
+            known: Partitions that the caller knows from before, of a position.
 
         Raises:
             PartialMetadata: transient; the answer was not whole (rule M2).
             ContractBroken: plugin; the answer contradicts itself.
         """
-        topics = self.topics()
-        known = frozenset(self._known)
-        answer = self._ask(
-            "ask for partitions", lambda p: p.fetch_partitions(topics, known)
+        with self._lock:
+            met = {p: PartitionInfo(p, 0, None) for p in known} | self._known
+        topics = self._topics({partition.topic for partition in met})
+        names = frozenset(met)
+        expected = [partition for partition in names if partition.topic in topics]
+        infos = self._ask(
+            "ask for partitions",
+            lambda p: self._checked(p.fetch_partitions(topics, names), expected),
         )
-        infos = self._checked(answer, known)
-        chosen = self._assigned(infos)
+        chosen = self._assigned(infos, names)
         gone = [
-            PartitionInfo(
-                p, info.earliest, info.latest, PartitionState.VANISHED, info.incarnation
-            )
-            for p, info in self._known.items()
+            replace(info, state=PartitionState.VANISHED)
+            for p, info in met.items()
             if p not in chosen
         ]
         with self._lock:
-            self._known.update(chosen)
+            self._known = met | chosen
         return sorted([*chosen.values(), *gone], key=lambda info: info.partition)
 
-    def info(self, partition: Partition) -> PartitionInfo:
+    def info(
+        self, partition: Partition, closed: threading.Event | None = None
+    ) -> PartitionInfo:
         """One partition, asked for now.
+
+        Args:
+            partition: Which.
+            closed: Ends the asking when it is set; by default, closing this does.
 
         Raises:
             PartitionVanished: data_loss; it is not, or no longer, there.
         """
         wanted = frozenset((partition,))
-        answer = self._ask("ask for bounds", lambda p: p.fetch_bounds(wanted))
-        found = self._checked(answer, known=()).get(partition)
-        if found is None:
+        infos = self._ask(
+            "ask for bounds",
+            lambda p: self._checked(p.fetch_bounds(wanted), ()),
+            closed,
+        )
+        if partition not in infos:
             msg = "the partition is not, or no longer, there"
             raise PartitionVanished(msg, stream=self._config.name, partition=partition)
-        return found
+        return infos[partition]
 
     def offsets_at(
         self, timestamp_ms: int, partitions: Collection[Partition]
@@ -140,17 +152,17 @@ class Metadata:
             Unsupported: misuse; this backend cannot find offsets by time.
             PartialMetadata: transient; the answer lacks a partition.
         """
-        found = self._ask(
-            "find offsets by time",
-            lambda p: p.fetch_offsets_at(timestamp_ms, partitions),
-        )
-        missing = sorted(set(partitions) - set(found))
-        if missing:
-            msg = (
-                f"no offset by time for {len(missing)} of {len(partitions)} partitions"
-            )
-            raise PartialMetadata(msg, stream=self._config.name, partition=missing[0])
-        return {partition: found[partition] for partition in partitions}
+
+        def question(provider: MetadataProvider) -> Mapping[Partition, int | None]:
+            found = provider.fetch_offsets_at(timestamp_ms, partitions)
+            missing = sorted(set(partitions) - set(found))
+            if missing:
+                count = f"{len(missing)} of {len(partitions)} partitions"
+                msg = f"no offset by time for {count}"
+                raise PartialMetadata(msg, partition=missing[0])
+            return {partition: found[partition] for partition in partitions}
+
+        return self._ask("find offsets by time", question)
 
     def schema(self) -> pa.Schema:
         """The schema of what consumers answer: the source's, else the declared one.
@@ -196,14 +208,36 @@ class Metadata:
         with self._lock:
             provider, self._provider = self._provider, None
         if provider is not None:
-            provider.close()
+            with self._guard.border():
+                provider.close()
 
-    def _ask(self, operation: str, question: Callable[[MetadataProvider], T]) -> T:
+    def _topics(self, known: Collection[str]) -> list[str]:
+        config = self._config
+        if "topic.name" in config:
+            return [config.topic]
+        there = self.list_topics()
+        if "subscribePattern" in config:
+            pattern = re.compile(config["subscribePattern"])
+            return [name for name in there if pattern.fullmatch(name)]
+        wanted = config["assign"] if "assign" in config else config["subscribe"]
+        # One that was there and is gone has vanished, and stops no other.
+        missing = sorted(set(wanted) - set(there) - set(known))
+        if missing:
+            msg = f"topic {missing[0]!r} does not exist"
+            raise TopicNotFound(msg, stream=config.name)
+        return sorted(set(wanted) & set(there))
+
+    def _ask(
+        self,
+        operation: str,
+        question: Callable[[MetadataProvider], T],
+        closed: threading.Event | None = None,
+    ) -> T:
         def call() -> T:
             return question(self._open())
 
         return self._guard.call(
-            operation, call, closed=self._closed, timeout=self._timeout
+            operation, call, closed=closed or self._closed, timeout=self._timeout
         )
 
     def _open(self) -> MetadataProvider:
@@ -245,7 +279,7 @@ class Metadata:
         )
 
     def _assigned(
-        self, infos: dict[Partition, PartitionInfo]
+        self, infos: dict[Partition, PartitionInfo], known: Collection[Partition]
     ) -> dict[Partition, PartitionInfo]:
         if "assign" not in self._config:
             return infos
@@ -254,7 +288,7 @@ class Metadata:
             for topic, numbers in self._config["assign"].items()
             for number in numbers
         }
-        missing = sorted(assigned - set(infos) - set(self._known))
+        missing = sorted(assigned - set(infos) - set(known))
         if missing:
             msg = f"assigned partition {missing[0]} does not exist"
             raise TopicNotFound(msg, stream=self._config.name)

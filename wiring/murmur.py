@@ -18,6 +18,8 @@ def murmur2(keys: pa.Array) -> np.ndarray:
     Args:
         keys: binary, no nulls.
     """
+    if not len(keys):
+        return np.empty(0, np.uint32)
     keys = keys.cast(pa.large_binary())
     lengths = pc.binary_length(keys).to_numpy(zero_copy_only=False).astype(np.int64)
     offsets = np.frombuffer(keys.buffers()[1], np.int64)[keys.offset :][: len(keys)]

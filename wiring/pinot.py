@@ -267,7 +267,7 @@ class _Stream(_Findings):
 
     def _carry(self, key: str, text: str) -> None:
         suffix = self._suffix(key)
-        if reason := self._reason_to_drop(key, suffix):
+        if reason := self._reason_to_drop(key, suffix, text):
             self.note(key, f"is not carried over: {reason}", self._at(key))
         elif suffix is not None:
             self._put(
@@ -293,12 +293,14 @@ class _Stream(_Findings):
                 return key.removeprefix(prefix)
         return None
 
-    def _reason_to_drop(self, key: str, suffix: str | None) -> str | None:
+    def _reason_to_drop(self, key: str, suffix: str | None, text: str) -> str | None:
         kafka = self.type == "kafka"
         if suffix is not None:
             start, reason = known.PINOT_HIGH_LEVEL
             if suffix.startswith(start):
                 return reason
+            if suffix == "consumer.type" and text.strip().lower() == "highlevel":
+                return known.PINOT_GROUPS
             own = known.PINOT_DROPPED_KAFKA.get(suffix) if kafka else None
             return own or known.PINOT_DROPPED_SUFFIXES.get(suffix)
         if kafka and key.startswith("config.providers."):
@@ -331,7 +333,7 @@ class _Stream(_Findings):
         return text
 
     def _class(self, key: str, text: str, names: Mapping[str, str]) -> str:
-        ours = _our_name(text, names)
+        ours = known.pinot_name(text, names)
         if ours is None:
             if "." in text:
                 what = f"{text!r} is a Java class that has no counterpart here"
@@ -379,11 +381,4 @@ def _types(keys: Mapping[str, Any]) -> tuple[str, str]:
         prefixed = [key.split(".") for key in keys if key.startswith("stream.")]
         written = next((parts[1] for parts in prefixed if len(parts) > 2), "")
     factory = str(keys.get(f"stream.{written}.consumer.factory.class.name") or "")
-    return written, _our_name(factory, known.PINOT_FACTORIES) or written.lower()
-
-
-def _our_name(java: str, names: Mapping[str, str]) -> str | None:
-    name = java.strip()
-    if not name.removeprefix("shaded.").startswith(known.PINOT_PACKAGES):
-        return None
-    return names.get(name.rpartition(".")[2])
+    return written, known.pinot_name(factory, known.PINOT_FACTORIES) or written.lower()

@@ -6,18 +6,21 @@ wrong with one plug-in is kept with it as its reason and hurts no other.
 
 from __future__ import annotations
 
+import copy
 import difflib
 import os
+import re
+import sys
 import threading
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Final
 
 import pluggy
 
 from streamfactory.spi import (
-    SPI_LEVEL,
     Backend,
     BrokenPlugin,
     Decoder,
@@ -25,14 +28,13 @@ from streamfactory.spi import (
     NotInstalled,
     PluginBlocked,
     PluginError,
-    PluginTooNew,
     UnknownPlugin,
 )
 from streamfactory.spi.hooks import BACKENDS, DECODERS, HookSpecs
-from streamfactory.wiring.vocabulary import FRAMEWORK_OPTIONS
+from streamfactory.wiring.descriptors import checked
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping, Sequence
 
 OWN_DISTRIBUTION: Final = "streamfactory"
 BLOCK: Final = "STREAMFACTORY_PLUGINS_BLOCK"
@@ -41,7 +43,6 @@ ALLOW: Final = "STREAMFACTORY_PLUGINS_ALLOW"
 
 _HOOKS: Final = {BACKENDS: "streamfactory_backend", DECODERS: "streamfactory_decoder"}
 _NOUNS: Final = {BACKENDS: "stream type", DECODERS: "decoder"}
-_TYPES: Final[Mapping[str, type[Any]]] = {BACKENDS: Backend, DECODERS: Decoder}
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +113,8 @@ class PluginManager:
             for g, name in self._registered
             if g == group
         ]
-        listed += [self._info(group, entry, load=load) for entry in _entries(group)]
+        found = _entries(group)
+        listed += [self._info(group, entry, found, load=load) for entry in found]
         return sorted(listed, key=lambda info: (info.name, info.distribution))
 
     def register(self, plugin: object) -> Backend | Decoder:
@@ -127,13 +129,11 @@ class PluginManager:
         """
         with self._lock:
             hooks = [g for g, hook in _HOOKS.items() if hasattr(plugin, hook)]
-            if len(hooks) != 1:
-                msg = f"{plugin!r} has {len(hooks)} of our hooks, wanted one"
-                raise BrokenPlugin(msg)
-            descriptor = self._call_hook(hooks[0], plugin, f"registered:{id(plugin)}")
-            key = (hooks[0], descriptor.name)
+            group = hooks[0] if hooks else BACKENDS
+            descriptor = self._call_hook(group, plugin, f"registered:{id(plugin)}")
+            key = (group, descriptor.name)
             if key in self._registered:
-                msg = f"{_NOUNS[hooks[0]]} {descriptor.name!r} is registered already"
+                msg = f"{_NOUNS[group]} {descriptor.name!r} is registered already"
                 raise DuplicatePlugin(msg)
             self._registered[key] = descriptor
             return descriptor
@@ -152,17 +152,16 @@ class PluginManager:
                 self._outcomes[key] = self._find(group, name)
             outcome = self._outcomes[key]
         if isinstance(outcome, PluginError):
-            raise outcome
+            raise _again(outcome)
         return outcome
 
     def _find(self, group: str, name: str) -> Backend | Decoder | PluginError:
         found = [entry for entry in _entries(group) if entry.name == name]
         if not found:
             return self._unknown(group, name)
-        blocked = [entry for entry in found if self._refusal(entry) is not None]
-        free = [entry for entry in found if entry not in blocked]
+        free = [entry for entry in found if self._refusal(entry) is None]
         if not free:
-            return self._refusal(blocked[0]) or self._unknown(group, name)
+            return self._refusal(found[0]) or self._unknown(group, name)
         entry = _winner(free)
         if entry is None:
             return _duplicate(group, name, free)
@@ -171,13 +170,15 @@ class PluginManager:
         except PluginError as error:
             return error
 
-    def _info(self, group: str, entry: EntryPoint, *, load: bool) -> PluginInfo:
+    def _info(
+        self, group: str, entry: EntryPoint, found: Sequence[EntryPoint], *, load: bool
+    ) -> PluginInfo:
         distribution, version = _distribution(entry)
         info = PluginInfo(entry.name, group, distribution, version, entry.value)
-        same = [e for e in _entries(group) if e.name == entry.name]
+        same = [e for e in found if e.name == entry.name]
         free = [e for e in same if self._refusal(e) is None]
         refusal: PluginError | None = self._refusal(entry)
-        if refusal is None and _winner(free) != entry:
+        if refusal is None and _winner(free) is not entry:
             refusal = _duplicate(group, entry.name, free)
         if refusal is not None:
             return replace(info, error=refusal)
@@ -192,7 +193,7 @@ class PluginManager:
         return replace(info, loaded=outcome is not None)
 
     def _refusal(self, entry: EntryPoint) -> PluginBlocked | None:
-        words = {entry.name.lower(), _distribution(entry)[0].lower()}
+        words = _words(f"{entry.name},{_distribution(entry)[0]}")
         if words & self._blocked:
             return PluginBlocked(f"{entry.name!r} is blocked by {BLOCK}")
         if self._allowed is not None and not words & self._allowed:
@@ -202,7 +203,8 @@ class PluginManager:
     def _unknown(self, group: str, name: str) -> UnknownPlugin:
         known = self.names(group)
         near = difflib.get_close_matches(name.lower(), known, n=1)
-        msg = f"unknown {_NOUNS[group]} {name!r}; known are {', '.join(known)}"
+        listed = f"known are {', '.join(known)}" if known else "none is installed"
+        msg = f"unknown {_NOUNS[group]} {name!r}; {listed}"
         return UnknownPlugin(msg, remedy=f"did you mean {near[0]!r}?" if near else None)
 
     def _load(self, group: str, entry: EntryPoint) -> Backend | Decoder:
@@ -214,14 +216,14 @@ class PluginManager:
         # A plug-in that calls sys.exit() at import must not end the host either.
         except (Exception, SystemExit) as error:
             msg = (
-                f"plug-in {entry.name!r} of {owner} failed to load: "
+                f"plug-in '{entry.name} of {owner}' failed to load: "
                 f"{type(error).__name__}: {error}"
             )
             raise BrokenPlugin(msg) from error
-        descriptor = self._call_hook(group, plugin, f"{group}:{entry.name}")
+        descriptor = self._call_hook(group, plugin, f"{entry.name} of {owner}")
         if descriptor.name != entry.name:
             msg = (
-                f"plug-in {entry.name!r} of {owner} describes itself as "
+                f"plug-in '{entry.name} of {owner}' describes itself as "
                 f"{descriptor.name!r}"
             )
             raise BrokenPlugin(msg, remedy="the entry point and `name` must agree")
@@ -231,19 +233,26 @@ class PluginManager:
         try:
             self._pluggy.register(plugin, name=name)
             self._pluggy.check_pending()
+            found = [h for h in _HOOKS.values() if self._implements(plugin, h)]
+            if found != [_HOOKS[group]]:
+                raise _wrong_hooks(group, name, found)
             others = [p for p in self._pluggy.get_plugins() if p is not plugin]
-            hook = self._pluggy.subset_hook_caller(_HOOKS[group], others)
-            results = hook()
-        except Exception as error:
+            [descriptor] = self._pluggy.subset_hook_caller(_HOOKS[group], others)()
+        except PluginError:
+            raise
+        # A hook that calls sys.exit() must not end the host.
+        except (Exception, SystemExit) as error:
             msg = f"plug-in {name!r}: {type(error).__name__}: {error}"
             raise BrokenPlugin(msg) from error
         finally:
             if self._pluggy.has_plugin(name):
                 self._pluggy.unregister(name=name)
-        if len(results) != 1:
-            msg = f"plug-in {name!r} has no hook `{_HOOKS[group]}` marked @hookimpl"
-            raise BrokenPlugin(msg)
-        return _checked(group, name, results[0])
+        if group == BACKENDS:
+            return checked(Backend, name, descriptor)
+        return checked(Decoder, name, descriptor)
+
+    def _implements(self, plugin: Any, hook: str) -> bool:
+        return self._pluggy.parse_hookimpl_opts(plugin, hook) is not None
 
 
 @cache
@@ -253,11 +262,13 @@ def default_manager() -> PluginManager:
 
 
 def _words(text: str) -> frozenset[str]:
-    return frozenset(word.strip().lower() for word in text.split(",") if word.strip())
+    # Distributions are the same whatever of these stands between their words.
+    words = (re.sub(r"[-_.]+", "-", word.strip().lower()) for word in text.split(","))
+    return frozenset(word for word in words if word)
 
 
-def _entries(group: str) -> Iterable[EntryPoint]:
-    return entry_points(group=group)
+def _entries(group: str) -> Sequence[EntryPoint]:
+    return tuple(entry_points(group=group))
 
 
 def _distribution(entry: EntryPoint) -> tuple[str, str]:
@@ -278,46 +289,31 @@ def _duplicate(group: str, name: str, found: list[EntryPoint]) -> DuplicatePlugi
 
 
 def _import_failure(entry: EntryPoint, error: ImportError) -> PluginError:
-    distribution = _distribution(entry)[0]
+    distribution, version = _distribution(entry)
     missing = (error.name or "").partition(".")[0]
-    own_package = entry.module.partition(".")[0]
-    if missing and missing != own_package:
+    # A module of an installed package that is not there is a defect, not an extra.
+    elsewhere = missing not in ("", entry.module.partition(".")[0])
+    absent = elsewhere and missing not in sys.modules and find_spec(missing) is None
+    if isinstance(error, ModuleNotFoundError) and absent:
         extra = f"[{','.join(entry.extras)}]" if entry.extras else ""
-        command = (
-            f"run: pip install '{distribution}{extra}'"
-            if extra
-            else f"run: pip install {missing}"
-        )
         msg = f"{entry.name!r} needs the package {missing!r}, which is not installed"
-        return NotInstalled(msg, remedy=command)
-    return BrokenPlugin(f"plug-in {entry.name!r} of {distribution}: {error}")
+        return NotInstalled(msg, remedy=f"run: pip install '{distribution}{extra}'")
+    owner = f"{distribution} {version}".strip()
+    what = f"{type(error).__name__}: {error}"
+    return BrokenPlugin(f"plug-in '{entry.name} of {owner}' failed to load: {what}")
 
 
-def _checked(group: str, name: str, descriptor: Any) -> Backend | Decoder:
-    if not isinstance(descriptor, Backend | Decoder) or not isinstance(
-        descriptor, _TYPES[group]
-    ):
-        wanted = _TYPES[group].__name__
-        got = type(descriptor).__name__
-        msg = f"plug-in {name!r} answers a {got}, wanted a {wanted}"
-        raise BrokenPlugin(msg)
-    if descriptor.spi_level > SPI_LEVEL:
-        msg = (
-            f"{descriptor.name!r} needs SPI level {descriptor.spi_level}, "
-            f"this is level {SPI_LEVEL}"
-        )
-        raise PluginTooNew(msg)
-    keys = [
-        key for option in descriptor.options for key in (option.key, *option.aliases)
-    ]
-    twice = sorted({key for key in keys if keys.count(key) > 1})
-    clash = sorted(set(keys) & FRAMEWORK_OPTIONS.keys()) if group == BACKENDS else []
-    if twice or clash:
-        what = (
-            f"declares {twice[0]!r} twice"
-            if twice
-            else (f"declares {clash[0]!r}, a word of the framework")
-        )
-        msg_0 = f"{descriptor.name!r} {what}"
-        raise BrokenPlugin(msg_0)
-    return descriptor
+def _wrong_hooks(group: str, name: str, found: list[str]) -> BrokenPlugin:
+    if len(found) > 1:
+        msg = f"plug-in {name!r} has two hooks, wanted one"
+        return BrokenPlugin(msg, remedy="give each a module and an entry point")
+    instead = f", but `{found[0]}`" if found else ""
+    msg = f"plug-in {name!r} has no hook `{_HOOKS[group]}` marked @hookimpl{instead}"
+    return BrokenPlugin(msg)
+
+
+def _again(error: PluginError) -> PluginError:
+    """The same error for another raise: each has a traceback of its own."""
+    fresh = copy.copy(error)
+    fresh.__cause__ = error.__cause__
+    return fresh

@@ -2,31 +2,39 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, final
 
+import pyarrow as pa
+
 from streamfactory.spi import (
+    Abandoned,
     BatchState,
     ClosedError,
     Finished,
     IncarnationChanged,
     Loss,
+    MessageBatch,
     Partition,
     PartitionState,
     PartitionVanished,
     Position,
+    TopicNotFound,
 )
 from streamfactory.wiring.counters import Counters
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from streamfactory.spi import End, MessageBatch, PartitionInfo
+    from streamfactory.spi import End, PartitionInfo, StreamError
     from streamfactory.wiring.clock import Clock
     from streamfactory.wiring.reader import Reader
     from streamfactory.wiring.source import Source
+
+log = logging.getLogger("streamfactory")
 
 _OPEN: Final = 64
 """Readers open at a time where the end is known: ten thousand partitions need no ten
@@ -34,7 +42,7 @@ thousand connections."""
 _LONGEST_PAUSE: Final = 0.05
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class _Lane:
     partition: Partition
     next: int
@@ -81,26 +89,23 @@ class Rotation:
         self._looked = clock.now()
         self._closed = threading.Event()
         self._counters = Counters()
-        self._next = dict(starts)
-        self._incarnations = dict(incarnations)
+        self._next: dict[Partition, int] = {}
+        self._incarnations: dict[Partition, str] = {}
         self._verified = False
         self.ends: dict[Partition, End] = {}
         """How partitions ended, for those that did."""
-        lanes = [
-            self._lane(
-                info,
-                starts[info.partition],
-                None if ends is None else ends[info.partition],
-            )
-            for info in infos
-            if info.partition in starts
-        ]
-        self._lanes: deque[_Lane] = deque(lane for lane in lanes if not _done(lane))
+        self._lanes: deque[_Lane] = deque()
+        self._told: deque[MessageBatch] = deque()
+        for info in infos:
+            partition = info.partition
+            if partition in starts:
+                end = None if ends is None else ends[partition]
+                self._add(info, starts[partition], end, incarnations.get(partition))
 
     @property
     def finished(self) -> bool:
         """True when nothing will come any more."""
-        return self._verified and not self._lanes
+        return self._verified and not self._lanes and not self._told
 
     @property
     def position(self) -> Position:
@@ -110,8 +115,8 @@ class Rotation:
     @property
     def counters(self) -> Counters:
         """What all readers have done so far."""
-        open_now = (lane.reader.counters for lane in self._lanes if lane.reader)
-        return sum(open_now, self._counters)
+        readers = [lane.reader for lane in list(self._lanes)]
+        return sum((r.counters for r in readers if r is not None), self._counters)
 
     def next_batch(self, timeout: float) -> MessageBatch | None:
         """The next batch with rows, losses or an end; None when none came in time.
@@ -128,9 +133,13 @@ class Rotation:
         while True:
             self._check_open()
             self._look_for_partitions()
+            if self._told:
+                return self._told.popleft()
             batch = self._turn(deadline)
             if batch is not None:
                 return batch
+            if self._told:
+                continue
             if not self._lanes and not self._following:
                 self._verify()
                 return None
@@ -153,20 +162,29 @@ class Rotation:
         window = len(self._lanes) if self._following else min(len(self._lanes), _OPEN)
         for _ in range(window):
             lane = self._lanes[0]
+            self._rotate()
             # A lone partition may wait in its fetch: there is nobody to keep waiting.
             patience = min(deadline - self._clock.now(), 0.5) if window == 1 else 0.0
             batch = self._fetch(lane, max(0.0, patience))
-            if batch.num_rows or batch.losses or batch.end is not None:
+            if batch is not None and (
+                batch.num_rows or batch.losses or batch.end is not None
+            ):
                 return batch
         return None
 
-    def _fetch(self, lane: _Lane, timeout: float) -> MessageBatch:
+    def _fetch(self, lane: _Lane, timeout: float) -> MessageBatch | None:
         if lane.reader is None:
             lane.reader = self._source.reader(
                 lane.partition, info=lane.info, incarnation=lane.incarnation
             )
             lane.info = None
-        batch = lane.reader.fetch(lane.next, end=lane.end, timeout=timeout)
+            if self._closed.is_set():
+                lane.reader.close()  # made while `close` went by
+        try:
+            batch = lane.reader.fetch(lane.next, end=lane.end, timeout=timeout)
+        except (PartitionVanished, TopicNotFound) as error:
+            self._gone(lane, error)
+            return None
         lane.next = batch.next_offset
         self._next[lane.partition] = batch.next_offset
         if lane.reader.incarnation is not None:
@@ -174,19 +192,15 @@ class Rotation:
         ended = batch.state is BatchState.END_OF_PARTITION
         if ended:
             self.ends[lane.partition] = batch.end or Finished()
-        if ended or _done(lane):
+        if ended or (lane.end is not None and lane.next >= lane.end):
             self._retire(lane)
-        elif self._lanes[0] is lane:
-            self._rotate()
         return batch
 
     def _rotate(self) -> None:
         """Put the first lane behind the others that are open."""
         lane = self._lanes.popleft()
-        window = (
-            len(self._lanes) if self._following else min(len(self._lanes), _OPEN - 1)
-        )
-        self._lanes.insert(window, lane)
+        others = len(self._lanes)
+        self._lanes.insert(others if self._following else min(others, _OPEN - 1), lane)
 
     def _retire(self, lane: _Lane) -> None:
         self._lanes.remove(lane)
@@ -194,10 +208,20 @@ class Rotation:
             lane.reader.close()
             self._counters += lane.reader.counters
 
-    def _lane(self, info: PartitionInfo, start: int, end: int | None) -> _Lane:
+    def _add(
+        self, info: PartitionInfo, start: int, end: int | None, incarnation: str | None
+    ) -> None:
         partition = info.partition
-        incarnation = self._incarnations.get(partition)
-        return _Lane(partition, start, end, info, incarnation)
+        lane = _Lane(partition, start, end, info, incarnation or info.incarnation)
+        self._next[partition] = start
+        if lane.incarnation is not None:
+            self._incarnations[partition] = lane.incarnation
+        same = info.incarnation in (None, lane.incarnation)
+        if info.state is not PartitionState.VANISHED and start == end and same:
+            return
+        self._lanes.append(lane)
+        if info.state is PartitionState.VANISHED:
+            self._gone(lane, None)
 
     def _look_for_partitions(self) -> None:
         if not self._following or self._clock.now() - self._looked < self._refresh:
@@ -206,34 +230,50 @@ class Rotation:
         for info in self._source.metadata.partitions():
             partition = info.partition
             if info.state is PartitionState.VANISHED:
-                self._vanished(info)
+                lanes = [lane for lane in self._lanes if lane.partition == partition]
+                if lanes:
+                    self._gone(lanes[0], None)
             elif partition not in self._next and self._mine(partition):
                 # Found later, so all that it holds is new (rule M4).
-                self._next[partition] = info.earliest
-                self._lanes.append(self._lane(info, info.earliest, None))
+                self._add(info, info.earliest, None, None)
 
-    def _vanished(self, info: PartitionInfo) -> None:
-        lanes = [lane for lane in self._lanes if lane.partition == info.partition]
-        if not lanes:
-            return
-        if self._source.config["out.of.range"] == "fail":
+    def _gone(self, lane: _Lane, error: StreamError | None) -> None:
+        """The partition is no longer there: an error, or a loss and the others go on.
+
+        It is forgotten here: should it come back, all that it holds is new.
+        """
+        partition, config = lane.partition, self._source.config
+        if config["out.of.range"] == "fail":
+            if error is not None:
+                raise error
             msg = "the partition is gone while it was being read"
             raise PartitionVanished(
-                msg,
-                stream=self._source.config.name,
-                partition=info.partition,
-                offset=lanes[0].next,
+                msg, stream=config.name, partition=partition, offset=lane.next
             )
-        loss = Loss(info.partition, lanes[0].next, None, "vanished")
+        loss = Loss(partition, lane.next, None, "vanished")
+        log.warning("stream %r, partition %s has vanished", config.name, partition)
+        self._retire(lane)
         self._counters.losses.append(loss)
-        self._retire(lanes[0])
+        self._next.pop(partition, None)
+        self._incarnations.pop(partition, None)
+        self.ends[partition] = Abandoned()
+        self._told.append(
+            MessageBatch(
+                partition,
+                pa.RecordBatch.from_pylist([], schema=self._source.schema),
+                lane.next,
+                lane.next,
+                BatchState.END_OF_PARTITION,
+                losses=(loss,),
+                end=Abandoned(),
+            )
+        )
 
     def _verify(self) -> None:
         """After the last fetch: did the offsets count the same all along (rule R7)?"""
         if self._verified:
             return
         infos = self._source.metadata.partitions() if self._incarnations else ()
-        self._verified = True
         for info in infos:
             known = self._incarnations.get(info.partition)
             if None not in (known, info.incarnation) and known != info.incarnation:
@@ -245,12 +285,9 @@ class Rotation:
                     stream=self._source.config.name,
                     partition=info.partition,
                 )
+        self._verified = True
 
     def _check_open(self) -> None:
         if self._closed.is_set():
             msg = "the stream is closed"
             raise ClosedError(msg, stream=self._source.config.name)
-
-
-def _done(lane: _Lane) -> bool:
-    return lane.end is not None and lane.next >= lane.end

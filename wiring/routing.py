@@ -10,10 +10,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamfactory.spi import Outgoing, SchemaMismatch, headers_type
+from streamfactory.wiring.conform import conform
 from streamfactory.wiring.murmur import partition_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
 SPECIAL: Final = ("_partition", "_key", "_headers", "_timestamp", "_topic")
 
@@ -50,98 +51,123 @@ def unpack(rows: pa.RecordBatch) -> Parcel:
 def _cast(name: str, column: pa.Array) -> pa.Array:
     kind = _KINDS.get(name)
     if kind is None:
-        kind = pa.string() if pa.types.is_large_string(column.type) else column.type
-        if not (pa.types.is_string(kind) or pa.types.is_binary(kind)):
-            kind = pa.binary()
-    try:
-        return column.cast(kind)
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-        msg = f"column {name!r} is {column.type}, wanted {kind}"
-        raise SchemaMismatch(msg) from error
+        text = pa.types.is_large_string(column.type) or pa.types.is_string(column.type)
+        kind = pa.string() if text else pa.binary()
+    field = pa.field(name, kind)
+    rows = pa.RecordBatch.from_arrays([column], names=[name])
+    return conform(rows, pa.schema([field])).column(0)
 
 
 class Router:
     """Spreads rows over partitions.
 
     Args:
-        partitions: How many there are.
+        count: Answers how many partitions a topic has; None is the sink's own topic.
         task: Number of the task: where rows without key or partition go.
         key_columns: Columns whose values are the key, where there is no ``_key``.
     """
 
     def __init__(
-        self, partitions: int, task: int, key_columns: Sequence[str] = ()
+        self,
+        count: Callable[[str | None], int],
+        task: int,
+        key_columns: Sequence[str] = (),
     ) -> None:
-        self._count = partitions
-        self._home = task % partitions
+        self._count = count
+        self._task = task
         self._key_columns = list(key_columns)
 
-    def route(self, parcel: Parcel) -> Iterator[Outgoing]:
-        """Rows by partition and topic; their order within a partition is kept.
+    def key_of(self, parcel: Parcel) -> pa.Array | None:
+        """What chooses the partition of each row; None where nothing does.
 
         Raises:
-            SchemaMismatch: permanent; a partition is null, or not there.
+            SchemaMismatch: permanent; a key column is missing, or cannot be a key.
         """
-        for topic, part in _by_topic(parcel):
-            chosen = self._choose(part)
-            if isinstance(chosen, int):
-                yield _outgoing(part, chosen, topic, None)
-                continue
-            for partition in np.unique(chosen):
-                mask = chosen == partition
-                index = None if mask.all() else pa.array(np.nonzero(mask)[0])
-                yield _outgoing(part, int(partition), topic, index)
-
-    def _choose(self, parcel: Parcel) -> np.ndarray | int:
-        given = parcel.special.get("_partition")
-        if given is not None:
-            return self._given(given)
         key = parcel.special.get("_key")
-        if key is None and self._key_columns:
-            key = self._key_of(parcel.rows)
-        if key is None or self._count == 1 or not len(key):
-            return self._home
-        chosen = np.full(len(key), self._home, np.int32)
-        valid = key.is_valid().to_numpy(zero_copy_only=False)
-        if valid.any():
-            hashed = key.drop_null().cast(pa.binary())
-            chosen[valid] = partition_of(hashed, self._count)
-        return chosen
-
-    def _given(self, column: pa.Array) -> np.ndarray | int:
-        if not len(column):
-            return self._home
-        if column.null_count:
-            msg = f"column '_partition' has {column.null_count} nulls"
-            raise SchemaMismatch(msg)
-        numbers = column.to_numpy()
-        if numbers.min() < 0 or numbers.max() >= self._count:
-            msg = f"'_partition' has {numbers.min()} to {numbers.max()}"
-            remedy = f"the stream has partitions 0 to {self._count - 1}"
-            raise SchemaMismatch(msg, remedy=remedy)
-        return np.asarray(numbers)
-
-    def _key_of(self, rows: pa.RecordBatch) -> pa.Array:
+        if key is not None or not self._key_columns:
+            return key
+        rows = parcel.rows
         missing = [n for n in self._key_columns if n not in rows.schema.names]
         if missing:
             msg = f"the key column {missing[0]!r} is not among the rows"
             raise SchemaMismatch(msg)
-        parts = [_text(rows.column(name)) for name in self._key_columns]
+        parts = [_octets(name, rows.column(name)) for name in self._key_columns]
         if len(parts) == 1:
             return parts[0]
-        return pc.binary_join_element_wise(*parts, "\0")
+        return pc.binary_join_element_wise(*parts, pa.scalar(b"\0"))
+
+    def route(self, parcel: Parcel, key: pa.Array | None) -> Iterator[Outgoing]:
+        """Rows by partition and topic; their order within a partition is kept.
+
+        Args:
+            parcel: The rows, and what travels with them.
+            key: As `key_of` answers it.
+
+        Raises:
+            SchemaMismatch: permanent; a partition is null, or not there.
+        """
+        for topic, part, keys in _by_topic(parcel, key):
+            chosen = self._choose(part, keys, self._count(topic))
+            if isinstance(chosen, int):
+                yield _outgoing(part, chosen, topic, None)
+                continue
+            order = np.argsort(chosen, kind="stable")
+            partitions, begins = np.unique(chosen[order], return_index=True)
+            if len(partitions) == 1:
+                yield _outgoing(part, int(partitions[0]), topic, None)
+                continue
+            groups = np.split(order, begins[1:])
+            for partition, group in zip(partitions, groups, strict=True):
+                yield _outgoing(part, int(partition), topic, pa.array(group))
+
+    def _choose(
+        self, parcel: Parcel, key: pa.Array | None, count: int
+    ) -> np.ndarray | int:
+        given = parcel.special.get("_partition")
+        if given is not None:
+            return _given(given, count)
+        home = self._task % count
+        if key is None or count == 1:
+            return home
+        chosen = np.full(len(key), home, np.int32)
+        valid = key.is_valid().to_numpy(zero_copy_only=False)
+        if valid.any():
+            hashed = key.drop_null().cast(pa.binary())
+            chosen[valid] = partition_of(hashed, count)
+        return chosen
 
 
-def _text(column: pa.Array) -> pa.Array:
-    if pa.types.is_binary(column.type) or pa.types.is_string(column.type):
+def _given(column: pa.Array, count: int) -> np.ndarray:
+    if column.null_count:
+        msg = f"column '_partition' has {column.null_count} nulls"
+        raise SchemaMismatch(msg)
+    numbers = column.to_numpy()
+    if numbers.min() < 0 or numbers.max() >= count:
+        msg = f"'_partition' has {numbers.min()} to {numbers.max()}"
+        remedy = f"the stream has partitions 0 to {count - 1}"
+        raise SchemaMismatch(msg, remedy=remedy)
+    return np.asarray(numbers)
+
+
+def _octets(name: str, column: pa.Array) -> pa.Array:
+    """Binary as it is, everything else as the octets of its text."""
+    if pa.types.is_binary(column.type):
         return column
-    return column.cast(pa.string())
+    try:
+        if not pa.types.is_fixed_size_binary(column.type):
+            column = column.cast(pa.string())
+        return column.cast(pa.binary())
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        msg = f"the key column {name!r} is {column.type}, which cannot be a key"
+        raise SchemaMismatch(msg) from error
 
 
-def _by_topic(parcel: Parcel) -> Iterator[tuple[str | None, Parcel]]:
+def _by_topic(
+    parcel: Parcel, key: pa.Array | None
+) -> Iterator[tuple[str | None, Parcel, pa.Array | None]]:
     topics = parcel.special.get("_topic")
     if topics is None:
-        yield None, parcel
+        yield None, parcel, key
         return
     for topic in pc.unique(topics).to_pylist():
         if topic is None:
@@ -149,7 +175,8 @@ def _by_topic(parcel: Parcel) -> Iterator[tuple[str | None, Parcel]]:
             raise SchemaMismatch(msg)
         mask = pc.equal(topics, topic)
         special = {n: c.filter(mask) for n, c in parcel.special.items()}
-        yield topic, Parcel(parcel.rows.filter(mask), special)
+        part = Parcel(parcel.rows.filter(mask), special)
+        yield topic, part, None if key is None else key.filter(mask)
 
 
 def _outgoing(

@@ -8,22 +8,35 @@ from typing import TYPE_CHECKING, Any, Final
 
 from streamfactory.spi import ConfigError, Option, Problem, Setting
 from streamfactory.spi.config import MASK
-from streamfactory.spi.references import has_reference, resolve
+from streamfactory.spi.references import has_reference, malformed, resolve
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from streamfactory.wiring.definition import Property
 
+_WORD_ENDS: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|[._-]+")
 _SECRETIVE: Final = re.compile(
-    r"passw|secret|token|credential|jaas|private|sasl|(^|[._-])key($|[._-]?pem)",
-    re.IGNORECASE,
+    r"passw|passphrase|secret|credential|jaas|token\b"
+    r"|\b(api|access|private|shared|account|ssl|tls|keystore|signing) ?key\b"
+    r"|\bkey pem$|\buser info$|\bauth params$"
 )
+_ABOUT: Final = re.compile(
+    r" (location|file|path|url|uri|endpoint|name|class|type|format|mechanism|provider"
+    r"|algorithm|alias|id|ms|millis|seconds|enable|enabled)$"
+)
+"""What a key ends in whose value is about a secret: a place, a kind, a time."""
 
 
 def looks_secret(key: str) -> bool:
     """True where a key that nobody declared reads as if its value were a secret."""
-    return _SECRETIVE.search(key) is not None
+    words = _WORD_ENDS.sub(" ", key).lower()
+    return _SECRETIVE.search(words) is not None and _ABOUT.search(words) is None
+
+
+def clip(text: str) -> str:
+    """A value as it is shown in a sentence: quoted, and not too long."""
+    return repr(text) if len(text) <= 80 else f"{text[:77]!r}..."
 
 
 def by_spelling(options: Iterable[Option]) -> dict[str, Option]:
@@ -43,6 +56,9 @@ def example_of(option: Option) -> str | None:
 class Settler:
     """Turns properties into settings, and collects what is wrong with them.
 
+    Where the use is not known, a reference that cannot be resolved here is a warning,
+    and its setting has the value None.
+
     Args:
         problems: Where problems are added.
         use: ``read``, ``write``, ``spark``; None where the use is not known.
@@ -60,7 +76,7 @@ class Settler:
         for other in properties[1:]:
             if not _agree(option, first.text, other.text):
                 mine, theirs = (
-                    MASK if option.secret else repr(p.text) for p in (first, other)
+                    MASK if option.secret else clip(p.text) for p in (first, other)
                 )
                 what = f"is {mine} here and {theirs} as {other.key} [{other.origin}]"
                 self.error(first.key, what, first.origin, "say it once")
@@ -69,6 +85,8 @@ class Settler:
         if option.required and not first.text.strip():
             what = "is empty, and required"
             self.error(first.key, what, first.origin, example_of(option))
+            return None
+        if not self.well_formed(first):
             return None
         if option.secret:
             self.literal_secret(first)
@@ -79,6 +97,13 @@ class Settler:
         if parsed is None:
             return None
         return Setting(option.key, full_key, first.text, parsed[0], first.origin)
+
+    def well_formed(self, prop: Property) -> bool:
+        """Whether the references in a value are of a known kind; an error if not."""
+        wrong = malformed(prop.text)
+        if wrong is not None:
+            self.error(prop.key, wrong, prop.origin)
+        return wrong is None
 
     def absent(self, option: Option, full_key: str) -> Setting | None:
         """The setting for an option that was not given: its default, if it has one."""
@@ -111,13 +136,11 @@ class Settler:
         return settings
 
     def literal_secret(self, prop: Property) -> None:
-        """Warn of a secret that stands in the clear."""
+        """Warn of a secret that stands in the clear; Spark's plans would show it."""
         if prop.text and not has_reference(prop.text):
-            what, hint = (
-                "holds a secret in the clear",
-                "write ${env:NAME} or ${file:PATH}",
-            )
-            self.warn(prop.key, what, prop.origin, hint)
+            tell = self.error if self._use == "spark" else self.warn
+            hint = "write ${env:NAME} or ${file:PATH}"
+            tell(prop.key, "holds a secret in the clear", prop.origin, hint)
 
     def error(
         self, key: str, what: str, origin: str, suggestion: str | None = None
@@ -135,9 +158,13 @@ class Settler:
         try:
             text = resolve(prop.text)
         except ConfigError as error:
+            if self._use is None:
+                # It may well be there where the stream is used.
+                self.warn(prop.key, f"{error.what} here", prop.origin)
+                return (None,)
             self.error(prop.key, error.what, prop.origin)
             return None
-        shown = prop.text if has_reference(prop.text) else repr(text)
+        shown = prop.text if has_reference(prop.text) else clip(text)
         try:
             return (option.parse(text),)
         except ValueError as error:
@@ -162,6 +189,6 @@ def _agree(option: Option, one: str, other: str) -> bool:
     if one == other:
         return True
     try:
-        return bool(option.parse(one) == option.parse(other))
+        return bool(option.parse(resolve(one)) == option.parse(resolve(other)))
     except ValueError:
         return False

@@ -27,32 +27,16 @@ ENVELOPE_FIELDS: Final = (
 _HEADERS: Final = pa.field("_headers", headers_type())
 
 
-def stream_schema(
-    source: pa.Schema,
-    *,
-    decoded: pa.Schema | None,
-    fields: Sequence[str] | None,
-    metadata: bool,
-    headers: bool,
-) -> pa.Schema:
-    """The schema of a stream's batches.
+def metadata_fields(source: pa.Schema, *, headers: bool) -> list[pa.Field]:
+    """The metadata columns that a stream can have.
 
     Args:
         source: What consumers answer.
-        decoded: What the decoder makes of it; None where there is no decoder.
-        fields: Columns wanted, in this order; None means all.
-        metadata: Add the metadata columns.
-        headers: Add ``_headers`` to them.
+        headers: Whether ``_headers`` is one of them.
     """
-    base = source if decoded is None else decoded
-    if fields is not None:
-        base = pa.schema([base.field(name) for name in fields])
-    if metadata:
-        added = list(METADATA_FIELDS)
-        if source.equals(envelope_schema()):
-            added += [*ENVELOPE_FIELDS, *([_HEADERS] if headers else [])]
-        base = pa.schema([*base, *added])
-    return base
+    if not source.equals(envelope_schema()):
+        return [*METADATA_FIELDS]
+    return [*METADATA_FIELDS, *ENVELOPE_FIELDS, *([_HEADERS] if headers else [])]
 
 
 @final
@@ -60,20 +44,31 @@ class Shaper:
     """Shapes the answers of one consumer. One thread at a time.
 
     Args:
-        schema: Of every batch: `stream_schema`.
+        base: What the rows have before anything is added: the source's columns, or
+            the decoder's.
+        fields: Columns wanted of them, in this order; None means all.
+        added: Metadata columns: `metadata_fields`.
         envelopes: Whether the author answers envelopes.
         stage: Decodes them; None where rows stay as they are.
     """
 
     def __init__(
-        self, schema: pa.Schema, *, envelopes: bool, stage: DecodeStage | None
+        self,
+        base: pa.Schema,
+        *,
+        fields: Sequence[str] | None,
+        added: Sequence[pa.Field],
+        envelopes: bool,
+        stage: DecodeStage | None,
     ) -> None:
-        self.schema = schema
+        self._known = frozenset(base.names)
+        self._names = list(base.names if fields is None else fields)
+        self._added = [field.name for field in added]
+        self.schema = pa.schema([*(base.field(name) for name in self._names), *added])
+        """Of every batch."""
+        self._empty = pa.RecordBatch.from_pylist([], schema=self.schema)
         self._envelopes = envelopes
         self._stage = stage
-        names = [name for name in schema.names if name not in _METADATA_NAMES]
-        self._names = names
-        self._added = [name for name in schema.names if name in _METADATA_NAMES]
 
     @property
     def bad_messages(self) -> int:
@@ -105,7 +100,10 @@ class Shaper:
             DecodeError: decode.
         """
         if rows is None:
-            return pa.RecordBatch.from_pylist([], schema=self.schema), None
+            return self._empty, None
+        if not isinstance(rows, pa.RecordBatch):
+            msg = f"the consumer answers a {type(rows).__name__}, wanted a RecordBatch"
+            raise ContractBroken(msg)
         source = None
         shaped = rows
         if self._stage is not None:
@@ -131,9 +129,10 @@ class Shaper:
         start: int,
         partition: Partition,
     ) -> pa.RecordBatch:
-        have = set(shaped.schema.names)
-        columns = {n: shaped.column(n) for n in self._names if n in have}
-        count = shaped.num_rows
+        have, count = shaped.schema.names, shaped.num_rows
+        # What was not wanted is dropped here; what nobody knows is told by `conform`.
+        kept = [n for n in have if n in self._names or n not in self._known]
+        columns = {name: shaped.column(name) for name in kept}
         for name in self._added:
             if name == "_topic":
                 column = pa.repeat(pa.scalar(partition.topic, pa.string()), count)
@@ -146,8 +145,3 @@ class Shaper:
                 column = column if source is None else column.take(source)
             columns[name] = column
         return pa.RecordBatch.from_pydict(columns)
-
-
-_METADATA_NAMES: Final = frozenset(
-    field.name for field in (*METADATA_FIELDS, *ENVELOPE_FIELDS, _HEADERS)
-)

@@ -9,14 +9,18 @@ from __future__ import annotations
 
 import threading
 import uuid
-from functools import cached_property
-from typing import TYPE_CHECKING, TypeVar, final
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Self, TypeVar, final
 
 import pyarrow as pa
 
 from streamfactory.spi import (
+    ClosedError,
+    ConfigError,
+    ContractBroken,
     GuaranteeRefused,
     MessageEncoder,
+    MisuseError,
     ProducerFactory,
     Unsupported,
     Verdict,
@@ -31,12 +35,13 @@ from streamfactory.wiring.committer import Committer
 from streamfactory.wiring.conform import conform
 from streamfactory.wiring.guard import Guard
 from streamfactory.wiring.routing import SPECIAL
-from streamfactory.wiring.writer import Writer
+from streamfactory.wiring.writer import Target, Writer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from types import TracebackType
 
-    from streamfactory.spi import End
+    from streamfactory.spi import End, Position
     from streamfactory.wiring.configure import Configured
 
     Wrap = Callable[[ProducerFactory], ProducerFactory]
@@ -76,6 +81,8 @@ class Sink:
         self.claims = self.factory.claims()
         self._descriptor = configured.decoder
         self._closed = threading.Event()
+        self._schema: pa.Schema | None = None
+        self._counts: dict[str, int] = {}
 
     def guarantee(self, *, writer_id: str | None) -> Verdict:
         """What writing under this id promises.
@@ -83,6 +90,9 @@ class Sink:
         Raises:
             GuaranteeRefused: config; ``guarantee`` asks for more.
         """
+        if writer_id == "":
+            msg = "an empty writer id names nobody"
+            raise MisuseError(msg, stream=self.config.name, remedy="leave it out")
         verdict = sink_guarantee(self.claims, writer_id=writer_id is not None)
         wanted = self.config.get("guarantee")
         if wanted is not None and wanted > verdict.guarantee:
@@ -90,21 +100,33 @@ class Sink:
             raise GuaranteeRefused(msg, stream=self.config.name)
         return verdict
 
-    @cached_property
+    @property
     def schema(self) -> pa.Schema | None:
         """The schema that rows have to fit; None where the first rows decide it."""
-        return self.ask(
-            "ask for the schema",
-            lambda: self.factory.fetch_schema(self.config.get("topic.name", "")),
-        )
+        # None is asked again: a first writer may have decided meanwhile.
+        if self._schema is None:
+            topic = self.config.get("topic.name", "")
+            self._schema = self.ask(
+                "ask for the schema", lambda: self.factory.fetch_schema(topic)
+            )
+        return self._schema
 
-    @cached_property
-    def partitions(self) -> int:
-        """How many partitions rows are spread over."""
-        topic = self.config.get("topic.name", "")
-        return self.ask(
-            "ask for partitions", lambda: self.factory.fetch_partition_count(topic)
-        )
+    def partition_count(self, topic: str | None = None) -> int:
+        """How many partitions the rows of a topic are spread over.
+
+        Args:
+            topic: Where a sink takes several; None is its own.
+        """
+        name = self.config.get("topic.name", "") if topic is None else topic
+        if name not in self._counts:
+            count = self.ask(
+                "ask for partitions", lambda: self.factory.fetch_partition_count(name)
+            )
+            if count < 1:
+                msg = f"the topic {name!r} has {count} partitions"
+                raise ContractBroken(msg, stream=self.config.name)
+            self._counts[name] = count
+        return self._counts[name]
 
     def writer(
         self,
@@ -127,25 +149,70 @@ class Sink:
 
         Raises:
             GuaranteeRefused: config.
+            ConfigError: config; typed rows with a decoder, or messages without one.
             SchemaMismatch: permanent; rows of this schema do not fit the sink.
         """
         self.guarantee(writer_id=writer_id)
-        encoder = self._encoder()
-        if encoder is None:
-            target = self._target(schema)
-        else:
-            target = pa.schema([pa.field("value", pa.binary())])
-        context = WriteContext(writer_id, epoch, task, uuid.uuid4().hex, kind, target)
-        return Writer(self, context, encoder)
+        if epoch < 0 or task < 0:
+            msg = f"epoch {epoch} of task {task}: both count from 0"
+            raise MisuseError(msg, stream=self.config.name)
+        target = self._target(schema)
+        attempt = uuid.uuid4().hex
+        context = WriteContext(writer_id, epoch, task, attempt, kind, target.stored)
+        with ExitStack() as unless_made:
+            encoder = self._encoder()
+            if encoder is not None:
+                unless_made.callback(encoder.close)
+            writer = Writer(self, context, target, encoder)
+            unless_made.pop_all()
+        return writer
 
     def committer(
         self, *, writer_id: str | None = None, kind: WriteKind = WriteKind.STREAMING
     ) -> Committer:
-        """The committer of one writer. The caller closes it."""
+        """The committer of one writer. The caller closes it.
+
+        Raises:
+            GuaranteeRefused: config.
+        """
+        self.guarantee(writer_id=writer_id)
         author = self.ask(
             "make a committer", lambda: self.factory.create_committer(writer_id)
         )
         return Committer(self, author, writer_id, kind)
+
+    def put(
+        self,
+        rows: pa.RecordBatch | pa.Table,
+        *,
+        writer_id: str | None = None,
+        epoch: int = 0,
+        source_position: Position | None = None,
+    ) -> bool:
+        """Write one epoch, whole, from this process.
+
+        Args:
+            rows: All rows of the epoch.
+            writer_id: Survives restarts; with it, the same epoch again has no effect.
+            epoch: At least 0, rising per writer.
+            source_position: Stored with the commit.
+
+        Returns:
+            True where this call wrote it, False where it was there.
+
+        Raises:
+            StreamError: As `Writer.write` and `Committer.commit`. A `TransientError`
+                may come after the commit: with a writer id, put the epoch again.
+        """
+        batches = rows.to_batches() if isinstance(rows, pa.Table) else [rows]
+        with ExitStack() as stack:
+            committer = self.committer(writer_id=writer_id)
+            stack.callback(committer.close)
+            writer = self.writer(rows.schema, writer_id=writer_id, epoch=epoch)
+            stack.callback(writer.close)
+            for batch in batches:
+                writer.write(batch)
+            return committer.commit(epoch, [writer.commit()], source_position)
 
     def end_stream(self, end: End) -> None:
         """Tell readers how the stream ends, where its kind has an end."""
@@ -155,10 +222,28 @@ class Sink:
         """Close what the factory shares; twice is fine."""
         if not self._closed.is_set():
             self._closed.set()
-            self.factory.close()
+            self.call(self.factory.close)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
 
     def ask(self, operation: str, function: Callable[[], T]) -> T:
-        """Call the author's code; tried again after passing trouble."""
+        """Call the author's code; tried again after passing trouble.
+
+        Raises:
+            ClosedError: misuse; the sink is closed.
+        """
+        if self._closed.is_set():
+            msg = "the sink is closed"
+            raise ClosedError(msg, stream=self.config.name)
         timeout = self.config["connection.timeout.millis"] / 1000
         return self.guard.call(
             operation, function, closed=self._closed, timeout=timeout
@@ -174,19 +259,43 @@ class Sink:
                 raise
             raise found from error
 
-    def _target(self, schema: pa.Schema) -> pa.Schema:
+    def _target(self, schema: pa.Schema) -> Target:
         plain = pa.schema([field for field in schema if field.name not in SPECIAL])
-        wanted = self.schema
-        if wanted is None:
-            return canonical_schema(plain)
-        if wanted.equals(envelope_schema()):
-            wanted = pa.schema([wanted.field("value")])
+        wanted, carries = self.schema, self.factory.CARRIES
+        if wanted is not None and wanted.equals(envelope_schema()):
+            stored = pa.schema([wanted.field("value")])
+            rows = canonical_schema(plain) if self._encodes() else stored
+        else:
+            self._refuse_decoder()
+            stored = rows = canonical_schema(plain) if wanted is None else wanted
+            carries &= {"_topic"}
         # Told now rather than with the first rows: an empty table has to fit as well.
-        conform(pa.RecordBatch.from_pylist([], schema=plain), wanted)
-        return wanted
+        nothing = pa.RecordBatch.from_pylist([], schema=plain)
+        self.call(lambda: conform(nothing, rows))
+        return Target(rows, stored, carries)
+
+    def _refuse_decoder(self) -> None:
+        if self._descriptor is not None:
+            name = self._descriptor.name
+            msg = f"this stream has typed rows: the decoder {name!r} is refused"
+            raise ConfigError(msg, stream=self.config.name, remedy="leave it out")
+
+    def _encodes(self) -> bool:
+        """Whether rows become messages here; ``raw`` takes them as they are."""
+        decoder = self._descriptor
+        if decoder is None:
+            msg = "this stream holds undecoded messages, and no decoder is named"
+            key = f"stream.{self.config.type}.decoder.class.name"
+            remedy = f"set {key}; raw takes the column `value` as it is"
+            raise ConfigError(msg, stream=self.config.name, remedy=remedy)
+        if decoder.encoder is None and decoder.decoder is not None:
+            msg = f"{decoder.name!r} can read messages, not write them"
+            raise Unsupported(msg, stream=self.config.name)
+        return decoder.encoder is not None
 
     def _encoder(self) -> MessageEncoder | None:
         if self._descriptor is None or self._descriptor.encoder is None:
             return None
         topic = self.config.get("topic.name", "")
-        return self._descriptor.encoder(self.config.decoder_options(), topic)
+        make, options = self._descriptor.encoder, self.config.decoder_options()
+        return self.call(lambda: make(options, topic))

@@ -12,7 +12,6 @@ from streamfactory.spi import (
     ConfigError,
     ConsumerFactory,
     GuaranteeRefused,
-    MessageDecoder,
     Partition,
     PartitionInfo,
     Unsupported,
@@ -25,14 +24,13 @@ from streamfactory.wiring.decoding import DecodePolicy, DecodeStage
 from streamfactory.wiring.guard import Guard, log
 from streamfactory.wiring.metadata import Metadata
 from streamfactory.wiring.reader import Reader, ReaderSettings
-from streamfactory.wiring.shaping import Shaper, stream_schema
+from streamfactory.wiring.shaping import Shaper, metadata_fields
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     import pyarrow as pa
 
-    from streamfactory.spi import MessageDecoder as _Decoder
     from streamfactory.wiring.configure import Configured
 
     Wrap = Callable[[ConsumerFactory], ConsumerFactory]
@@ -82,9 +80,10 @@ class Source:
             msg = f"the stream type {backend.name!r} cannot be read"
             raise Unsupported(msg, stream=self.config.name)
         self.guard = Guard(self.config, backend, self.clock)
-        factory = backend.consumer_factory(self.config)
-        self.factory = factory if wrap is None else wrap(factory)
-        self.claims = self.factory.claims()
+        with self.guard.border():
+            factory = backend.consumer_factory(self.config)
+            self.factory = factory if wrap is None else wrap(factory)
+            self.claims = self.factory.claims()
         self.guarantee = self._promise()
         self.metadata = Metadata(self.config, self.factory, self.guard, self._client_id)
         self._lock = threading.Lock()
@@ -124,28 +123,9 @@ class Source:
             SchemaUnknown: config.
             ConfigError: config; a wanted column is not there.
         """
-        decoder = self._new_decoder()
-        decoded = None
-        if decoder is not None:
-            try:
-                decoded = self._stage(decoder, Partition("schema", 0)).schema
-            finally:
-                decoder.close()
-        base = self.source_schema if decoded is None else decoded
-        missing = [n for n in self._fields or () if n not in base.names]
-        if missing:
-            msg = (
-                f"there is no column {missing[0]!r}; there are {', '.join(base.names)}"
-            )
-            raise ConfigError(msg, stream=self.config.name)
-        populate = self.config["metadata.populate"]
-        return stream_schema(
-            self.source_schema,
-            decoded=decoded,
-            fields=self._fields,
-            metadata=populate or self.config["metadata.columns"],
-            headers=populate or self.config["includeHeaders"],
-        )
+        shaper = self.shaper(Partition("schema", 0))
+        shaper.close()
+        return shaper.schema
 
     def reader(
         self,
@@ -168,7 +148,7 @@ class Source:
             create=lambda: self.factory.create_partition_level_consumer(
                 f"{self._client_id}-{partition}", partition, self._pushed_fields()
             ),
-            look_up=lambda: self.metadata.info(partition),
+            look_up=lambda closed: self.metadata.info(partition, closed),
             shaper=self.shaper(partition),
             guard=self.guard,
             clock=self.clock,
@@ -178,16 +158,36 @@ class Source:
 
     def shaper(self, partition: Partition) -> Shaper:
         """What turns the answers of one consumer into rows of the schema."""
-        schema = self.schema  # asked for before anything blocks in a fetch
-        decoder = self._new_decoder()
-        stage = None if decoder is None else self._stage(decoder, partition)
-        envelopes = self.source_schema.equals(envelope_schema())
-        return Shaper(schema, envelopes=envelopes, stage=stage)
+        source = self.source_schema
+        with self.guard.border():
+            stage = self._stage(partition)
+        base = source if stage is None else stage.schema
+        populate = self.config["metadata.populate"]
+        added: list[pa.Field] = []
+        if populate or self.config["metadata.columns"]:
+            headers = populate or self.config["includeHeaders"]
+            added = metadata_fields(source, headers=headers)
+        try:
+            self._check_columns(base, added)
+            return Shaper(
+                base,
+                fields=self._fields,
+                added=added,
+                envelopes=source.equals(envelope_schema()),
+                stage=stage,
+            )
+        except BaseException:
+            if stage is not None:
+                stage.close()
+            raise
 
     def close(self) -> None:
         """Close the metadata and what the factory shares; readers are closed before."""
-        self.metadata.close()
-        self.factory.close()
+        try:
+            self.metadata.close()
+        finally:
+            with self.guard.border():
+                self.factory.close()
 
     def _promise(self) -> Verdict:
         policy = self.config["out.of.range"]
@@ -201,13 +201,32 @@ class Source:
     def _pushed_fields(self) -> Sequence[str] | None:
         return self._fields if self._decoder is None else None
 
-    def _new_decoder(self) -> _Decoder | None:
+    def _stage(self, partition: Partition) -> DecodeStage | None:
         descriptor = self._decoder
         if descriptor is None or descriptor.decoder is None:
             return None
         topic = self.config.get("topic.name", "")
-        return descriptor.decoder(self.config.decoder_options(), topic)
-
-    def _stage(self, decoder: MessageDecoder, partition: Partition) -> DecodeStage:
+        decoder = descriptor.decoder(self.config.decoder_options(), topic)
         policy = DecodePolicy.of(self.config)
-        return DecodeStage(decoder, policy, partition, self._fields)
+        try:
+            return DecodeStage(decoder, policy, partition, self._fields)
+        except BaseException:
+            decoder.close()
+            raise
+
+    def _check_columns(self, base: pa.Schema, added: Sequence[pa.Field]) -> None:
+        names, complaint = list(base.names), None
+        wanted = names if self._fields is None else list(self._fields)
+        missing = [name for name in wanted if name not in names]
+        added_names = [field.name for field in added]
+        twice = [name for name in wanted if (wanted + added_names).count(name) > 1]
+        if not wanted:
+            complaint = "no columns are wanted"
+        elif missing:
+            complaint = f"there is no column {missing[0]!r}; there are " + ", ".join(
+                names
+            )
+        elif twice:
+            complaint = f"the column {twice[0]!r} would be there twice"
+        if complaint is not None:
+            raise ConfigError(complaint, stream=self.config.name)

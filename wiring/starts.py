@@ -7,10 +7,18 @@ caller's business.
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
-from streamfactory.spi import ConfigError, MisuseError, Partition, Position, Problem
+from streamfactory.spi import (
+    ConfigError,
+    MisuseError,
+    Partition,
+    PartitionState,
+    Position,
+    Problem,
+)
+from streamfactory.wiring.wordtypes import Ago
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -20,6 +28,8 @@ if TYPE_CHECKING:
 
 _EARLIEST: Final = -2
 _LATEST: Final = -1
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_WORDS: Final = {"smallest": "earliest", "largest": "latest"}
 
 Start = str | datetime | Position
 """``earliest``, ``latest``, a time, or a position."""
@@ -59,8 +69,12 @@ def starting_offsets(
     if "startingOffsets" in config:
         return resolver.at_offsets("startingOffsets", config["startingOffsets"])
     reset = config.get("consumer.prop.auto.offset.reset", default)
-    words = {"smallest": "earliest", "largest": "latest"}
-    return resolver.at_word(words.get(reset, reset))
+    if isinstance(reset, str):
+        return resolver.at_word(reset)
+    now = int(datetime.now(UTC).timestamp() * 1000)
+    millis = max(0, now - reset.millis) if isinstance(reset, Ago) else reset
+    # As in Pinot: where nothing is that late, the latest.
+    return resolver.at_time(millis, "latest")
 
 
 def ending_offsets(
@@ -72,7 +86,8 @@ def ending_offsets(
         ConfigError: config; as `starting_offsets`. A time that nothing reaches ends at
             latest.
     """
-    resolver = _Resolver(config, metadata, infos)
+    there = [info for info in infos if info.state is not PartitionState.VANISHED]
+    resolver = _Resolver(config, metadata, there)
     ends: dict[Partition, int | None] = {i.partition: i.latest for i in infos}
     if "endingTimestamp" in config:
         ends |= resolver.at_time(config["endingTimestamp"], "latest")
@@ -100,12 +115,15 @@ class _Resolver:
             if start.tzinfo is None:
                 msg = f"the start {start} has no time zone"
                 raise MisuseError(msg, remedy="give it one: datetime(..., tzinfo=UTC)")
-            millis = int(start.astimezone(UTC).timestamp() * 1000)
+            # Down to whole milliseconds, as stored times are: rather one row early
+            # than one missing.
+            millis = (start - _EPOCH) // timedelta(milliseconds=1)
             return self.at_time(millis, "latest")
-        if start.lower() not in ("earliest", "latest"):
+        word = _WORDS.get(start.lower(), start.lower())
+        if word not in ("earliest", "latest"):
             msg = f"the start {start!r} is neither earliest nor latest"
             raise MisuseError(msg, remedy="give one of these, a datetime or a Position")
-        return self.at_word(start.lower())
+        return self.at_word(word)
 
     def at_word(self, word: str) -> dict[Partition, int]:
         # Where the latest cannot be known, nothing is held either: both words agree.

@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Any, Final, Self, final
 import pyarrow as pa
 
 from streamfactory.spi import (
+    ClosedError,
     ConnectionFailed,
     Failed,
     MessageBatch,
     MisuseError,
     Position,
+    PositionRefused,
     Unsupported,
     Verdict,
 )
@@ -100,8 +102,10 @@ def find_definition(
 class Stream:
     """An open stream: a context manager and an iterator of `MessageBatch`.
 
-    One thread iterates; ``close`` may be called from any. It can be handed to whatever
-    takes Arrow streams: pyarrow, Polars, DuckDB, pandas.
+    One thread iterates; ``close`` may be called from any. Closing ends the iteration
+    of a stream that is followed, for which nothing else does; one that has an end of
+    its own raises `ClosedError` instead, so that a part is never taken for the whole.
+    It can be handed to whatever takes Arrow streams: pyarrow, Polars, DuckDB, pandas.
     """
 
     def __init__(self, source: Source, *, start: Start | None, follow: bool) -> None:
@@ -160,6 +164,7 @@ class Stream:
             Unsupported: misuse; this stream is read by partition, without a group.
             CheckpointFailed: permanent; the previous checkpoint still holds.
         """
+        self._check_open()
         if self._group is None:
             msg = "a stream read by partition has no group to commit for"
             raise Unsupported(
@@ -183,6 +188,7 @@ class Stream:
             ConnectionFailed: transient; the other side broke off, after its last rows.
             StreamError: As it fits.
         """
+        self._check_open()
         batch = self._reading.next_batch(timeout)
         if batch is not None and isinstance(batch.end, Failed):
             msg = f"the stream broke off: {batch.end.cause}"
@@ -213,8 +219,14 @@ class Stream:
         return self.to_reader().__arrow_c_stream__(requested_schema)
 
     def __iter__(self) -> Iterator[MessageBatch]:
+        self._check_open()
         while not self._finished:
-            batch = self.next_batch(_PATIENCE)
+            try:
+                batch = self.next_batch(_PATIENCE)
+            except ClosedError:
+                if self._closed and self._endless:
+                    return
+                raise
             if batch is not None and (batch.num_rows or batch.losses):
                 yield batch
 
@@ -239,13 +251,27 @@ class Stream:
         return reading
 
     @property
+    def _endless(self) -> bool:
+        return self._follow or self._rotation is None
+
+    def _check_open(self) -> None:
+        if self._closed:
+            msg = "the stream is closed"
+            raise ClosedError(msg, stream=self.config.name)
+
+    @property
     def _finished(self) -> bool:
         return self._rotation is not None and self._rotation.finished
 
 
 def _rotation(source: Source, start: Start | None, *, follow: bool) -> Rotation:
     config, metadata = source.config, source.metadata
-    infos = metadata.partitions()
+    known: Position = start if isinstance(start, Position) else Position()
+    for partition in known:
+        if not metadata.covers(partition.topic):
+            msg = f"the position is of {partition}, which is not of this stream"
+            raise PositionRefused(msg, stream=config.name)
+    infos = metadata.partitions(known)
     starts = starting_offsets(
         config,
         metadata,
@@ -258,7 +284,7 @@ def _rotation(source: Source, start: Start | None, *, follow: bool) -> Rotation:
         infos,
         starts,
         ends=None if follow else ending_offsets(config, metadata, infos),
-        incarnations=start.incarnations if isinstance(start, Position) else {},
+        incarnations=known.incarnations,
         mine=lambda _: True,
         refresh=config["metadata.refresh.millis"] / 1000,
         clock=source.clock,
@@ -269,7 +295,8 @@ def _group(source: Source) -> GroupReader:
     config = source.config
     group = config["group.id"]
     factory: ConsumerFactory = source.factory
-    authored = factory.create_stream_level_consumer(f"streamfactory-{group}", group)
+    with source.guard.border():
+        authored = factory.create_stream_level_consumer(f"streamfactory-{group}", group)
     if authored is not None:
         return AuthoredGroup(source, authored)
     instance, instances = config["group.instance"]

@@ -6,23 +6,30 @@
 
 from __future__ import annotations
 
-import json
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from streamfactory.spi import (
     BOOLEAN,
     INTEGER,
-    JSON_OBJECT,
     LIST,
     NUMBER,
     PATH,
     PERIOD,
     SIZE,
-    Guarantee,
     Option,
-    OptionType,
     choice,
+)
+from streamfactory.wiring.wordtypes import (
+    ASSIGNMENT,
+    GUARANTEE,
+    INSTANCE,
+    OFFSETS,
+    OUT_OF_RANGE,
+    PATTERN,
+    RESET,
+    SCHEMA,
+    TIMESTAMPS,
 )
 
 if TYPE_CHECKING:
@@ -32,80 +39,6 @@ READ: Final = frozenset({"read", "spark"})
 WRITE: Final = frozenset({"write", "spark"})
 SPARK: Final = frozenset({"spark"})
 
-
-def _out_of_range(text: str) -> str:
-    aliases = {"true": "fail", "false": "earliest"}
-    return str(
-        choice("fail", "earliest", "latest").parse(aliases.get(text.lower(), text))
-    )
-
-
-def _offsets(text: str) -> str | dict[str, dict[int, int]]:
-    """``earliest``, ``latest``, or Spark-Kafka's JSON with -2 and -1 for the same."""
-    words = {"smallest": "earliest", "largest": "latest"}
-    word = words.get(text.strip().lower(), text.strip().lower())
-    if word in ("earliest", "latest"):
-        return word
-    try:
-        return _by_partition(json.loads(text), least=-2)
-    except ValueError:
-        msg = 'is neither earliest, latest nor JSON such as {"topic": {"0": 23}}'
-        raise ValueError(msg) from None
-
-
-def _timestamps(text: str) -> dict[str, dict[int, int]]:
-    try:
-        return _by_partition(json.loads(text), least=0)
-    except ValueError:
-        msg = 'is not JSON such as {"topic": {"0": 1700000000000}}'
-        raise ValueError(msg) from None
-
-
-def _by_partition(value: Any, least: int) -> dict[str, dict[int, int]]:
-    checked: dict[str, dict[int, int]] = {}
-    if not isinstance(value, dict) or not value:
-        raise ValueError
-    for topic, by_id in value.items():
-        if not isinstance(by_id, dict):
-            raise ValueError  # noqa: TRY004 - one complaint for every shape
-        for number in by_id.values():
-            if type(number) is not int or number < least:
-                raise ValueError
-        checked[topic] = {int(key): number for key, number in by_id.items()}
-    return checked
-
-
-def _guarantee(text: str) -> Guarantee:
-    return Guarantee.parse(text)
-
-
-def _schema(text: str) -> str:
-    # Parsing makes an Arrow schema, which loads Arrow: only who declares one pays.
-    from streamfactory.wiring.ddl import parse_ddl
-
-    parse_ddl(text)
-    return text
-
-
-def _instance(text: str) -> tuple[int, int]:
-    mine, slash, total = text.partition("/")
-    if not slash or not mine.isdecimal() or not total.isdecimal():
-        msg = "is not of the form 0/3: this instance, counted from 0, of so many"
-        raise ValueError(msg)
-    if int(mine) >= int(total):
-        msg = "counts instances from 0: the last of 3 is 2/3"
-        raise ValueError(msg)
-    return int(mine), int(total)
-
-
-OFFSETS: Final = OptionType("earliest, latest or JSON offsets", _offsets)
-TIMESTAMPS: Final = OptionType("JSON timestamps", _timestamps)
-OUT_OF_RANGE: Final = OptionType("fail or earliest or latest", _out_of_range)
-SCHEMA: Final = OptionType("Spark DDL", _schema)
-GUARANTEE: Final = OptionType(
-    "at-most-once or at-least-once or exactly-once", _guarantee
-)
-INSTANCE: Final = OptionType("k/n", _instance)
 
 _SHARED: Final = (
     Option("topic.name", "Name of the topic.", required=True, example="clicks"),
@@ -156,9 +89,12 @@ _SHARED: Final = (
     ),
     Option(
         "consumer.prop.auto.offset.reset",
-        "Where a new reader starts when no start option says; never passed on.",
-        choice("smallest", "largest", "earliest", "latest"),
+        "Where a new reader starts when no start option says: smallest, largest, "
+        "earliest, latest, a period before now, a time, or milliseconds. Never passed "
+        "on.",
+        RESET,
         applies=READ,
+        example="2d",
     ),
 )
 
@@ -218,12 +154,13 @@ _FRAMEWORK: Final = (
     Option(
         "subscribePattern",
         "Topics to read, as a regular expression over whole names.",
+        PATTERN,
         applies=READ,
     ),
     Option(
         "assign",
         'Partitions to read, as JSON such as {"topic": [0, 1]}.',
-        JSON_OBJECT,
+        ASSIGNMENT,
         applies=READ,
     ),
     Option(

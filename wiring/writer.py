@@ -2,27 +2,36 @@
 
 from __future__ import annotations
 
+import threading
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, final
+from typing import TYPE_CHECKING, final
 
 import pyarrow as pa
 
 from streamfactory.spi import (
     ClosedError,
     CommitMessage,
+    ConnectionFailed,
+    ContractBroken,
+    Failed,
     MessageEncoder,
     Outgoing,
+    ReaderFinished,
     StreamError,
     StreamWriter,
     Summary,
+    Unsupported,
     WriteContext,
 )
 from streamfactory.wiring.conform import conform
 from streamfactory.wiring.guard import log
-from streamfactory.wiring.routing import Router, unpack
+from streamfactory.wiring.routing import Parcel, Router, unpack
 from streamfactory.wiring.summary import summarize
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from streamfactory.spi import End
     from streamfactory.wiring.sink import Sink
 
@@ -38,25 +47,51 @@ class WriteCounters:
     unread: int = 0
     """Rows not written, for the reader has finished."""
     dropped_columns: int = 0
-    """Batches that had a framework column which the sink cannot store."""
+    """Framework columns that the sink cannot store, once for each batch."""
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What becomes of rows."""
+
+    rows: pa.Schema
+    """What they have to fit."""
+    stored: pa.Schema
+    """What of them is stored: the same, or one column of encoded messages."""
+    carries: frozenset[str]
+    """The framework's columns that are stored beside them."""
 
 
 @final
 class Writer:
-    """Writes the rows of one attempt. One thread at a time."""
+    """Writes the rows of one attempt. One thread at a time; any may close.
+
+    Args:
+        sink: Where to.
+        context: Which attempt.
+        target: What becomes of the rows.
+        encoder: Makes messages of rows; None where rows are stored as they are.
+    """
 
     def __init__(
-        self, sink: Sink, context: WriteContext, encoder: MessageEncoder | None
+        self,
+        sink: Sink,
+        context: WriteContext,
+        target: Target,
+        encoder: MessageEncoder | None,
     ) -> None:
         self.context = context
         self.counters = WriteCounters()
         self._sink = sink
+        self._target = target
         self._encoder = encoder
         self._summary = Summary()
         self._state = "open"
+        self._busy = threading.Lock()
+        self._closing = threading.Event()
+        self._warned: set[str] = set()
         keys = sink.config.get("producer.key.columns", ())
-        self._router = Router(sink.partitions, context.task, keys)
-        self._carries = sink.factory.CARRIES
+        self._router = Router(sink.partition_count, context.task, keys)
         # An epoch that is there already is not staged again, but its input is read to
         # the end: whatever feeds it (Spark's stateful operators) relies on that (W3).
         self._author: StreamWriter | None = None
@@ -68,77 +103,146 @@ class Writer:
     @property
     def end(self) -> End | None:
         """How the other side ended the stream; None while it has not."""
-        return None if self._author is None else self._author.end
+        author = self._author
+        return None if author is None else self._sink.call(lambda: author.end)
 
     def write(self, rows: pa.RecordBatch) -> None:
         """Write rows; blocks while the sink is full.
 
         Raises:
-            SchemaMismatch: permanent; the rows do not fit.
-            StreamError: The sink's failure, translated. The attempt is over: abort it.
+            SchemaMismatch: permanent; the rows do not fit. None of them was taken.
+            ConnectionFailed: transient; the other side broke off. The attempt is over.
+            StreamError: The sink's failure, translated. The attempt is over.
+            ClosedError: misuse; closed before, or while it waited.
         """
-        self._check("open")
-        parcel = unpack(rows)
-        self._drop_unstorable(parcel.special)
-        plain = parcel.rows
-        if self._encoder is not None:
-            value = self._encoder.encode(plain)
-            plain = pa.RecordBatch.from_arrays([value], names=["value"])
-        assert self.context.schema is not None
-        plain = conform(plain, self.context.schema)
-        self._summary += summarize(plain)
-        self.counters.rows += plain.num_rows
-        if self._author is None:
-            self.counters.drained += plain.num_rows
-            return
-        for outgoing in self._router.route(replace(parcel, rows=plain)):
-            if self._author.end is not None:
-                self.counters.unread += outgoing.rows.num_rows
-                continue
-            self._write(self._author, outgoing)
+        with self._busy:
+            self._check_open()
+            try:
+                plain, routed = self._routed(rows)
+            except StreamError as error:
+                error.at(stream=self._sink.config.name)
+                raise
+            self._summary += summarize(plain)
+            self.counters.rows += plain.num_rows
+            if self._author is None:
+                self.counters.drained += plain.num_rows
+            for outgoing in routed:
+                self._write(outgoing)
 
     def commit(self) -> CommitMessage:
         """End the attempt; the message goes to the committer.
 
         Raises:
-            StreamError: The sink's failure, translated.
+            StreamError: The sink's failure, translated. The attempt is over.
         """
-        self._check("open")
-        self._state = "committed"
-        author = self._author
-        return CommitMessage(
-            replace(self.context, schema=None),
-            self._summary,
-            None if author is None else self._sink.call(author.commit),
-            self._sink.config.digest(),
-            drained=author is None,
-        )
+        with self._busy:
+            self._check_open()
+            author, payload = self._author, None
+            if author is not None:
+                try:
+                    payload = self._sink.call(author.commit)
+                except StreamError:
+                    self._give_up()
+                    raise
+            self._state = "committed"
+            return CommitMessage(
+                replace(self.context, schema=None),
+                self._summary,
+                payload,
+                self._sink.config.digest(),
+                drained=author is None,
+            )
 
     def abort(self) -> None:
         """Leave nothing behind; after a failure, and twice, it is fine."""
-        if self._state == "open" and self._author is not None:
-            self._sink.call(self._author.abort)
-        self._state = "aborted" if self._state == "open" else self._state
+        with self._busy:
+            self._abort()
 
     def close(self) -> None:
-        """Close; an attempt that was not committed is aborted."""
-        if self._state == "closed":
-            return
-        try:
-            self.abort()
-        finally:
-            self._state = "closed"
-            if self._author is not None:
-                self._sink.call(self._author.close)
-            if self._encoder is not None:
-                self._encoder.close()
+        """Close; an attempt that was not committed is aborted. Twice is fine.
 
-    def _write(self, author: StreamWriter, outgoing: Outgoing) -> None:
+        A write that waits in another thread is woken.
+        """
+        self._closing.set()
+        if not self._busy.acquire(blocking=False):
+            self._wake()
+            self._busy.acquire()
         try:
+            if self._state == "closed":
+                return
+            with ExitStack() as last:
+                if self._encoder is not None:
+                    last.callback(self._sink.call, self._encoder.close)
+                if self._author is not None:
+                    last.callback(self._sink.call, self._author.close)
+                last.callback(setattr, self, "_state", "closed")
+                self._abort()
+        finally:
+            self._busy.release()
+
+    def _routed(
+        self, rows: pa.RecordBatch
+    ) -> tuple[pa.RecordBatch, Sequence[Outgoing]]:
+        """The plain rows, and where they go: checked before the first is written."""
+        parcel = unpack(rows)
+        plain = conform(parcel.rows, self._target.rows)
+        if self._author is None or not plain.num_rows:
+            return plain, ()
+        parcel = replace(parcel, rows=plain)
+        key = self._router.key_of(parcel)
+        self._drop_unstorable(parcel)
+        if self._encoder is not None:
+            parcel = replace(parcel, rows=self._encoded(self._encoder, plain))
+        return plain, list(self._router.route(parcel, key))
+
+    def _encoded(self, encoder: MessageEncoder, rows: pa.RecordBatch) -> pa.RecordBatch:
+        values = self._sink.call(lambda: encoder.encode(rows))
+        if len(values) != rows.num_rows:
+            msg = f"the encoder made {len(values)} messages of {rows.num_rows} rows"
+            raise ContractBroken(msg, stream=self._sink.config.name)
+        messages = pa.RecordBatch.from_arrays([values], names=["value"])
+        return conform(messages, self._target.stored)
+
+    def _write(self, outgoing: Outgoing) -> None:
+        author = self._author
+        assert author is not None
+        try:
+            end = self.end
+            if isinstance(end, ReaderFinished):  # it has enough: that is no error
+                self.counters.unread += outgoing.rows.num_rows
+                return
+            if end is not None:
+                how = end.cause if isinstance(end, Failed) else type(end).__name__
+                msg = f"the other side ended the stream: {how}"
+                raise ConnectionFailed(msg, stream=self._sink.config.name)
             self._sink.call(lambda: author.write(outgoing))
-        except StreamError:
-            self.abort()
+            self._check_open()
+        except StreamError as error:
+            self._give_up()
+            if self._closing.is_set() and not isinstance(error, ClosedError):
+                raise self._closed_error() from error
             raise
+
+    def _abort(self) -> None:
+        if self._state == "open":
+            self._state = "aborted"
+            if self._author is not None:
+                self._sink.call(self._author.abort)
+
+    def _give_up(self) -> None:
+        """Abort after a failure, which is the error to tell."""
+        try:
+            self._abort()
+        except StreamError as error:
+            log.info("stream %r: aborting failed: %s", self._sink.config.name, error)
+
+    def _wake(self) -> None:
+        author = self._author
+        if author is not None:
+            try:
+                self._sink.call(author.wake)
+            except Unsupported:
+                return  # it does not block for good
 
     def _is_there(self) -> bool:
         writer_id = self.context.writer_id
@@ -150,16 +254,21 @@ class Writer:
         )
         return last is not None and last.epoch >= self.context.epoch
 
-    def _drop_unstorable(self, special: dict[str, Any]) -> None:
-        for name in ("_headers", "_timestamp", "_topic"):
-            if name in special and name not in self._carries:
-                if not self.counters.dropped_columns:
-                    what = "the sink cannot store the column %s: it is dropped"
-                    log.warning("stream %r: " + what, self._sink.config.name, name)
-                self.counters.dropped_columns += 1
-                del special[name]
+    def _drop_unstorable(self, parcel: Parcel) -> None:
+        for name in ("_key", "_headers", "_timestamp", "_topic"):
+            if name not in parcel.special or name in self._target.carries:
+                continue
+            self.counters.dropped_columns += 1
+            del parcel.special[name]
+            if name not in self._warned:
+                self._warned.add(name)
+                what = "the sink cannot store the column %s: it is dropped"
+                log.warning("stream %r: " + what, self._sink.config.name, name)
 
-    def _check(self, wanted: str) -> None:
-        if self._state != wanted:
-            msg = f"the writer is {self._state}"
-            raise ClosedError(msg, stream=self._sink.config.name)
+    def _check_open(self) -> None:
+        if self._closing.is_set() or self._state != "open":
+            raise self._closed_error()
+
+    def _closed_error(self) -> ClosedError:
+        state = "closed" if self._closing.is_set() else self._state
+        return ClosedError(f"the writer is {state}", stream=self._sink.config.name)

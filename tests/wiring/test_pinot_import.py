@@ -52,6 +52,7 @@ def test_legacy_place_of_stream_configs() -> None:
     assert definition.name == "flights"
     assert values(definition) == {
         "streamType": "kafka",
+        "stream.kafka.consumer.type": "lowlevel",
         "stream.kafka.topic.name": "flights-realtime",
         "stream.kafka.decoder.class.name": "json",
         "stream.kafka.consumer.factory.class.name": "kafka",
@@ -64,10 +65,6 @@ def test_legacy_place_of_stream_configs() -> None:
     unused = "it has no effect in Pinot either"
     gone = "it is of Pinot's high-level consumer, which is gone"
     assert notes(definition) == [
-        (
-            f"stream.kafka.consumer.type: {dropped}: Pinot ignores it, and partitions "
-            "are what it reads"
-        ),
         f"stream.kafka.decoder.prop.format: {dropped}: {unused}",
         f"stream.kafka.zk.broker.url: {dropped}: {gone}",
         f"stream.kafka.hlc.zk.connect.string: {dropped}: {gone}",
@@ -84,7 +81,7 @@ def test_properties_and_notes_say_their_line() -> None:
     origins = {p.key: p.origin for p in definition.properties}
     assert origins["streamType"] == f"{path}:12"
     assert origins["realtime.segment.flush.threshold.size"] == f"{path}:23"
-    assert definition.notes[0].origin == f"{path}:13"
+    assert definition.notes[0].origin == f"{path}:16"
     assert definition.origin == str(path)
 
 
@@ -434,6 +431,40 @@ def test_a_type_of_another_name_follows_its_factory() -> None:
 
 
 # --- single keys ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("word", ["lowlevel", "simple", "LowLevel"])
+def test_consumer_type_by_partition_is_carried_over(word: str) -> None:
+    keys = {"streamType": "kafka", "stream.kafka.consumer.type": word}
+    definition = read_keys(keys)
+    assert values(definition) == keys
+    assert not definition.notes
+
+
+@pytest.mark.parametrize("word", ["highlevel", "HighLevel", " highLevel "])
+def test_consumer_type_highlevel_is_left_out_and_named(word: str) -> None:
+    keys = {"streamType": "kafka", "stream.kafka.consumer.type": word}
+    definition = read_keys(keys)
+    assert values(definition) == {"streamType": "kafka"}
+    assert notes(definition) == [
+        (
+            "stream.kafka.consumer.type: is not carried over: Pinot reads partitions "
+            "whatever it says; to read as a group say so with group.id and "
+            "checkpoint.location"
+        )
+    ]
+
+
+@pytest.mark.parametrize(
+    "criteria", ["smallest", "largest", "2d", "4h30m", "2022-08-09T12:31:38.222Z"]
+)
+def test_offset_criteria_come_along_and_are_good_here(criteria: str) -> None:
+    key = "stream.kafka.consumer.prop.auto.offset.reset"
+    definition = read_keys(
+        {"streamType": "kafka", "stream.kafka.topic.name": "clicks", key: criteria}
+    )
+    assert values(definition)[key] == criteria
+    assert not inspect(definition, PluginManager({})).errors
 
 
 @pytest.mark.parametrize(("word", "policy"), [("true", "fail"), (False, "skip")])

@@ -1,0 +1,205 @@
+"""``conformance``: proves a backend."""
+
+from __future__ import annotations
+
+import fnmatch
+import logging
+import shlex
+import sys
+import time
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from streamfactory.cli.parameters import json_flag, one_definition
+from streamfactory.cli.results import Result, count
+from streamfactory.cli.status import Status
+from streamfactory.conformance.report import FORMATS, Report, to_plain
+from streamfactory.conformance.runner import all_cases, run
+from streamfactory.conformance.subject import TYPE_KEYS, find_subject, stream_type
+from streamfactory.conformance.waivers import read_waivers, waived
+from streamfactory.spi import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from streamfactory.cli.printing import Printer
+    from streamfactory.conformance.case import Case
+
+log = logging.getLogger("streamfactory")
+
+@dataclass(frozen=True, slots=True)
+class Proof(Result):
+    """The answer of ``conformance``."""
+
+    report: Report
+    form: str
+    """One of `FORMATS`."""
+
+    def lines(self) -> Iterable[str]:
+        """The report, in its form."""
+        return FORMATS[self.form](self.report).splitlines()
+
+    def plain(self) -> Any:
+        """The report as plain values."""
+        return to_plain(self.report)
+
+
+@click.command("conformance")
+@click.argument("type_name", metavar="TYPE")
+@click.option(
+    "--config",
+    metavar="NAME-OR-FILE",
+    help="A stream whose properties go over those of the harness.",
+)
+@click.option(
+    "--harness",
+    metavar="MODULE:CLASS",
+    help="Import this harness, from the current folder too; else the registered one.",
+)
+@click.option(
+    "--only",
+    metavar="PATTERN",
+    multiple=True,
+    help="Run cases of this name, * for any letters, or of this rule; repeatable.",
+)
+@click.option("--quick", is_flag=True, help="Skip slow cases.")
+@click.option(
+    "--seed", type=int, default=0, show_default=True, help="Where chance begins."
+)
+@click.option(
+    "--report",
+    "form",
+    type=click.Choice(list(FORMATS)),
+    default="text",
+    show_default=True,
+    help="How to write the report.",
+)
+@click.option(
+    "--output",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Write the report there, and text here.",
+)
+@click.option(
+    "--waivers",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Known failures: TOML, each with case, reason and expires.",
+)
+@json_flag
+@click.pass_obj
+def conformance_command(
+    printer: Printer,
+    *,
+    type_name: str,
+    config: str | None,
+    harness: str | None,
+    only: Sequence[str],
+    quick: bool,
+    seed: int,
+    form: str,
+    output: Path | None,
+    waivers: Path | None,
+) -> Status:
+    """Prove the backend of a stream TYPE.
+
+    Runs every case that the claims of the backend and the abilities of its harness
+    allow. A case that they exclude is skipped, and says by which. Status 1 where a case
+    failed, or a waiver is expired or stale.
+    """
+    everything = all_cases()
+    cases = _chosen(everything, only)
+    names = {case.name for case in everything}
+    known = {} if waivers is None else read_waivers(waivers, names)
+    if harness is not None:
+        # A console script does not look where it is started; `python -m` does.
+        sys.path.append(str(Path.cwd()))
+    subject = find_subject(type_name.lower(), harness)
+    overrides = {} if config is None else _properties(config, subject.backend.name)
+    started = time.monotonic()
+    with _quiet():
+        results = run(
+            subject.backend,
+            subject.harness,
+            subject.plugins,
+            cases=_announced(cases, printer),
+            overrides=overrides,
+            quick=quick,
+            seed=seed,
+        )
+        found = tuple(waived(results, known))
+    printer.progress("")
+    seconds = time.monotonic() - started
+    command = _again(subject.backend.name, config, harness, seed)
+    report = Report(subject.backend.name, found, seconds, seed, command)
+    if output is not None:
+        _write(output, FORMATS[form](report))
+    printer.show(Proof(report, form if output is None else "text"))
+    return Status.FAILED if report.failed else Status.FINE
+
+
+def _chosen(cases: Sequence[Case], only: Sequence[str]) -> list[Case]:
+    for pattern in only:
+        if not any(_matches(case, pattern) for case in cases):
+            msg = f"no case matches {pattern!r}; there are {count(len(cases), 'case')}."
+            raise click.BadParameter(msg, param_hint="'--only'")
+    return [c for c in cases if not only or any(_matches(c, p) for p in only)]
+
+
+def _matches(case: Case, pattern: str) -> bool:
+    return fnmatch.fnmatchcase(case.name, pattern) or case.rule == pattern.upper()
+
+
+def _properties(config: str, type_name: str) -> dict[str, str]:
+    """The properties of a stream, without its type, which has to agree."""
+    definition = one_definition(config, {})
+    written = {prop.key: prop.text for prop in definition.properties}
+    named = stream_type(written)
+    if named not in (None, type_name):
+        msg = f"{config} is a stream of type {named!r}, not {type_name!r}"
+        raise ConfigError(msg)
+    return {k: text for k, text in written.items() if k.lower() not in TYPE_KEYS}
+
+
+def _announced(cases: Sequence[Case], printer: Printer) -> Iterator[Case]:
+    """The cases, each told when its turn comes."""
+    for number, case in enumerate(cases, start=1):
+        printer.progress(f"[{number}/{len(cases)}] {case.rule} {case.name}")
+        yield case
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep warnings to ourselves: the cases provoke what they are about.
+
+    The log stays as it is for whoever else listens, as cases about secrets do.
+    """
+    levels = [(handler, handler.level) for handler in log.handlers]
+    if log.getEffectiveLevel() > logging.DEBUG:
+        for handler, _ in levels:
+            handler.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        for handler, level in levels:
+            handler.setLevel(level)
+
+
+def _again(name: str, config: str | None, harness: str | None, seed: int) -> str:
+    words = ["streamfactory", "conformance", name]
+    words += ["--config", config] if config else []
+    words += ["--harness", harness] if harness else []
+    words += ["--seed", str(seed)] if seed else []
+    return shlex.join(words)
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        msg = f"the report {str(path)!r} cannot be written: {error.strerror}"
+        raise ConfigError(msg) from error

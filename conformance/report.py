@@ -1,0 +1,238 @@
+"""What a run found, as text, JSON, JUnit XML and a Markdown table.
+
+Passed, failed, skipped and waived are different words: a skipped case is one that the
+backend does not claim, a waived one is a failure that its author knows.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+from xml.etree import ElementTree as ET
+
+from streamfactory.conformance.runner import Outcome
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from streamfactory.conformance.runner import Result
+
+# XML has no way to write these, not even escaped.
+_NOT_XML: Final = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """One run over one backend."""
+
+    type: str
+    results: tuple[Result, ...]
+    seconds: float
+    seed: int
+    command: str
+    """Runs the kit on this backend again; a report adds ``--only CASE``."""
+
+    @property
+    def failed(self) -> bool:
+        """Whether anything is wrong."""
+        return any(result.outcome is Outcome.FAILED for result in self.results)
+
+    def of(self, outcome: Outcome) -> list[Result]:
+        """The results with an outcome."""
+        return [result for result in self.results if result.outcome is outcome]
+
+    def again(self, result: Result) -> str:
+        """The command that runs just this case."""
+        return f"{self.command} --only {result.case.name}"
+
+    def summary(self) -> str:
+        """``memory: 36 passed, 2 skipped in 1.9 s (seed 0)``."""
+        counts = {outcome: len(self.of(outcome)) for outcome in Outcome}
+        shown = [f"{n} {outcome.value}" for outcome, n in counts.items() if n]
+        took = f"in {self.seconds:.1f} s (seed {self.seed})"
+        return f"{self.type}: {', '.join(shown) or 'no case was run'} {took}"
+
+
+# --- text -----------------------------------------------------------------------
+
+
+def text_lines(report: Report) -> Iterator[str]:
+    """The report for people: every case, then failures and waivers, then the sum."""
+    width = max((len(result.case.name) for result in report.results), default=0)
+    for result in report.results:
+        case, note = result.case, f"{result.seconds:6.2f} s"
+        if result.outcome is Outcome.SKIPPED:
+            note = result.reason
+        head = f"{result.outcome.value:<7}  {case.rule:<3}"
+        yield f"{head}  {case.name.ljust(width)}  {note}"
+    for result in report.of(Outcome.FAILED):
+        yield ""
+        yield from explain(result, report.again(result))
+    for result in report.of(Outcome.WAIVED):
+        yield ""
+        yield f"waived: {result.case.name} (rule {result.case.rule})"
+        yield from _part("waiver", [result.waiver])
+        yield from _part("happened", result.reason.splitlines())
+    yield ""
+    yield report.summary()
+
+
+def explain(result: Result, again: str) -> Iterator[str]:
+    """All that is known of one failure.
+
+    Args:
+        result: That failed.
+        again: The command that runs just this case.
+    """
+    yield f"failed: {result.case.name} (rule {result.case.rule})"
+    yield from _part("expected", [result.case.doc])
+    yield from _part("happened", result.reason.splitlines())
+    yield from _part("script", shortened(result.script))
+    # A stale waiver has neither, and no cause that a hint could name.
+    caused = bool(result.script or result.trace)
+    yield from _part(
+        "usually", [result.case.hint] if result.case.hint and caused else []
+    )
+    yield from _part("waiver", [result.waiver] if result.waiver else [])
+    yield from _part("run again", [again])
+
+
+def shortened(script: Sequence[str]) -> list[str]:
+    """A script with each repeated step written once."""
+    grouped = ((step, len(list(same))) for step, same in itertools.groupby(script))
+    return [step if n == 1 else f"{step}  # {n} times" for step, n in grouped]
+
+
+def _part(head: str, lines: Sequence[str]) -> Iterator[str]:
+    for number, line in enumerate(lines):
+        yield f"  {'' if number else head:<11}{line}".rstrip()
+
+
+# --- for programs ---------------------------------------------------------------
+
+
+def to_plain(report: Report) -> dict[str, Any]:
+    """The report as plain values."""
+    return {
+        "type": report.type,
+        "ok": not report.failed,
+        "seconds": round(report.seconds, 2),
+        "seed": report.seed,
+        "counts": {o.value: len(report.of(o)) for o in Outcome},
+        "cases": [_plain(report, result) for result in report.results],
+    }
+
+
+def _plain(report: Report, result: Result) -> dict[str, Any]:
+    told = result.outcome in (Outcome.FAILED, Outcome.WAIVED)
+    return {
+        "case": result.case.name,
+        "rule": result.case.rule,
+        "expected": result.case.doc,
+        "outcome": result.outcome.value,
+        "reason": result.reason or None,
+        "seconds": round(result.seconds, 3),
+        "script": shortened(result.script) if told else [],
+        "usually": (result.case.hint or None) if told else None,
+        "waiver": result.waiver or None,
+        "again": report.again(result) if told else None,
+    }
+
+
+def to_json(report: Report) -> str:
+    """The report as one JSON document."""
+    return json.dumps(to_plain(report), indent=2, ensure_ascii=False) + "\n"
+
+
+def to_junit(report: Report) -> str:
+    """The report as JUnit's XML, for servers that show tests."""
+    suite = ET.Element(
+        "testsuite",
+        name=f"streamfactory.conformance.{report.type}",
+        tests=str(len(report.results)),
+        failures=str(len(report.of(Outcome.FAILED))),
+        errors="0",
+        skipped=str(len(report.of(Outcome.SKIPPED) + report.of(Outcome.WAIVED))),
+        time=f"{report.seconds:.3f}",
+    )
+    properties = ET.SubElement(suite, "properties")
+    ET.SubElement(properties, "property", name="seed", value=str(report.seed))
+    for result in report.results:
+        case = ET.SubElement(
+            suite,
+            "testcase",
+            classname=f"{report.type}.{result.case.rule}",
+            name=result.case.name,
+            time=f"{result.seconds:.3f}",
+        )
+        if result.outcome is Outcome.FAILED:
+            message = _xml(result.reason.split("\n", 1)[0])
+            failure = ET.SubElement(case, "failure", message=message)
+            lines = [*explain(result, report.again(result)), "", result.trace]
+            failure.text = _xml("\n".join(lines).rstrip() + "\n")
+        elif result.outcome is Outcome.SKIPPED:
+            ET.SubElement(case, "skipped", message=_xml(result.reason))
+        elif result.outcome is Outcome.WAIVED:
+            # JUnit has no third word.
+            ET.SubElement(case, "skipped", message=_xml(f"waived {result.waiver}"))
+    suites = ET.Element("testsuites")
+    suites.append(suite)
+    ET.indent(suites)
+    text = ET.tostring(suites, encoding="unicode")
+    return f'<?xml version="1.0" encoding="UTF-8"?>\n{text}\n'
+
+
+def _xml(text: str) -> str:
+    return _NOT_XML.sub(lambda match: ascii(match[0])[1:-1], text)
+
+
+# --- the support table ----------------------------------------------------------
+
+
+def to_markdown(report: Report) -> str:
+    """The support table of one backend."""
+    return support_table([to_plain(report)]) + "\n"
+
+
+def support_table(reports: Sequence[Mapping[str, Any]]) -> str:
+    """One row a case, one column a backend, from reports as plain values.
+
+    A backend that was proved by an older kit has no word for a case that is newer.
+    """
+    cases: dict[str, str] = {}
+    for report in reports:
+        cases.update({case["case"]: case["rule"] for case in report["cases"]})
+    found = [{case["case"]: case for case in report["cases"]} for report in reports]
+    names = [report["type"] for report in reports]
+    lines = [_row(["rule", "case", *names]), _row(["---"] * (2 + len(names)))]
+    for name, rule in cases.items():
+        words = [_cell(column.get(name)) for column in found]
+        lines.append(_row([rule, f"`{name}`", *words]))
+    return "\n".join(lines)
+
+
+def _cell(case: Mapping[str, Any] | None) -> str:
+    if case is None:
+        return "not run"
+    if case["outcome"] == Outcome.SKIPPED.value:
+        return f"skipped: {case['reason']}"
+    if case["outcome"] == Outcome.WAIVED.value:
+        return f"waived {case['waiver']}"
+    return "passed" if case["outcome"] == Outcome.PASSED.value else "**failed**"
+
+
+def _row(cells: Sequence[str]) -> str:
+    # A bar or a line break would end the cell.
+    clean = [" ".join(cell.split()).replace("|", r"\|") for cell in cells]
+    return f"| {' | '.join(clean)} |"
+
+
+FORMATS: Final[Mapping[str, Callable[[Report], str]]] = {
+    "text": lambda report: "\n".join(text_lines(report)) + "\n",
+    "json": to_json,
+    "junit": to_junit,
+    "markdown": to_markdown,
+}

@@ -1,0 +1,44 @@
+"""Spark's micro-batch engine, as far as a stream can tell, without a JVM.
+
+``reading`` has the driver and the tasks that read, ``writing`` those that write. Both
+keep what Spark keeps between two lives of a driver: logs, and nothing else. A hook is
+called between every two calls; what it does there is the schedule: it may write, grow
+or truncate the stream, and raise `Crash` to throw the driver away.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable
+from typing import TypeVar
+
+Hook = Callable[[str], None]
+"""Is told the name of the call that has just come back."""
+
+T = TypeVar("T")
+"""What crosses."""
+
+
+class Crash(Exception):
+    """The driver is gone: all that it had in memory is lost."""
+
+
+def ship(thing: T) -> T:
+    """What arrives in another process."""
+    arrived: T = pickle.loads(pickle.dumps(thing))  # noqa: S301 - our own
+    return arrived
+
+
+def nothing(step: str) -> None:
+    """The hook of a quiet run."""
+
+
+def crash_at(*numbers: int) -> Hook:
+    """A hook that lets the driver die at the steps of these numbers, from 0."""
+    steps = iter(range(1_000_000))
+
+    def hook(step: str) -> None:
+        if next(steps) in numbers:
+            raise Crash(step)
+
+    return hook

@@ -1,0 +1,427 @@
+"""Spark's driver, as it reads a stream batch by batch.
+
+What outlives a driver is two logs. The offset log says where each batch ends, and is
+written before the batch runs; the commit log says which batches are done. Batch 0
+has no logged start. One trigger, in Spark's words:
+
+1. ``initialOffset()``, where no batch was logged;
+2. ``latestOffset(start)``: where the batch ends; the text of its start means no batch;
+3. the end goes to the offset log;
+4. ``commit(end of the batch before)``: advice, a batch late, and none for the last;
+5. ``initialOffset()`` once more, for batch 0: in between the stream went on;
+6. ``partitions(start, end)``: the tasks; asked again at a replay, by another driver;
+7. the tasks run in other processes, some of them twice;
+8. the sink keeps the batch, once;
+9. the batch goes to the commit log.
+
+A restarted driver begins at 6 where the last batch is not in the commit log, else at 2.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from contextlib import ExitStack, closing
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, final
+
+from streamfactory.conformance.bench import PATIENCE, offsets_of
+from streamfactory.conformance.case import Mismatch, expect, require
+from streamfactory.conformance.spark import Crash, Hook, nothing, ship
+from streamfactory.spi import (
+    BatchState,
+    IncarnationChanged,
+    MessageBatch,
+    OffsetOutOfRange,
+    Partition,
+    PartitionInfo,
+    PartitionState,
+    PartitionVanished,
+    Position,
+    PositionRefused,
+)
+from streamfactory.wiring.configure import Configured
+from streamfactory.wiring.source import Source
+from streamfactory.wiring.starts import starting_offsets
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from streamfactory.conformance.bench import Bench, Row
+
+Rows = dict[int, list["Row"]]
+"""Offset and number of each row, by partition."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class SparkOffset:
+    """What Spark keeps as text, and compares as text.
+
+    Mostly the text of a position. Where partitions are new to it, their starts travel
+    along: whatever replays the batch finds them there, and asks nobody (the pin of
+    batch 0, to which all partitions are new).
+    """
+
+    at: Position | None
+    """Where the next batch begins. None in an initial offset, which no end equals: so
+    batch 0 is always logged, rows or not."""
+    begun: Position = field(default_factory=Position)
+    """The starts of the partitions that the offset before this one has not."""
+
+    def to_text(self) -> str:
+        """One canonical line."""
+        if self.at is not None and not self.begun:
+            return self.at.to_json()
+        at = None if self.at is None else self.at.to_json()
+        return json.dumps({"at": at, "begun": self.begun.to_json()}, sort_keys=True)
+
+    @classmethod
+    def parse(cls, text: str) -> SparkOffset:
+        """Read it back; PositionRefused for anything else."""
+        try:
+            body = json.loads(text)
+        except ValueError as error:
+            msg = f"not an offset: {text!r} is not JSON"
+            raise PositionRefused(msg) from error
+        if not isinstance(body, dict) or set(body) != {"at", "begun"}:
+            return cls(Position.from_json(text))
+        at = None if body["at"] is None else Position.from_json(body["at"])
+        return cls(at, Position.from_json(body["begun"]))
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Task:
+    """A range for one executor. Pickles."""
+
+    partition: Partition
+    start: int
+    end: int
+    incarnation: str | None
+    """What the offsets count: the executor refuses another one."""
+
+
+@final
+class SparkSource:
+    """The source as a driver holds it: text in, text out.
+
+    What one driver learnt no other knows, and no task does.
+    """
+
+    def __init__(self, configured: Configured) -> None:
+        self._source = Source(ship_configured(configured))
+        self._metadata = self._source.metadata
+        self._strict = self._source.config["out.of.range"] == "fail"
+        self._available_now = False
+        self._target: dict[Partition, int] | None = None
+
+    def initial_offset(self) -> str:
+        """Where a new query begins, as things are now."""
+        infos = self._metadata.partitions()
+        starts = starting_offsets(
+            self._source.config, self._metadata, infos, start=None, default="latest"
+        )
+        return SparkOffset(None, _position(starts, infos)).to_text()
+
+    def prepare_for_available_now(self) -> None:
+        """From here on the end is fixed, once it is first asked for."""
+        self._available_now = True
+
+    def latest_offset(self, start: str, share: int = 1) -> str:
+        """Where the next batch ends.
+
+        Args:
+            start: Where it begins.
+            share: Take this part of what is waiting, at least an offset a partition.
+        """
+        before = self._parse(start)
+        at = before.begun if before.at is None else before.at
+        infos = self._metadata.partitions(known=at)
+        self._fix_target(infos)
+        begun, ends = dict(before.begun) if before.at is None else {}, {}
+        for info in infos:
+            latest = self._latest(info)
+            if info.partition in at:
+                first = at[info.partition]
+                self._check(info, first, at.incarnations.get(info.partition))
+            elif latest is None:
+                continue  # it came after the target: the next run takes it
+            else:
+                first = begun[info.partition] = info.earliest
+            waiting = max(0, (latest or 0) - first)
+            ends[info.partition] = first - (-waiting // share)
+        end = SparkOffset(_position(ends, infos), _position(begun, infos))
+        return start if end == SparkOffset(before.at) else end.to_text()
+
+    def partitions(self, start: str, end: str, pieces: int = 1) -> list[Task]:
+        """The tasks of a batch, each range in so many pieces. Pure: asks nobody."""
+        before, after = self._parse(start), self._parse(end)
+        assert after.at is not None
+        starts = (before.at or Position()).merge(after.begun)
+        return [
+            Task(partition, first, last, after.at.incarnations.get(partition))
+            for partition, stop in after.at.items()
+            for first, last in _pieces(starts[partition], stop, pieces)
+        ]
+
+    def commit(self, end: str) -> None:
+        """Take advice: our offsets live in Spark's log, so there is nothing to do."""
+        self._parse(end)
+
+    def close(self) -> None:
+        """Close the metadata and the factory."""
+        self._source.close()
+
+    def _parse(self, text: str) -> SparkOffset:
+        offset = SparkOffset.parse(text)
+        for partition in (offset.at or Position()).merge(offset.begun):
+            if not self._metadata.covers(partition.topic):
+                msg = f"the offset is of {partition.topic!r}, which is another stream"
+                raise PositionRefused(msg, stream=self._source.config.name)
+        return offset
+
+    def _fix_target(self, infos: Sequence[PartitionInfo]) -> None:
+        # Not before it is asked for: the start may be later than that.
+        if self._available_now and self._target is None:
+            self._target = {i.partition: i.latest or 0 for i in infos}
+
+    def _latest(self, info: PartitionInfo) -> int | None:
+        return info.latest if self._target is None else self._target.get(info.partition)
+
+    def _check(self, info: PartitionInfo, first: int, life: str | None) -> None:
+        """Loss is told here where it can be: tasks have no way back (rule R7)."""
+        partition, found = info.partition, info.incarnation
+        if not self._strict:
+            return
+        if info.state is PartitionState.VANISHED:
+            msg = "the partition is not there any more"
+            raise PartitionVanished(msg, partition=partition, offset=first)
+        if None not in (life, found) and life != found:
+            msg = f"the offsets counted {life!r}, the stream is now {found!r}"
+            raise IncarnationChanged(
+                msg, expected=life, found=found, partition=partition, offset=first
+            )
+        if first < info.earliest or (info.latest is not None and first > info.latest):
+            msg = f"the stream has {info.earliest} to {info.latest}, not {first}"
+            raise OffsetOutOfRange(
+                msg,
+                earliest=info.earliest,
+                latest=info.latest,
+                partition=partition,
+                offset=first,
+            )
+
+
+def read(configured: Configured, task: Task, hook: Hook = nothing) -> list[MessageBatch]:
+    """Run a task, as an executor does: with nothing but what was sent along."""
+    batches: list[MessageBatch] = []
+    with ExitStack() as stack:
+        source = stack.enter_context(closing(Source(configured)))
+        reader = source.reader(task.partition, incarnation=task.incarnation)
+        stack.enter_context(closing(reader))
+        at, deadline = task.start, time.monotonic() + PATIENCE
+        while at < task.end:
+            batch = reader.fetch(at, end=task.end, max_rows=4, timeout=1.0)
+            batches.append(batch)
+            hook("fetch")
+            at = batch.next_offset
+            over = batch.state is BatchState.END_OF_PARTITION
+            if at < task.end and (over or time.monotonic() > deadline):
+                what = "ended" if over else "stands still"
+                msg = f"a task of {task.partition} {what} at {at}, before {task.end}"
+                raise Mismatch(msg)
+        reader.verify()
+    return batches
+
+
+@final
+@dataclass(slots=True)
+class Logs:
+    """What outlives a driver: text."""
+
+    offsets: dict[int, str] = field(default_factory=dict)
+    """Where each batch ends; written before it runs."""
+    commits: set[int] = field(default_factory=set)
+    """The batches that are done."""
+
+
+@final
+class Recorder:
+    """A sink that outlives drivers: the first commit of a batch wins."""
+
+    def __init__(self) -> None:
+        self.batches: dict[int, Rows] = {}
+
+    def commit(self, batch: int, rows: Rows) -> None:
+        """Keep a batch; a replay has to have the same rows."""
+        held = self.batches.setdefault(batch, rows)
+        expect(rows, held, f"rows of batch {batch}, replayed")
+
+    def numbers(self, partition: int) -> list[int]:
+        """All that came of a partition, in order."""
+        found: list[int] = []
+        for batch in sorted(self.batches):
+            found += [number for _, number in self.batches[batch].get(partition, ())]
+        return found
+
+
+@final
+class Query:
+    """A streaming query with all its drivers, one after the other.
+
+    Args:
+        bench: The stream.
+        hook: The schedule.
+        share: Each batch takes this part of what is waiting.
+        pieces: Tasks a partition; a plan may be made with another number each time.
+        twice: Run every task twice at once; both have to answer the same.
+        options: Of the stream (``__`` for a dot).
+    """
+
+    def __init__(
+        self,
+        bench: Bench,
+        hook: Hook = nothing,
+        *,
+        share: int = 2,
+        pieces: int = 1,
+        twice: bool = False,
+        **options: str,
+    ) -> None:
+        self._bench = bench
+        self._hook = hook
+        self.configured = bench.configured(**{"startingOffsets": "earliest"} | options)
+        self.share = share
+        self.pieces = pieces
+        self.twice = twice
+        self.steps = 0
+        """How many calls were made, over all drivers."""
+        self.logs = Logs()
+        self.sink = Recorder()
+
+    def run(self, *, available_now: bool = False, triggers: int = 100) -> None:
+        """Run until nothing waits; after a crash another driver goes on."""
+        while True:
+            with closing(SparkSource(self.configured)) as source:
+                try:
+                    if available_now:
+                        source.prepare_for_available_now()
+                        self._step("prepareForTriggerAvailableNow")
+                    while self.trigger(source):
+                        triggers -= 1
+                        require(triggers, "batches come without end")
+                except Crash as crash:
+                    self._bench.note(f"the driver dies after {crash}, another begins")
+                else:
+                    return
+
+    def trigger(self, source: SparkSource) -> bool:
+        """One batch; False where there was nothing to do."""
+        logs = self.logs
+        batch = max(logs.offsets, default=0)
+        if batch in logs.commits:
+            batch += 1
+        start = logs.offsets.get(batch - 1)
+        if batch not in logs.offsets:
+            since = start or self._step("initialOffset", source.initial_offset())
+            end = source.latest_offset(since, self.share)
+            self._step("latestOffset", end)
+            if end == since:
+                return False
+            logs.offsets[batch] = end
+            self._step(f"offset log {batch}")
+            if start is not None:
+                source.commit(start)
+                self._step("commit")
+        end = logs.offsets[batch]
+        start = start or self._step("initialOffset", source.initial_offset())
+        tasks = ship(source.partitions(start, end, self.pieces))
+        self._step("partitions", tasks)
+        rows = self.rows(tasks)
+        self._step("tasks")
+        self.sink.commit(batch, rows)
+        self._step("sink")
+        logs.commits.add(batch)
+        self._step(f"commit log {batch}")
+        return True
+
+    def rows(self, tasks: Sequence[Task]) -> Rows:
+        """Run tasks and put their answers together."""
+        rows: Rows = {}
+        for task in tasks:
+            mine = self._twice(task) if self.twice else self.task(task)
+            rows.setdefault(task.partition.id, []).extend(mine)
+        return rows
+
+    def task(self, task: Task) -> list[Row]:
+        """Run one task: its batches cross a process too."""
+        batches = read(ship_configured(self.configured), task, self._fetched)
+        return self.rows_of(ship(batches))
+
+    def rows_of(self, batches: Sequence[MessageBatch]) -> list[Row]:
+        """Offset and number of every row."""
+        rows: list[Row] = []
+        for batch in batches:
+            offsets = offsets_of(batch.offsets, batch.first_offset, batch.num_rows)
+            numbers = self._bench.harness.numbers(batch.rows)
+            rows += zip(offsets, numbers, strict=True)
+        return rows
+
+    def check(self) -> None:
+        """Rows out are rows in: each once, in the order of its partition."""
+        for number, wanted in self._bench.written.items():
+            got = self.sink.numbers(number)
+            expect(got, wanted, f"rows of partition {number} out of the query")
+
+    def _step(self, step: str, answer: Any = "") -> Any:
+        self._bench.note(f"{step} {answer}".rstrip())
+        self.steps += 1
+        self._hook(step)
+        return answer
+
+    def _fetched(self, step: str) -> None:
+        self._hook(step)
+
+    def _twice(self, task: Task) -> list[Row]:
+        answers: list[list[Row] | Exception] = []
+
+        def attempt() -> None:
+            try:
+                answers.append(self.task(task))
+            except Exception as error:  # noqa: BLE001 - told below
+                answers.append(error)
+
+        threads = [threading.Thread(target=attempt) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(2 * PATIENCE)
+        for answer in answers:
+            if isinstance(answer, Exception):
+                raise answer
+        require(len(answers) == 2, f"{task} does not come back")
+        expect(answers[1], answers[0], f"the two attempts of {task}")
+        return answers[0]  # type: ignore[return-value]  # errors were raised above
+
+
+def ship_configured(configured: Configured) -> Configured:
+    """The configuration as it arrives in another process, its plug-ins found there."""
+    return Configured(
+        ship(configured.config), configured.backend, configured.decoder
+    )
+
+
+def _position(
+    offsets: dict[Partition, int], infos: Sequence[PartitionInfo]
+) -> Position:
+    lives = {i.partition: i.incarnation for i in infos if i.incarnation is not None}
+    return Position(offsets, lives)
+
+
+def _pieces(start: int, end: int, pieces: int) -> list[tuple[int, int]]:
+    """A range in parts; an empty one has none."""
+    cuts = {start + (end - start) * piece // pieces for piece in range(pieces + 1)}
+    return list(pairwise(sorted(cuts)))

@@ -1,0 +1,486 @@
+"""The log in memory: offsets by commit, atomic, idempotent, and it lets go."""
+
+from __future__ import annotations
+
+import gc
+import pickle
+import threading
+import time
+import weakref
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+
+from streamfactory.arrowlog import LaneBounds, MemoryLog, MemoryLogStore, Staged
+from streamfactory.spi import (
+    LastCommit,
+    MisuseError,
+    OffsetOutOfRange,
+    Partition,
+    Position,
+    SchemaMismatch,
+    Summary,
+    TopicNotFound,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+SCHEMA = pa.schema({"n": pa.int64()})
+DAY = 24 * 3600 * 1000
+
+
+class HandClock:
+    """Milliseconds, moved by hand."""
+
+    def __init__(self) -> None:
+        self.ms = 1_000.0
+
+    def __call__(self) -> float:
+        return self.ms
+
+
+@pytest.fixture
+def clock() -> HandClock:
+    return HandClock()
+
+
+@pytest.fixture
+def log(clock: HandClock) -> MemoryLog:
+    return MemoryLog("t", SCHEMA, 2, clock)
+
+
+def batch(*numbers: int) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pydict({"n": list(numbers)}, schema=SCHEMA)
+
+
+def staged(log: MemoryLog, attempt: str, **rows: list[int]) -> Staged:
+    """Stage rows; ``p0=[1, 2]`` goes to partition 0."""
+    stage = log.stage(attempt)
+    for name, numbers in rows.items():
+        stage.append(int(name[1:]), batch(*numbers))
+    return stage.seal()
+
+
+def commit(
+    log: MemoryLog,
+    epoch: int,
+    writer: str | None = "w",
+    **rows: list[int],
+) -> LastCommit | None:
+    one = staged(log, f"{writer}-{epoch}", **rows)
+    return log.commit(writer, epoch, [one], summary=Summary())
+
+
+def replace(log: MemoryLog, epoch: int, **rows: list[int]) -> LastCommit | None:
+    one = staged(log, f"replace-{epoch}", **rows)
+    return log.commit("w", epoch, [one], summary=Summary(), replace=True)
+
+
+def numbers(log: MemoryLog, partition: int = 0) -> list[int]:
+    found: list[int] = []
+    start = log.bounds()[partition].earliest
+    while start < log.bounds()[partition].latest:
+        part = log.read(partition, start, max_rows=3, max_bytes=2**20)
+        assert part.rows is not None
+        assert part.start == start
+        found += part.rows.column("n").to_pylist()
+        start += part.rows.num_rows
+    return found
+
+
+def test_offsets_are_given_by_commits_not_by_staging(log: MemoryLog) -> None:
+    early = staged(log, "early", p0=[1, 2], p1=[3])
+    assert commit(log, 0, "other", p0=[9]) is None
+    assert log.commit("w", 0, [early], summary=Summary()) is None
+    assert numbers(log, 0) == [9, 1, 2]
+    assert log.bounds() == [LaneBounds(0, 0, 3), LaneBounds(1, 0, 1)]
+
+
+def test_staged_is_plain_and_pickles(log: MemoryLog) -> None:
+    one = staged(log, "a", p0=[1, 2], p1=[3])
+    assert pickle.loads(pickle.dumps(one)) == Staged("a", {0: 2, 1: 1})
+
+
+def test_read_answers_at_least_a_row_and_never_more_than_asked(log: MemoryLog) -> None:
+    commit(log, 0, p0=[*range(10)])
+    assert log.read(0, 4, max_rows=3, max_bytes=2**20).rows == batch(4, 5, 6)
+    assert log.read(0, 4, max_rows=3, max_bytes=1).rows == batch(4)
+    assert log.read(0, 2, max_rows=9, max_bytes=32).rows == batch(2, 3, 4, 5)
+    part = log.read(0, 8, max_rows=9, max_bytes=2**20)
+    assert (part.rows, part.size) == (batch(8, 9), 16)
+    nothing = log.read(0, 10, max_rows=9, max_bytes=2**20)
+    assert (nothing.rows, nothing.bounds) == (None, LaneBounds(0, 0, 10))
+
+
+def test_read_outside_the_bounds_says_what_there_is(log: MemoryLog) -> None:
+    commit(log, 0, p0=[*range(10)])
+    log.truncate({0: 4})
+    for start in (3, 11):
+        with pytest.raises(OffsetOutOfRange) as caught:
+            log.read(0, start, max_rows=1, max_bytes=1)
+        error = caught.value
+        assert (error.earliest, error.latest, error.offset) == (4, 10, start)
+        assert error.partition == Partition("t", 0)
+
+
+def test_same_epoch_twice_has_the_effect_of_once(log: MemoryLog) -> None:
+    position = Position({Partition("s", 0): 5})
+    one = staged(log, "a", p0=[1])
+    kept = LastCommit(3, position, Summary(1))
+    args: dict[str, Any] = {"summary": Summary(1), "source_position": position}
+    assert log.commit("w", 3, [one], **args) is None
+    for epoch in (3, 2):
+        again = staged(log, f"b{epoch}", p0=[1])
+        assert log.commit("w", epoch, [again], summary=Summary(9)) == kept
+    assert log.last("w") == kept
+    assert log.last("v") is None
+    assert numbers(log) == [1]
+
+
+def test_writer_without_a_name_is_never_recognised(log: MemoryLog) -> None:
+    for _ in range(2):
+        assert commit(log, 0, None, p0=[1]) is None
+    assert numbers(log) == [1, 1]
+
+
+def test_one_attempt_named_twice_is_appended_once(log: MemoryLog) -> None:
+    one = staged(log, "a", p0=[1, 2], p1=[3])
+    log.commit("w", 0, [one, one], summary=Summary())
+    assert (numbers(log, 0), numbers(log, 1)) == ([1, 2], [3])
+
+
+def test_commit_of_what_is_gone_appends_nothing_at_all(log: MemoryLog) -> None:
+    commit(log, 0, p0=[0])
+    there, gone = staged(log, "there", p0=[1]), staged(log, "gone", p1=[2])
+    log.stage("gone").discard()
+    with pytest.raises(MisuseError) as caught:
+        log.commit("w", 1, [there, gone], summary=Summary(), replace=True)
+    assert str(caught.value) == (
+        "what attempt gone staged is gone; write the epoch again"
+    )
+    assert (numbers(log, 0), numbers(log, 1)) == ([0], [])
+    assert log.last("w") == LastCommit(0, None, Summary())
+    log.commit("w", 1, [there], summary=Summary())
+    assert numbers(log) == [0, 1]
+
+
+def test_rows_that_do_not_belong_are_refused_while_staging(log: MemoryLog) -> None:
+    stage = log.stage("a")
+    with pytest.raises(SchemaMismatch) as caught:
+        stage.append(0, pa.RecordBatch.from_pydict({"n": ["x"]}))
+    assert caught.value.what == "rows are n string, the log n int64"
+    for partition in (2, -1):
+        with pytest.raises(TopicNotFound) as missing:
+            stage.append(partition, batch(1))
+        assert missing.value.what == f"'t' has no partition {partition}"
+    log.commit("w", 0, [stage.seal()], summary=Summary())
+    assert log.bounds() == [LaneBounds(0, 0, 0), LaneBounds(1, 0, 0)]
+
+
+def test_sealed_rows_do_not_change_any_more(log: MemoryLog) -> None:
+    stage = log.stage("a")
+    stage.append(0, batch(1))
+    sealed = stage.seal()
+    stage.append(0, batch(2))
+    log.commit("w", 0, [sealed], summary=Summary())
+    assert numbers(log) == [1]
+
+
+def test_a_reader_never_sees_half_of_an_epoch() -> None:
+    log, lanes, epochs = MemoryLog("t", SCHEMA, 4), range(4), 300
+    seen: list[tuple[int, ...]] = []
+    written, looked = threading.Event(), threading.Event()
+
+    def read() -> None:
+        done = False
+        while not done:
+            done = written.is_set()
+            seen.append(tuple(lane.latest for lane in log.bounds()))
+            looked.set()
+            for lane, latest in zip(lanes, seen[-1], strict=True):
+                if latest:
+                    assert log.read(lane, latest - 1, max_rows=1, max_bytes=1).rows
+
+    def write(name: str) -> None:
+        for epoch in range(epochs):
+            if epoch % 50 == 0:  # however threads are scheduled, it looks in between
+                looked.clear()
+                assert looked.wait(30)
+            commit(log, epoch, name, **{f"p{lane}": [epoch] for lane in lanes})
+
+    writers = [threading.Thread(target=write, args=(name,)) for name in "ab"]
+    reader = threading.Thread(target=read)
+    for thread in (reader, *writers):
+        thread.start()
+    for thread in writers:
+        thread.join(60)
+    written.set()
+    reader.join(60)
+    assert not any(thread.is_alive() for thread in (reader, *writers))
+    assert [bounds for bounds in seen if len(set(bounds)) > 1] == []
+    assert seen == sorted(seen)
+    assert seen[-1] == (2 * epochs,) * 4
+    assert len(set(seen)) > 2
+
+
+def test_replace_moves_earliest_past_everything_in_the_same_step(
+    log: MemoryLog,
+) -> None:
+    commit(log, 0, p0=[1, 2], p1=[3])
+    replace(log, 1, p0=[4])
+    assert log.bounds() == [LaneBounds(0, 2, 3), LaneBounds(1, 1, 1)]
+    assert numbers(log) == [4]
+    replace(log, 1, p0=[4])
+    assert log.bounds() == [LaneBounds(0, 2, 3), LaneBounds(1, 1, 1)]
+
+
+def test_truncate_moves_earliest_forward_only_and_never_past_latest(
+    log: MemoryLog,
+) -> None:
+    commit(log, 0, p0=[*range(10)])
+    for before, earliest in ((4, 4), (2, 4), (-5, 4), (99, 10)):
+        log.truncate({0: before})
+        assert log.bounds()[0] == LaneBounds(0, earliest, 10)
+    commit(log, 1, p0=[10, 11])
+    assert numbers(log) == [10, 11]
+    assert log.bounds()[0] == LaneBounds(0, 10, 12)
+
+
+def tracked(log: MemoryLog, epoch: int) -> weakref.ref[Any]:
+    """Commit rows; answers a reference that tells when they are let go."""
+    buffer = pa.py_buffer(bytearray(8 * 4))
+    column = pa.Array.from_buffers(pa.int64(), 4, [None, buffer])
+    rows = pa.RecordBatch.from_arrays([column], schema=SCHEMA)
+    stage = log.stage(f"a{epoch}")
+    stage.append(0, rows)
+    log.commit("w", epoch, [stage.seal()], summary=Summary())
+    return weakref.ref(rows)
+
+
+@pytest.mark.parametrize(
+    "drop",
+    [
+        lambda log: log.truncate({0: 8}),
+        lambda log: replace(log, 9, p0=[1]),
+        lambda log: log.mark_deleted(),
+    ],
+)
+def test_what_is_truncated_replaced_or_deleted_is_let_go(
+    log: MemoryLog, drop: Callable[[MemoryLog], Any]
+) -> None:
+    rows = [tracked(log, epoch) for epoch in range(2)]
+    gc.collect()
+    assert all(one() is not None for one in rows)
+    drop(log)
+    gc.collect()
+    assert [one() for one in rows] == [None, None]
+
+
+def test_a_chunk_goes_when_its_last_row_does(log: MemoryLog) -> None:
+    first, second = tracked(log, 0), tracked(log, 1)
+    log.truncate({0: 3})
+    gc.collect()
+    assert first() is not None
+    log.truncate({0: 4})
+    gc.collect()
+    assert first() is None
+    assert second() is not None
+
+
+# --- what is staged and never decided -------------------------------------------
+
+
+def attempts(log: MemoryLog) -> set[str]:
+    return set(log._staged)
+
+
+def test_nothing_stays_of_attempts_that_were_discarded_or_came_too_late(
+    log: MemoryLog,
+) -> None:
+    staged(log, "a", p0=[1])
+    log.stage("a").discard()
+    log.stage("a").discard()
+    commit(log, 0, p0=[1])
+    late = staged(log, "late", p0=[1])
+    log.commit("w", 0, [late], summary=Summary())
+    open_stage = log.stage("open")
+    open_stage.append(0, batch(1))
+    open_stage.discard()
+    assert attempts(log) == set()
+
+
+def test_rows_that_nobody_decides_are_swept_after_a_day(
+    log: MemoryLog, clock: HandClock
+) -> None:
+    old = staged(log, "old", p0=[1])
+    clock.ms += DAY
+    staged(log, "young", p0=[2])
+    assert attempts(log) == {"old", "young"}
+    clock.ms += 1
+    staged(log, "last", p0=[3])
+    assert attempts(log) == {"young", "last"}
+    with pytest.raises(MisuseError) as caught:
+        log.commit("w", 0, [old], summary=Summary())
+    assert caught.value.remedy == "write the epoch again"
+
+
+# --- time, growth, writers ------------------------------------------------------
+
+
+def test_offsets_by_time_take_the_later_time_where_the_clock_goes_back(
+    log: MemoryLog, clock: HandClock
+) -> None:
+    for epoch, now in enumerate((1000, 3000, 2000, 4000)):
+        clock.ms = now
+        commit(log, epoch, p0=[epoch, epoch])
+
+    def at(ms: int) -> int | None:
+        return log.offsets_at(ms, [0])[0]
+
+    assert [at(ms) for ms in (0, 1000, 1001, 3000)] == [0, 0, 2, 2]
+    assert [at(ms) for ms in (3001, 4000, 4001)] == [6, 6, None]
+    assert log.offsets_at(0, [1]) == {1: None}
+    log.truncate({0: 3})
+    assert [at(ms) for ms in (0, 3000, 3001)] == [3, 3, 6]
+
+
+def test_growth_adds_empty_partitions_and_never_takes_any(log: MemoryLog) -> None:
+    commit(log, 0, p0=[1])
+    log.grow(3)
+    log.grow(3)
+    assert [lane.latest for lane in log.bounds()] == [1, 0, 0]
+    commit(log, 1, p2=[5])
+    assert numbers(log, 2) == [5]
+    with pytest.raises(MisuseError) as caught:
+        log.grow(2)
+    assert caught.value.what == "'t' has 3 partitions, never fewer"
+
+
+def test_idle_writers_are_forgotten_and_the_one_that_writes_is_kept(
+    log: MemoryLog, clock: HandClock
+) -> None:
+    commit(log, 0, "old", p0=[1])
+    clock.ms += 5_000
+    commit(log, 0, "young", p0=[1])
+    log.forget(5.0)
+    assert log.last("old") is not None
+    clock.ms += 1
+    log.forget(5.0)
+    assert (log.last("old"), log.last("young")) == (
+        None,
+        LastCommit(0, None, Summary()),
+    )
+    clock.ms += 60_000
+    log.forget(0, keep="young")
+    assert log.last("young") is not None
+
+
+# --- waiting --------------------------------------------------------------------
+
+
+def test_wait_ends_when_rows_come(log: MemoryLog) -> None:
+    assert not log.wait(0, 0, 0.0)
+    timer = threading.Timer(0.05, lambda: commit(log, 0, p0=[1]))
+    timer.start()
+    assert log.wait(0, 0, 30)
+    assert log.wait(0, 0, 0.0)
+    timer.join()
+
+
+def test_rows_of_another_partition_end_no_wait(log: MemoryLog) -> None:
+    commit(log, 0, p1=[1])
+    began = time.monotonic()
+    assert not log.wait(0, 0, 0.05)
+    assert time.monotonic() - began >= 0.05
+
+
+@pytest.mark.parametrize("before", [True, False])
+def test_cancelled_wait_returns_whether_it_had_begun_or_not(
+    log: MemoryLog, *, before: bool
+) -> None:
+    cancelled = threading.Event()
+
+    def cancel() -> None:
+        cancelled.set()
+        log.wake()
+
+    timer = threading.Timer(0.05, cancel)
+    if before:
+        cancel()
+    else:
+        timer.start()
+    began = time.monotonic()
+    assert not log.wait(0, 0, 30, cancelled)
+    assert time.monotonic() - began < 20
+    if not before:
+        timer.join()
+
+
+def test_waking_one_reader_leaves_the_others_waiting(log: MemoryLog) -> None:
+    timer = threading.Timer(0.01, log.wake)
+    timer.start()
+    began = time.monotonic()
+    assert not log.wait(0, 0, 0.1, threading.Event())
+    assert time.monotonic() - began >= 0.1
+    timer.join()
+
+
+def test_deleting_ends_a_wait_and_fails_everybody(clock: HandClock) -> None:
+    topics = MemoryLogStore(clock)
+    log = topics.create("t", SCHEMA)
+    one = staged(log, "a", p0=[1])
+    stage = log.stage("b")
+    stage.append(0, batch(1))
+    timer = threading.Timer(0.05, lambda: topics.delete("t"))
+    timer.start()
+    assert not log.wait(0, 0, 30)
+    timer.join()
+    uses: list[Callable[[], Any]] = [
+        log.bounds,
+        lambda: log.read(0, 0, max_rows=1, max_bytes=1),
+        lambda: log.commit("w", 0, [one], summary=Summary()),
+        lambda: log.last("w"),
+        lambda: log.offsets_at(0, [0]),
+        lambda: log.truncate({0: 1}),
+        lambda: log.grow(5),
+        stage.seal,
+    ]
+    for use in uses:
+        with pytest.raises(TopicNotFound) as caught:
+            use()
+        assert caught.value.what == "the topic 't' was deleted"
+
+
+# --- the store ------------------------------------------------------------------
+
+
+def test_topics_are_created_opened_and_deleted_by_name() -> None:
+    topics = MemoryLogStore()
+    one = topics.create("b", SCHEMA, 3)
+    topics.create("a", SCHEMA.with_metadata({"x": "y"}))
+    assert topics.names() == ["a", "b"]
+    assert topics.open("b") is one
+    assert topics.open("a").schema.metadata is None
+    topics.delete("b")
+    assert topics.names() == ["a"]
+    assert topics.create("b", SCHEMA).incarnation != one.incarnation
+
+
+def test_what_cannot_be_is_refused_in_words() -> None:
+    topics = MemoryLogStore()
+    for use in (topics.open, topics.delete):
+        with pytest.raises(TopicNotFound) as caught:
+            use("t")
+        assert caught.value.what == "there is no topic 't' in memory; there are: none"
+    topics.create("t", SCHEMA)
+    with pytest.raises(MisuseError) as taken:
+        topics.create("t", SCHEMA)
+    assert str(taken.value) == (
+        "there is a topic 't' already; open it, or delete it first"
+    )
+    with pytest.raises(MisuseError) as empty:
+        topics.create("u", SCHEMA, 0)
+    assert empty.value.what == "a topic has at least one partition, not 0"
+    assert topics.names() == ["t"]

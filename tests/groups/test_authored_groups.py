@@ -1,0 +1,353 @@
+"""A backend's own group member: shaped, decoded, translated, and told when it loses."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+
+import streamfactory
+from streamfactory.spi import (
+    Backend,
+    BadMessage,
+    BatchState,
+    CheckpointFailed,
+    ClosedError,
+    ConnectionFailed,
+    ConsumerFactory,
+    DecodeContext,
+    Decoded,
+    Decoder,
+    ErrorTable,
+    Fetched,
+    FetchLimits,
+    Finished,
+    Loss,
+    MessageDecoder,
+    MetadataProvider,
+    Partition,
+    PartitionInfo,
+    PartitionLevelConsumer,
+    Position,
+    StreamLevelConsumer,
+    UntranslatedError,
+    Yields,
+    envelope_schema,
+    hookimpl,
+)
+from streamfactory.wiring.plugins import PluginManager
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from streamfactory.wiring.stream import Stream
+
+SCHEMA = pa.schema({"n": pa.int64()})
+ZERO, ONE = Partition("t", 0), Partition("t", 1)
+
+
+class ClientError(Exception):
+    """What the scripted client raises."""
+
+
+@dataclass
+class Script:
+    """What the author answers, and what it was asked."""
+
+    schema: pa.Schema = SCHEMA
+    answers: list[Any] = field(default_factory=list)
+    """Each a partition and what was fetched, an exception, or None."""
+    assigned: frozenset[Partition] = frozenset({ZERO, ONE})
+    commits: list[Position] = field(default_factory=list)
+    fails: dict[str, Exception] = field(default_factory=dict)
+    limits: list[FetchLimits] = field(default_factory=list)
+    closed: int = 0
+
+    def check(self, name: str) -> None:
+        if name in self.fails:
+            raise self.fails[name]
+
+
+def _plugin(script: Script) -> object:
+    class Member(StreamLevelConsumer):
+        def fetch_messages(self, limits: FetchLimits) -> Any:
+            script.limits.append(limits)
+            found = script.answers.pop(0) if script.answers else None
+            if isinstance(found, Exception):
+                raise found
+            return found
+
+        def assignment(self) -> frozenset[Partition]:
+            script.check("assignment")
+            return script.assigned
+
+        def commit(self, position: Position) -> None:
+            script.check("commit")
+            script.commits.append(position)
+
+        def close(self) -> None:
+            script.closed += 1
+            script.check("close")
+
+    class Provider(MetadataProvider):
+        def fetch_partitions(self, topics: Any, known: Any) -> list[PartitionInfo]:
+            return [PartitionInfo(one, 0, 0) for one in (ZERO, ONE)]
+
+        def fetch_schema(self, topic: str) -> pa.Schema:
+            return script.schema
+
+    class Factory(ConsumerFactory):
+        def create_partition_level_consumer(
+            self, client_id: Any, partition: Any, fields_to_read: Any = None
+        ) -> PartitionLevelConsumer:
+            raise AssertionError
+
+        def create_metadata_provider(self, client_id: str) -> MetadataProvider:
+            return Provider()
+
+        def create_stream_level_consumer(self, client_id: str, group_id: str) -> Member:
+            assert (client_id, group_id) == ("streamfactory-g", "g")
+            return Member()
+
+    class Plugin:
+        @hookimpl
+        def streamfactory_backend(self) -> Backend:
+            return Backend(
+                name="grouped",
+                doc="Has groups.",
+                spi_level=1,
+                consumer_factory=Factory,
+                yields=Yields.EITHER,
+                translate=ErrorTable({ClientError: ConnectionFailed}),
+            )
+
+    return Plugin()
+
+
+class Halves(MessageDecoder):
+    """Even numbers become two rows, odd ones are bad."""
+
+    def schema(self) -> pa.Schema:
+        return SCHEMA
+
+    def decode(self, values: pa.Array, context: DecodeContext) -> Decoded:
+        numbers = [int(value) for value in values.to_pylist()]
+        good = [i for i, n in enumerate(numbers) for _ in (0, 1) if n % 2 == 0]
+        bad = [
+            BadMessage(i, "odd", "it is odd") for i, n in enumerate(numbers) if n % 2
+        ]
+        rows = {"n": [numbers[i] for i in good]}
+        return Decoded(
+            pa.RecordBatch.from_pydict(rows, schema=SCHEMA),
+            pa.array(good, pa.int32()),
+            bad,
+        )
+
+
+class HalvesPlugin:
+    @hookimpl
+    def streamfactory_decoder(self) -> Decoder:
+        return Decoder(name="halves", doc="Halves.", spi_level=1, decoder=Halves)
+
+
+@pytest.fixture
+def script() -> Script:
+    return Script()
+
+
+@pytest.fixture
+def member(script: Script, tmp_path: Any) -> Iterator[Callable[..., Stream]]:
+    plugins = PluginManager()
+    plugins.register(_plugin(script))
+    plugins.register(HalvesPlugin())
+    opened: list[Stream] = []
+
+    def make(**options: str) -> Stream:
+        given = {
+            "streamType": "grouped",
+            "stream.grouped.topic.name": "t",
+            "stream.grouped.consumer.type": "highlevel",
+            "group.id": "g",
+            "checkpoint.location": str(tmp_path),
+            "batch.rows": "100",
+            "batch.bytes": "1000",
+        }
+        opened.append(streamfactory.open({**given, **options}, plugins=plugins))
+        return opened[-1]
+
+    yield make
+    script.fails.clear()
+    for stream in opened:
+        stream.close()
+
+
+def typed(*numbers: int) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pydict({"n": list(numbers)}, schema=SCHEMA)
+
+
+def envelopes(start: int, *values: bytes | None) -> pa.RecordBatch:
+    rows = [
+        {
+            "value": value,
+            "topic": "t",
+            "partition": 0,
+            "offset": start + index,
+            "timestampType": -1,
+        }
+        for index, value in enumerate(values)
+    ]
+    return pa.RecordBatch.from_pylist(rows, schema=envelope_schema())
+
+
+def test_batches_say_where_they_are_and_limits_are_the_users(
+    member: Callable[..., Stream], script: Script
+) -> None:
+    stream = member()
+    loss = Loss(ONE, 1, 2, "retention")
+    script.answers = [
+        (ZERO, Fetched(typed(1, 2), 12, latest=20, incarnation="a", size=16)),
+        None,
+        (
+            ONE,
+            Fetched(
+                typed(3, 4), 9, offsets=pa.array([5, 7], pa.int64()), losses=[loss]
+            ),
+        ),
+        (ZERO, Fetched(None, 15, state=BatchState.CAUGHT_UP)),
+    ]
+    first, nothing, other, empty = (stream.next_batch(1.5) for _ in range(4))
+    assert nothing is None
+    assert first is not None
+    assert other is not None
+    assert empty is not None
+    assert first.rows == typed(1, 2)
+    assert (first.start_offset, first.first_offset, first.next_offset) == (10, 10, 12)
+    assert (first.latest, first.incarnation, first.lag) == (20, "a", 8)
+    assert (other.start_offset, other.first_offset, other.next_offset) == (5, 5, 9)
+    assert other.losses == (loss,)
+    assert (empty.start_offset, empty.next_offset, empty.state) == (
+        12,
+        15,
+        BatchState.CAUGHT_UP,
+    )
+    assert stream.position == Position({ZERO: 15, ONE: 9}, {ZERO: "a"})
+    counters = stream.counters
+    assert (counters.rows, counters.messages, counters.batches) == (4, 4, 2)
+    assert (counters.fetches, counters.bytes, counters.losses) == (4, 16, [loss])
+    assert script.limits[0] == FetchLimits(100, 1000, 1.5)
+
+
+def test_messages_are_decoded_and_bad_ones_counted(
+    member: Callable[..., Stream], script: Script
+) -> None:
+    script.schema = envelope_schema()
+    options = {
+        "stream.grouped.decoder.class.name": "halves",
+        "decode.on.error": "skip",
+        "metadata.columns": "true",
+    }
+    stream = member(**options)
+    script.answers = [(ZERO, Fetched(envelopes(7, b"1", b"2", None), 10))]
+    batch = stream.next_batch(1)
+    assert batch is not None
+    assert batch.rows.select(["n", "_partition", "_offset"]).to_pydict() == {
+        "n": [2, 2, None],
+        "_partition": [0, 0, 0],
+        "_offset": [8, 8, 9],
+    }
+    assert (batch.start_offset, batch.first_offset, batch.next_offset) == (7, 8, 10)
+    assert batch.offsets is not None
+    assert batch.offsets.to_pylist() == [8, 8, 9]
+    assert batch.unfiltered_count == 3
+    counters = stream.counters
+    assert (counters.rows, counters.messages, counters.bad_messages) == (3, 3, 1)
+
+
+def test_partition_that_was_taken_away_is_left_out_of_a_commit(
+    member: Callable[..., Stream], script: Script
+) -> None:
+    stream = member()
+    script.answers = [(ZERO, Fetched(typed(1), 1)), (ONE, Fetched(typed(2), 5))]
+    stream.next_batch(1)
+    stream.next_batch(1)
+    script.assigned = frozenset({ONE})
+    assert stream.commit() == Position({ONE: 5})
+    assert script.commits == [Position({ONE: 5})]
+
+
+def test_partition_that_came_back_is_not_committed_at_its_old_place(
+    member: Callable[..., Stream], script: Script
+) -> None:
+    stream = member()
+    script.answers = [(ZERO, Fetched(typed(1), 1))]
+    stream.next_batch(1)
+    script.assigned = frozenset({ONE})
+    assert stream.next_batch(0) is None
+    # meanwhile another member read and committed up to 100
+    script.assigned = frozenset({ZERO, ONE})
+    assert stream.commit() == Position()
+    script.answers = [(ZERO, Fetched(typed(2), 101))]
+    batch = stream.next_batch(1)
+    assert batch is not None
+    assert batch.start_offset == 100
+    assert stream.commit() == Position({ZERO: 101})
+
+
+def test_end_of_a_partition_is_told_with_its_kind(
+    member: Callable[..., Stream], script: Script
+) -> None:
+    stream = member()
+    script.answers = [(ZERO, Fetched(None, 3, state=BatchState.END_OF_PARTITION))]
+    batch = stream.next_batch(1)
+    assert batch is not None
+    assert (batch.state, batch.end) == (BatchState.END_OF_PARTITION, Finished())
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (ClientError("gone"), ConnectionFailed),
+        (TimeoutError("late"), TimeoutError),
+        (KeyError("x"), UntranslatedError),
+        (CheckpointFailed("full"), CheckpointFailed),
+    ],
+)
+def test_errors_are_translated_whatever_was_asked(
+    member: Callable[..., Stream],
+    script: Script,
+    error: Exception,
+    kind: type[Exception],
+) -> None:
+    stream = member()
+    script.answers = [error]
+    with pytest.raises(kind) as caught:
+        stream.next_batch(1)
+    assert getattr(caught.value, "stream", None) == "grouped:t"
+    for name, use in (
+        ("commit", stream.commit),
+        ("assignment", lambda: stream.position),
+        ("close", stream.close),
+    ):
+        script.fails = {name: error}
+        with pytest.raises(kind):
+            use()
+        script.fails = {}
+
+
+def test_closed_member_refuses_everything_but_its_last_position(
+    member: Callable[..., Stream], script: Script
+) -> None:
+    with closing(member()) as stream:
+        script.answers = [(ZERO, Fetched(typed(1), 1))]
+        stream.next_batch(1)
+    stream.close()
+    assert script.closed == 1
+    assert stream.position == Position({ZERO: 1})
+    for use in (lambda: stream.next_batch(1), stream.commit):
+        with pytest.raises(ClosedError) as caught:
+            use()
+        assert caught.value.stream == "grouped:t"
+    assert script.commits == []

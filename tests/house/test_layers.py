@@ -1,0 +1,217 @@
+"""Arrows point down: who may import whom, and where clients may be loaded."""
+
+from __future__ import annotations
+
+import ast
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+ROOT = Path(__file__).parents[2]
+
+BELOW = {
+    "spi": {"spi"},
+    "arrowlog": {"spi", "arrowlog"},
+    "backends": {"spi", "arrowlog"},
+    "decoders": {"spi"},
+    "wiring": {"spi", "wiring"},
+    "spark": {"spi", "wiring", "spark"},
+    "conformance": {"spi", "wiring", "conformance"},
+    "cli": {"spi", "wiring", "spark", "conformance", "cli"},
+}
+"""Of each folder, those that it may import. Nothing imports a backend or a decoder by
+name: they are found through entry points."""
+
+CLIENTS = {
+    "spi": {"pluggy"},
+    "arrowlog": {"numpy", "pyarrow"},
+    "backends": {"numpy", "pyarrow"},
+    "decoders": {"numpy", "pyarrow"},
+    "wiring": {"numpy", "pluggy", "pyarrow"},
+    "spark": {"pyarrow"},
+    "conformance": {"hypothesis", "numpy", "pyarrow", "pytest"},
+    "cli": {"click", "pyarrow"},
+}
+"""What modules may load when they are imported, beside the standard library."""
+
+LAZY = {
+    "spi/envelope.py": {"pyarrow"},
+    "wiring/files.py": {"javaproperties"},
+}
+"""What one module may load when it is used."""
+
+PLUGGY = {"spi/hooks.py", "wiring/plugins.py"}
+"""The hook markers, and the manager that alone asks pluggy."""
+
+
+@dataclass(frozen=True)
+class Import:
+    """One import, or part of one, of a module."""
+
+    module: str
+    """Of the importer, by its path below the root."""
+    target: str
+    """Dotted, names included: ``a.b.c`` for ``from a.b import c``."""
+    lazy: bool
+    """Inside a function."""
+    typing: bool
+    """For type checkers only."""
+
+    @property
+    def top(self) -> str:
+        return self.target.partition(".")[0]
+
+    def __str__(self) -> str:
+        return f"{self.module} imports {self.target}"
+
+
+def imports_of(path: Path, name: str) -> Iterator[Import]:
+    def walk(node: ast.AST, *, lazy: bool, typing: bool) -> Iterator[Import]:
+        for child in ast.iter_child_nodes(node):
+            inner = lazy or isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef)
+            checking = typing or (
+                isinstance(child, ast.If)
+                and isinstance(child.test, ast.Name)
+                and child.test.id == "TYPE_CHECKING"
+            )
+            for target in targets(child):
+                yield Import(name, target, inner, checking)
+            yield from walk(child, lazy=inner, typing=checking)
+
+    yield from walk(ast.parse(path.read_text("utf-8")), lazy=False, typing=False)
+
+
+def targets(node: ast.AST) -> list[str]:
+    if isinstance(node, ast.Import):
+        return [alias.name for alias in node.names]
+    if isinstance(node, ast.ImportFrom):
+        assert node.level == 0, "relative import"
+        return [f"{node.module}.{alias.name}" for alias in node.names]
+    # import_module("streamfactory.x") is an import too.
+    if isinstance(node, ast.Call) and node.args:
+        called = ast.unparse(node.func).rpartition(".")[2]
+        first = node.args[0]
+        if called in ("import_module", "__import__", "find_spec") and isinstance(
+            first, ast.Constant
+        ):
+            return [str(first.value)]
+    return []
+
+
+FOLDERS = sorted(path.parent.name for path in ROOT.glob("*/__init__.py"))
+IMPORTS = [
+    found
+    for folder in FOLDERS
+    for path in sorted((ROOT / folder).rglob("*.py"))
+    for found in imports_of(path, path.relative_to(ROOT).as_posix())
+]
+
+
+def folder_of(module: str) -> str:
+    return module.partition("/")[0]
+
+
+def is_own(found: Import) -> bool:
+    """Whether a plug-in imports itself; its harness for the kit is part of it."""
+    folder, name = Path(found.module).with_suffix("").parts[:2]
+    if folder not in ("backends", "decoders"):
+        return False
+    return tuple(found.target.split(".")[1:3]) in (
+        (folder, name),
+        (folder, name.removesuffix("_harness")),
+    )
+
+
+def test_every_folder_has_its_place() -> None:
+    assert set(FOLDERS) <= set(BELOW)
+    assert set(BELOW) == set(CLIENTS)
+    assert len(IMPORTS) > 300
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_arrows_point_down(folder: str) -> None:
+    wrong = []
+    for found in IMPORTS:
+        if found.top != "streamfactory" or folder_of(found.module) != folder:
+            continue
+        parts = found.target.split(".")
+        layer = parts[1] if len(parts) > 1 else ""
+        if layer not in BELOW[folder] and not is_own(found):
+            wrong.append(str(found))
+    assert wrong == []
+
+
+def test_nobody_imports_a_backend_or_a_decoder() -> None:
+    plugins = ("streamfactory.backends.", "streamfactory.decoders.")
+    wrong = [
+        str(found)
+        for found in IMPORTS
+        if found.target.startswith(plugins) and not is_own(found)
+    ]
+    assert wrong == []
+
+
+def test_clients_are_loaded_in_their_place_only() -> None:
+    wrong = []
+    for found in IMPORTS:
+        top = found.top
+        if found.typing or top in sys.stdlib_module_names or top == "streamfactory":
+            continue
+        allowed = set(CLIENTS[folder_of(found.module)])
+        if found.lazy:
+            allowed |= LAZY.get(found.module, set())
+        if top not in allowed:
+            wrong.append(str(found))
+    assert wrong == []
+
+
+def test_the_contract_loads_arrow_in_functions_only() -> None:
+    loaded = [
+        str(found)
+        for found in IMPORTS
+        if folder_of(found.module) == "spi"
+        and found.top in ("pyarrow", "numpy")
+        and not (found.lazy or found.typing)
+    ]
+    assert loaded == []
+
+
+def test_only_two_modules_touch_pluggy() -> None:
+    assert {found.module for found in IMPORTS if found.top == "pluggy"} == PLUGGY
+
+
+def test_the_top_of_the_package_is_lazy() -> None:
+    source = ROOT / "src" / "streamfactory" / "__init__.py"
+    eager = [
+        str(found)
+        for found in imports_of(source, "__init__.py")
+        if found.top == "streamfactory" and not (found.lazy or found.typing)
+    ]
+    assert eager == []
+
+
+@pytest.mark.parametrize(
+    ("code", "expected"),
+    [
+        ("import streamfactory.wiring.stream", ["streamfactory.wiring.stream"]),
+        (
+            "from streamfactory.backends import memory",
+            ["streamfactory.backends.memory"],
+        ),
+        (
+            "def f():\n    import importlib\n    importlib.import_module('zmq')",
+            ["importlib", "zmq"],
+        ),
+        ("x = __import__('zmq')", ["zmq"]),
+    ],
+)
+def test_the_test_sees_imports(code: str, expected: list[str], tmp_path: Path) -> None:
+    path = tmp_path / "x.py"
+    path.write_text(code)
+    assert [found.target for found in imports_of(path, "x.py")] == expected

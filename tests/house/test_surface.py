@@ -1,0 +1,69 @@
+"""The face of the package, and what no file may hold."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+import streamfactory
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_three_names_are_public() -> None:
+    assert streamfactory.__all__ == ["StreamConfig", "hookimpl", "open"]
+    assert dir(streamfactory) == sorted(streamfactory.__all__)
+    for name in streamfactory.__all__:
+        assert getattr(streamfactory, name) is not None
+    with pytest.raises(AttributeError) as caught:
+        streamfactory.publish  # noqa: B018
+    assert str(caught.value) == "module 'streamfactory' has no attribute 'publish'"
+
+
+def test_importing_the_package_loads_nothing_else() -> None:
+    code = (
+        "import sys, streamfactory\n"
+        "ours = {n for n in sys.modules if n.startswith('streamfactory')}\n"
+        "print(sorted(ours | ({'pyarrow', 'pluggy', 'click'} & set(sys.modules))))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "['streamfactory']\n"
+
+
+def files() -> Iterator[Path]:
+    """Every file that is under version control, or is to be."""
+    done = subprocess.run(
+        ["git", "ls-files", "--cached", "--others", "--exclude-standard", "-z"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    for name in done.stdout.split("\0"):
+        path = ROOT / name
+        if name and path.is_file() and not path.is_symlink():
+            yield path
+
+
+def test_no_file_holds_a_path_of_somebodys_machine() -> None:
+    homes = r"/home/\w+/|/Users/\w+/|[A-Z]:\\Users\\"
+    here = {str(ROOT), str(Path.home())}
+    # A folder right below the root, such as /src, is too common a word.
+    own = [re.escape(f"{p}/") for p in sorted(here) if len(Path(p).parts) > 2]
+    pattern = re.compile("|".join([homes, *own]).encode())
+    found = [
+        f"{path.relative_to(ROOT)}: {match[0].decode()}"
+        for path in files()
+        if path != Path(__file__) and (match := pattern.search(path.read_bytes()))
+    ]
+    assert found == []

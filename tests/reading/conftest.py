@@ -1,0 +1,72 @@
+"""Readers over scripted authors: see `specimens`."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+import pytest
+
+# The specimens stand beside the folders that share them.
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from specimens import Author
+
+    from streamfactory.wiring.reader import Reader
+    from streamfactory.wiring.source import Source
+
+T = TypeVar("T")
+
+
+@pytest.fixture
+def reader_of() -> Iterator[Callable[..., Reader]]:
+    """Makes a reader of a scripted author; all are closed in the end."""
+    opened: list[Reader | Source] = []
+
+    def make(author: Author, **options: str) -> Reader:
+        source = author.source(**options)
+        from specimens import LANE
+
+        reader = source.reader(LANE)
+        opened.extend((source, reader))
+        return reader
+
+    yield make
+    for one in reversed(opened):
+        one.close()
+
+
+class Background:
+    """A call in another thread, with its outcome and when it came."""
+
+    def __init__(self, function: Callable[[], object]) -> None:
+        self._function = function
+        self.result: object = None
+        self.error: BaseException | None = None
+        self.ended = 0.0
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def join(self, seconds: float) -> None:
+        """Wait for the end; a failure when it does not come."""
+        self._thread.join(seconds)
+        assert not self._thread.is_alive()
+
+    def _run(self) -> None:
+        try:
+            self.result = self._function()
+        except BaseException as error:
+            self.error = error
+        self.ended = time.monotonic()
+
+
+@pytest.fixture
+def background() -> Callable[[Callable[[], object]], Background]:
+    """Runs something in another thread."""
+    return Background

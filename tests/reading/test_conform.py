@@ -1,0 +1,161 @@
+"""D4: exactly the declared schema, or the column and both types."""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from streamfactory.spi import SchemaMismatch
+from streamfactory.wiring.conform import conform
+
+MICROS, UTC_MICROS = pa.timestamp("us"), pa.timestamp("us", tz="UTC")
+NOON = datetime(2024, 5, 1, 12)
+
+
+def one(values: list[Any], have: pa.DataType) -> pa.RecordBatch:
+    return pa.record_batch({"x": pa.array(values, have)})
+
+
+def wanting(kind: pa.DataType, *, nullable: bool = True) -> pa.Schema:
+    return pa.schema([pa.field("x", kind, nullable=nullable)])
+
+
+def refusal(values: list[Any], have: pa.DataType, want: pa.DataType) -> str:
+    with pytest.raises(SchemaMismatch) as caught:
+        conform(one(values, have), wanting(want))
+    return caught.value.what
+
+
+def test_rows_that_fit_are_the_same_rows() -> None:
+    rows = one([1], pa.int64())
+    assert conform(rows, wanting(pa.int64())) is rows
+
+
+@pytest.mark.parametrize(
+    ("values", "have", "want"),
+    [
+        ([1, None], pa.int32(), pa.int64()),
+        ([1], pa.int64(), pa.int8()),
+        ([1, 2**53], pa.int64(), pa.float64()),
+        ([0.5, float("nan"), None], pa.float64(), pa.float32()),
+        (["a"], pa.large_string(), pa.string()),
+        (["a", None], pa.dictionary(pa.int32(), pa.string()), pa.string()),
+        (["a"], pa.string(), pa.dictionary(pa.int32(), pa.string())),
+        (["a"], pa.string(), pa.binary()),
+        ([b"a"], pa.binary(), pa.string()),
+        ([None], pa.null(), pa.string()),
+        ([Decimal("1.20")], pa.decimal128(5, 2), pa.decimal128(9, 4)),
+        ([NOON], pa.timestamp("s"), MICROS),
+        ([NOON.replace(tzinfo=UTC)], pa.timestamp("ms", tz="Europe/Berlin"), UTC_MICROS),
+        ([date(2024, 5, 1)], pa.date32(), MICROS),
+        ([[1]], pa.list_(pa.int8()), pa.large_list(pa.int16())),
+        ([{"a": 1}], pa.struct([("a", pa.int8())]), pa.struct([("a", pa.int64())])),
+    ],
+)
+def test_casts_that_lose_nothing_are_made(
+    values: list[Any], have: pa.DataType, want: pa.DataType
+) -> None:
+    rows = conform(one(values, have), wanting(want))
+    assert rows.schema.equals(wanting(want))
+    assert rows.num_rows == len(values)
+
+
+@pytest.mark.parametrize(
+    ("values", "have", "want", "reason"),
+    [
+        ([300], pa.int64(), pa.int8(), "Integer value 300 not in range: -128 to 127"),
+        ([0.1], pa.float64(), pa.float32(), "some of its numbers have more digits"),
+        ([0.5], pa.float64(), pa.int64(), "Float value 0.5"),
+        (["7"], pa.string(), pa.int64(), "text is not parsed"),
+        (["2024-05-01"], pa.string(), pa.date32(), "text is not parsed"),
+        ([7], pa.int64(), MICROS, "a number is not a time"),
+        ([NOON], MICROS, pa.int64(), "a number is not a time"),
+        (
+            [Decimal("1.20")],
+            pa.decimal128(5, 2),
+            pa.float64(),
+            "a floating number has no exact decimals",
+        ),
+        ([NOON], MICROS, UTC_MICROS, "a time without zone is not a time in UTC"),
+        (
+            [NOON.replace(tzinfo=UTC)],
+            UTC_MICROS,
+            MICROS,
+            "a time without zone is not a time in UTC",
+        ),
+        (
+            [date(2024, 5, 1)],
+            pa.date32(),
+            UTC_MICROS,
+            "a time without zone is not a time in UTC",
+        ),
+        (
+            [[NOON]],
+            pa.list_(MICROS),
+            pa.list_(UTC_MICROS),
+            "a time without zone is not a time in UTC",
+        ),
+        (
+            [{"t": NOON}],
+            pa.struct([("t", MICROS)]),
+            pa.struct([("t", UTC_MICROS)]),
+            "a time without zone is not a time in UTC",
+        ),
+        ([[1]], pa.list_(pa.int8()), pa.string(), "Unsupported cast from list"),
+    ],
+)
+def test_other_casts_name_the_column_both_types_and_why(
+    values: list[Any], have: pa.DataType, want: pa.DataType, reason: str
+) -> None:
+    told = refusal(values, have, want)
+    assert told.startswith(f"column 'x' is {have}, declared {want}: {reason}")
+
+
+def test_columns_are_put_in_order() -> None:
+    schema = pa.schema([("a", pa.int64()), ("b", pa.string())])
+    rows = pa.record_batch({"b": ["x"], "a": [1]})
+    assert conform(rows, schema).to_pylist() == [{"a": 1, "b": "x"}]
+    assert conform(rows, schema).schema.names == ["a", "b"]
+
+
+def test_missing_column_is_null_where_it_may_be() -> None:
+    rows = pa.record_batch({"x": [1]})
+    wide = pa.schema([("x", pa.int64()), ("y", pa.string())])
+    assert conform(rows, wide).to_pylist() == [{"x": 1, "y": None}]
+    strict = pa.schema([("x", pa.int64()), pa.field("y", pa.string(), nullable=False)])
+    with pytest.raises(SchemaMismatch) as caught:
+        conform(rows, strict)
+    assert caught.value.what == "column 'y' is missing, and may not be null"
+
+
+def test_unknown_and_double_columns_are_named() -> None:
+    rows = pa.record_batch({"x": [1], "z": [2]})
+    with pytest.raises(SchemaMismatch) as caught:
+        conform(rows, wanting(pa.int64()))
+    assert caught.value.what == "column 'z' is not in the declared schema"
+    twice = pa.RecordBatch.from_arrays([pa.array([1])] * 2, ["x", "x"])
+    with pytest.raises(SchemaMismatch) as caught:
+        conform(twice, wanting(pa.int64()))
+    assert caught.value.what == "column 'x' is there 2 times"
+
+
+@pytest.mark.parametrize("have", [pa.int32(), pa.int64()])
+def test_nulls_where_there_may_be_none_are_told(have: pa.DataType) -> None:
+    strict = wanting(pa.int64(), nullable=False)
+    field = pa.field("x", have, nullable=have != pa.int64())
+    rows = pa.RecordBatch.from_arrays(
+        [pa.array([1, None], have)], schema=pa.schema([field])
+    )
+    with pytest.raises(SchemaMismatch) as caught:
+        conform(rows, strict)
+    assert caught.value.what == "column 'x' has 1 nulls, and may have none"
+
+
+def test_metadata_of_a_schema_is_left_behind() -> None:
+    rows = one([1], pa.int64()).replace_schema_metadata({"pandas": "{}"})
+    schema = conform(rows, wanting(pa.int64())).schema
+    assert schema.equals(wanting(pa.int64()), check_metadata=True)

@@ -1,0 +1,307 @@
+"""Retries, translation and masking of errors, and that all of it pickles (R11)."""
+
+from __future__ import annotations
+
+import logging
+import pickle
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from specimens import LANE, Author, envelopes, ids, rows
+
+from streamfactory.spi import (
+    BatchState,
+    Cancelled,
+    ConnectionFailed,
+    ErrorTable,
+    Fetched,
+    IncarnationChanged,
+    Loss,
+    MessageBatch,
+    NotAuthorized,
+    OffsetOutOfRange,
+    PermanentError,
+    StreamError,
+    StreamTimeout,
+    TransientError,
+    UntranslatedError,
+)
+from streamfactory.wiring.faults import SimulatedClock
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from streamfactory.wiring.reader import Reader
+
+    Readers = Callable[..., Reader]
+
+SECRET = "hunter2-hunter2"
+
+
+class ClientError(Exception):
+    """What a client library raises."""
+
+
+# --- retries --------------------------------------------------------------------------
+
+
+def test_passing_trouble_is_tried_again_with_a_new_consumer(reader_of: Readers) -> None:
+    author = Author(ConnectionFailed("reset"), StreamTimeout("slow"), rows(0, 3))
+    reader = reader_of(author)
+    assert reader.fetch(0, timeout=5).num_rows == 3
+    assert (len(author.made), author.open_consumers) == (3, 1)
+    assert (reader.counters.retries, reader.counters.recreated) == (2, 2)
+
+
+def test_failed_creation_is_tried_again_too(reader_of: Readers) -> None:
+    author = Author(rows(0, 3))
+    failures = [ConnectionFailed("not yet")]
+
+    def creating(_: object) -> None:
+        if failures:
+            raise failures.pop()
+
+    author.creating = creating
+    assert reader_of(author).fetch(0, timeout=5).num_rows == 3
+
+
+def test_attempts_count_across_fetches_and_the_last_error_says_so(
+    reader_of: Readers,
+) -> None:
+    author = Author(*[ConnectionFailed("the broker is away") for _ in range(9)])
+    reader = reader_of(author, retry__max__attempts="3")
+    with pytest.raises(ConnectionFailed) as caught:
+        for _ in range(1000):
+            reader.fetch(0, timeout=0)
+    error = caught.value
+    assert error.attempts == len(author.calls) == 3
+    assert error.what == "fetch failed after 3 attempts in 0.0 s: the broker is away"
+    assert (error.stream, error.partition, error.offset) == ("script:script", LANE, 0)
+
+
+def test_success_begins_a_new_count(reader_of: Readers) -> None:
+    away = [ConnectionFailed("away") for _ in range(4)]
+    author = Author(away[0], rows(0, 1), away[1], rows(1, 1), away[2], rows(2, 1))
+    reader = reader_of(author, retry__max__attempts="2")
+    assert [reader.fetch(n, timeout=5).next_offset for n in range(3)] == [1, 2, 3]
+
+
+def test_short_fetches_do_not_hammer_a_source_that_fails() -> None:
+    clock = SimulatedClock()
+    author = Author(*[ConnectionFailed("away") for _ in range(50)])
+    source = author.source(
+        clock=clock,
+        retry__initial__millis="3600000",
+        retry__max__millis="3600000",
+        retry__max__attempts="50",
+    )
+    reader = source.reader(LANE)
+    states = {reader.fetch(0, timeout=0).state for _ in range(100)}
+    assert states == {BatchState.IDLE}
+    assert len(author.calls) < 5
+    reader.close()
+    source.close()
+
+
+@pytest.mark.parametrize(
+    "error", [PermanentError("no"), NotAuthorized("no"), ClientError("no")]
+)
+def test_permanent_trouble_is_raised_at_once(
+    reader_of: Readers, error: Exception
+) -> None:
+    author = Author(error, rows(0, 1))
+    reader = reader_of(author)
+    with pytest.raises(StreamError):
+        reader.fetch(0)
+    assert (len(author.calls), author.open_consumers) == (1, 0)
+    assert reader.fetch(0).num_rows == 1
+
+
+def test_interrupted_fetch_drops_its_consumer(reader_of: Readers) -> None:
+    def interrupt(*_: object) -> Fetched:
+        raise KeyboardInterrupt
+
+    author = Author(interrupt, rows(0, 1))
+    reader = reader_of(author)
+    with pytest.raises(KeyboardInterrupt):
+        reader.fetch(0)
+    assert author.open_consumers == 0
+    assert reader.fetch(0).num_rows == 1
+
+
+# --- translation ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (ClientError("401"), NotAuthorized),
+        (BrokenPipeError("gone"), ConnectionFailed),
+        (TimeoutError("slow"), StreamTimeout),
+        (KeyError("topic"), UntranslatedError),
+    ],
+)
+def test_foreign_exceptions_are_translated(
+    reader_of: Readers, error: Exception, kind: type[StreamError]
+) -> None:
+    author = Author(error, translate=ErrorTable({ClientError: NotAuthorized}))
+    with pytest.raises(StreamError) as caught:
+        reader_of(author, retry__max__attempts="1").fetch(7)
+    assert type(caught.value) is kind
+    assert caught.value.__cause__ is error
+    assert caught.value.cause_text == f"{type(error).__name__}: {error}"
+    assert (caught.value.partition, caught.value.offset) == (LANE, 7)
+
+
+def test_factory_that_fails_foreignly_is_translated(reader_of: Readers) -> None:
+    author = Author()
+
+    def creating(_: object) -> None:
+        msg = "no such shard"
+        raise ClientError(msg)
+
+    author.creating = creating
+    with pytest.raises(UntranslatedError) as caught:
+        reader_of(author).fetch(0)
+    assert caught.value.what == "the plug-in raised ClientError: no such shard"
+
+
+# --- masking --------------------------------------------------------------------------
+
+
+def leaking(kind: str) -> Exception:
+    text = f"sasl.password={SECRET} was refused"
+    if kind == "foreign":
+        return ClientError(text)
+    if kind == "ours":
+        return ConnectionFailed(text, remedy=f"do not use {SECRET}")
+    outer = ConnectionFailed("cannot connect")
+    outer.__cause__ = ClientError(text) if kind == "foreign cause" else None
+    if kind == "our cause":
+        outer.__cause__ = NotAuthorized(text)
+    return outer
+
+
+@pytest.mark.parametrize("kind", ["foreign", "ours", "foreign cause", "our cause"])
+def test_secret_is_masked_in_all_that_an_error_carries(
+    reader_of: Readers, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    monkeypatch.setenv("PASSWORD", SECRET)
+    options = {"stream__script__password": "${env:PASSWORD}"}
+    author = Author(leaking(kind))
+    with pytest.raises(StreamError) as caught:
+        reader_of(author, retry__max__attempts="1", **options).fetch(0)
+    error = caught.value
+    shown = [str(error), repr(error), str(error.to_dict()), str(error.cause_text)]
+    assert not any(SECRET in text for text in shown)
+    assert SECRET.encode() not in pickle.dumps(error)
+    assert b"***" in pickle.dumps(error)
+
+
+def test_secret_is_masked_in_the_log(
+    reader_of: Readers,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setenv("PASSWORD", SECRET)
+    caplog.set_level(logging.DEBUG, "streamfactory")
+    author = Author(leaking("ours"), rows(0, 1))
+    reader = reader_of(author, stream__script__password="${env:PASSWORD}")
+    reader.fetch(0, timeout=5)
+
+    def failing() -> None:
+        msg = f"goodbye {SECRET}"
+        raise ClientError(msg)
+
+    author.made[-1].close = failing  # type: ignore[method-assign]
+    reader.close()
+    assert "trying again" in caplog.text
+    assert "closing the consumer failed" in caplog.text
+    assert SECRET not in caplog.text
+
+
+# --- pickling -------------------------------------------------------------------------
+
+
+def state_of(error: StreamError) -> dict[str, Any]:
+    return {**error.__dict__, "text": str(error), "type": type(error)}
+
+
+def raised_by(reader: Reader, **how: Any) -> StreamError:
+    with pytest.raises(StreamError) as caught:
+        reader.fetch(5, **how)
+    return caught.value
+
+
+def test_errors_cross_processes_with_all_that_they_say(reader_of: Readers) -> None:
+    gone = Author()
+    gone.bounds(10, 20)
+    errors = [
+        raised_by(reader_of(gone)),
+        raised_by(reader_of(Author(ClientError("x"))), timeout=1),
+        raised_by(
+            reader_of(Author(ConnectionFailed("x")), retry__max__attempts="1"),
+        ),
+        raised_by(
+            reader_of(Author(ConnectionError("x")), retry__max__attempts="1"),
+        ),
+    ]
+    gone.refusals.extend([ConnectionFailed("metadata")] * 9)
+    errors.append(raised_by(reader_of(gone)))
+    for error in errors:
+        copy = pickle.loads(pickle.dumps(error))
+        assert state_of(copy) == state_of(error)
+    kinds = [OffsetOutOfRange, UntranslatedError, *[ConnectionFailed] * 3]
+    assert [type(error) for error in errors] == kinds
+
+
+def test_error_of_a_change_crosses_processes() -> None:
+    error = IncarnationChanged("changed", expected="a", found="b", partition=LANE)
+    copy = pickle.loads(pickle.dumps(error))
+    assert (copy.expected, copy.found, copy.partition) == ("a", "b", LANE)
+
+
+def test_final_error_keeps_its_first_cause_and_is_not_its_own(
+    reader_of: Readers,
+) -> None:
+    first = ConnectionError("refused")
+    error = raised_by(reader_of(Author(first), retry__max__attempts="1"))
+    assert error.__cause__ is first
+    ours = raised_by(
+        reader_of(Author(ConnectionFailed("x")), retry__max__attempts="1")
+    )
+    assert ours.__cause__ is None
+    assert isinstance(ours, TransientError)
+
+
+def test_batches_cross_processes(reader_of: Readers) -> None:
+    batch = MessageBatch(
+        LANE,
+        ids(4, 5),
+        4,
+        6,
+        BatchState.DATA,
+        latest=9,
+        losses=(Loss(LANE, 1, 4, "retention"),),
+        end=Cancelled("a test"),
+    )
+    copy = pickle.loads(pickle.dumps(batch))
+    for field in fields(batch):
+        assert getattr(copy, field.name) == getattr(batch, field.name)
+    read = reader_of(Author(rows(0, 2))).fetch(0)
+    assert pickle.loads(pickle.dumps(read)) == read
+    assert pickle.loads(pickle.dumps(envelopes(b"x").rows)) == envelopes(b"x").rows
+
+
+def test_configuration_crosses_processes_with_its_secret_by_reference(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("PASSWORD", SECRET)
+    source = Author().source(stream__script__password="${env:PASSWORD}")
+    dumped = pickle.dumps(source.config)
+    source.close()
+    assert SECRET.encode() not in dumped
+    copy = pickle.loads(dumped)
+    assert copy == source.config
+    assert copy["password"] == SECRET

@@ -1,0 +1,328 @@
+"""Rule W8: which partition rows go to, and what travels beside them."""
+
+from __future__ import annotations
+
+import logging
+from contextlib import closing
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streamfactory.spi import ContractBroken, SchemaMismatch
+from streamfactory.wiring.routing import Router, unpack
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from streamfactory.wiring.sink import Sink
+
+
+def write(sink: Sink, rows: pa.RecordBatch, **context: Any) -> Any:
+    """Write one epoch of one task; answers the counters."""
+    with closing(sink.writer(rows.schema, **context)) as writer:
+        writer.write(rows)
+        message = writer.commit()
+    with closing(sink.committer()) as committer:
+        assert committer.commit(context.get("epoch", 0), [message])
+    return writer.counters
+
+
+def batch(**columns: Any) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pydict(columns)
+
+
+PARTITIONS = {"stream.memory.partitions": "4"}
+
+
+def test_rows_go_where_their_column_says_and_keep_their_order(
+    sink_factory: Callable[..., Sink], contents: Callable[..., dict[int, list[Any]]]
+) -> None:
+    sink = sink_factory(PARTITIONS)
+    write(sink, batch(n=[1, 2, 3, 4, 5, 6], _partition=[3, 0, 3, 0, 3, 1]))
+    assert contents() == {0: [2, 4], 1: [6], 2: [], 3: [1, 3, 5]}
+
+
+@pytest.mark.parametrize(
+    ("values", "complaint"),
+    [
+        (
+            pa.array([0, None]),
+            "column '_partition' has 1 nulls (stream 'memory:clicks')",
+        ),
+        (
+            pa.array([0, 4]),
+            (
+                "'_partition' has 0 to 4 (stream 'memory:clicks'); the stream has "
+                "partitions 0 to 3"
+            ),
+        ),
+        (
+            pa.array([-1, 0]),
+            (
+                "'_partition' has -1 to 0 (stream 'memory:clicks'); the stream has "
+                "partitions 0 to 3"
+            ),
+        ),
+    ],
+)
+def test_partition_that_cannot_be_is_refused_and_nothing_of_the_batch_taken(
+    sink_factory: Callable[..., Sink],
+    contents: Callable[..., dict[int, list[Any]]],
+    values: pa.Array,
+    complaint: str,
+) -> None:
+    sink = sink_factory(PARTITIONS)
+    good, bad = batch(n=[1, 2], _partition=[0, 1]), batch(n=[3, 4], _partition=values)
+    with closing(sink.writer(good.schema)) as writer:
+        with pytest.raises(SchemaMismatch) as caught:
+            writer.write(bad)
+        writer.write(good)
+        message = writer.commit()
+    assert str(caught.value) == complaint
+    assert message.summary.rows == 2
+    with closing(sink.committer()) as committer:
+        committer.commit(0, [message])
+    assert contents() == {0: [1], 1: [2], 2: [], 3: []}
+
+
+@pytest.mark.parametrize(
+    "values", [pa.array(["x"]), pa.array([1.5]), pa.array([2**40]), pa.array([[1]])]
+)
+def test_partition_of_a_type_that_is_no_number_names_both_types(
+    sink_factory: Callable[..., Sink], values: pa.Array
+) -> None:
+    rows = batch(n=[1], _partition=values)
+    with closing(sink_factory(PARTITIONS).writer(rows.schema)) as writer:
+        with pytest.raises(SchemaMismatch) as caught:
+            writer.write(rows)
+        assert caught.value.what.startswith(
+            f"column '_partition' is {values.type}, declared int32: "
+        )
+
+
+def test_keys_choose_as_kafka_does_and_rows_without_key_go_home(
+    sink_factory: Callable[..., Sink], contents: Callable[..., dict[int, list[Any]]]
+) -> None:
+    keys = ["21", None, "foobar", "abc", "21", None]
+    write(sink_factory(PARTITIONS), batch(n=[0, 1, 2, 3, 4, 5], _key=keys), task=6)
+    # murmur2("21") is -973932308: & 0x7fffffff, % 4 is 0; "foobar" and "abc" likewise
+    chosen = [(h & 0x7FFFFFFF) % 4 for h in (-973932308, -790332482, 479470107)]
+    expected: dict[int, list[int]] = {0: [], 1: [], 2: [], 3: []}
+    for n, key in enumerate(keys):
+        home = 6 % 4
+        place = home if key is None else chosen[["21", "foobar", "abc"].index(key)]
+        expected[place].append(n)
+    assert contents() == expected
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pa.string(),
+        pa.large_string(),
+        pa.string_view(),
+        pa.binary(),
+        pa.large_binary(),
+        pa.binary_view(),
+        pa.binary(3),
+        pa.dictionary(pa.int32(), pa.string()),
+    ],
+)
+def test_a_key_is_the_same_key_in_every_type_of_text(kind: pa.DataType) -> None:
+    keys = pa.array(["abc", "def", "xyz"]).cast(pa.binary()).cast(pa.binary(3))
+    if not kind.equals(pa.binary(3)):
+        plain = keys.cast(pa.binary()).cast(pa.string())
+        keys = (
+            plain.dictionary_encode()
+            if pa.types.is_dictionary(kind)
+            else plain.cast(kind)
+        )
+    assert keys.type.equals(kind)
+    parcel = unpack(batch(n=[0, 1, 2], _key=keys))
+    router = Router(lambda _: 97, 0)
+    found = {
+        row["n"]: out.partition
+        for out in router.route(parcel, router.key_of(parcel))
+        for row in out.rows.to_pylist()
+    }
+    plain = unpack(batch(n=[0, 1, 2], _key=["abc", "def", "xyz"]))
+    assert found == {
+        row["n"]: out.partition
+        for out in router.route(plain, router.key_of(plain))
+        for row in out.rows.to_pylist()
+    }
+
+
+def test_a_key_that_is_no_text_is_refused(sink_factory: Callable[..., Sink]) -> None:
+    rows = batch(n=[1], _key=[17])
+    with closing(sink_factory(PARTITIONS).writer(rows.schema)) as writer:
+        with pytest.raises(SchemaMismatch) as caught:
+            writer.write(rows)
+        assert caught.value.what.startswith("column '_key' is int64, declared binary: ")
+
+
+def test_key_columns_choose_where_there_is_no_key(
+    sink_factory: Callable[..., Sink], contents: Callable[..., dict[int, list[Any]]]
+) -> None:
+    options = {**PARTITIONS, "producer.key.columns": "name"}
+    names = ["21", "foobar", "abc", None]
+    write(sink_factory(options), batch(n=[0, 1, 2, 3], name=names), task=3)
+    expected: dict[int, list[int]] = {0: [], 1: [], 2: [], 3: []}
+    for n, h in enumerate((-973932308, -790332482, 479470107)):
+        expected[(h & 0x7FFFFFFF) % 4].append(n)
+    expected[3].append(3)
+    assert contents() == expected
+
+
+def test_several_key_columns_of_any_scalar_type_are_one_key() -> None:
+    router = Router(lambda _: 1000, 0, ["text", "octets", "number", "day"])
+    day = datetime(2026, 1, 2, tzinfo=UTC).date()
+    rows = batch(text=["a"], octets=[b"\xff"], number=[7], day=[day])
+    key = router.key_of(unpack(rows))
+    assert key is not None
+    assert key.to_pylist() == [b"a\0\xff\x007\x002026-01-02"]
+
+
+@pytest.mark.parametrize(
+    ("rows", "complaint"),
+    [
+        ({"n": [1]}, "the key column 'name' is not among the rows"),
+        (
+            {"name": [[1]]},
+            "the key column 'name' is list<item: int64>, which cannot be a key",
+        ),
+    ],
+)
+def test_key_column_that_cannot_be_one_is_named(
+    rows: dict[str, Any], complaint: str
+) -> None:
+    with pytest.raises(SchemaMismatch) as caught:
+        Router(lambda _: 2, 0, ["name"]).key_of(unpack(batch(**rows)))
+    assert caught.value.what == complaint
+
+
+@pytest.mark.parametrize("task", [0, 1, 5, 4_000_001])
+def test_rows_without_key_go_to_task_modulo_partitions(
+    sink_factory: Callable[..., Sink],
+    contents: Callable[..., dict[int, list[Any]]],
+    task: int,
+) -> None:
+    write(sink_factory(PARTITIONS), batch(n=[1, 2]), task=task)
+    assert contents()[task % 4] == [1, 2]
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 6), st.integers(0, 2)), max_size=60),
+)
+def test_routing_loses_nothing_and_keeps_order_within_partition_and_topic(
+    places: list[tuple[int, int]],
+) -> None:
+    rows = pa.RecordBatch.from_pydict(
+        {
+            "n": pa.array(range(len(places)), pa.int64()),
+            "_partition": pa.array([p for p, _ in places], pa.int32()),
+            "_topic": pa.array([f"t{t}" for _, t in places], pa.string()),
+            "_key": pa.array([str(n) for n in range(len(places))], pa.string()),
+        }
+    )
+    parcel = unpack(rows)
+    found: dict[tuple[int, str], list[int]] = {}
+    for out in Router(lambda _: 7, 0).route(parcel, parcel.special["_key"]):
+        assert out.topic is not None
+        assert (out.partition, out.topic) not in found
+        numbers = out.rows.column("n").to_pylist()
+        assert out.key is not None
+        assert out.key.to_pylist() == [str(n) for n in numbers]
+        found[out.partition, out.topic] = numbers
+    expected: dict[tuple[int, str], list[int]] = {}
+    for n, (p, t) in enumerate(places):
+        expected.setdefault((p, f"t{t}"), []).append(n)
+    assert found == expected
+
+
+def test_each_topic_of_a_sink_has_its_own_number_of_partitions(
+    scripted: Callable[..., Sink], script: Any
+) -> None:
+    script.carries = frozenset({"_topic"})
+    script.counts = {"clicks": 1, "wide": 100, "narrow": 2}
+    rows = batch(n=[1, 2, 3], _topic=["wide", "narrow", "wide"], _key=["abc"] * 3)
+    with closing(scripted().writer(rows.schema)) as writer:
+        writer.write(rows)
+    assert [(o.topic, o.partition) for o in script.written] == [
+        ("wide", 479470107 % 100),
+        ("narrow", 479470107 % 2),
+    ]
+    assert [o.rows.column("n").to_pylist() for o in script.written] == [[1, 3], [2]]
+
+
+def test_topic_that_is_null_is_refused(
+    scripted: Callable[..., Sink], script: Any
+) -> None:
+    script.carries = frozenset({"_topic"})
+    rows = batch(n=[1, 2], _topic=["wide", None])
+    with (
+        closing(scripted().writer(rows.schema)) as writer,
+        pytest.raises(SchemaMismatch) as caught,
+    ):
+        writer.write(rows)
+    assert caught.value.what == "column '_topic' has nulls"
+    assert script.written == []
+
+
+def test_what_a_sink_cannot_store_is_dropped_with_one_warning_for_each_and_counted(
+    sink_factory: Callable[..., Sink],
+    contents: Callable[..., dict[int, list[Any]]],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    stamp = datetime(2026, 1, 2, tzinfo=UTC)
+    headers = pa.array([[{"key": "a", "value": b"1"}]])
+    rows = batch(
+        n=[1], _key=["k"], _timestamp=[stamp], _headers=headers, _topic=["elsewhere"]
+    )
+    sink = sink_factory()
+    with (
+        caplog.at_level(logging.WARNING, "streamfactory"),
+        closing(sink.writer(rows.schema)) as writer,
+    ):
+        writer.write(rows)
+        writer.write(rows)
+        message = writer.commit()
+    assert [record.getMessage() for record in caplog.records] == [
+        f"stream 'memory:clicks': the sink cannot store the column {name}: "
+        "it is dropped"
+        for name in ("_key", "_headers", "_timestamp", "_topic")
+    ]
+    assert writer.counters.dropped_columns == 8
+    with closing(sink.committer()) as committer:
+        committer.commit(0, [message])
+    assert contents() == {0: [1, 1]}
+
+
+def test_a_time_without_zone_is_no_timestamp(sink_factory: Callable[..., Sink]) -> None:
+    rows = batch(n=[1], _timestamp=[datetime(2026, 1, 2)])  # noqa: DTZ001 - the point
+    with (
+        closing(sink_factory().writer(rows.schema)) as writer,
+        pytest.raises(SchemaMismatch) as caught,
+    ):
+        writer.write(rows)
+    assert caught.value.what == (
+        "column '_timestamp' is timestamp[us], declared timestamp[us, tz=UTC]: "
+        "a time without zone is not a time in UTC"
+    )
+
+
+def test_a_sink_without_partitions_breaks_the_contract(
+    scripted: Callable[..., Sink], script: Any
+) -> None:
+    script.counts = {"clicks": 0}
+    rows = batch(n=[1])
+    with (
+        closing(scripted().writer(rows.schema)) as writer,
+        pytest.raises(ContractBroken) as caught,
+    ):
+        writer.write(rows)
+    assert caught.value.what == "the topic 'clicks' has 0 partitions"

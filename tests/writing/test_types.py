@@ -1,0 +1,226 @@
+"""What becomes of the rows' types, and how what was written is compared."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streamfactory.spi import SchemaMismatch, Summary
+from streamfactory.wiring.canonical import canonical_schema
+from streamfactory.wiring.summary import difference, summarize
+
+if TYPE_CHECKING:
+    import random
+    from collections.abc import Callable
+
+    from streamfactory.arrowlog import MemoryLogStore
+    from streamfactory.wiring.sink import Sink
+
+BERLIN = pa.timestamp("us", tz="Europe/Berlin")
+UTC_TIME = pa.timestamp("us", tz="UTC")
+
+
+@pytest.mark.parametrize(
+    ("kind", "canonical"),
+    [
+        (pa.large_string(), pa.string()),
+        (pa.string_view(), pa.string()),
+        (pa.large_binary(), pa.binary()),
+        (pa.binary_view(), pa.binary()),
+        (BERLIN, UTC_TIME),
+        (pa.timestamp("us"), pa.timestamp("us")),
+        (pa.large_list(pa.large_string()), pa.list_(pa.string())),
+        (pa.list_view(pa.string_view()), pa.list_(pa.string())),
+        (pa.large_list_view(BERLIN), pa.list_(UTC_TIME)),
+        (pa.list_(pa.large_string(), 1), pa.list_(pa.string(), 1)),
+        (pa.map_(pa.large_string(), BERLIN), pa.map_(pa.string(), UTC_TIME)),
+        (pa.dictionary(pa.int8(), pa.large_string()), pa.string()),
+        (
+            pa.struct([pa.field("a", pa.large_list(BERLIN), nullable=False)]),
+            pa.struct([pa.field("a", pa.list_(UTC_TIME), nullable=False)]),
+        ),
+        (pa.decimal128(9, 2), pa.decimal128(9, 2)),
+    ],
+)
+def test_types_are_made_few_at_every_depth(
+    kind: pa.DataType, canonical: pa.DataType
+) -> None:
+    field = pa.field("a", kind, nullable=False, metadata={"x": "y"})
+    found = canonical_schema(pa.schema([field], metadata={"pandas": "{}"}))
+    assert found.equals(
+        pa.schema([pa.field("a", canonical, nullable=False)]), check_metadata=True
+    )
+
+
+def test_rows_are_stored_in_canonical_types(
+    sink_factory: Callable[..., Sink], topics: MemoryLogStore
+) -> None:
+    stamp = datetime(2026, 7, 1, 12, tzinfo=UTC)
+    rows = pa.RecordBatch.from_arrays(
+        [
+            pa.array(["a"], pa.large_string()),
+            pa.array([stamp], BERLIN),
+            pa.array([["b"]], pa.large_list(pa.string_view())),
+            pa.array(["c"]).dictionary_encode(),
+        ],
+        names=["text", "time", "list", "word"],
+    )
+    sink = sink_factory()
+    with closing(sink.writer(rows.schema)) as writer:
+        writer.write(rows)
+        message = writer.commit()
+    with closing(sink.committer()) as committer:
+        committer.commit(0, [message])
+    log = topics.open("clicks")
+    assert [str(kind) for kind in log.schema.types] == [
+        "string",
+        "timestamp[us, tz=UTC]",
+        "list<item: string>",
+        "string",
+    ]
+    found = log.read(0, 0, max_rows=10, max_bytes=1000).rows
+    assert found is not None
+    assert found.to_pylist() == [
+        {"text": "a", "time": stamp, "list": ["b"], "word": "c"}
+    ]
+
+
+@pytest.mark.parametrize(
+    ("schema", "complaint"),
+    [
+        ({"n": pa.list_(pa.int64())}, "column 'n' is list<item: int64>, declared int6"),
+        ({"n": pa.int64(), "x": pa.int64()}, "column 'x' is not in the declared sch"),
+    ],
+)
+def test_writer_of_another_schema_is_refused_before_its_first_row(
+    sink_factory: Callable[..., Sink],
+    topics: MemoryLogStore,
+    schema: dict[str, pa.DataType],
+    complaint: str,
+) -> None:
+    topics.create("clicks", pa.schema({"n": pa.int64(), "name": pa.string()}))
+    with pytest.raises(SchemaMismatch) as caught:
+        sink_factory().writer(pa.schema(schema))
+    assert caught.value.what.startswith(complaint)
+    assert caught.value.stream == "memory:clicks"
+
+
+def test_rows_of_another_schema_name_the_column_and_both_types(
+    sink_factory: Callable[..., Sink], topics: MemoryLogStore
+) -> None:
+    topics.create("clicks", pa.schema({"n": pa.int32()}))
+    with closing(sink_factory().writer(pa.schema({"n": pa.int64()}))) as writer:
+        with pytest.raises(SchemaMismatch) as caught:
+            writer.write(pa.RecordBatch.from_pydict({"n": [2**40]}))
+        assert caught.value.what.startswith("column 'n' is int64, declared int32: ")
+        writer.write(pa.RecordBatch.from_pydict({"n": [7]}))
+        assert writer.commit().summary.rows == 1
+
+
+def test_a_sink_notices_that_its_topic_was_made_meanwhile(
+    sink_factory: Callable[..., Sink], topics: MemoryLogStore
+) -> None:
+    sink = sink_factory()
+    assert sink.schema is None
+    topics.create("clicks", pa.schema({"n": pa.int32()}))
+    with closing(sink.writer(pa.schema({"n": pa.int64()}))) as writer:
+        assert writer.context.schema == pa.schema({"n": pa.int32()})
+
+
+# --- summaries ------------------------------------------------------------------
+
+COLUMNS = pa.schema(
+    {
+        "i8": pa.int8(),
+        "i64": pa.int64(),
+        "u64": pa.uint64(),
+        "f16": pa.float16(),
+        "f32": pa.float32(),
+        "f64": pa.float64(),
+        "flag": pa.bool_(),
+        "text": pa.string(),
+        "octets": pa.binary(),
+        "day": pa.date32(),
+        "time": pa.time32("ms"),
+        "stamp": UTC_TIME,
+        "lapse": pa.duration("ms"),
+    }
+)
+
+
+def column(kind: pa.DataType, numbers: list[int | None]) -> pa.Array:
+    width = 1 if pa.types.is_boolean(kind) else 7
+    small = pa.array([None if n is None else n % (width + 1) for n in numbers])
+    if pa.types.is_string(kind) or pa.types.is_binary(kind):
+        return pa.array([None if n is None else "x" * (n % 8) for n in numbers], kind)
+    if pa.types.is_date32(kind) or pa.types.is_time32(kind):
+        return small.cast(pa.int32()).cast(kind)
+    return small.cast(pa.int64()).cast(kind)
+
+
+@given(
+    st.lists(st.one_of(st.none(), st.integers(0, 200)), max_size=40),
+    st.integers(1, 5),
+    st.randoms(use_true_random=False),
+)
+def test_summaries_are_equal_whatever_order_and_number_of_tasks(
+    numbers: list[int | None], tasks: int, rng: random.Random
+) -> None:
+    shuffled = [*numbers]
+    rng.shuffle(shuffled)
+
+    def batch(values: list[int | None]) -> pa.RecordBatch:
+        arrays = [column(field.type, values) for field in COLUMNS]
+        return pa.RecordBatch.from_arrays(arrays, schema=COLUMNS)
+
+    one = summarize(batch(numbers))
+    many = sum(
+        (summarize(batch(shuffled[task::tasks])) for task in range(tasks)), Summary()
+    )
+    assert difference(one, many) is None
+    assert set(one.sums) == set(COLUMNS.names)
+
+
+@pytest.mark.parametrize("name", COLUMNS.names)
+def test_a_changed_value_and_a_value_that_became_null_change_the_summary(
+    name: str,
+) -> None:
+    kind = COLUMNS.field(name).type
+
+    def summary(numbers: list[int | None]) -> Summary:
+        return summarize(pa.RecordBatch.from_arrays([column(kind, numbers)], [name]))
+
+    base = summary([1, 0, 1])
+    others: list[list[int | None]] = [[0, 0, 1], [None, 0, 1], [1, None, 1]]
+    for changed in others:
+        assert difference(base, summary(changed)) == f"other values in {name}"
+
+
+def test_a_task_without_any_batch_equals_one_with_an_empty_batch() -> None:
+    empty = pa.RecordBatch.from_pylist([], schema=COLUMNS)
+    assert difference(Summary(), summarize(empty)) is None
+
+
+def test_sums_do_not_overflow() -> None:
+    top = pa.RecordBatch.from_pydict({"n": pa.array([2**63 - 1] * 3)})
+    parts = [summarize(top.slice(n, 1)) for n in range(3)]
+    assert difference(summarize(top), sum(parts, Summary())) is None
+
+
+def test_another_number_of_rows_is_told_first() -> None:
+    assert difference(Summary(2, {"a": 1}), Summary(3)) == "2 rows against 3"
+
+
+def test_types_without_a_sum_are_passed_over() -> None:
+    rows: dict[str, Any] = {
+        "list": pa.array([[1]]),
+        "null": pa.nulls(1),
+        "interval": pa.array([pa.MonthDayNano([1, 2, 3])]),
+    }
+    assert summarize(pa.RecordBatch.from_pydict(rows)) == Summary(1, {})

@@ -1,0 +1,379 @@
+"""The ladder that a property climbs, and what came of a definition that climbed it.
+
+Which option is it (whatever its case, aliases too); was it given twice, and do the two
+agree; can its references be resolved; can it be parsed; is it within bounds; does it
+have an effect here (`settling`). Then, over all of them: is something required missing,
+and do they go together (`crosschecks`).
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections import defaultdict
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from streamfactory.spi import (
+    Backend,
+    ConfigError,
+    Decoder,
+    NotInstalled,
+    Option,
+    PluginError,
+    Problem,
+    Setting,
+    StreamConfig,
+    UnknownPlugin,
+    Yields,
+)
+from streamfactory.spi.config import MASK
+from streamfactory.spi.hooks import BACKENDS, DECODERS
+from streamfactory.spi.references import resolve
+from streamfactory.wiring.classpath import load_descriptor
+from streamfactory.wiring.crosschecks import cross_checks
+from streamfactory.wiring.known import (
+    KNOWN_BACKENDS,
+    KNOWN_DECODERS,
+    PINOT_DECODERS,
+    PINOT_FACTORIES,
+    pinot_name,
+)
+from streamfactory.wiring.settling import Settler, by_spelling, clip, looks_secret
+from streamfactory.wiring.vocabulary import FRAMEWORK_OPTIONS, SHARED_OPTIONS
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from streamfactory.wiring.definition import Property, StreamDefinition
+    from streamfactory.wiring.plugins import PluginManager
+
+D = TypeVar("D", Backend, Decoder)
+"""The kind of descriptor that a class path names."""
+
+_META: Final = "stream.meta."
+_DECODER: Final = "decoder.prop."
+_CHOOSERS: Final = ("subscribe", "subscribePattern", "assign")
+
+
+@dataclass(slots=True)
+class Inspection:
+    """What came of a definition: a configuration, or the reasons why not."""
+
+    definition: StreamDefinition
+    config: StreamConfig | None = None
+    backend: Backend | None = None
+    decoder: Decoder | None = None
+    problems: list[Problem] = field(default_factory=list)
+
+    @property
+    def errors(self) -> list[Problem]:
+        """Those that forbid use."""
+        return [p for p in self.problems if p.level == "error"]
+
+    @property
+    def warnings(self) -> list[Problem]:
+        """Those worth knowing."""
+        return [p for p in self.problems if p.level != "error"]
+
+
+def stream_options(backend: Backend | None) -> dict[str, Option]:
+    """The options under ``stream.<type>.``: shared ones, under the backend's."""
+    own = () if backend is None else backend.options
+    return {**SHARED_OPTIONS, **{option.key: option for option in own}}
+
+
+class Ladder:
+    """One climb of a definition; holds what the steps share."""
+
+    def __init__(
+        self,
+        definition: StreamDefinition,
+        plugins: PluginManager,
+        *,
+        use: str | None,
+        allow_class_paths: bool,
+    ) -> None:
+        self._definition = definition
+        self._plugins = plugins
+        self._use = use
+        self._class_paths = allow_class_paths
+        self._result = Inspection(definition, problems=list(definition.notes))
+        self._settler = Settler(self._result.problems, use)
+        self._type = ""
+        self._own: dict[str, Option] = {}
+        self._bare = by_spelling(FRAMEWORK_OPTIONS.values())
+        self._given: dict[str, list[Property]] = defaultdict(list)
+        self._decoder_given: list[tuple[str, Property]] = []
+        self._client: dict[str, dict[str, Setting]] = {}
+        self._meta: dict[str, str] = {}
+        self._meant: set[str] = set()
+
+    def climb(self) -> Inspection:
+        """Check everything; once."""
+        self._type = self._find_type()
+        if self._type:
+            self._result.backend = self._find_backend()
+        options = stream_options(self._result.backend)
+        self._own = by_spelling(options.values())
+        for prop in self._definition.properties:
+            self._classify(prop)
+        settings = self._settler.settle(FRAMEWORK_OPTIONS.values(), self._given, "")
+        if self._type:
+            chosen = any(word in self._given for word in _CHOOSERS)
+            if chosen and "topic.name" not in self._given:
+                del options["topic.name"]
+            for key in self._meant - self._given.keys():
+                options.pop(key, None)  # misspelt, which was told: not missing too
+            prefix = f"stream.{self._type}."
+            settings |= self._settler.settle(options.values(), self._given, prefix)
+        decoder, decoder_settings = self._find_decoder(settings)
+        self._result.problems += cross_checks(settings, self._use)
+        if not self._result.errors:
+            self._result.config = self._config(settings, decoder, decoder_settings)
+        return self._result
+
+    # --- which type ---------------------------------------------------------------
+
+    def _type_words(self) -> list[Property]:
+        words = ("streamtype", "stream.type")
+        return [p for p in self._definition.properties if p.key.lower() in words]
+
+    def _find_type(self) -> str:
+        values = set()
+        for word in self._type_words():
+            try:
+                values.add(resolve(word.text).strip().lower())
+            except ConfigError as error:
+                # Without the type nothing else can be said, not even offline.
+                self._settler.error(word.key, error.what, word.origin)
+        # Missing, empty, or in disagreement: the option itself complains of that.
+        return values.pop() if len(values) == 1 else ""
+
+    def _find_backend(self) -> Backend | None:
+        word = self._factory_word()
+        text = "" if word is None else _resolved(word.text)
+        if word is not None and ":" in text:
+            return self._by_path(word.key, text, word.origin, Backend, self._type)
+        if word is not None and text and text.strip().lower() != self._type:
+            what = f"names {clip(text)}, but the stream's type is {self._type!r}"
+            hint = (
+                _java_hint(text, PINOT_FACTORIES) or f"write {self._type}, or nothing"
+            )
+            self._settler.error(word.key, what, word.origin, hint)
+        origin = self._type_words()[0].origin
+        try:
+            return self._plugins.backend(self._type)
+        except PluginError as error:
+            known = KNOWN_BACKENDS.get(self._type)
+            self._absent_plugin("streamType", origin, error, known)
+        return None
+
+    def _factory_word(self) -> Property | None:
+        wanted = f"stream.{self._type}.consumer.factory.class.name"
+        return next(
+            (p for p in self._definition.properties if p.key.lower() == wanted), None
+        )
+
+    def _by_path(
+        self, key: str, path: str, origin: str, kind: type[D], name: str | None
+    ) -> D | None:
+        found = load_descriptor(path, kind, allowed=self._class_paths)
+        if isinstance(found, str):
+            self._settler.error(key, found, origin)
+            return None
+        if name is not None and found.name != name:
+            what = f"{path} is of type {found.name!r}, not {name!r}"
+            self._settler.error(key, what, origin)
+        return found
+
+    def _absent_plugin(
+        self, key: str, origin: str, error: PluginError, known: str | None
+    ) -> None:
+        if isinstance(error, UnknownPlugin) and known is not None:
+            self._settler.warn(key, "is known, but not installed here", origin, known)
+        elif isinstance(error, NotInstalled):
+            self._settler.warn(key, error.what, origin, error.remedy)
+        else:
+            self._settler.error(key, error.what, origin, error.remedy)
+
+    # --- which option -------------------------------------------------------------
+
+    def _classify(self, prop: Property) -> None:
+        key = prop.key.lower()
+        prefix = f"stream.{self._type}."
+        if key.startswith(_META):
+            self._meta[prop.key[len(_META) :]] = prop.text
+        elif key in self._bare:
+            self._given[self._bare[key].key].append(prop)
+        elif not self._type:
+            return  # without a type nobody can say what belongs to it
+        elif not key.startswith(prefix):
+            self._unknown(prop)
+        elif key[len(prefix) :] in self._own:
+            self._given[self._own[key[len(prefix) :]].key].append(prop)
+        elif self._pass_through(prop, prop.key[len(prefix) :]):
+            return
+        elif self._result.backend is not None:
+            self._unknown(prop)
+
+    def _pass_through(self, prop: Property, short: str) -> bool:
+        lowered = short.lower()
+        if lowered.startswith(_DECODER):
+            self._decoder_given.append((short[len(_DECODER) :], prop))
+            return True
+        for namespace in ("consumer", "producer"):
+            start = f"{namespace}.prop."
+            if lowered.startswith(start):
+                self._client_property(namespace, short[len(start) :], prop)
+                return True
+        return False
+
+    def _client_property(self, namespace: str, key: str, prop: Property) -> None:
+        backend = self._result.backend
+        before = self._client.setdefault(namespace, {}).get(key)
+        owned = {} if backend is None else backend.owned_client_keys
+        hint = {k.lower(): hint for k, hint in owned.items()}.get(key.lower())
+        if not key:
+            self._settler.error(prop.key, "names no property", prop.origin)
+        elif backend is not None and namespace not in backend.client_namespaces:
+            what = f"the type {backend.name!r} has no {namespace} client to pass it to"
+            self._settler.error(prop.key, what, prop.origin)
+        elif hint is not None:
+            what = "is set by streamfactory itself"
+            self._settler.error(prop.key, what, prop.origin, hint)
+        elif before is not None and before.text != prop.text:
+            what = f"has another value as {before.full_key} [{before.origin}]"
+            self._settler.error(prop.key, what, prop.origin, "say it once")
+        secret = looks_secret(key)
+        if self._settler.well_formed(prop) and secret:
+            self._settler.literal_secret(prop)
+        self._client[namespace][key] = Setting(
+            key, prop.key, prop.text, None, prop.origin, secret
+        )
+
+    def _unknown(self, prop: Property) -> None:
+        prefix = f"stream.{self._type}."
+        known = {prefix + key: prefix + option.key for key, option in self._own.items()}
+        known |= {key: prefix + option.key for key, option in self._own.items()}
+        known |= {key: option.key for key, option in self._bare.items()}
+        # A prefix alone is near to every short word.
+        word = "" if prop.key.endswith(".") else prop.key.lower()
+        near = difflib.get_close_matches(word, known, n=1, cutoff=0.75)
+        other = re.match(r"stream\.([^.]+)\.", prop.key.lower())
+        types = {*self._plugins.names(BACKENDS), *KNOWN_BACKENDS} - {self._type}
+        hint = None
+        if other and (other[1] in types or (not near and other[1] != self._type)):
+            hint, near = f"this stream is of type {self._type!r}", []
+        elif near:
+            hint = f"did you mean {known[near[0]]}?"
+        # A word of a secret, misspelt, still holds the secret.
+        meant = self._own.get(near[0].removeprefix(prefix)) if near else None
+        if meant is not None:
+            self._meant.add(meant.key)
+        secret = looks_secret(prop.key) or (meant is not None and meant.secret)
+        shown = MASK if secret else clip(prop.text)
+        what = f"unknown option (value {shown})"
+        self._settler.error(prop.key, what, prop.origin, hint)
+
+    # --- which decoder ------------------------------------------------------------
+
+    def _find_decoder(
+        self, settings: Mapping[str, Setting]
+    ) -> tuple[str | None, dict[str, Setting]]:
+        word = settings.get("decoder.class.name")
+        backend = self._result.backend
+        key = f"stream.{self._type}.decoder.class.name"
+        if word is None:
+            if "decoder.class.name" in self._given:
+                return None, {}  # told already
+            if backend is not None and backend.yields is Yields.ENVELOPE:
+                hint = f"known are {', '.join(self._plugins.names(DECODERS))}"
+                what = f"is required: {backend.name!r} yields undecoded messages"
+                self._settler.error(key, what, "", hint)
+            for _, prop in self._decoder_given:
+                self._settler.error(prop.key, f"is set, but not {key}", prop.origin)
+            return None, {}
+        if backend is not None and backend.yields is Yields.TYPED:
+            what = f"is refused: {backend.name!r} yields typed rows"
+            self._settler.error(word.full_key, what, word.origin, "leave it out")
+            return None, {}
+        if word.value is None:
+            return None, {}  # not resolved here, and told
+        name = self._load_decoder(word)
+        decoder = self._result.decoder
+        return name, {} if decoder is None else self._decoder_settings(decoder)
+
+    def _load_decoder(self, word: Setting) -> str:
+        name = str(word.value)
+        if ":" in name:
+            found = self._by_path(word.full_key, name, word.origin, Decoder, None)
+            self._result.decoder = found
+            return name if found is None else str(found.name)
+        name = name.lower()
+        try:
+            self._result.decoder = self._plugins.decoder(name)
+        except PluginError as error:
+            known = KNOWN_DECODERS.get(name)
+            hint = _java_hint(str(word.value), PINOT_DECODERS)
+            if hint is not None:
+                what = f"names {clip(str(word.value))}"
+                self._settler.error(word.full_key, what, word.origin, hint)
+            else:
+                self._absent_plugin(word.full_key, word.origin, error, known)
+        return name
+
+    def _decoder_settings(self, decoder: Decoder) -> dict[str, Setting]:
+        prefix = f"stream.{self._type}.{_DECODER}"
+        spellings = by_spelling(decoder.options)
+        given: dict[str, list[Property]] = defaultdict(list)
+        for short, prop in self._decoder_given:
+            option = spellings.get(short.lower())
+            if option is not None:
+                given[option.key].append(prop)
+                continue
+            near = difflib.get_close_matches(short.lower(), spellings, n=1)
+            hint = f"did you mean {prefix}{spellings[near[0]].key}?" if near else None
+            what = f"the decoder {decoder.name!r} has no such option"
+            self._settler.error(prop.key, what, prop.origin, hint)
+        return self._settler.settle(decoder.options, given, prefix)
+
+    # --- the result ---------------------------------------------------------------
+
+    def _config(
+        self,
+        settings: dict[str, Setting],
+        decoder: str | None,
+        decoder_settings: dict[str, Setting],
+    ) -> StreamConfig:
+        topic = settings.get("topic.name")
+        shown = "*" if topic is None else topic.value or topic.text
+        name = self._definition.name
+        return StreamConfig(
+            name=name or f"{self._type}:{shown}",
+            type=self._type,
+            settings=settings,
+            client=self._client,
+            decoder=decoder,
+            decoder_settings=decoder_settings,
+            meta=self._meta,
+            description=self._definition.description,
+            warnings=tuple(self._result.warnings),
+        )
+
+
+def _resolved(text: str) -> str:
+    try:
+        return resolve(text)
+    except ConfigError:
+        return ""  # the option itself complains of that
+
+
+def _java_hint(text: str, names: Mapping[str, str]) -> str | None:
+    """What to write instead of a Java class; None for what is none."""
+    if "." not in text.strip(".") or ":" in text:
+        return None
+    ours = pinot_name(text, names)
+    if ours is not None:
+        return f"here that is {ours}"
+    return "a Java class cannot run here: docs/spi.md shows how to write a plug-in"
