@@ -358,7 +358,7 @@ class Query:
 
     def task(self, task: Task) -> list[Row]:
         """Run one task: its batches cross a process too."""
-        batches = read(ship_configured(self.configured), task, self._fetched)
+        batches = read(ship_configured(self.configured), task, self._called)
         return self.rows_of(ship(batches))
 
     def rows_of(self, batches: Sequence[MessageBatch]) -> list[Row]:
@@ -378,11 +378,11 @@ class Query:
 
     def _step(self, step: str, answer: Any = "") -> Any:
         self._bench.note(f"{step} {answer}".rstrip())
-        self.steps += 1
-        self._hook(step)
+        self._called(step)
         return answer
 
-    def _fetched(self, step: str) -> None:
+    def _called(self, step: str) -> None:
+        self.steps += 1
         self._hook(step)
 
     def _twice(self, task: Task) -> list[Row]:

@@ -1,20 +1,16 @@
 """``durable``: a stream in a single file, for reading and writing.
 
-The file is a run of frames: length, checksum, a line of JSON, Arrow IPC. The first
-frame has the incarnation, the schema and the number of partitions; every other one is
-a commit, a growth or a retention, written and fsynced under a lock. A frame counts
-once it is whole: a torn tail is ignored by readers and overwritten by the next writer.
-Offsets count rows.
-
+The file is a run of frames (`frames`), and a commit is one of them. Offsets count rows.
 Nothing is kept open between calls, so nothing leaks and a fork disturbs nobody. What a
 task wrote travels inside its commit message: nothing is staged on disk, and an attempt
 that nobody commits leaves nothing behind.
 """
 
+# Overriding methods keep the docstring, and the arguments, of their contract.
+# ruff: noqa: ARG002, D102
+
 from __future__ import annotations
 
-import fcntl
-import io
 import json
 import os
 import struct
@@ -22,12 +18,11 @@ import time
 import uuid
 import zlib
 from bisect import bisect_right
-from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import pyarrow as pa
 
+from streamfactory.conformance.specimens.frames import Lane, Topic, to_ipc
 from streamfactory.spi import (
     PATH,
     Backend,
@@ -61,10 +56,9 @@ from streamfactory.spi import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping, Sequence
-    from typing import BinaryIO
+    from collections.abc import Collection, Mapping, Sequence
+    from pathlib import Path
 
-_FRAME: Final = struct.Struct(">II")
 _POLL: Final = 0.01
 _CLAIMS: Final = Claims(
     replayable=True,
@@ -73,152 +67,6 @@ _CLAIMS: Final = Claims(
     idempotent=True,
     epoch_visibility=EpochVisibility.WHOLE,
 )
-
-
-# --- the file -------------------------------------------------------------------
-
-
-def pack(head: Mapping[str, Any], body: bytes = b"") -> bytes:
-    """A frame."""
-    payload = json.dumps(head).encode() + b"\n" + body
-    return _FRAME.pack(len(payload), zlib.crc32(payload)) + payload
-
-
-def unpack(data: bytes) -> Iterator[tuple[dict[str, Any], bytes, int]]:
-    """The whole frames at the beginning of ``data``: head, body, length."""
-    at = 0
-    while len(data) - at >= _FRAME.size:
-        length, checksum = _FRAME.unpack_from(data, at)
-        begin, end = at + _FRAME.size, at + _FRAME.size + length
-        if zlib.crc32(data[begin:end]) != checksum:
-            if end < len(data):
-                msg = f"the file is corrupt: a frame of {length} bytes is damaged"
-                raise PermanentError(msg)
-            return
-        head, _, body = data[begin:end].partition(b"\n")
-        yield json.loads(head), body, end - at
-        at = end
-
-
-def to_ipc(schema: pa.Schema, batches: Sequence[pa.RecordBatch] = ()) -> bytes:
-    """Rows as an Arrow IPC stream."""
-    sink = io.BytesIO()
-    with pa.ipc.new_stream(sink, schema) as writer:
-        for batch in batches:
-            writer.write_batch(batch)
-    return sink.getvalue()
-
-
-@dataclass(slots=True)
-class Lane:
-    """One partition, as far as the file was read."""
-
-    earliest: int = 0
-    latest: int = 0
-    bases: list[int] = field(default_factory=list)
-    chunks: list[pa.RecordBatch] = field(default_factory=list)
-
-    def append(self, rows: pa.RecordBatch) -> None:
-        """Rows of a commit; of no rows nothing is kept."""
-        if rows.num_rows:
-            self.bases.append(self.latest)
-            self.chunks.append(rows)
-            self.latest += rows.num_rows
-
-
-class Topic:
-    """What the file holds. One thread at a time.
-
-    Args:
-        path: The file.
-    """
-
-    def __init__(self, path: str) -> None:
-        self._path = path
-        self._forget()
-        self.refresh()
-
-    def refresh(self) -> None:
-        """Read the frames that were added.
-
-        Raises:
-            TopicNotFound: permanent; there is no file.
-        """
-        with self._locked("rb", fcntl.LOCK_SH) as file:
-            self._read(file)
-
-    def append(self, head: Mapping[str, Any], body: bytes = b"") -> None:
-        """Add a frame; it is on the disk when this returns."""
-        with self._locked("r+b", fcntl.LOCK_EX) as file:
-            self._read(file)
-            self._write(file, head, body)
-
-    def commit(self, head: dict[str, Any], body: bytes) -> LastCommit | None:
-        """Add an epoch, unless it is there; looking and adding are one step."""
-        with self._locked("r+b", fcntl.LOCK_EX) as file:
-            self._read(file)
-            kept = self.writers.get(head["writer"])
-            if kept is not None and head["epoch"] <= kept[0].epoch:
-                return kept[0]
-            self._write(file, head, body)
-            return None
-
-    def _forget(self) -> None:
-        self.incarnation = ""
-        self.schema = pa.schema([])
-        self.lanes: dict[int, Lane] = {}
-        self.writers: dict[str, tuple[LastCommit, float]] = {}
-        self._at = 0
-
-    def _locked(self, mode: str, kind: int) -> BinaryIO:
-        try:
-            file = Path(self._path).open(mode)  # noqa: SIM115 - the caller closes it
-        except FileNotFoundError as error:
-            msg = f"there is no file {self._path!r}"
-            raise TopicNotFound(msg) from error
-        fcntl.flock(file, kind)  # given back when the file is closed
-        return file  # type: ignore[return-value]
-
-    def _read(self, file: BinaryIO) -> None:
-        first = next(unpack(file.read(4096)), None)
-        if first is None:
-            msg = f"{self._path!r} has no header"
-            raise PermanentError(msg)
-        if first[0]["incarnation"] != self.incarnation:
-            self._forget()
-        file.seek(self._at)
-        for head, body, length in unpack(file.read()):
-            self._apply(head, body)
-            self._at += length
-
-    def _write(self, file: BinaryIO, head: Mapping[str, Any], body: bytes) -> None:
-        file.seek(self._at)
-        file.truncate()
-        file.write(pack(head, body))
-        file.flush()
-        os.fsync(file.fileno())
-
-    def _apply(self, head: dict[str, Any], body: bytes) -> None:
-        if "incarnation" in head:
-            self.incarnation = head["incarnation"]
-            self.schema = pa.ipc.open_stream(body).schema
-        for number in range(len(self.lanes), head.get("partitions", 0)):
-            self.lanes[number] = Lane()
-        for number, earliest in head.get("earliest", {}).items():
-            self.lanes[int(number)].earliest = earliest
-        if "lanes" in head:
-            for number, rows in zip(
-                head["lanes"], pa.ipc.open_stream(body), strict=True
-            ):
-                self.lanes[number].append(rows)
-        if head.get("writer") is not None:
-            self.writers[head["writer"]] = (_last_commit(head), head["at"])
-
-
-def _last_commit(head: Mapping[str, Any]) -> LastCommit:
-    text = head["position"]
-    position = None if text is None else Position.from_json(text)
-    return LastCommit(head["epoch"], position, Summary(*head["summary"]))
 
 
 # --- reading --------------------------------------------------------------------
@@ -281,7 +129,6 @@ class DurableMetadata(MetadataProvider):
     def fetch_partitions(
         self, topics: Sequence[str], known: Collection[Partition]
     ) -> Sequence[PartitionInfo]:
-        """All partitions."""
         topic = Topic(self._path)
         return [
             PartitionInfo(
@@ -294,7 +141,6 @@ class DurableMetadata(MetadataProvider):
         ]
 
     def fetch_schema(self, topic: str) -> pa.Schema:
-        """The schema in the header."""
         return Topic(self._path).schema
 
 
@@ -309,11 +155,9 @@ class DurableConsumerFactory(ConsumerFactory):
         partition: Partition,
         fields_to_read: Sequence[str] | None = None,
     ) -> PartitionLevelConsumer:
-        """Make a consumer."""
         return DurableConsumer(self.config["path"], partition)
 
     def create_metadata_provider(self, client_id: str) -> MetadataProvider:
-        """Make a provider."""
         return DurableMetadata(self.config["path"])
 
 
@@ -328,7 +172,6 @@ class DurableWriter(StreamWriter):
         self._rows: list[Outgoing] = []
 
     def write(self, outgoing: Outgoing) -> None:
-        """Keep rows."""
         self._rows.append(outgoing)
 
     def commit(self) -> Any:
@@ -370,7 +213,6 @@ class DurableCommitter(StreamCommitter):
         return topic.commit(head, to_ipc(topic.schema, batches))
 
     def last(self) -> LastCommit | None:
-        """What the file remembers."""
         return _remembered(self._config, self._writer_id)
 
 
@@ -380,23 +222,18 @@ class DurableProducerFactory(ProducerFactory):
     CLAIMS: ClassVar = _CLAIMS
 
     def create_writer(self, context: WriteContext) -> StreamWriter:
-        """Make a writer."""
         return DurableWriter(Topic(self.config["path"]))
 
     def create_committer(self, writer_id: str | None) -> StreamCommitter:
-        """Make a committer."""
         return DurableCommitter(self.config, writer_id)
 
     def fetch_last_commit(self, writer_id: str) -> LastCommit | None:
-        """What the file remembers."""
         return _remembered(self.config, writer_id)
 
     def fetch_partition_count(self, topic: str) -> int:
-        """As the file has them."""
         return len(Topic(self.config["path"]).lanes)
 
     def fetch_schema(self, topic: str) -> pa.Schema | None:
-        """The schema in the header."""
         return Topic(self.config["path"]).schema
 
 
@@ -446,3 +283,79 @@ class DurableHarness:
             "stream.durable.topic.name": "numbers",
             "stream.durable.path": str(self._path),
         }
+
+    def partitions(self) -> Sequence[int]:
+        """As the frames say."""
+        return list(self.visible())
+
+    def write(self, partition: int, numbers: Sequence[int]) -> None:
+        """Append a commit of nobody's."""
+        rows = self.rows(numbers)
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, rows.schema) as writer:
+            writer.write_batch(rows)
+        self._append({"lanes": [partition]}, sink.getvalue().to_pybytes())
+
+    def numbers(self, rows: pa.RecordBatch) -> list[int]:
+        found: list[int] = rows.column("number").to_pylist()
+        return found
+
+    def grow(self, partitions: int) -> None:
+        """Append a growth."""
+        self._append({"partitions": partitions})
+
+    def truncate(self, partition: int, messages: int) -> None:
+        """Append a retention."""
+        earliest = self._read()[1].get(partition, 0)
+        self._append({"earliest": {str(partition): earliest + messages}})
+
+    def recreate(self) -> None:
+        """Begin a new file in place of the old."""
+        partitions = len(self.partitions())
+        self._path.unlink()
+        self._begin(partitions)
+
+    def rows(self, numbers: Sequence[int]) -> pa.RecordBatch:
+        return pa.record_batch([pa.array(numbers, pa.int64())], schema=self.SCHEMA)
+
+    def visible(self) -> Mapping[int, Sequence[int]]:
+        """What the frames hold, less what retention took."""
+        lanes, earliest = self._read()
+        return {lane: rows[earliest.get(lane, 0) :] for lane, rows in lanes.items()}
+
+    def nowhere(self) -> Mapping[str, str]:
+        """A file that is not there."""
+        return {"stream.durable.path": str(self._folder / "nowhere.frames")}
+
+    def close(self) -> None:
+        """Nothing is open; the folder is the kit's."""
+
+    def _begin(self, partitions: int) -> None:
+        head = {"incarnation": uuid.uuid4().hex, "partitions": partitions}
+        sink = pa.BufferOutputStream()
+        pa.ipc.new_stream(sink, self.SCHEMA).close()
+        self._append(head, sink.getvalue().to_pybytes())
+
+    def _append(self, head: Mapping[str, Any], body: bytes = b"") -> None:
+        payload = json.dumps(head).encode() + b"\n" + body
+        with self._path.open("ab") as file:
+            file.write(struct.pack(">II", len(payload), zlib.crc32(payload)) + payload)
+            file.flush()
+            os.fsync(file.fileno())
+
+    def _read(self) -> tuple[dict[int, list[int]], dict[int, int]]:
+        lanes: dict[int, list[int]] = {}
+        earliest: dict[int, int] = {}
+        data = self._path.read_bytes()
+        while data:
+            length = int.from_bytes(data[:4], "big")
+            head, _, body = data[8 : 8 + length].partition(b"\n")
+            found, data = json.loads(head), data[8 + length :]
+            for lane in range(len(lanes), found.get("partitions", 0)):
+                lanes[lane] = []
+            earliest |= {int(k): v for k, v in found.get("earliest", {}).items()}
+            if "lanes" in found:
+                batches = pa.ipc.open_stream(body)
+                for lane, rows in zip(found["lanes"], batches, strict=True):
+                    lanes[lane] += self.numbers(rows)
+        return lanes, earliest

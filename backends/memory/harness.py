@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from streamfactory.backends.memory import store
+from streamfactory.backends.memory.stores import store
 from streamfactory.spi import Summary
 
 if TYPE_CHECKING:

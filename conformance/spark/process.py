@@ -1,0 +1,56 @@
+"""A call in a process of its own, that inherits nothing: as an executor begins.
+
+``python -m streamfactory.conformance.spark.process`` reads a pickled call and answers
+its pickled result.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any
+
+from streamfactory.conformance.case import Mismatch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_PATIENCE = 60.0
+
+
+def elsewhere(function: Callable[..., Any], *arguments: Any) -> Any:
+    """Call a function of a module in another process; answers what it answers.
+
+    Raises:
+        Mismatch: It failed there.
+    """
+    # What can be imported here can be imported there.
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    done = subprocess.run(  # noqa: S603 - our own interpreter
+        [sys.executable, "-m", __name__],
+        input=pickle.dumps((function, arguments)),
+        env=environment,
+        capture_output=True,
+        timeout=_PATIENCE,
+        check=False,
+    )
+    if done.returncode:
+        told = done.stderr.decode(errors="replace").strip().splitlines()
+        msg = f"in another process: {told[-1] if told else 'it died'}"
+        raise Mismatch(msg)
+    return pickle.loads(done.stdout)  # noqa: S301 - our own
+
+
+def main() -> None:
+    """Serve one call."""
+    function, arguments = pickle.load(sys.stdin.buffer)  # noqa: S301 - our own
+    # Whatever prints does not stand between us and the caller.
+    answer, sys.stdout = sys.stdout.buffer, sys.stderr
+    answer.write(pickle.dumps(function(*arguments)))
+    answer.flush()
+
+
+if __name__ == "__main__":
+    main()
