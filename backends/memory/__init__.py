@@ -27,9 +27,6 @@ __all__ = [
     "streamfactory_backend",
 ]
 
-if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
-
 
 @hookimpl
 def streamfactory_backend() -> Backend:
