@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from streamfactory.cli.printing import Printer
 
 _NAME: Final = re.compile(r"[a-z][a-z0-9]*([-_][a-z0-9]+)*")
-_LONGEST: Final = 40
+_LONGEST: Final = 20
+"""With this many the lines of the template stay within their length."""
 _SUFFIX: Final = ".in"
 """What a file of the template ends with: no tool takes it for one of ours."""
 

@@ -69,6 +69,10 @@ class Mismatch(AssertionError):
     """A case did not find what it expected."""
 
 
+class Excluded(Exception):
+    """A case finds that it does not apply here: it is skipped, and says why."""
+
+
 def expect(got: object, wanted: object, what: str) -> None:
     """Fail with both sides, where they differ."""
     if got != wanted:

@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 # XML has no way to write these, not even escaped.
 _NOT_XML: Final = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
+_STEPS: Final = 16
+_WIDTH: Final = 120
+
 
 @dataclass(frozen=True, slots=True)
 class Report:
@@ -90,7 +93,7 @@ def explain(result: Result, again: str) -> Iterator[str]:
     yield f"failed: {result.case.name} (rule {result.case.rule})"
     yield from _part("expected", [result.case.doc])
     yield from _part("happened", result.reason.splitlines())
-    yield from _part("script", shortened(result.script))
+    yield from _part("script", _shown(result.script))
     # A stale waiver has neither, and no cause that a hint could name.
     caused = bool(result.script or result.trace)
     yield from _part(
@@ -104,6 +107,15 @@ def shortened(script: Sequence[str]) -> list[str]:
     """A script with each repeated step written once."""
     grouped = ((step, len(list(same))) for step, same in itertools.groupby(script))
     return [step if n == 1 else f"{step}  # {n} times" for step, n in grouped]
+
+
+def _shown(script: Sequence[str]) -> list[str]:
+    """A script as a screen takes it: how it began, and what came last."""
+    lines = shortened(script)
+    if len(lines) > _STEPS:
+        left_out = f"... {len(lines) - _STEPS} steps, which --report json has"
+        lines = [*lines[: _STEPS // 2], left_out, *lines[-_STEPS // 2 :]]
+    return [line if len(line) <= _WIDTH else f"{line[:_WIDTH]} ..." for line in lines]
 
 
 def _part(head: str, lines: Sequence[str]) -> Iterator[str]:

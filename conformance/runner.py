@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 from streamfactory.conformance import cases as chapters
 from streamfactory.conformance import leaks
 from streamfactory.conformance.bench import Bench
-from streamfactory.conformance.case import CASES, Case
+from streamfactory.conformance.case import CASES, Case, Excluded
 from streamfactory.spi import ConsumerFactory, MetadataProvider, PartitionLevelConsumer
 
 if TYPE_CHECKING:
@@ -141,6 +141,8 @@ def _judged(case: Case, bench: Bench, started: float) -> Result:
         if reason is not None:
             return Result(case, Outcome.SKIPPED, reason=reason)
         case.body(bench)
+    except Excluded as error:
+        return Result(case, Outcome.SKIPPED, reason=str(error))
     except Exception as error:  # noqa: BLE001 - whatever happens is the result
         return _failed(case, bench, started, error)
     return Result(case, Outcome.PASSED)

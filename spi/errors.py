@@ -183,7 +183,7 @@ class Problem:
     suggestion: str | None = None
     """The nearest known key or value, or what to write instead."""
     level: str = "error"
-    """``error`` or ``warning``."""
+    """``error``, ``warning``, or ``note`` for what is fine in another place."""
 
     def __str__(self) -> str:
         text = f"{self.key}: {self.what}"

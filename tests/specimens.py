@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import pyarrow as pa
 
 from streamfactory.spi import (
-    BadMessage,
     Backend,
+    BadMessage,
     Claims,
     ConsumerFactory,
     DecodeContext,
@@ -40,7 +40,7 @@ from streamfactory.wiring.stream import Stream, open_stream
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
-    from streamfactory.spi import StreamConfig, StreamError
+    from streamfactory.spi import StreamError
     from streamfactory.wiring.clock import Clock
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False)])
@@ -138,7 +138,9 @@ class Author:
         """Consumers that were made and not closed."""
         return sum(consumer.closed == 0 for consumer in self.made)
 
-    def bounds(self, earliest: int, latest: int | None, incarnation: Any = None) -> None:
+    def bounds(
+        self, earliest: int, latest: int | None, incarnation: Any = None
+    ) -> None:
         """Set the bounds of the only partition."""
         info = PartitionInfo(LANE, earliest, latest, incarnation=incarnation)
         self.infos = [info]
@@ -329,7 +331,9 @@ class Words(MessageDecoder):
 class Dictionary:
     """The plug-in of a decoder."""
 
-    def __init__(self, decoder: type[MessageDecoder] = Words, name: str = "words") -> None:
+    def __init__(
+        self, decoder: type[MessageDecoder] = Words, name: str = "words"
+    ) -> None:
         self._descriptor = Decoder(
             name=name, doc="Words.", spi_level=1, decoder=decoder
         )
@@ -352,5 +356,3 @@ def decoding(
             return answer(values)
 
     return Dictionary(Odd)
-
-

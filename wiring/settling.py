@@ -182,7 +182,8 @@ class Settler:
             self.warn(prop.key, f"has no effect: {option.no_effect}", prop.origin)
         if self._use and option.applies and self._use not in option.applies:
             places = " and ".join(sorted(option.applies))
-            self.warn(prop.key, f"has no effect here: it is for {places}", prop.origin)
+            what = f"has no effect here: it is for {places}"
+            self._problems.append(Problem(prop.key, what, prop.origin, level="note"))
 
 
 def _agree(option: Option, one: str, other: str) -> bool:

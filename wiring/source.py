@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import logging
 import os
 import threading
 from functools import cached_property
@@ -96,7 +97,8 @@ class Source:
             idle=max(0, self.config["idle.timeout.millis"]) / 1000,
         )
         for warning in self.config.warnings:
-            log.warning("stream %r: %s", self.config.name, warning)
+            level = logging.INFO if warning.level == "note" else logging.WARNING
+            log.log(level, "stream %r: %s", self.config.name, warning)
 
     @cached_property
     def source_schema(self) -> pa.Schema:

@@ -62,6 +62,8 @@ class WriteQuery:
         self._faults = faults
         self._configured = bench.configured("write")
         self._numbers = itertools.count()
+        with closing(self.sink()) as sink:
+            self._idempotent = sink.claims.idempotent
         self.steps = 0
         self.commits: set[int] = set()
         """The commit log."""
@@ -142,7 +144,8 @@ class WriteQuery:
         """Decide an epoch with the rows of its last try; whether this did."""
         made = committer.commit(epoch, messages)
         if made:
-            require(epoch not in self.won, f"epoch {epoch} was committed twice")
+            again = self._idempotent and epoch in self.won
+            require(not again, f"epoch {epoch} was there, and was committed again")
             self.won[epoch] = len(self.tries[epoch]) - 1
         self._step(f"epoch commit({epoch}) -> {'made' if made else 'was there'}")
         return made

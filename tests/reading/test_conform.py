@@ -50,7 +50,11 @@ def test_rows_that_fit_are_the_same_rows() -> None:
         ([None], pa.null(), pa.string()),
         ([Decimal("1.20")], pa.decimal128(5, 2), pa.decimal128(9, 4)),
         ([NOON], pa.timestamp("s"), MICROS),
-        ([NOON.replace(tzinfo=UTC)], pa.timestamp("ms", tz="Europe/Berlin"), UTC_MICROS),
+        (
+            [NOON.replace(tzinfo=UTC)],
+            pa.timestamp("ms", tz="Europe/Berlin"),
+            UTC_MICROS,
+        ),
         ([date(2024, 5, 1)], pa.date32(), MICROS),
         ([[1]], pa.list_(pa.int8()), pa.large_list(pa.int16())),
         ([{"a": 1}], pa.struct([("a", pa.int8())]), pa.struct([("a", pa.int64())])),

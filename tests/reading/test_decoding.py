@@ -148,9 +148,7 @@ def test_bad_message_fails_with_its_place() -> None:
     with pytest.raises(DecodeError) as caught:
         read(envelopes(b"a", b"b!", b"c"))
     error = caught.value
-    assert error.what == (
-        "a message cannot be decoded: malformed: message 1 shouts"
-    )
+    assert error.what == ("a message cannot be decoded: malformed: message 1 shouts")
     assert (error.partition, error.offset) == (LANE, 1)
 
 
@@ -190,9 +188,7 @@ def test_place_of_a_bad_message_counts_tombstones() -> None:
 
 
 def test_budget_allows_so_many_and_shows_the_first() -> None:
-    good = read(
-        envelopes(b"!", b"a", b"!"), decode__on__error="skip", max__errors="2"
-    )
+    good = read(envelopes(b"!", b"a", b"!"), decode__on__error="skip", max__errors="2")
     assert cells(good) == [(1, "a")]
     with pytest.raises(ErrorBudgetExceeded) as caught:
         read(envelopes(b"!", b"a", b"!"), decode__on__error="skip", max__errors="1")

@@ -268,9 +268,7 @@ def test_final_error_keeps_its_first_cause_and_is_not_its_own(
     first = ConnectionError("refused")
     error = raised_by(reader_of(Author(first), retry__max__attempts="1"))
     assert error.__cause__ is first
-    ours = raised_by(
-        reader_of(Author(ConnectionFailed("x")), retry__max__attempts="1")
-    )
+    ours = raised_by(reader_of(Author(ConnectionFailed("x")), retry__max__attempts="1"))
     assert ours.__cause__ is None
     assert isinstance(ours, TransientError)
 

@@ -48,9 +48,7 @@ def refusing(start: int, end: int | None, limits: object) -> Fetched:
 # --- out of range ---------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("start", "cause"), [(3, "retention"), (21, "truncated")]
-)
+@pytest.mark.parametrize(("start", "cause"), [(3, "retention"), (21, "truncated")])
 def test_start_out_of_range_fails_with_what_is_available(
     reader_of: Readers, start: int, cause: str
 ) -> None:

@@ -162,7 +162,10 @@ def test_partition_that_is_gone_comes_back_as_vanished_each_time(
     metadata_of: Callable[..., Metadata],
 ) -> None:
     author = Author()
-    author.infos = [PartitionInfo(LANE, 0, 5), PartitionInfo(FAR, 1, 9, incarnation="a")]
+    author.infos = [
+        PartitionInfo(LANE, 0, 5),
+        PartitionInfo(FAR, 1, 9, incarnation="a"),
+    ]
     metadata = metadata_of(author)
     metadata.partitions()
     del author.infos[1]

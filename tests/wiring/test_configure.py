@@ -110,7 +110,7 @@ def check(plugins: PluginManager) -> Any:
 def told(result: Inspection) -> list[str]:
     """Problems without their origin, warnings marked."""
     return [
-        ("warning: " if p.level == "warning" else "")
+        ("" if p.level == "error" else f"{p.level}: ")
         + str(p).removesuffix(f" [{p.origin}]")
         for p in result.problems
     ]
@@ -525,7 +525,7 @@ def test_defaults_and_values_say_where_they_come_from(check: Any) -> None:
         ("write", []),
         (
             "read",
-            ["warning: stream.tiny.fsync: has no effect here: it is for write"],
+            ["note: stream.tiny.fsync: has no effect here: it is for write"],
         ),
     ],
 )
@@ -962,7 +962,7 @@ def test_nothing_is_imported_where_class_paths_are_not_allowed(
             "write",
             [
                 (
-                    "warning: stream.memory.consumer.type: has no effect here: it is "
+                    "note: stream.memory.consumer.type: has no effect here: it is "
                     "for read and spark"
                 )
             ],

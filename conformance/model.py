@@ -1,0 +1,310 @@
+"""Random walks over a stream, against a model of it (rules R1 to R3, R7, M1, M3).
+
+A walk writes, reads, splits, truncates, grows, begins again and reopens, in any order
+that the abilities of the harness allow. Where it goes wrong, Hypothesis looks for the
+shortest walk that goes wrong too, and the seed that found it finds it again.
+
+Hypothesis is imported here and nowhere else in the kit.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING, Final
+
+import hypothesis.strategies as st
+from hypothesis import HealthCheck, Phase, seed, settings
+from hypothesis.errors import Flaky
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+
+from streamfactory.conformance.bench import PATIENCE, Bench, Row, offsets_of
+from streamfactory.conformance.case import Mismatch, expect, require
+from streamfactory.spi import (
+    DataLossError,
+    OffsetOutOfRange,
+    Partition,
+    TopicNotFound,
+)
+from streamfactory.wiring.source import Source
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from streamfactory.spi import PartitionInfo
+    from streamfactory.wiring.reader import Reader
+
+WALKS: Final = 40
+"""Walks of one case, each with a stream of its own."""
+STEPS: Final = 25
+
+PICKS: Final = st.integers(0, 2**16)
+"""Which of what there is; a small one is an early one."""
+
+
+class Lane:
+    """The model of a partition: its messages, and which of them an offset leads to.
+
+    A *place* is an offset of which it is known how many messages come before it. Every
+    message read has two, its own offset and the one behind it; the bounds are places.
+    """
+
+    def __init__(self) -> None:
+        self.written: list[int] = []
+        self.held = 0
+        self.places: dict[int, int] = {}
+
+    def learn(self, offset: int, before: int, what: str) -> None:
+        """An offset leads to one message for ever, and offsets keep their order."""
+        expect(
+            self.places.setdefault(offset, before), before, f"messages before {what}"
+        )
+        for other, count in self.places.items():
+            require(
+                (other <= offset) == (count <= before) or count == before,
+                f"{what} is offset {offset}, and offset {other} is another message's",
+            )
+
+    def between(self, start: int, end: int) -> list[int]:
+        """The messages that a range holds."""
+        return self.written[self.places[start] : self.places[end]]
+
+    def readable(self) -> list[int]:
+        """Places that nothing was taken from, in order."""
+        return sorted(offset for offset, n in self.places.items() if n >= self.held)
+
+    def gone(self) -> list[int]:
+        """Places whose message retention took."""
+        return sorted(offset for offset, n in self.places.items() if n < self.held)
+
+
+class Walk(RuleBasedStateMachine):
+    """One walk. A subclass knows the bench."""
+
+    bench: Bench
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.bench.script.clear()  # of the walk before
+        self.bench.create()
+        self.lanes = {self.bench.first(): Lane()}
+        self.source: Source | None = None
+        self.readers: dict[int, Reader] = {}
+
+    def can(self, ability: str) -> bool:
+        """Whether the harness has it."""
+        return callable(getattr(self.bench.harness, ability, None))
+
+    # --- what happens to the stream -------------------------------------------------
+
+    @rule(pick=PICKS, messages=st.integers(1, 20))
+    def write(self, pick: int, messages: int) -> None:
+        """Somebody writes."""
+        number = self._partition(pick)
+        self.lanes[number].written += self.bench.write(number, messages)
+
+    @precondition(lambda self: self.can("truncate"))
+    @rule(pick=PICKS, share=st.integers(1, 4))
+    def truncate(self, pick: int, share: int) -> None:
+        """Retention takes a part, or all, of what is held."""
+        number = self._partition(pick)
+        lane = self.lanes[number]
+        messages = (len(lane.written) - lane.held) // share
+        if messages:
+            self.bench.note(f"truncate(partition={number}, messages={messages})")
+            self.bench.harness.truncate(number, messages)
+            lane.held += messages
+
+    @precondition(lambda self: self.can("grow") and len(self.lanes) < 4)
+    @rule()
+    def grow(self) -> None:
+        """A partition is added."""
+        self.bench.note(f"grow({len(self.lanes) + 1})")
+        self.bench.harness.grow(len(self.lanes) + 1)
+        for number in self.bench.harness.partitions():
+            self.lanes.setdefault(number, Lane())
+            self.bench.written.setdefault(number, [])
+
+    @precondition(lambda self: self.can("recreate"))
+    @rule(pick=PICKS)
+    def recreate(self, pick: int) -> None:
+        """The stream begins again; whoever reads the old one is told."""
+        number, lanes = self._partition(pick), self.lanes
+        self.bench.note("recreate()")
+        self.bench.harness.recreate()
+        self.lanes = {number: Lane() for number in lanes}
+        reader, places = self.readers.get(number), lanes[number].readable()
+        if reader is not None and places and reader.incarnation is not None:
+            self.bench.note(f"reader.fetch(partition={number}, start={places[0]})")
+            with contextlib.suppress(DataLossError, TopicNotFound):
+                batch = reader.fetch(places[0], timeout=0.05)
+                require(False, f"the old life's offset answered {batch.num_rows} rows")
+        self._close()
+
+    @precondition(lambda self: self.source is not None)
+    @rule()
+    def reopen(self) -> None:
+        """The reading process ends; another one begins."""
+        self.bench.note("source.close()")
+        self._close()
+
+    # --- what is read ---------------------------------------------------------------
+
+    @rule(pick=PICKS, at=PICKS, to=PICKS, most=st.sampled_from([1, 3, 65_536]))
+    def fetch(self, pick: int, at: int, to: int, most: int) -> None:
+        """Any range, by a reader that has been anywhere, has its messages."""
+        number = self._partition(pick)
+        start, end = self._range(number, at, to)
+        self._read(number, start, end, most)
+
+    @rule(pick=PICKS, at=PICKS, to=PICKS, cut=PICKS)
+    def split(self, pick: int, at: int, to: int, cut: int) -> None:
+        """Both parts of a range, the later one first, are the range."""
+        number = self._partition(pick)
+        start, end = self._range(number, at, to)
+        middle = start + cut % (end - start + 1)
+        later = self._read(number, middle, end)
+        earlier = self._read(number, start, middle)
+        expect(earlier + later, self._read(number, start, end), f"split at {middle}")
+
+    @precondition(lambda self: any(lane.gone() for lane in self.lanes.values()))
+    @rule(pick=PICKS, at=PICKS)
+    def fetch_what_is_gone(self, pick: int, at: int) -> None:
+        """A start that retention took is refused."""
+        with_gaps = [number for number, lane in self.lanes.items() if lane.gone()]
+        number = with_gaps[pick % len(with_gaps)]
+        gone = self.lanes[number].gone()
+        start = gone[at % len(gone)]
+        if start >= self._infos()[number].earliest:
+            return  # in the gap before the oldest that is held
+        self.bench.note(f"reader.fetch(partition={number}, start={start})")
+        reader = self._reader(number)
+        try:
+            batch = reader.fetch(start, timeout=0.05)
+        except OffsetOutOfRange:
+            return
+        require(False, f"offset {start} is gone, and answered {batch.num_rows} rows")
+
+    @invariant()
+    def bounds_are_places(self) -> None:
+        """Earliest leads to the oldest message held, latest behind the newest."""
+        infos = self._infos()
+        expect(sorted(infos), sorted(self.lanes), "partitions")
+        for number, lane in self.lanes.items():
+            info = infos[number]
+            assert info.latest is not None
+            lane.learn(info.latest, len(lane.written), f"latest of {number}")
+            if lane.held < len(lane.written):
+                lane.learn(info.earliest, lane.held, f"earliest of {number}")
+
+    def teardown(self) -> None:
+        """Close what the walk opened."""
+        self._close()
+
+    # --- helpers --------------------------------------------------------------------
+
+    def _partition(self, pick: int) -> int:
+        return sorted(self.lanes)[pick % len(self.lanes)]
+
+    def _range(self, number: int, at: int, to: int) -> tuple[int, int]:
+        places = self.lanes[number].readable()
+        first = at % len(places)
+        return places[first], places[first + to % (len(places) - first)]
+
+    def _read(self, number: int, start: int, end: int, most: int = 65_536) -> list[Row]:
+        self.bench.note(
+            f"reader.fetch(partition={number}, start={start}, end={end}, "
+            f"max_rows={most})"
+        )
+        rows = self._rows(number, start, end, most)
+        lane = self.lanes[number]
+        outside = [offset for offset, _ in rows if not start <= offset < end]
+        expect(outside, [], f"offsets outside of {start} to {end}")
+        if start in lane.places and end in lane.places:
+            wanted = lane.between(start, end)
+            expect([n for _, n in rows], wanted, f"messages from {start} to {end}")
+        for offset, message in rows:
+            before = lane.written.index(message)
+            lane.learn(offset, before, f"message {message}")
+            lane.learn(offset + 1, before + 1, f"what follows message {message}")
+        return rows
+
+    def _rows(self, number: int, start: int, end: int, most: int) -> list[Row]:
+        reader, rows, at, idle = self._reader(number), [], start, 0.0
+        while at < end:
+            batch = reader.fetch(at, end=end, max_rows=most, timeout=0.5)
+            offsets = offsets_of(batch.offsets, batch.first_offset, batch.num_rows)
+            numbers = self.bench.harness.numbers(batch.rows)
+            rows += list(zip(offsets, numbers, strict=True))
+            idle = 0.0 if batch.next_offset > at else idle + 0.5
+            require(idle < PATIENCE, f"reading stands still at {at}, before {end}")
+            at = batch.next_offset
+        return rows
+
+    def _reader(self, number: int) -> Reader:
+        if number not in self.readers:
+            partition = Partition(self._opened().config.topic, number)
+            self.readers[number] = self._opened().reader(partition)
+        return self.readers[number]
+
+    def _infos(self) -> dict[int, PartitionInfo]:
+        infos = self._opened().metadata.partitions()
+        return {info.partition.id: info for info in infos}
+
+    def _opened(self) -> Source:
+        if self.source is None:
+            self.source = Source(self.bench.configured())
+        return self.source
+
+    def _close(self) -> None:
+        for reader in self.readers.values():
+            reader.close()
+        self.readers = {}
+        if self.source is not None:
+            self.source.close()
+            self.source = None
+
+
+def walk(bench: Bench, *, walks: int = WALKS, steps: int = STEPS) -> None:
+    """Walk at random; the bench's seed says where chance begins.
+
+    Raises:
+        Mismatch: A walk went wrong; the bench's script is the shortest one found.
+    """
+
+    class Bound(Walk):
+        pass
+
+    Bound.bench = bench
+    run: Callable[..., None] = run_state_machine_as_test
+    try:
+        run(
+            seed(bench.seed)(Bound),
+            settings=settings(
+                max_examples=walks,
+                stateful_step_count=steps,
+                deadline=None,
+                database=None,
+                derandomize=False,
+                print_blob=False,
+                report_multiple_bugs=False,
+                phases=(Phase.generate, Phase.shrink),
+                suppress_health_check=list(HealthCheck),
+            ),
+        )
+    except Flaky as error:
+        msg = "the same walk goes wrong at times only: the stream answers by chance"
+        raise Mismatch(_with_seed(msg, bench)) from error
+    except Exception as error:
+        happened = str(error) if isinstance(error, Mismatch) else repr(error)
+        raise Mismatch(_with_seed(happened, bench)) from error
+
+
+def _with_seed(happened: str, bench: Bench) -> str:
+    steps = "; ".join(bench.script)
+    return f"{happened}\nafter: {steps}\n(`--seed {bench.seed}` finds it again)"
