@@ -31,8 +31,8 @@ check: setup  ## format, lint, types, docs
 	$(BIN)/python docs/reference.py --check
 	$(BIN)/mkdocs build --quiet --strict --site-dir .site
 
-docs: setup  ## write the generated pages
-	$(BIN)/python docs/reference.py
+docs: setup  ## prove the built-ins, and write the generated pages
+	$(BIN)/python docs/reference.py --prove
 
 bench: setup  ## ratios against the raw libraries; gates nothing
 	$(BIN)/python benchmarks/spi.py

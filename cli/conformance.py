@@ -1,8 +1,9 @@
-"""``conformance``: proves a backend."""
+"""``conformance``: proves a backend, or a decoder."""
 
 from __future__ import annotations
 
 import fnmatch
+import itertools
 import logging
 import shlex
 import sys
@@ -17,19 +18,29 @@ import click
 from streamfactory.cli.parameters import json_flag, one_definition
 from streamfactory.cli.results import Result, count
 from streamfactory.cli.status import Status
+from streamfactory.conformance.decoders import decoder_cases, run_decoder
 from streamfactory.conformance.report import FORMATS, Report, to_plain
+from streamfactory.conformance.runner import Result as CaseResult
 from streamfactory.conformance.runner import all_cases, run
-from streamfactory.conformance.subject import TYPE_KEYS, find_subject, stream_type
+from streamfactory.conformance.subject import (
+    TYPE_KEYS,
+    find_decoder,
+    find_subject,
+    stream_type,
+)
 from streamfactory.conformance.waivers import read_waivers, waived
 from streamfactory.spi import ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from streamfactory.cli.printing import Printer
     from streamfactory.conformance.case import Case
 
+    Prove = Callable[[Sequence[Case], bool, int], Iterator[CaseResult]]
+
 log = logging.getLogger("streamfactory")
+
 
 @dataclass(frozen=True, slots=True)
 class Proof(Result):
@@ -49,7 +60,8 @@ class Proof(Result):
 
 
 @click.command("conformance")
-@click.argument("type_name", metavar="TYPE")
+@click.argument("type_name", metavar="[TYPE]", required=False)
+@click.option("--decoder", metavar="NAME", help="Prove this decoder instead.")
 @click.option(
     "--config",
     metavar="NAME-OR-FILE",
@@ -95,7 +107,8 @@ class Proof(Result):
 def conformance_command(
     printer: Printer,
     *,
-    type_name: str,
+    type_name: str | None,
+    decoder: str | None,
     config: str | None,
     harness: str | None,
     only: Sequence[str],
@@ -105,41 +118,69 @@ def conformance_command(
     output: Path | None,
     waivers: Path | None,
 ) -> Status:
-    """Prove the backend of a stream TYPE.
+    """Prove the backend of a stream TYPE, or a decoder.
 
     Runs every case that the claims of the backend and the abilities of its harness
     allow. A case that they exclude is skipped, and says by which. Status 1 where a case
     failed, or a waiver is expired or stale.
     """
-    everything = all_cases()
+    if (type_name is None) == (decoder is None):
+        msg = "Give a stream TYPE, or --decoder NAME."
+        raise click.UsageError(msg)
+    if decoder is not None and config is not None:
+        msg = "--config is for stream types."
+        raise click.UsageError(msg)
+    everything = all_cases() if decoder is None else decoder_cases()
     cases = _chosen(everything, only)
     names = {case.name for case in everything}
     known = {} if waivers is None else read_waivers(waivers, names)
     if harness is not None:
         # A console script does not look where it is started; `python -m` does.
         sys.path.append(str(Path.cwd()))
-    subject = find_subject(type_name.lower(), harness)
-    overrides = {} if config is None else _properties(config, subject.backend.name)
+    if decoder is not None:
+        name, prove = _decoder(decoder.lower(), harness)
+    else:
+        name, prove = _backend(str(type_name).lower(), harness, config)
     started = time.monotonic()
     with _quiet():
-        results = run(
-            subject.backend,
-            subject.harness,
-            subject.plugins,
-            cases=_announced(cases, printer),
-            overrides=overrides,
-            quick=quick,
-            seed=seed,
-        )
-        found = tuple(waived(results, known))
+        each = (prove([case], quick, seed) for case in _announced(cases, printer))
+        found = tuple(waived(itertools.chain.from_iterable(each), known))
     printer.progress("")
     seconds = time.monotonic() - started
-    command = _again(subject.backend.name, config, harness, seed)
-    report = Report(subject.backend.name, found, seconds, seed, command)
+    target = ["--decoder", name] if decoder is not None else [name]
+    command = _again(target, config, harness, seed)
+    report = Report(name, found, seconds, seed, command)
     if output is not None:
         _write(output, FORMATS[form](report))
     printer.show(Proof(report, form if output is None else "text"))
     return Status.FAILED if report.failed else Status.FINE
+
+
+def _backend(name: str, harness: str | None, config: str | None) -> tuple[str, Prove]:
+    subject = find_subject(name, harness)
+    overrides = {} if config is None else _properties(config, subject.backend.name)
+
+    def prove(cases: Sequence[Case], quick: bool, seed: int) -> Iterator[CaseResult]:
+        return run(
+            subject.backend,
+            subject.harness,
+            subject.plugins,
+            cases=cases,
+            overrides=overrides,
+            quick=quick,
+            seed=seed,
+        )
+
+    return subject.backend.name, prove
+
+
+def _decoder(name: str, harness: str | None) -> tuple[str, Prove]:
+    decoder, made = find_decoder(name, harness)
+
+    def prove(cases: Sequence[Case], quick: bool, seed: int) -> Iterator[CaseResult]:
+        return run_decoder(decoder, made, cases=cases, quick=quick, seed=seed)
+
+    return decoder.name, prove
 
 
 def _chosen(cases: Sequence[Case], only: Sequence[str]) -> list[Case]:
@@ -189,8 +230,10 @@ def _quiet() -> Iterator[None]:
             handler.setLevel(level)
 
 
-def _again(name: str, config: str | None, harness: str | None, seed: int) -> str:
-    words = ["streamfactory", "conformance", name]
+def _again(
+    target: Sequence[str], config: str | None, harness: str | None, seed: int
+) -> str:
+    words = ["streamfactory", "conformance", *target]
     words += ["--config", config] if config else []
     words += ["--harness", harness] if harness else []
     words += ["--seed", str(seed)] if seed else []

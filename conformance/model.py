@@ -229,6 +229,7 @@ class Walk(RuleBasedStateMachine):
             wanted = lane.between(start, end)
             expect([n for _, n in rows], wanted, f"messages from {start} to {end}")
         for offset, message in rows:
+            require(message in lane.written, f"message {message} was never written")
             before = lane.written.index(message)
             lane.learn(offset, before, f"message {message}")
             lane.learn(offset + 1, before + 1, f"what follows message {message}")

@@ -209,18 +209,24 @@ def to_markdown(report: Report) -> str:
     return support_table([to_plain(report)]) + "\n"
 
 
-def support_table(reports: Sequence[Mapping[str, Any]]) -> str:
-    """One row a case, one column a backend, from reports as plain values.
+def support_table(
+    reports: Sequence[Mapping[str, Any]],
+    cases: Sequence[tuple[str, str]] | None = None,
+) -> str:
+    """One row a case, one column a backend.
 
-    A backend that was proved by an older kit has no word for a case that is newer.
+    Args:
+        reports: As plain values, see `to_plain`.
+        cases: Names and rules; those of the reports, where not given.
     """
-    cases: dict[str, str] = {}
-    for report in reports:
-        cases.update({case["case"]: case["rule"] for case in report["cases"]})
+    known = dict(cases) if cases is not None else {}
+    if cases is None:
+        for report in reports:
+            known.update({case["case"]: case["rule"] for case in report["cases"]})
     found = [{case["case"]: case for case in report["cases"]} for report in reports]
     names = [report["type"] for report in reports]
     lines = [_row(["rule", "case", *names]), _row(["---"] * (2 + len(names)))]
-    for name, rule in cases.items():
+    for name, rule in known.items():
         words = [_cell(column.get(name)) for column in found]
         lines.append(_row([rule, f"`{name}`", *words]))
     return "\n".join(lines)

@@ -1,4 +1,4 @@
-"""What is to be proved: a backend, and the harness that its author supplies."""
+"""What is to be proved: a plug-in, and the harness that its author supplies."""
 
 from __future__ import annotations
 
@@ -10,28 +10,53 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from streamfactory.conformance.decoders import DecoderHarness
 from streamfactory.conformance.harness import Harness
 from streamfactory.spi import BrokenPlugin, PluginError
 from streamfactory.wiring.definition import from_mapping
 from streamfactory.wiring.plugins import PluginManager, default_manager
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from streamfactory.conformance.runner import HarnessFactory
-    from streamfactory.spi import Backend
+    from streamfactory.spi import Backend, Decoder
 
 GROUP: Final = "streamfactory.conformance"
 """The entry points that name harnesses, each by the type of its backend."""
+DECODER_GROUP: Final = f"{GROUP}.decoders"
+"""The same for decoders."""
 
 TYPE_KEYS: Final = ("streamtype", "stream.type")
 """Keys that name a type, in lower case."""
 
-_METHODS: Final = ("create", "properties", "partitions", "write", "numbers", "close")
+
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    """What a harness is for."""
+
+    group: str
+    methods: tuple[str, ...]
+    module: str
+    """Whose help tells what to write."""
+
+    @property
+    def help(self) -> str:
+        return f"see help({self.module})"
+
+
+_BACKEND: Final = _Kind(
+    GROUP,
+    ("create", "properties", "partitions", "write", "numbers", "close"),
+    Harness.__module__,
+)
+_DECODER: Final = _Kind(
+    DECODER_GROUP, ("options", "message", "numbers"), DecoderHarness.__module__
+)
 
 
 class NoHarness(PluginError):
-    """No harness is known for a type; says what to write."""
+    """No harness is known for a plug-in; says what to write."""
 
     code = "no_harness"
 
@@ -58,11 +83,22 @@ def find_subject(type_name: str, harness_path: str | None = None) -> Subject:
     if harness_path is None:
         # An unknown type is told before an unknown harness.
         backend = default_manager().backend(type_name)
-        harness = _registered(type_name)
+        harness = _registered(type_name, _BACKEND)
         return Subject(backend, harness, default_manager())
-    harness = _loaded(harness_path)
+    harness = _loaded(harness_path, _BACKEND)
     plugins = plugins_of(harness)
     return Subject(plugins.backend(type_name), harness, plugins)
+
+
+def find_decoder(
+    name: str, harness_path: str | None = None
+) -> tuple[Decoder, Callable[[], Any]]:
+    """A decoder, with its harness; arguments and errors as `find_subject`."""
+    if harness_path is None:
+        decoder = default_manager().decoder(name)
+        return decoder, _registered(name, _DECODER)
+    harness = _loaded(harness_path, _DECODER)
+    return plugins_of(harness).decoder(name), harness
 
 
 def subject_of(harness: Any, plugin: object = None) -> Subject:
@@ -73,7 +109,7 @@ def subject_of(harness: Any, plugin: object = None) -> Subject:
         plugin: A module or object with the hook, for a backend that no entry point
             names.
     """
-    checked_harness(harness, getattr(harness, "__qualname__", repr(harness)))
+    _check(harness, getattr(harness, "__qualname__", repr(harness)), _BACKEND)
     plugins = plugins_of(harness, plugin)
     with tempfile.TemporaryDirectory(prefix="conformance-") as folder:
         made = harness(Path(folder))
@@ -106,50 +142,45 @@ def plugins_of(harness: Any, plugin: object = None) -> PluginManager:
     return manager
 
 
-def checked_harness(found: Any, where: str) -> HarnessFactory:
-    """A class that has what `Harness` wants.
-
-    Raises:
-        BrokenPlugin: plugin; names what is missing.
-    """
+def _check(found: Any, where: str, kind: _Kind) -> None:
+    """Refuse what is no harness, before a case meets it."""
     if not isinstance(found, type):
         msg = f"the harness {where} is no class"
-        raise BrokenPlugin(msg, remedy=f"see {_help()}")
-    missing = [name for name in _METHODS if not callable(getattr(found, name, None))]
+        raise BrokenPlugin(msg, remedy=kind.help)
+    missing = [n for n in kind.methods if not callable(getattr(found, n, None))]
     if missing:
         msg = f"the harness {where} has no {', '.join(missing)}"
-        raise BrokenPlugin(msg, remedy=f"see {_help()}")
-    return found
+        raise BrokenPlugin(msg, remedy=kind.help)
 
 
-def _registered(type_name: str) -> HarnessFactory:
-    known = entry_points(group=GROUP)
-    found = [entry for entry in known if entry.name == type_name]
+def _registered(name: str, kind: _Kind) -> Any:
+    known = entry_points(group=kind.group)
+    found = [entry for entry in known if entry.name == name]
     if not found:
-        raise _no_harness(type_name, sorted({entry.name for entry in known}))
+        raise _no_harness(name, kind, sorted({entry.name for entry in known}))
     if len({entry.value for entry in found}) > 1:
-        msg = f"{type_name!r} has several harnesses: {_values(found)}"
+        msg = f"{name!r} has several harnesses: {_values(found)}"
         raise NoHarness(msg, remedy="name one with --harness module:Class")
-    return _loaded(found[0].value)
+    return _loaded(found[0].value, kind)
 
 
 def _values(entries: Any) -> str:
     return ", ".join(sorted(entry.value for entry in entries))
 
 
-def _no_harness(type_name: str, known: list[str]) -> NoHarness:
-    near = difflib.get_close_matches(type_name, known, n=1)
+def _no_harness(name: str, kind: _Kind, known: list[str]) -> NoHarness:
+    near = difflib.get_close_matches(name, known, n=1)
     hint = f" (did you mean {near[0]!r}?)" if near else ""
-    msg = f"no harness is registered for {type_name!r}{hint}"
+    msg = f"no harness is registered for {name!r}{hint}"
     remedy = (
-        f"write one, see {_help()}, and name it in pyproject.toml under "
-        f'[project.entry-points."{GROUP}"] as {type_name} = "module:Class", '
+        f"write one, {kind.help}, and name it in pyproject.toml under "
+        f'[project.entry-points."{kind.group}"] as {name} = "module:Class", '
         "or here with --harness module:Class"
     )
     return NoHarness(msg, remedy=remedy)
 
 
-def _loaded(path: str) -> HarnessFactory:
+def _loaded(path: str, kind: _Kind) -> Any:
     module, colon, name = path.partition(":")
     if not (colon and module and name):
         msg = f"{path!r} names no harness, wanted module:Class"
@@ -160,8 +191,5 @@ def _loaded(path: str) -> HarnessFactory:
     except (Exception, SystemExit) as error:
         msg = f"the harness {path} cannot be loaded: {type(error).__name__}: {error}"
         raise BrokenPlugin(msg) from error
-    return checked_harness(found, path)
-
-
-def _help() -> str:
-    return f"help({Harness.__module__})"
+    _check(found, path, kind)
+    return found

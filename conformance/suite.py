@@ -65,7 +65,7 @@ class ConformanceSuite:
         """No case was taken away from the run."""
         _refuse_marks(request)
         ran = {
-            item.callspec.params["case"].name
+            item.callspec.id
             for item in request.session.items
             if isinstance(item, pytest.Function)
             and item.cls is type(self)

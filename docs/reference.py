@@ -2,17 +2,22 @@
 """Writes the generated parts of the pages, or says that they have drifted.
 
 A part stands between ``<!-- generated: NAME -->`` and ``<!-- end -->``. Option tables
-come from the declarations, the help of commands from the commands themselves.
+come from the declarations, the help of commands from the commands themselves, the
+support table from the last proof of each built-in, which ``support/`` keeps.
 
     python docs/reference.py          write
+    python docs/reference.py --prove  run the conformance kit first, and keep its proof
     python docs/reference.py --check  exit status 1 where a page has drifted
 """
 
 from __future__ import annotations
 
 import difflib
+import json
+import logging
 import re
 import sys
+from importlib.metadata import entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -20,6 +25,9 @@ import click
 
 from streamfactory.cli.main import root
 from streamfactory.cli.status import MEANINGS
+from streamfactory.conformance.report import Report, support_table, to_plain
+from streamfactory.conformance.runner import all_cases, run
+from streamfactory.conformance.subject import GROUP, find_subject
 from streamfactory.spi.hooks import BACKENDS, DECODERS
 from streamfactory.wiring.describing import OptionRow, option_rows
 from streamfactory.wiring.plugins import OWN_DISTRIBUTION, default_manager
@@ -29,7 +37,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
 PAGES: Final = Path(__file__).parent
-_PART: Final = re.compile(r"(<!-- generated: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
+PROOFS: Final = PAGES / "support"
+_PART: Final = re.compile(
+    r"(<!-- generated: ([\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL
+)
 
 
 def _table(rows: Iterable[OptionRow]) -> str:
@@ -85,6 +96,29 @@ def _decoders() -> str:
     return "\n\n".join(parts)
 
 
+def _support() -> str:
+    # The cases are those of the kit as it is: a table that lacks one has drifted.
+    cases = [(case.name, case.rule) for case in all_cases()]
+    proofs = [json.loads(p.read_text("utf-8")) for p in sorted(PROOFS.glob("*.json"))]
+    return support_table(proofs, cases)
+
+
+def _prove() -> None:
+    """Run the kit on each built-in; keep what came of it, and not how long it took."""
+    # The cases provoke what is logged.
+    logging.getLogger(OWN_DISTRIBUTION).addHandler(logging.NullHandler())
+    for name in sorted(entry.name for entry in entry_points(group=GROUP)):
+        if name not in _own_names(BACKENDS):
+            continue
+        subject = find_subject(name)
+        results = tuple(run(subject.backend, subject.harness, subject.plugins))
+        plain = to_plain(Report(name, results, 0.0, 0, ""))
+        kept = ("case", "rule", "outcome", "reason", "waiver")
+        cases = [{key: case[key] for key in kept} for case in plain["cases"]]
+        text = json.dumps({"type": name, "cases": cases}, indent=1)
+        (PROOFS / f"{name}.json").write_text(f"{text}\n", "utf-8")
+
+
 def _statuses() -> str:
     rows = [f"| {status.value} | {text} |" for status, text in MEANINGS.items()]
     return "\n".join(["| status | meaning |", "|---|---|", *rows])
@@ -107,6 +141,7 @@ _GENERATORS: Final[Mapping[str, Callable[[], str]]] = {
     "backends": _backends,
     "decoders": _decoders,
     "statuses": _statuses,
+    "support": _support,
     "help": lambda: _help(None),
     **{
         f"help_{name}": lambda name=name: _help(name)
@@ -121,7 +156,9 @@ def generate(text: str) -> str:
 
 
 def main(arguments: list[str]) -> int:
-    """Write the pages, or with ``--check`` compare them; answers the exit status."""
+    """Do what the arguments say; answers the exit status."""
+    if "--prove" in arguments:
+        _prove()
     drifted, used = [], set()
     for page in sorted(PAGES.rglob("*.md")):
         text = page.read_text(encoding="utf-8")

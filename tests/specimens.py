@@ -162,7 +162,7 @@ class Author:
         plugins: Sequence[object] = (),
         fields: Sequence[str] | None = None,
         clock: Clock | None = None,
-        **options: str,
+        **options: Any,
     ) -> Source:
         """The stream opened for reading; dots in option names are written ``__``."""
         manager = self.manager(*plugins)
@@ -183,7 +183,7 @@ class Author:
             manager.register(plugin)
         return manager
 
-    def properties(self, **options: str) -> dict[str, str]:
+    def properties(self, **options: Any) -> dict[str, str]:
         given = {
             "streamType": "script",
             "stream.script.topic.name": TOPIC,

@@ -19,8 +19,9 @@ def conform(rows: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
             has nulls that it may not have.
     """
     if rows.schema.equals(schema, check_metadata=True):
-        for field, column in zip(schema, rows.columns, strict=True):
-            _check_nulls(column, field)
+        for index, field in enumerate(schema):
+            if not field.nullable:
+                _check_nulls(rows.column(index), field)
         return rows
     names = rows.schema.names
     unknown = [name for name in names if schema.get_field_index(name) < 0]

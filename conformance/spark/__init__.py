@@ -10,7 +10,13 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable
-from typing import TypeVar
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from streamfactory.conformance.bench import Bench
 
 Hook = Callable[[str], None]
 """Is told the name of the call that has just come back."""
@@ -27,6 +33,14 @@ def ship(thing: T) -> T:
     """What arrives in another process."""
     arrived: T = pickle.loads(pickle.dumps(thing))  # noqa: S301 - our own
     return arrived
+
+
+@contextmanager
+def one_run(bench: Bench) -> Iterator[None]:
+    """Keep the script of a run that fails, and of no other."""
+    mark = len(bench.script)
+    yield
+    del bench.script[mark:]
 
 
 def nothing(step: str) -> None:

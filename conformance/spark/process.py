@@ -10,9 +10,11 @@ import os
 import pickle
 import subprocess
 import sys
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from streamfactory.conformance.case import Mismatch
+from streamfactory.wiring.configure import Configured
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,19 +30,36 @@ def elsewhere(function: Callable[..., Any], *arguments: Any) -> Any:
     """
     # What can be imported here can be imported there.
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    done = subprocess.run(  # noqa: S603 - our own interpreter
-        [sys.executable, "-m", __name__],
-        input=pickle.dumps((function, arguments)),
-        env=environment,
-        capture_output=True,
-        timeout=_PATIENCE,
-        check=False,
-    )
+    try:
+        done = subprocess.run(  # noqa: S603 - our own interpreter
+            [sys.executable, "-m", __name__],
+            input=pickle.dumps((function, arguments)),
+            env=environment,
+            capture_output=True,
+            timeout=_PATIENCE,
+            check=False,
+        )
+    except subprocess.TimeoutExpired as error:
+        msg = f"another process does not come back in {_PATIENCE:.0f} s"
+        raise Mismatch(msg) from error
     if done.returncode:
         told = done.stderr.decode(errors="replace").strip().splitlines()
         msg = f"in another process: {told[-1] if told else 'it died'}"
         raise Mismatch(msg)
     return pickle.loads(done.stdout)  # noqa: S301 - our own
+
+
+def portable(configured: Configured) -> Configured:
+    """A configuration whose plug-ins go along by the names of their classes.
+
+    An executor would find them by entry point; under test they may have none.
+    """
+    decoder = configured.decoder
+    return Configured(
+        configured.config,
+        replace(configured.backend, options=(), translate=None),
+        None if decoder is None else replace(decoder, options=()),
+    )
 
 
 def main() -> None:

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Final, final
 
 from streamfactory.conformance.case import require
 from streamfactory.conformance.spark import Crash, Hook, nothing, ship
-from streamfactory.conformance.spark.reading import ship_configured
+from streamfactory.conformance.spark.source import ship_configured
 from streamfactory.spi import TransientError
 from streamfactory.wiring.sink import Sink
 
@@ -101,7 +101,7 @@ class WriteQuery:
         self.commit(epoch, committer, messages)
 
     def content(self, epoch: int) -> list[list[int]]:
-        """The rows of the tasks of a new try: other ones each time, as of ``rand()``."""
+        """The rows of the tasks of a new try: others each time, as of ``rand()``."""
         tries = self.tries.setdefault(epoch, [])
         count = _TASKS[len(tries) % len(_TASKS)]
         tasks = [list(itertools.islice(self._numbers, 4)) for _ in range(count)]
@@ -119,8 +119,10 @@ class WriteQuery:
         raise Crash(msg)
 
     def attempt(self, epoch: int, task: int, rows: Sequence[int]) -> Writer:
-        """An attempt that has written its rows. Whatever becomes of it, nobody aborts
-        it before the case is over."""
+        """An attempt that has written its rows.
+
+        Whatever becomes of it, nobody aborts it before the case is over.
+        """
         sink = self._bench.closing(self.sink())
         batches = [self._bench.harness.rows(part) for part in (rows[:2], rows[2:])]
         schema = batches[0].schema

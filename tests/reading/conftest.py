@@ -6,22 +6,20 @@ import sys
 import threading
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-# The specimens stand beside the folders that share them.
-sys.path.insert(0, str(Path(__file__).parents[1]))
+# `tests.specimens` is imported from the root, wherever pytest was started.
+sys.path.insert(0, str(Path(__file__).parents[2]))
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from specimens import Author
+    from tests.specimens import Author
 
     from streamfactory.wiring.reader import Reader
     from streamfactory.wiring.source import Source
-
-T = TypeVar("T")
 
 
 @pytest.fixture
@@ -29,9 +27,9 @@ def reader_of() -> Iterator[Callable[..., Reader]]:
     """Makes a reader of a scripted author; all are closed in the end."""
     opened: list[Reader | Source] = []
 
-    def make(author: Author, **options: str) -> Reader:
+    def make(author: Author, **options: Any) -> Reader:
         source = author.source(**options)
-        from specimens import LANE
+        from tests.specimens import LANE
 
         reader = source.reader(LANE)
         opened.extend((source, reader))

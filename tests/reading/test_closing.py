@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import threading
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
-from specimens import LANE, Author, Dictionary, Words, decoding, envelopes, rows
+from tests.specimens import LANE, Author, Dictionary, Words, envelopes, rows
 
 from streamfactory.spi import (
     BatchState,
@@ -21,14 +21,15 @@ from streamfactory.spi import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from conftest import Background
+    import pyarrow as pa
+    from tests.reading.conftest import Background
 
     from streamfactory.wiring.reader import Reader
 
     Readers = Callable[..., Reader]
     Backgrounds = Callable[[Callable[[], object]], Background]
 
-WITH_WORDS = {"stream__script__decoder__class__name": "words"}
+WITH_WORDS: dict[str, Any] = {"stream__script__decoder__class__name": "words"}
 
 
 @pytest.mark.parametrize("wakes", [True, False])
@@ -181,7 +182,7 @@ def test_every_decoder_is_closed_once() -> None:
 
 def test_decoder_without_a_schema_is_closed_and_translated() -> None:
     class Lost(Words):
-        def schema(self) -> object:  # type: ignore[override]
+        def schema(self) -> pa.Schema:
             msg = "registry"
             raise KeyError(msg)
 
@@ -198,7 +199,7 @@ def test_refused_columns_close_the_decoder() -> None:
     before = Words.opened
     author = Author(schema=envelope_schema())
     source = author.source(
-        plugins=[decoding(lambda _: None)],  # type: ignore[arg-type,return-value]
+        plugins=[Dictionary()],
         fields=["verse"],
         **WITH_WORDS,
     )

@@ -13,7 +13,7 @@ from streamfactory.spi import SchemaMismatch
 from streamfactory.wiring.conform import conform
 
 MICROS, UTC_MICROS = pa.timestamp("us"), pa.timestamp("us", tz="UTC")
-NOON = datetime(2024, 5, 1, 12)
+NOON = datetime(2024, 5, 1, 12, tzinfo=UTC).replace(tzinfo=None)
 
 
 def one(values: list[Any], have: pa.DataType) -> pa.RecordBatch:

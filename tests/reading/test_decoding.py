@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from specimens import LANE, Author, Dictionary, decoding, envelopes
+from tests.specimens import LANE, Author, Dictionary, decoding, envelopes
 
 from streamfactory.spi import (
     BadMessage,
@@ -36,10 +36,13 @@ def words(*found: str | None) -> pa.RecordBatch:
 
 
 def read(
-    *answers: Fetched, dictionary: Dictionary | None = None, **options: str
+    *answers: Fetched, dictionary: Dictionary | None = None, **options: Any
 ) -> MessageBatch:
     author = Author(*answers, schema=envelope_schema())
-    with_words = {"stream__script__decoder__class__name": "words", **options}
+    with_words: dict[str, Any] = {
+        "stream__script__decoder__class__name": "words",
+        **options,
+    }
     source = author.source(plugins=[dictionary or Dictionary()], **with_words)
     reader = source.reader(LANE)
     try:
@@ -220,7 +223,7 @@ def test_budget_holds_over_all_batches_of_a_reader() -> None:
 @pytest.mark.parametrize(("count", "over"), [(999, False), (1000, True)])
 def test_ratio_means_nothing_before_a_thousand_messages(count: int, over: bool) -> None:
     values = [b"!"] * 20 + [b"a"] * (count - 20)
-    options = {"decode__on__error": "skip", "max__error__ratio": "0.01"}
+    options: dict[str, Any] = {"decode__on__error": "skip", "max__error__ratio": "0.01"}
     if not over:
         assert read(envelopes(*values), **options).num_rows == count - 20
         return

@@ -8,7 +8,7 @@ from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from specimens import LANE, Author, envelopes, ids, rows
+from tests.specimens import LANE, Author, envelopes, ids, rows
 
 from streamfactory.spi import (
     BatchState,
@@ -71,9 +71,13 @@ def test_attempts_count_across_fetches_and_the_last_error_says_so(
 ) -> None:
     author = Author(*[ConnectionFailed("the broker is away") for _ in range(9)])
     reader = reader_of(author, retry__max__attempts="3")
-    with pytest.raises(ConnectionFailed) as caught:
+
+    def fetch_often() -> None:
         for _ in range(1000):
             reader.fetch(0, timeout=0)
+
+    with pytest.raises(ConnectionFailed) as caught:
+        fetch_often()
     error = caught.value
     assert error.attempts == len(author.calls) == 3
     assert error.what == "fetch failed after 3 attempts in 0.0 s: the broker is away"

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import settings as limits
 from hypothesis import strategies as st
-from specimens import Author, Dictionary, envelopes, ids, rows, sparse
+from tests.specimens import Author, Dictionary, envelopes, ids, rows, sparse
 
 import streamfactory
 from streamfactory.backends.memory import store
@@ -62,7 +62,7 @@ def by_partition(stream: Any) -> list[list[int]]:
     delay=st.floats(0, 5),
 )
 def test_faulted_stream_equals_the_plain_one(
-    seed: int, chunks: list[int], **rate: float
+    seed: int, chunks: list[int], **rate: Any
 ) -> None:
     properties, expected = memory(chunks)
     faults = Faults(seed=seed, **rate)
@@ -95,7 +95,7 @@ def test_messages_of_several_rows_are_never_torn_apart(
     author.always = answer
     faults = Faults(seed=seed, duplicate=duplicate, tear=tear)
     with author.open(faults=faults, options={"batch.rows": str(most)}) as stream:
-        found = []
+        found: list[int] = []
         for batch in stream:
             assert batch.offsets is not None
             assert not set(found) & set(batch.offsets.to_pylist())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from typing import TYPE_CHECKING
 
@@ -9,7 +10,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from specimens import LANE, SCHEMA, Author, envelopes, ids, rows, sparse
+from tests.specimens import LANE, SCHEMA, Author, envelopes, ids, rows, sparse
 
 from streamfactory.spi import (
     BatchState,
@@ -344,7 +345,7 @@ def test_jump_elsewhere_forgets_what_waited(reader_of: Readers) -> None:
 def test_author_that_breaks_a_rule_is_named(
     reader_of: Readers, answer: Fetched | None, text: str
 ) -> None:
-    reader = reader_of(Author(lambda *_: answer))  # type: ignore[arg-type,return-value]
+    reader = reader_of(Author(lambda *_: answer))  # type: ignore[arg-type]
     with pytest.raises(ContractBroken) as caught:
         reader.fetch(0)
     assert caught.value.what == text
@@ -369,7 +370,7 @@ def test_range_split_anywhere_equals_the_whole(
     reader = source.reader(LANE)
     found, turn = [], 0
     edges = sorted({0, length, *(cut for cut in cuts if cut < length)})
-    for start, end in zip(edges, edges[1:], strict=False):
+    for start, end in itertools.pairwise(edges):
         where = start
         while where < end:
             batch = reader.fetch(where, end=end, max_rows=limits[turn % len(limits)])
@@ -392,7 +393,8 @@ def test_messages_cut_by_any_limits_come_whole_and_once(
     author = Author(sparse(*offsets, held_from=0))
     source = author.source()
     reader = source.reader(LANE)
-    found, where = [], 0
+    found: list[int] = []
+    where = 0
     while where < min(end, offsets[-1] + 1):
         batch = reader.fetch(where, end=end, max_rows=most, max_bytes=max_bytes)
         part = [] if batch.offsets is None else batch.offsets.to_pylist()

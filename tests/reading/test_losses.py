@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
-from specimens import LANE, Author, rows, sparse
+from tests.specimens import LANE, Author, rows, sparse
 
 from streamfactory.spi import (
     BatchState,
@@ -19,12 +19,12 @@ from streamfactory.spi import (
     PartitionInfo,
     PartitionVanished,
 )
-from streamfactory.wiring.source import Source
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from streamfactory.wiring.reader import Reader
+    from streamfactory.wiring.source import Source
 
     Readers = Callable[..., Reader]
 
@@ -141,7 +141,12 @@ def test_start_that_expired_meanwhile_goes_on_by_the_policy(
 ) -> None:
     author = at(Author(refusing, rows(10, 1)), 0, 20)
     reader = reader_of(author, out__of__range="earliest")
-    author.steps.appendleft(lambda *_: (author.bounds(10, 20), rows(4, 1))[1])
+
+    def expiring(*_: object) -> Fetched:
+        author.bounds(10, 20)
+        return rows(4, 1)
+
+    author.steps.appendleft(expiring)
     assert reader.fetch(4).next_offset == 5
     moved = reader.fetch(5)
     assert moved.losses == (Loss(LANE, 5, 10, "retention"),)

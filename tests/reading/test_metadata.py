@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
-from specimens import LANE, SCHEMA, TOPIC, Author
+from tests.specimens import LANE, SCHEMA, TOPIC, Author
 
 from streamfactory.spi import (
     ClosedError,
@@ -118,7 +118,8 @@ def test_partial_answer_that_heals_is_no_error(
     author = Author()
     metadata = metadata_of(author)
     metadata.partitions()
-    whole, answers = author.infos, [[], []]
+    whole = author.infos
+    answers: list[list[PartitionInfo]] = [[], []]
 
     class Healing(list[PartitionInfo]):
         def __iter__(self) -> Iterator[PartitionInfo]:

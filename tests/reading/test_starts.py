@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from specimens import TOPIC, Author, rows
+from tests.specimens import TOPIC, Author, rows
 
 from streamfactory.spi import (
     ConfigError,

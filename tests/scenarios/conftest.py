@@ -1,4 +1,4 @@
-"""Where the scenarios run: one entry in `ENVIRONMENTS` adds a backend to all of them."""
+"""Where the scenarios run: one entry in `ENVIRONMENTS` adds a backend to all."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from streamfactory.wiring.plugins import PluginManager
 from streamfactory.wiring.source import Source
 from streamfactory.wiring.stream import open_stream
 
-# The specimens stand beside the folders that share them.
-sys.path.insert(0, str(Path(__file__).parents[1]))
+# `tests.specimens` is imported from the root, wherever pytest was started.
+sys.path.insert(0, str(Path(__file__).parents[2]))
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -120,7 +120,7 @@ class Environment:
     def offsets(self, by_partition: dict[str, int]) -> str:
         return json.dumps({self.topic: by_partition})
 
-    def properties(self, **options: str) -> dict[str, str]:
+    def properties(self, **options: Any) -> dict[str, str]:
         """Of the stream; dots in option names are written ``__``."""
         given = {key.replace("__", "."): value for key, value in options.items()}
         mine = {"metadata.refresh.millis": "10"}
@@ -133,7 +133,7 @@ class Environment:
         opened = open_stream(self.properties(**(options or {})), **how)
         return self._stack.enter_context(opened)
 
-    def reader(self, partition: int = 0, **options: str) -> Reader:
+    def reader(self, partition: int = 0, **options: Any) -> Reader:
         """A reader of one partition; it is closed in the end."""
         definition = from_mapping(self.properties(**options))
         source = Source(configure(definition, PluginManager(), use="read"))

@@ -13,7 +13,7 @@ from streamfactory.wiring.definition import from_mapping
 from streamfactory.wiring.plugins import PluginManager
 
 if TYPE_CHECKING:
-    from conftest import Environment
+    from tests.scenarios.conftest import Environment
 
     from streamfactory.spi import Problem
 
@@ -51,7 +51,7 @@ def test_key_without_effect_here_is_told(stream: Environment) -> None:
     found = problems(stream, maxOffsetsPerTrigger="100", includeHeaders="true")
     assert "has no effect here" in found["maxOffsetsPerTrigger"].what
     assert found["includeHeaders"].what == "has no effect without metadata.columns"
-    assert {problem.level for problem in found.values()} == {"warning"}
+    assert "error" not in {problem.level for problem in found.values()}
 
 
 def test_bad_value_is_no_default(stream: Environment) -> None:
@@ -77,7 +77,7 @@ def test_secrets_are_references_and_masked_everywhere(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """apache/pinot #6232, #6271, #6823, #13983, #19184: secrets in table configs."""
-    from specimens import Author
+    from tests.specimens import Author
 
     secret = "hunter2-hunter2"
     monkeypatch.setenv("PASSWORD", secret)

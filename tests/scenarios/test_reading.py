@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -22,7 +22,7 @@ from streamfactory.spi import (
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from conftest import Environment
+    from tests.scenarios.conftest import Environment
 
     from streamfactory.spi import MessageBatch
 
@@ -60,7 +60,7 @@ def test_reader_at_the_end_asks_again_and_gets_what_came(stream: Environment) ->
 
 
 def test_first_message_of_a_partition_is_read(stream: Environment) -> None:
-    """apache/pinot #18220: the first record of a shard was lost, its start exclusive."""
+    """apache/pinot #18220: the first record of a shard was lost."""
     stream.create()
     stream.write(1, 2)
     assert every(stream.open()) == [1, 2]
@@ -120,7 +120,9 @@ def test_offsets_that_expire_under_a_reader_are_told_too(stream: Environment) ->
     reader.fetch(0, max_rows=2)
     stream.write(*range(4, 10))
     stream.truncate(before=7)
-    found, losses, where = [], [], 4
+    found: list[int] = []
+    losses: list[Loss] = []
+    where = 4
     while where < 10:
         batch = reader.fetch(where)
         found += ids(batch)
@@ -138,8 +140,9 @@ def test_where_a_new_reader_starts_does_not_decide_over_loss(
     stream.truncate(before=6)
     reset = f"stream__{stream.broker.kind}__consumer__prop__auto__offset__reset"
     for word in ("largest", "smallest"):
+        options: dict[str, Any] = {reset: word}
         with pytest.raises(OffsetOutOfRange):
-            stream.reader(**{reset: word}).fetch(2)
+            stream.reader(**options).fetch(2)
 
 
 def test_recreated_topic_with_lower_offsets_is_told(stream: Environment) -> None:

@@ -1,0 +1,290 @@
+"""D1 to D4: hostile payloads, evidence, policies, schema. Run by `run_decoder`."""
+
+from __future__ import annotations
+
+import pickle
+import time
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+
+from streamfactory.conformance.case import Excluded, Mismatch, expect, require
+from streamfactory.conformance.decoders import (
+    MARK,
+    DecoderBench,
+    decoder_case,
+    sources,
+)
+from streamfactory.spi import (
+    DecodeContext,
+    DecodeError,
+    ErrorBudgetExceeded,
+    Partition,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from streamfactory.spi import MessageDecoder
+    from streamfactory.wiring.decoding import DecodeStage
+
+_MANY: Final = 100_000
+_TIMES: Final = 8
+"""How much dearer a batch with one bad message may be: it may be decoded again, and
+the machine may be busy, but nobody may go through its neighbours one by one."""
+_AT_LEAST: Final = 0.1
+"""Seconds below which no ratio is held against anybody."""
+
+
+# --- D1 ---------------------------------------------------------------------------
+
+
+@decoder_case("D1", hint="the harness and the decoder disagree on options or columns")
+def good_messages_become_their_rows(bench: DecoderBench) -> None:
+    """Good messages are not bad, and have their rows, in their order."""
+    numbers = list(range(200))
+    decoded = bench.decode(bench.decoder(), bench.good(numbers))
+    expect(list(decoded.errors), [], "bad messages among good ones")
+    expect(bench.harness.numbers(decoded.rows), numbers, "numbers of the rows")
+    expect(sources(decoded), numbers, "messages of the rows")
+
+
+@decoder_case("D1", hint="the library raises what the decoder does not catch")
+def hostile_messages_never_raise(bench: DecoderBench) -> None:
+    """Whatever a message holds, decode answers, and accounts for it."""
+    for name, payload in bench.hostile().items():
+        bench.script.append(f"decode({name}, {len(payload)} bytes)")
+        bench.decode(bench.decoder(), [payload])
+        bench.script.pop()
+
+
+@decoder_case("D1", hint="one bad message spoils its batch, or shifts what follows")
+def neighbours_of_bad_messages_survive(bench: DecoderBench) -> None:
+    """Among hostile messages, every good one has its row, from the right message."""
+    hostile = list(bench.hostile().values())
+    good = bench.good(range(len(hostile)))
+    payloads = [payload for pair in zip(hostile, good, strict=True) for payload in pair]
+    decoded = bench.decode(bench.decoder(), payloads)
+    rows = [row for row, message in enumerate(sources(decoded)) if message % 2]
+    kept = decoded.rows.take(pa.array(rows, pa.int64()))
+    expect(bench.harness.numbers(kept), list(range(len(good))), "good messages' rows")
+    bad = [error.message for error in decoded.errors if error.message % 2]
+    expect(bad, [], "good messages told as bad")
+
+
+@decoder_case("D1", hint="what the author calls bad is taken for good, or dropped")
+def bad_messages_are_told(bench: DecoderBench) -> None:
+    """Each message that the author calls bad is exactly one error."""
+    named = bench.bad()
+    if not named:
+        msg = "no ability: bad"
+        raise Excluded(msg)
+    for name, payload in named.items():
+        decoded = bench.decode(bench.decoder(), [payload])
+        expect(len(decoded.errors), 1, f"errors of {name!r}")
+        expect(decoded.rows.num_rows, 0, f"rows of {name!r}")
+
+
+@decoder_case("D1", hint="codes hold a position, a number, or part of the message")
+def codes_are_stable(bench: DecoderBench) -> None:
+    """The same message has the same code, alone or in company, by any decoder."""
+    payloads = list(bench.hostile().values())
+    together = _codes(bench, bench.decoder(), payloads)
+    expect(_codes(bench, bench.decoder(), payloads), together, "codes, again")
+    turned = _codes(bench, bench.decoder(), payloads[::-1])
+    expect(turned[::-1], together, "codes in another order")
+    decoder = bench.decoder()
+    alone = [_codes(bench, decoder, [payload])[0] for payload in payloads]
+    expect(alone, together, "codes of single messages")
+    kinds = {code for code in together if code is not None}
+    require(len(kinds) <= 16, f"{len(kinds)} codes: they say more than a kind")
+
+
+@decoder_case("D1", hint="an error quotes what it could not read")
+def no_payload_shows(bench: DecoderBench) -> None:
+    """Neither an error nor what the framework makes of it holds a part of a message."""
+    for name, payload in bench.hostile().items():
+        if MARK not in payload:
+            continue
+        stage = bench.stage("fail")
+        try:
+            stage.apply(bench.envelopes([payload]))
+        except DecodeError as error:
+            text = f"{error} {error.to_dict()} {error.cause_text}"
+            require(MARK.decode() not in text, f"the error of {name!r} quotes it")
+
+
+# --- D2 ---------------------------------------------------------------------------
+
+
+@decoder_case("D2", hint="a message is taken for a row, or rows change their order")
+def messages_have_any_number_of_rows(bench: DecoderBench) -> None:
+    """One message may have several rows: in order, each with its message."""
+    if not bench.several:
+        msg = "no ability: several"
+        raise Excluded(msg)
+    groups = [[1], [2, 3, 4], [5, 6], [7]]
+    payloads = [bench.harness.message(group) for group in groups]
+    decoded = bench.decode(bench.decoder(), payloads)
+    expect(bench.harness.numbers(decoded.rows), list(range(1, 8)), "numbers")
+    expect(sources(decoded), [0, 1, 1, 1, 2, 2, 3], "messages of the rows")
+
+
+@decoder_case("D2", hint="a column that may not be null is filled by the decoder")
+def tombstones_are_rows_of_nulls(bench: DecoderBench) -> None:
+    """A tombstone between messages is one row of nulls, in its place."""
+    one, other = bench.good([1, 2])
+    stage = bench.stage("fail")
+    rows, source = stage.apply(bench.envelopes([None, one, None, other, None]))
+    assert source is not None
+    expect(source.to_pylist(), [0, 1, 2, 3, 4], "envelopes of the rows")
+    nulls = [
+        index
+        for index, row in enumerate(rows.to_pylist())
+        if all(value is None for value in row.values())
+    ]
+    expect(nulls, [0, 2, 4], "rows of nulls")
+    kept = rows.take(pa.array([1, 3], pa.int64()))
+    expect(bench.harness.numbers(kept), [1, 2], "numbers between tombstones")
+
+
+# --- D3 ---------------------------------------------------------------------------
+
+
+@decoder_case("D3", hint="errors are raised, or told of another message")
+def policies_mean_what_they_say(bench: DecoderBench) -> None:
+    """Under fail it raises with the offset; skip leaves out, null keeps the place."""
+    bad, (one, other) = bench.one_bad(), bench.good([1, 2])
+    envelopes = bench.envelopes([one, bad, other])
+    try:
+        bench.stage("fail").apply(envelopes)
+    except DecodeError as error:
+        expect(error.offset, 7, "offset in the error")
+    else:
+        require(False, "under `fail` a bad message raised nothing")
+    rows, source = bench.stage("skip").apply(envelopes)
+    assert source is not None
+    expect(source.to_pylist(), [0, 2], "envelopes of the rows under skip")
+    expect(bench.harness.numbers(rows), [1, 2], "numbers under skip")
+    rows, source = bench.stage("null").apply(envelopes)
+    assert source is not None
+    expect(source.to_pylist(), [0, 1, 2], "envelopes of the rows under null")
+    [blank] = rows.slice(1, 1).to_pylist()
+    expect(set(blank.values()), {None}, "the row of a bad message under null")
+
+
+@decoder_case("D3", hint="errors are counted by batch, or once")
+def budgets_are_kept(bench: DecoderBench) -> None:
+    """So many bad messages pass, over all batches, and one more does not."""
+    bad, [good] = bench.one_bad(), bench.good([1])
+    stage = bench.stage("skip", max_errors=3)
+    for _ in range(3):
+        stage.apply(bench.envelopes([good, bad]))
+    _exceeds(bench, stage, [bad])
+    stage = bench.stage("skip", max_ratio=0.01)
+    stage.apply(bench.envelopes([bad] * 10 + [good] * 990))
+    _exceeds(bench, stage, [bad] * 20)
+
+
+def _exceeds(bench: DecoderBench, stage: DecodeStage, values: Sequence[bytes]) -> None:
+    try:
+        stage.apply(bench.envelopes(values))
+    except ErrorBudgetExceeded:
+        return
+    require(False, "the budget is used up, and reading goes on")
+
+
+# --- D4 ---------------------------------------------------------------------------
+
+
+@decoder_case(
+    "D4", hint="the schema is read off the rows, or differs when there are none"
+)
+def every_answer_has_the_declared_schema(bench: DecoderBench) -> None:
+    """No message, good ones, bad ones: the rows are of the schema told at first."""
+    decoder = bench.decoder()
+    schema = decoder.schema()
+    hostile = list(bench.hostile().values())
+    for payloads in ([], bench.good([1]), hostile, bench.good(range(1000)), []):
+        decoded = bench.decode(decoder, payloads)
+        require(decoded.rows.schema.equals(schema), "the schema of the rows changes")
+        require(decoder.schema().equals(schema), "schema() changes")
+    large = pa.array(bench.good([1, 2]), pa.large_binary())
+    sliced = pa.array(bench.good(range(5)), pa.binary())[2:4]
+    for values, numbers in ((large, [1, 2]), (sliced, [2, 3])):
+        decoded = decoder.decode(values, DecodeContext(Partition("conformance", 0)))
+        expect(
+            bench.harness.numbers(decoded.rows), numbers, f"numbers of {values.type}"
+        )
+
+
+@decoder_case("D4", hint="no schema before the first message, or a null in its place")
+def the_framework_takes_every_answer(bench: DecoderBench) -> None:
+    """With the framework's checks around it, hostile messages pass under skip."""
+    stage = bench.stage("skip")
+    hostile = list(bench.hostile().values())
+    rows, _ = stage.apply(bench.envelopes([None, *hostile, *bench.good([1])]))
+    last = rows.slice(rows.num_rows - 1)
+    expect(bench.harness.numbers(last), [1], "number of the last message")
+
+
+@decoder_case("D1", hint="something is kept in the class, or in the module")
+def decoders_share_nothing(bench: DecoderBench) -> None:
+    """Two decoders, used in turn, and one closed, do not disturb each other."""
+    one, other = bench.decoder(), bench.decoder()
+    hostile = list(bench.hostile().values())
+    for round_ in range(3):
+        bench.decode(one, hostile)
+        decoded = bench.decode(other, bench.good([round_]))
+        expect(bench.harness.numbers(decoded.rows), [round_], "number in turn")
+    one.close()
+    decoded = bench.decode(other, bench.good([9]))
+    expect(bench.harness.numbers(decoded.rows), [9], "number after the other's closing")
+
+
+@decoder_case("R11", hint="an option has a lambda, or the class is local")
+def the_descriptor_pickles(bench: DecoderBench) -> None:
+    """What names the decoder crosses a process: its class, and its name."""
+    decoder = bench.descriptor.decoder
+    try:
+        copied = pickle.loads(pickle.dumps(decoder))  # noqa: S301 - our own
+    except Exception as error:
+        msg = f"the class does not pickle: {type(error).__name__}: {error}"
+        raise Mismatch(msg) from error
+    require(copied is decoder, "another class comes out of a pickle")
+
+
+@decoder_case("D1", slow=True, hint="one bad message sends its batch to a Python loop")
+def a_bad_message_costs_little(bench: DecoderBench) -> None:
+    """One bad message among 100,000 costs at most a few times what good ones cost."""
+    bad, decoder = bench.one_bad(), bench.decoder()
+    payloads = bench.good(range(1000)) * (_MANY // 1000)
+    good = _seconds(decoder, payloads)
+    payloads[_MANY // 3] = bad
+    mixed = _seconds(decoder, payloads)
+    bench.script.append(
+        f"good {good * 1e3:.1f} ms, with a bad one {mixed * 1e3:.1f} ms: "
+        f"{mixed / good:.1f} times"
+    )
+    dear = mixed > max(_AT_LEAST, _TIMES * good)
+    require(not dear, f"one bad message made {_MANY} {mixed / good:.1f} times dearer")
+
+
+def _seconds(decoder: MessageDecoder, payloads: Sequence[bytes]) -> float:
+    values = pa.array(payloads, pa.binary())
+    context = DecodeContext(Partition("conformance", 0))
+    best = float("inf")
+    for _ in range(3):
+        started = time.perf_counter()
+        decoder.decode(values, context)
+        best = min(best, time.perf_counter() - started)
+    return best
+
+
+def _codes(
+    bench: DecoderBench, decoder: MessageDecoder, payloads: Sequence[bytes]
+) -> list[str | None]:
+    codes: list[str | None] = [None] * len(payloads)
+    for error in bench.decode(decoder, payloads).errors:
+        codes[error.message] = error.code
+    return codes

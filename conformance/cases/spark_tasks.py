@@ -1,0 +1,169 @@
+"""R: Spark's tasks read what was planned, wherever and however often they run."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from streamfactory.conformance.case import case, expect, require
+from streamfactory.conformance.spark import one_run, ship
+from streamfactory.conformance.spark.process import elsewhere, portable
+from streamfactory.conformance.spark.reading import Query, read
+from streamfactory.conformance.spark.source import SparkSource, Task, ship_configured
+from streamfactory.spi import DataLossError, OffsetOutOfRange, StreamError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from streamfactory.conformance.bench import Bench
+
+_REPLAYABLE = ("replayable",)
+
+
+def planned(query: Query, pieces: int = 1) -> list[Task]:
+    """The tasks of a batch that takes all there is."""
+    with closing(SparkSource(query.configured)) as source:
+        start = source.initial_offset()
+        return source.partitions(start, source.latest_offset(start), pieces)
+
+
+# --- tasks ----------------------------------------------------------------------
+
+
+@case("R2", claims=_REPLAYABLE, hint="two consumers of one partition share a cursor")
+def a_task_that_runs_twice_at_once_answers_the_same(bench: Bench) -> None:
+    """Speculation: two attempts of a task, at the same time, give identical rows."""
+    bench.create(partitions=2, messages=25)
+    query = Query(bench, twice=True)
+    query.run()
+    query.check()
+
+
+@case("R3", claims=_REPLAYABLE, hint="a range has to begin where another one ended")
+def a_batch_in_more_tasks_is_the_same_batch(bench: Bench) -> None:
+    """The same offsets, planned with another number of tasks, give the same rows."""
+    bench.create(partitions=2, messages=23)
+    query = Query(bench)
+    whole = query.rows(planned(query))
+    for pieces in (2, 3, 7, 100):
+        with one_run(bench):
+            bench.note(f"plan in {pieces} pieces")
+            rows = query.rows(planned(query, pieces))
+            expect(rows, whole, f"the batch in {pieces} tasks a partition")
+
+
+@case("R11", claims=_REPLAYABLE, hint="rows or errors hold on to what made them")
+def what_a_task_sends_back_pickles(bench: Bench) -> None:
+    """Batches and errors of a task arrive at the driver as they were sent."""
+    bench.create(messages=10)
+    query = Query(bench)
+    (task,) = planned(query)
+    configured = ship_configured(query.configured)
+    for batch in read(configured, ship(task)):
+        arrived = ship(batch)
+        expect(arrived.next_offset, batch.next_offset, "next offset that arrived")
+        require(arrived.rows.equals(batch.rows), "the rows that arrived are others")
+    try:
+        read(configured, replace(task, start=task.end + 1000, end=task.end + 2000))
+    except StreamError as error:
+        expect(str(ship(error)), str(error), "the error that arrived")
+
+
+@case(
+    "R2",
+    claims=("replayable", "shared"),
+    hint="the stream lives in the process that made it",
+)
+def a_task_in_another_process_reads_the_same_rows(bench: Bench) -> None:
+    """What a process that was begun anew reads is what this one reads."""
+    bench.create(partitions=1, messages=20)
+    query = Query(bench)
+    (task,) = planned(query)
+    bench.note(f"in another process: {task}")
+    batches = elsewhere(read, portable(query.configured), task)
+    expect(query.rows_of(batches), query.task(task), "rows of another process")
+
+
+# --- loss -----------------------------------------------------------------------
+
+
+def _is_told(bench: Bench, step: str, strike: Callable[[], None]) -> StreamError | None:
+    """What a query says when something strikes after a step of its second batch."""
+    struck: list[str] = []
+
+    def hook(name: str) -> None:
+        if 0 in query.logs.commits and name == step and not struck:
+            struck.append(name)
+            strike()
+
+    query = Query(bench, hook)
+    try:
+        query.run()
+    except StreamError as error:
+        return error
+    require(struck, f"there was no {step!r} in the second batch")
+    return None
+
+
+@case("R7", claims=_REPLAYABLE, abilities=("truncate",), hint="earliest is not moved")
+def what_expires_under_a_batch_is_told(bench: Bench) -> None:
+    """Retention that overtakes a query, at any step, is an error, never silence."""
+
+    def strike() -> None:
+        bench.note("truncate(messages=15)")
+        bench.harness.truncate(bench.first(), 15)
+
+    for step in ("commit log 0", "latestOffset", "offset log 1", "partitions"):
+        with one_run(bench):
+            bench.create(messages=20)
+            error = _is_told(bench, step, strike)
+            told = isinstance(error, OffsetOutOfRange)
+            require(told, f"expired after {step!r}: the query said {error!r}")
+
+
+@case("R7", claims=_REPLAYABLE, abilities=("truncate",), hint="losses are not recorded")
+def a_task_skips_what_expired_and_says_so(bench: Bench) -> None:
+    """With out.of.range=earliest a task reads what is left, and records the rest."""
+    for gone in (5, 15, 20):
+        with one_run(bench):
+            bench.create(messages=20)
+            query = Query(bench, out__of__range="earliest")
+            (task,) = planned(query)
+            number = bench.first()
+            whole = query.task(task)
+            (early, late) = (task.start, whole[9][0] + 1)
+            bench.note(f"truncate(messages={gone})")
+            bench.harness.truncate(number, gone)
+            part = Task(task.partition, early, late, task.incarnation)
+            batches = read(ship_configured(query.configured), part)
+            expect(query.rows_of(batches), whole[gone:10], "rows of what is left")
+            losses = [(x.start, x.end) for batch in batches for x in batch.losses]
+            last = whole[min(gone, 10) - 1][0]
+            held = late if gone >= 10 else whole[gone][0]
+            require(
+                losses in [[(early, end)] for end in range(last + 1, held + 1)],
+                f"{gone} messages went before offset {held}, and the losses are "
+                f"{losses}",
+            )
+
+
+@case("R7", claims=_REPLAYABLE, abilities=("recreate",), hint="no incarnation is told")
+def a_stream_begun_again_under_a_batch_is_told(bench: Bench) -> None:
+    """Deletion and re-creation at any step is an error, though the offsets agree."""
+
+    def strike() -> None:
+        bench.note("recreate(), and as many messages")
+        bench.harness.recreate()
+        bench.written[bench.first()] = []
+        bench.write(bench.first(), 40)
+
+    steps = ("commit log 0", "latestOffset", "offset log 1", "partitions", "fetch")
+    for step in steps:
+        with one_run(bench):
+            bench.create(messages=40)
+            error = _is_told(bench, step, strike)
+            require(error, f"begun again after {step!r}: the query said nothing")
+            if step != "fetch":  # there the connection may break first
+                told = isinstance(error, DataLossError)
+                require(told, f"begun again after {step!r}: the query said {error!r}")

@@ -1,0 +1,348 @@
+"""The kit's decoder section: messages good and hostile (rules D1 to D4).
+
+The author supplies a harness: good messages that carry numbers, and the way back. The
+kit mixes them with hostile ones, which may be good to one decoder and bad to another:
+what counts is that nothing is raised, that every message is accounted for, that no
+payload shows, and that the neighbours of a bad message survive.
+"""
+
+from __future__ import annotations
+
+import importlib
+import random
+import re
+import time
+import traceback
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any, Final, Protocol, cast, final, runtime_checkable
+
+import pyarrow as pa
+
+from streamfactory.conformance import leaks
+from streamfactory.conformance.bench import PATIENCE
+from streamfactory.conformance.case import Case, Excluded, Mismatch, expect, require
+from streamfactory.conformance.runner import Outcome, Result
+from streamfactory.spi import (
+    DecodeContext,
+    Decoded,
+    Decoder,
+    MessageDecoder,
+    Partition,
+    envelope_schema,
+)
+from streamfactory.wiring.decoding import DecodePolicy, DecodeStage
+
+if TYPE_CHECKING:
+    from streamfactory.conformance.case import Body
+
+TOPIC: Final = "conformance"
+LANE: Final = Partition(TOPIC, 0)
+MARK: Final = b"PLANTEDq7x"
+"""In every payload that can hold it: it may show nowhere."""
+
+_CODE: Final = re.compile("[a-z][a-z0-9_]{0,31}")
+
+
+@runtime_checkable
+class DecoderHarness(Protocol):
+    """What the author of a decoder supplies.
+
+    Optional: ``bad() -> Mapping[str, bytes]``, payloads by name that this format has to
+    refuse.
+    """
+
+    def options(self) -> Mapping[str, str]:
+        """Options under ``decoder.prop.``, as text; may be empty."""
+
+    def message(self, numbers: Sequence[int]) -> bytes:
+        """One good message with a row for each number.
+
+        Of a format with one row a message, only one number is asked for: then
+        ``several`` is an attribute that is False.
+        """
+
+    def numbers(self, rows: pa.RecordBatch) -> list[int]:
+        """The number of each row."""
+
+
+DECODER_CASES: Final[dict[str, Case]] = {}
+"""All cases of this section, by name, in the order of their definition."""
+
+DecoderBody = Callable[["DecoderBench"], None]
+
+
+def decoder_case(
+    rule: str, *, hint: str = "", slow: bool = False
+) -> Callable[[DecoderBody], DecoderBody]:
+    """Register a function as a case of this section."""
+
+    def register(body: DecoderBody) -> DecoderBody:
+        name = body.__name__
+        made = Case(name, rule, cast("Body", body), hint=hint, slow=slow)
+        DECODER_CASES[name] = made
+        return body
+
+    return register
+
+
+def decoder_cases() -> list[Case]:
+    """Every case of this section."""
+    importlib.import_module("streamfactory.conformance.cases.decoding")
+    return list(DECODER_CASES.values())
+
+
+def run_decoder(
+    decoder: Decoder,
+    harness: Callable[[], Any],
+    *,
+    cases: Sequence[Case] | None = None,
+    quick: bool = False,
+    seed: int = 0,
+) -> Iterator[Result]:
+    """Run cases, one after the other; answers each result when it is there.
+
+    Args:
+        decoder: Under test.
+        harness: Called for each case.
+        cases: All, where not given.
+        quick: Skip slow cases.
+        seed: Where chance begins.
+    """
+    for case in decoder_cases() if cases is None else cases:
+        if quick and case.slow:
+            yield Result(case, Outcome.SKIPPED, reason="slow: left out by --quick")
+        elif decoder.decoder is None:
+            reason = f"{decoder.name!r} leaves messages as they are"
+            yield Result(case, Outcome.SKIPPED, reason=reason)
+        else:
+            yield _run_case(case, decoder, harness, seed)
+
+
+def _run_case(
+    case: Case, decoder: Decoder, harness: Callable[[], Any], seed: int
+) -> Result:
+    started, before = time.monotonic(), leaks.take()
+    script: list[str] = []
+    try:
+        with DecoderBench(decoder, harness(), seed, script) as bench:
+            cast("DecoderBody", case.body)(bench)
+        left = leaks.left_since(before)
+        require(not left, f"rule R10: left open: {'; '.join(left)}")
+    except Excluded as error:
+        return Result(case, Outcome.SKIPPED, reason=str(error))
+    except Exception as error:  # noqa: BLE001 - whatever happens is the result
+        happened = str(error) or type(error).__name__
+        if not isinstance(error, AssertionError):
+            happened = f"{type(error).__name__}: {happened}"
+        return Result(
+            case,
+            Outcome.FAILED,
+            time.monotonic() - started,
+            happened,
+            tuple(script),
+            traceback.format_exc(),
+        )
+    seconds = time.monotonic() - started
+    return Result(case, Outcome.PASSED, seconds, script=tuple(script))
+
+
+@final
+class DecoderBench:
+    """What a case works with. Closes the decoders that it made.
+
+    Args:
+        decoder: Under test.
+        harness: The author's.
+        seed: Where chance begins.
+        script: Where to write down what is done.
+    """
+
+    def __init__(
+        self, decoder: Decoder, harness: Any, seed: int, script: list[str]
+    ) -> None:
+        self.descriptor = decoder
+        self.harness = harness
+        self.random = random.Random(seed)  # noqa: S311 - it has to repeat itself
+        self.script = script
+        self._stack = ExitStack()
+
+    def __enter__(self) -> DecoderBench:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    # --- decoders -------------------------------------------------------------------
+
+    def decoder(self) -> MessageDecoder:
+        """A decoder with the harness's options, parsed as the framework does."""
+        given = dict(self.harness.options())
+        options = {}
+        for option in self.descriptor.options:
+            text = given.pop(option.key, option.default)
+            if text is not None:
+                options[option.key] = option.parse(text)
+        require(not given, f"options that the decoder does not declare: {list(given)}")
+        assert self.descriptor.decoder is not None
+        made = self.descriptor.decoder(options, TOPIC)
+        self._stack.callback(made.close)
+        return made
+
+    def stage(
+        self,
+        on_error: str,
+        max_errors: int | None = None,
+        max_ratio: float | None = None,
+    ) -> DecodeStage:
+        """The framework's own decoding, over a new decoder."""
+        policy = DecodePolicy(on_error, max_errors, max_ratio)
+        return DecodeStage(self.decoder(), policy, LANE, None)
+
+    # --- messages -------------------------------------------------------------------
+
+    def good(self, numbers: Sequence[int]) -> list[bytes]:
+        """A good message for each number."""
+        return [self.harness.message([number]) for number in numbers]
+
+    @property
+    def several(self) -> bool:
+        """Whether a message can have several rows."""
+        return bool(getattr(self.harness, "several", True))
+
+    def hostile(self) -> dict[str, bytes]:
+        """Payloads by name: what nobody sends, and good ones mutated."""
+        found = {
+            "empty": b"",
+            "one byte": b"\x00",
+            "NULs": b"\x00" * 64 + MARK,
+            "invalid UTF-8": MARK + b"\xff\xfe\x80\xc3",
+            "a lone surrogate": MARK + b"\xed\xa0\x80",
+            "line ends": b"\r\n\n\r" + MARK,
+            "noise": self.random.randbytes(300) + MARK,
+            "a huge length": b"\xff" * 16 + MARK,
+            "huge": MARK + b"a" * 2**20,
+            "deep brackets": b"[" * 100_000,
+            "deep objects": b'{"a":' * 50_000,
+            "a long number": b"9" * 10_000,
+            "a wrong type": b'{"' + MARK + b'": [1, {"' + MARK + b'": null}]}',
+        }
+        found |= self.mutants(40)
+        return found | dict(self.bad())
+
+    def mutants(self, count: int) -> dict[str, bytes]:
+        """Good messages with bits flipped, pieces cut, doubled, or put in."""
+        found = {}
+        for index in range(count):
+            payload = bytearray(self.harness.message([index]))
+            for _ in range(self.random.randint(1, 3)):
+                at = self.random.randint(0, len(payload))
+                what = self.random.choice(["flip", "cut", "double", "put", "set"])
+                if what == "flip" and at < len(payload):
+                    payload[at] ^= 1 << self.random.randrange(8)
+                elif what == "set" and at < len(payload):
+                    payload[at] = self.random.choice([0, 0x7F, 0x80, 0xFF])
+                elif what == "cut":
+                    del payload[at:]
+                elif what == "double":
+                    payload[at:at] = payload[:at]
+                else:
+                    payload[at:at] = MARK
+            found[f"mutant {index}"] = bytes(payload)
+        return found
+
+    def bad(self) -> Mapping[str, bytes]:
+        """Payloads that the author says are bad; may be empty."""
+        named = getattr(self.harness, "bad", None)
+        return {} if named is None else dict(named())
+
+    def one_bad(self) -> bytes:
+        """A payload that this decoder refuses."""
+        for payload in [*self.bad().values(), *self.hostile().values()]:
+            if self.decode(self.decoder(), [payload]).errors:
+                return payload
+        msg = "no message is bad to this decoder"
+        raise Excluded(msg)
+
+    # --- decoding -------------------------------------------------------------------
+
+    def decode(self, decoder: MessageDecoder, payloads: Sequence[bytes]) -> Decoded:
+        """Decode, and see that the answer accounts for every message (rule D1)."""
+        values = pa.array(payloads, pa.binary())
+        started = time.monotonic()
+        try:
+            decoded = decoder.decode(values, DecodeContext(LANE))
+        except Exception as error:
+            # Not what it says: that may hold the payload.
+            msg = f"decode raised {type(error).__name__} on {_described(payloads)}"
+            raise Mismatch(msg) from error
+        took = time.monotonic() - started
+        require(took < PATIENCE, f"decode took {took:.1f} s on {_described(payloads)}")
+        self._account(decoder, decoded, payloads)
+        return decoded
+
+    def _account(
+        self, decoder: MessageDecoder, decoded: Decoded, payloads: Sequence[bytes]
+    ) -> None:
+        rows, count = decoded.rows, len(payloads)
+        require(
+            rows.schema.equals(decoder.schema()),
+            f"rows are {_types(rows.schema)}, declared {_types(decoder.schema())}",
+        )
+        rows.validate(full=True)
+        if decoded.source is None:
+            expect(rows.num_rows, count, "rows, where no source is told")
+            expect(len(decoded.errors), 0, "errors, where no source is told")
+        source = sources(decoded)
+        expect(len(source), rows.num_rows, "sources of the rows")
+        require(source == sorted(source), "the sources of the rows do not rise")
+        bad = [error.message for error in decoded.errors]
+        for name, indices in (("source", source), ("bad message", bad)):
+            outside = [index for index in indices if not 0 <= index < count]
+            expect(outside, [], f"{name} indices outside of the {count} messages")
+        expect(len(bad), len(set(bad)), "bad messages, each told once")
+        expect(sorted(set(bad) & set(source)), [], "messages both bad and with rows")
+        for error in decoded.errors:
+            require(_CODE.fullmatch(error.code), f"{error.code!r} is no short code")
+            _hides(f"{error.code}: {error.what}", payloads[error.message])
+
+    def envelopes(self, values: Sequence[bytes | None]) -> pa.RecordBatch:
+        """Envelopes with these values; offsets have gaps."""
+        count = len(values)
+        columns: dict[str, Sequence[Any]] = {
+            "key": [b"key"] * count,
+            "value": values,
+            "topic": [TOPIC] * count,
+            "partition": [0] * count,
+            "offset": [7 * index for index in range(count)],
+            "timestamp": [1_700_000_000_000_000] * count,
+            "timestampType": [0] * count,
+            "headers": [None] * count,
+        }
+        arrays = [pa.array(columns[f.name], f.type) for f in envelope_schema()]
+        return pa.RecordBatch.from_arrays(arrays, schema=envelope_schema())
+
+
+def sources(decoded: Decoded) -> list[int]:
+    """The message of each row."""
+    if decoded.source is None:
+        return list(range(decoded.rows.num_rows))
+    return [int(index) for index in decoded.source.to_pylist()]
+
+
+def _hides(text: str, payload: bytes) -> None:
+    mark = MARK.decode().lower()
+    forms = (mark, MARK.hex())
+    shown = MARK in payload and any(form in text.lower() for form in forms)
+    require(not shown, "an error quotes its payload, which nobody may log")
+    require(len(text) <= 500, f"an error of {len(text)} characters is no sentence")
+
+
+def _described(payloads: Sequence[bytes]) -> str:
+    if len(payloads) == 1:
+        return f"a message of {len(payloads[0])} bytes"
+    return f"a batch of {len(payloads)} messages"
+
+
+def _types(schema: pa.Schema) -> str:
+    return ", ".join(str(field) for field in schema)

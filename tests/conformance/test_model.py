@@ -1,0 +1,183 @@
+"""Random walks find what single cases miss, and find it again."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from streamfactory.conformance import CASES, Outcome
+from streamfactory.conformance.runner import Result, all_cases, run_case
+from streamfactory.conformance.specimens.durable import (
+    DurableConsumer,
+    DurableConsumerFactory,
+    DurableHarness,
+    DurableMetadata,
+    streamfactory_backend,
+)
+from streamfactory.spi import Backend, Fetched, FetchLimits, hookimpl
+from streamfactory.wiring.plugins import PluginManager
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from streamfactory.spi import Partition, PartitionInfo
+
+all_cases()
+WALK = CASES["random_walks_agree_with_the_model"]
+
+
+def walked(
+    consumer: type[DurableConsumer] = DurableConsumer,
+    metadata: type[DurableMetadata] = DurableMetadata,
+    harness: type[DurableHarness] = DurableHarness,
+    seed: int = 0,
+) -> Result:
+    """The case on the durable specimen, with a class of its own exchanged."""
+
+    class Factory(DurableConsumerFactory):
+        def create_partition_level_consumer(
+            self,
+            client_id: str,
+            partition: Partition,
+            fields_to_read: Sequence[str] | None = None,
+        ) -> DurableConsumer:
+            return consumer(self.config["path"], partition)
+
+        def create_metadata_provider(self, client_id: str) -> DurableMetadata:
+            return metadata(self.config["path"])
+
+    class Plugin:
+        @hookimpl
+        def streamfactory_backend(self) -> Backend:
+            correct = streamfactory_backend()
+            return Backend(
+                name=correct.name,
+                doc=correct.doc,
+                spi_level=1,
+                consumer_factory=Factory,
+                options=correct.options,
+            )
+
+    plugins = PluginManager()
+    plugins.register(Plugin())
+    return run_case(WALK, plugins.backend("durable"), harness, plugins, {}, seed=seed)
+
+
+class Stuck(DurableConsumer):
+    """After two answers it goes on where it is, wherever it is told to."""
+
+    calls = 0
+    at = 0
+
+    def fetch_messages(
+        self, start: int, end: int | None, limits: FetchLimits
+    ) -> Fetched:
+        self.calls += 1
+        answer = super().fetch_messages(
+            start if self.calls < 3 else max(start, self.at), end, limits
+        )
+        self.at = answer.next_offset
+        return answer
+
+
+class Eager(DurableConsumer):
+    """Takes the end for inclusive, and says that it is beyond it."""
+
+    def fetch_messages(
+        self, start: int, end: int | None, limits: FetchLimits
+    ) -> Fetched:
+        shorter = None if end is None else max(start + 1, end - 1)
+        answer = super().fetch_messages(start, shorter, limits)
+        if shorter is None or answer.next_offset < shorter or shorter == end:
+            return answer
+        assert end is not None
+        return Fetched(answer.rows, end, held_from=answer.held_from)
+
+
+class Eternal(DurableMetadata):
+    """A stream that begins again says that it is the same."""
+
+    def fetch_partitions(self, *asked: Any) -> Sequence[PartitionInfo]:
+        answer = super().fetch_partitions(*asked)
+        for info in answer:
+            object.__setattr__(info, "incarnation", "always")
+        return answer
+
+
+class EternalConsumer(DurableConsumer):
+    """The consumer of `Eternal`."""
+
+    def fetch_messages(self, *asked: Any) -> Fetched:
+        self._topic.refresh()
+        self._incarnation = self._topic.incarnation
+        answer = super().fetch_messages(*asked)
+        object.__setattr__(answer, "incarnation", "always")
+        return answer
+
+
+@pytest.mark.parametrize(
+    ("exchanged", "steps"),
+    [
+        ({"consumer": Stuck}, 5),
+        ({"consumer": Eager}, 3),
+        ({"metadata": Eternal, "consumer": EternalConsumer}, 4),
+    ],
+    ids=["stuck", "eager", "eternal"],
+)
+def test_defect_is_found_and_its_script_is_short(
+    exchanged: dict[str, Any], steps: int
+) -> None:
+    result = walked(**exchanged)
+    assert result.outcome is Outcome.FAILED
+    assert len(result.script) <= steps
+    assert result.script[0] == "create(partitions=1)"
+    assert "`--seed 0` finds it again" in result.reason
+
+
+def test_seed_finds_the_same_script_again() -> None:
+    results = [walked(consumer=Stuck, seed=7) for _ in range(2)]
+    assert results[0].script == results[1].script
+    assert results[0].reason == results[1].reason
+    assert "`--seed 7` finds it again" in results[0].reason
+
+
+def test_correct_stream_agrees_whatever_the_seed() -> None:
+    assert [walked(seed=seed).reason for seed in (1, 2, 3)] == ["", "", ""]
+
+
+def test_harness_without_abilities_is_walked_too() -> None:
+    class Plain(DurableHarness):
+        grow: Any = None
+        truncate: Any = None
+        recreate: Any = None
+
+    assert walked(harness=Plain).outcome is Outcome.PASSED
+
+
+def test_answers_by_chance_are_told_as_such() -> None:
+    class Moody(DurableConsumer):
+        calls = 0
+
+        def fetch_messages(self, *asked: Any) -> Fetched:
+            Moody.calls += 1
+            if Moody.calls == 40:
+                return Fetched(None, asked[0] + 1)
+            return super().fetch_messages(*asked)
+
+    result = walked(consumer=Moody)
+    assert result.outcome is Outcome.FAILED
+    assert result.reason.startswith("the same walk goes wrong at times only")
+
+
+def test_without_hypothesis_the_case_is_skipped(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delitem(sys.modules, "streamfactory.conformance.model", raising=False)
+    monkeypatch.setitem(sys.modules, "hypothesis", None)
+    result = walked()
+    assert result.outcome is Outcome.SKIPPED
+    assert result.reason == (
+        "Hypothesis is not installed: run: pip install 'streamfactory[conformance]'"
+    )

@@ -1,0 +1,195 @@
+"""The kit's own specimens pass all of it, as far as they claim; and keep their word."""
+
+from __future__ import annotations
+
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from streamfactory.conformance import Outcome, run
+from streamfactory.conformance.decoders import run_decoder
+from streamfactory.conformance.specimens import durable, envelopes, forgetful, upper
+from streamfactory.spi import (
+    BatchState,
+    Failed,
+    Finished,
+    NotAuthorized,
+    Partition,
+    PermanentError,
+)
+from streamfactory.wiring.plugins import PluginManager
+from streamfactory.wiring.stream import open_stream
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from streamfactory.wiring.stream import Stream
+
+NO_SECRETS = "no secrets: the type declares none, and has no client to pass one to"
+READ_ONLY = "the type cannot be written"
+
+
+@pytest.mark.parametrize(
+    ("plugin", "harness", "skipped", "failed"),
+    [
+        pytest.param(durable, durable.DurableHarness, {NO_SECRETS}, [], id="durable"),
+        pytest.param(
+            envelopes,
+            envelopes.EnvelopesHarness,
+            {NO_SECRETS, READ_ONLY},
+            [],
+            id="envelopes",
+        ),
+        pytest.param(
+            forgetful,
+            forgetful.ForgetfulHarness,
+            {READ_ONLY, "not claimed: replayable"},
+            # The case takes a latest that is unknown for one that is reached.
+            ["an_empty_answer_is_a_batch_that_says_why"],
+            id="forgetful",
+        ),
+    ],
+)
+def test_specimen_passes_the_kit(
+    plugin: ModuleType, harness: Any, skipped: set[str], failed: list[str]
+) -> None:
+    plugins = PluginManager()
+    backend = plugins.register(plugin)
+    results = list(run(backend, harness, plugins))  # type: ignore[arg-type]
+    assert [r.case.name for r in results if r.outcome is Outcome.FAILED] == failed
+    assert {r.reason for r in results if r.outcome is Outcome.SKIPPED} == skipped
+
+
+def test_decoder_specimen_passes_its_section() -> None:
+    results = list(run_decoder(upper.streamfactory_decoder(), upper.UpperHarness))
+    assert {result.outcome for result in results} == {Outcome.PASSED}
+
+
+# --- durable ----------------------------------------------------------------------
+
+
+@pytest.fixture
+def frames(tmp_path: Path) -> durable.DurableHarness:
+    harness = durable.DurableHarness(tmp_path)
+    harness.create(1)
+    harness.write(0, [1, 2, 3])
+    return harness
+
+
+def opened(harness: Any, *modules: ModuleType, **options: str) -> Stream:
+    plugins = PluginManager()
+    for module in (harness.plugin(), *modules):
+        plugins.register(module)
+    return open_stream({**harness.properties(), **options}, plugins=plugins)
+
+
+def read(stream: Stream, column: str) -> list[Any]:
+    with stream:
+        return [value for batch in stream for value in batch.rows[column].to_pylist()]
+
+
+def the_file(harness: durable.DurableHarness) -> Path:
+    [path] = harness._folder.glob("*.frames")
+    return path
+
+
+@pytest.mark.parametrize("kept", [1, 9, -1])
+def test_torn_tail_is_ignored_and_then_overwritten(
+    frames: durable.DurableHarness, kept: int
+) -> None:
+    path = the_file(frames)
+    whole = path.read_bytes()
+    frames.write(0, [4, 5])
+    tail = path.read_bytes()[len(whole) :]
+    path.write_bytes(whole + tail[:kept])
+    assert read(opened(frames), "number") == [1, 2, 3]
+    topic = durable.Topic(str(path))
+    topic.append({"earliest": {"0": 1}})
+    assert read(opened(frames), "number") == [2, 3]
+
+
+def test_damaged_frame_before_others_is_an_error(
+    frames: durable.DurableHarness,
+) -> None:
+    path = the_file(frames)
+    damaged = bytearray(path.read_bytes())
+    frames.write(0, [4])
+    tail = path.read_bytes()[len(damaged) :]
+    damaged[-1] ^= 1
+    path.write_bytes(damaged + tail)
+    with pytest.raises(PermanentError) as caught:
+        read(opened(frames), "number")
+    assert caught.value.what.startswith("the file is corrupt: a frame of ")
+
+
+# --- forgetful --------------------------------------------------------------------
+
+
+@pytest.fixture
+def queue(tmp_path: Path) -> Iterator[forgetful.ForgetfulHarness]:
+    harness = forgetful.ForgetfulHarness(tmp_path)
+    harness.create(1)
+    yield harness
+    harness.close()
+
+
+def test_queue_ends_well_and_forgets(queue: forgetful.ForgetfulHarness) -> None:
+    queue.write(0, [1, 2, 3])
+    assert read(opened(queue), "number") == [1, 2, 3]
+    assert read(opened(queue), "number") == []
+
+
+def test_torn_connection_is_no_end(queue: forgetful.ForgetfulHarness) -> None:
+    queue.write(0, [1], end=False)
+    with opened(queue) as stream:
+        reader = stream._source.reader(Partition("numbers", 0))
+        states = [
+            reader.fetch(0, timeout=1.0).state,
+            reader.fetch(1, timeout=0.0).state,
+        ]
+        assert states == [BatchState.DATA, BatchState.IDLE]
+        queue.tear()
+        torn = reader.fetch(1, timeout=1.0)
+        reader.close()
+    assert torn.state is BatchState.END_OF_PARTITION
+    assert torn.end == Failed("the connection broke off")
+    assert torn.end != Finished()
+
+
+def test_password_is_what_the_server_wants(
+    queue: forgetful.ForgetfulHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue.write(0, [1])
+    queue.server.password = "sesame"
+    monkeypatch.setenv("SPECIMEN_PASSWORD", "sesame")
+    key = "stream.forgetful.password"
+    assert read(opened(queue, **{key: "${env:SPECIMEN_PASSWORD}"}), "number") == [1]
+    with pytest.raises(NotAuthorized) as caught:
+        opened(queue)
+    assert caught.value.what == "the server refuses: password"
+
+
+# --- envelopes, decoded by upper ----------------------------------------------------
+
+
+def test_envelopes_are_decoded(tmp_path: Path) -> None:
+    harness = envelopes.EnvelopesHarness(tmp_path)
+    harness.create(1)
+    harness.send(0, [b"a\nb", None, b"\xff", b"", b"c"])
+    options = {
+        "stream.envelopes.decoder.class.name": "upper",
+        "decode.on.error": "skip",
+        "metadata.columns": "true",
+    }
+    stream = opened(harness, upper, **options)
+    with stream:
+        rows = [row for batch in stream for row in batch.rows.to_pylist()]
+    assert [(row["text"], row["_offset"]) for row in rows] == [
+        ("A", 0),
+        ("B", 0),
+        (None, 3),
+        ("C", 12),
+    ]
+    assert stream.counters.bad_messages == 1

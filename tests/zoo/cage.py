@@ -1,0 +1,126 @@
+"""How a broken backend is made: a correct one with one class replaced."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from streamfactory.backends.memory import (
+    MemoryConsumerFactory,
+    MemoryProducerFactory,
+    store,
+    streamfactory_backend,
+)
+from streamfactory.backends.memory.reading import MemoryConsumer, MemoryMetadata
+from streamfactory.backends.memory.writing import MemoryCommitter, MemoryWriter
+from streamfactory.spi import Backend, TopicNotFound
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from streamfactory.spi import (
+        MetadataProvider,
+        Partition,
+        PartitionLevelConsumer,
+        StreamCommitter,
+        StreamWriter,
+        WriteContext,
+    )
+
+
+@dataclass(frozen=True)
+class Animal:
+    """A broken backend and the case that is meant to catch it."""
+
+    name: str
+    caught_by: str
+    backend: Backend = field(repr=False)
+
+
+ZOO: dict[str, Animal] = {}
+
+
+class ZooConsumers(MemoryConsumerFactory):
+    """The reading half, with classes that can be replaced."""
+
+    CONSUMER: ClassVar[type[MemoryConsumer]] = MemoryConsumer
+    METADATA: ClassVar[type[MemoryMetadata]] = MemoryMetadata
+
+    def create_partition_level_consumer(
+        self,
+        client_id: str,
+        partition: Partition,
+        fields_to_read: Sequence[str] | None = None,
+    ) -> PartitionLevelConsumer:
+        log = store(self.config["store"]).open(partition.topic)
+        if partition.id >= len(log.bounds()):
+            msg = f"there is no partition {partition}"
+            raise TopicNotFound(msg)
+        return self.CONSUMER(log, partition, fields_to_read)
+
+    def create_metadata_provider(self, client_id: str) -> MetadataProvider:
+        return self.METADATA(self.config["store"])
+
+
+class ZooProducers(MemoryProducerFactory):
+    """The writing half, with classes that can be replaced."""
+
+    WRITER: ClassVar[type[MemoryWriter]] = MemoryWriter
+    COMMITTER: ClassVar[type[MemoryCommitter]] = MemoryCommitter
+
+    def create_writer(self, context: WriteContext) -> StreamWriter:
+        return self.WRITER(self._log(context.schema), context)
+
+    def create_committer(self, writer_id: str | None) -> StreamCommitter:
+        return self.COMMITTER(writer_id, self.config)
+
+
+_PARTS: dict[type, tuple[type, str]] = {
+    MemoryConsumer: (ZooConsumers, "CONSUMER"),
+    MemoryMetadata: (ZooConsumers, "METADATA"),
+    MemoryWriter: (ZooProducers, "WRITER"),
+    MemoryCommitter: (ZooProducers, "COMMITTER"),
+}
+
+
+def caught_by(case: str) -> Callable[[type[Any]], type[Any]]:
+    """Put a broken class into a cage: a backend that is correct but for it."""
+
+    def put(broken: type[Any]) -> type[Any]:
+        consumers: type[Any] = ZooConsumers
+        producers: type[Any] = ZooProducers
+        if issubclass(broken, ZooConsumers):
+            consumers = broken
+        elif issubclass(broken, ZooProducers):
+            producers = broken
+        else:
+            base = next(kind for kind in _PARTS if issubclass(broken, kind))
+            factory, attribute = _PARTS[base]
+            made = _importable(broken, factory, {attribute: broken})
+            if factory is ZooConsumers:
+                consumers = made
+            else:
+                producers = made
+        sound = streamfactory_backend()
+        backend = Backend(
+            name=sound.name,
+            doc=sound.doc,
+            spi_level=1,
+            options=sound.options,
+            consumer_factory=consumers,
+            producer_factory=producers,
+            yields=sound.yields,
+        )
+        ZOO[broken.__name__] = Animal(broken.__name__, case, backend)
+        return broken
+
+    return put
+
+
+def _importable(broken: type, factory: type, parts: dict[str, Any]) -> type:
+    """A factory class that pickles by name, as a stranger's does."""
+    name = f"{broken.__name__}Factory"
+    made = type(name, (factory,), {**parts, "__module__": broken.__module__})
+    setattr(sys.modules[broken.__module__], name, made)
+    return made
