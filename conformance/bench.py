@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from streamfactory.spi import Backend
     from streamfactory.wiring.plugins import PluginManager
 
-PATIENCE: Final = 10.0
+PATIENCE: Final = 5.0
 """Seconds in which a backend on one machine answers anything."""
 _SLICE: Final = 0.25
 

@@ -11,6 +11,9 @@ if TYPE_CHECKING:
 
 Body = Callable[["Bench"], None]
 
+_WHOLES: Final = ("model", "spark", "spark_tasks", "spark_writing")
+"""Chapters whose cases put many behaviours together."""
+
 
 @dataclass(frozen=True, slots=True)
 class Case:
@@ -32,6 +35,16 @@ class Case:
     """What usually causes a failure."""
     slow: bool = False
     """True where ``--quick`` leaves it out."""
+    first: bool = False
+    """True for what nearly all others build on: it runs before them."""
+    needs: tuple[str, ...] = ()
+    """Cases that show what this one builds on: where one of them failed, this one
+    would only say so again, and is not tried."""
+
+    @property
+    def whole(self) -> bool:
+        """True where it puts many behaviours together: then it needs all others."""
+        return self.body.__module__.rsplit(".", 1)[-1] in _WHOLES
 
     @property
     def doc(self) -> str:
@@ -51,6 +64,8 @@ def case(
     writing: bool = False,
     hint: str = "",
     slow: bool = False,
+    first: bool = False,
+    needs: tuple[str, ...] = (),
 ) -> Callable[[Body], Body]:
     """Register a function as a case; its name is the case's."""
 
@@ -59,7 +74,9 @@ def case(
         if name in CASES:
             msg = f"there are two cases {name!r}"
             raise ValueError(msg)
-        CASES[name] = Case(name, rule, body, claims, abilities, writing, hint, slow)
+        CASES[name] = Case(
+            name, rule, body, claims, abilities, writing, hint, slow, first, needs
+        )
         return body
 
     return register

@@ -10,6 +10,8 @@ Hypothesis is imported here and nowhere else in the kit.
 from __future__ import annotations
 
 import contextlib
+import functools
+import time
 from typing import TYPE_CHECKING, Final
 
 import hypothesis.strategies as st
@@ -17,13 +19,14 @@ from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis.errors import Flaky
 from hypothesis.stateful import (
     RuleBasedStateMachine,
+    initialize,
     invariant,
     precondition,
     rule,
     run_state_machine_as_test,
 )
 
-from streamfactory.conformance.bench import PATIENCE, Bench, Row, offsets_of
+from streamfactory.conformance.bench import Bench, Row, offsets_of
 from streamfactory.conformance.case import Mismatch, expect, require
 from streamfactory.spi import (
     DataLossError,
@@ -42,6 +45,13 @@ if TYPE_CHECKING:
 WALKS: Final = 40
 """Walks of one case, each with a stream of its own."""
 STEPS: Final = 25
+
+LONGEST: Final = 60.0
+"""Seconds after which a stream has been walked enough, however slow it is."""
+SHRINKING: Final = 10.0
+"""Seconds in which a shorter walk is looked for."""
+STILL: Final = 3.0
+"""Seconds without anything, where there is something, that are an answer."""
 
 PICKS: Final = st.integers(0, 2**16)
 """Which of what there is; a small one is an early one."""
@@ -83,10 +93,48 @@ class Lane:
         return sorted(offset for offset, n in self.places.items() if n < self.held)
 
 
+class Findings:
+    """What went wrong, by the shortest walk so far; and how long to go on walking."""
+
+    def __init__(self) -> None:
+        self._until = time.monotonic() + LONGEST
+        self.script: list[str] | None = None
+        self.error: Exception | None = None
+
+    @property
+    def over(self) -> bool:
+        """Whether time is up: the steps of further walks do nothing."""
+        return time.monotonic() > self._until
+
+    def keep(self, error: Exception, script: list[str]) -> None:
+        """Keep a failure; of equally long walks the last one is the simplest."""
+        if self.script is None:
+            self._until = time.monotonic() + SHRINKING
+        if self.script is None or len(script) <= len(self.script):
+            self.script, self.error = [*script], error
+
+
+def watched(step: Callable[..., None]) -> Callable[..., None]:
+    """A step whose failure is kept, and which does nothing once time is up."""
+
+    @functools.wraps(step)
+    def run(self: Walk, **given: int) -> None:
+        if self.findings.over:
+            return
+        try:
+            step(self, **given)
+        except Exception as error:
+            self.findings.keep(error, self.bench.script)
+            raise
+
+    return run
+
+
 class Walk(RuleBasedStateMachine):
     """One walk. A subclass knows the bench."""
 
     bench: Bench
+    findings: Findings
 
     def __init__(self) -> None:
         super().__init__()
@@ -100,9 +148,21 @@ class Walk(RuleBasedStateMachine):
         """Whether the harness has it."""
         return callable(getattr(self.bench.harness, ability, None))
 
+    def holds_something(self) -> bool:
+        """Whether there is a range to read."""
+        return any(len(lane.readable()) > 1 for lane in self.lanes.values())
+
     # --- what happens to the stream -------------------------------------------------
 
+    @initialize(messages=st.integers(1, 20))
+    @watched
+    def begin(self, messages: int) -> None:
+        """Something is there at first: most of what can happen needs it."""
+        number = self.bench.first()
+        self.lanes[number].written += self.bench.write(number, messages)
+
     @rule(pick=PICKS, messages=st.integers(1, 20))
+    @watched
     def write(self, pick: int, messages: int) -> None:
         """Somebody writes."""
         number = self._partition(pick)
@@ -110,6 +170,7 @@ class Walk(RuleBasedStateMachine):
 
     @precondition(lambda self: self.can("truncate"))
     @rule(pick=PICKS, share=st.integers(1, 4))
+    @watched
     def truncate(self, pick: int, share: int) -> None:
         """Retention takes a part, or all, of what is held."""
         number = self._partition(pick)
@@ -122,6 +183,7 @@ class Walk(RuleBasedStateMachine):
 
     @precondition(lambda self: self.can("grow") and len(self.lanes) < 4)
     @rule()
+    @watched
     def grow(self) -> None:
         """A partition is added."""
         self.bench.note(f"grow({len(self.lanes) + 1})")
@@ -131,8 +193,9 @@ class Walk(RuleBasedStateMachine):
             self.bench.written.setdefault(number, [])
 
     @precondition(lambda self: self.can("recreate"))
-    @rule(pick=PICKS)
-    def recreate(self, pick: int) -> None:
+    @rule(pick=PICKS, messages=st.integers(0, 20))
+    @watched
+    def recreate(self, pick: int, messages: int) -> None:
         """The stream begins again; whoever reads the old one is told."""
         number, lanes = self._partition(pick), self.lanes
         self.bench.note("recreate()")
@@ -145,9 +208,12 @@ class Walk(RuleBasedStateMachine):
                 batch = reader.fetch(places[0], timeout=0.05)
                 require(False, f"the old life's offset answered {batch.num_rows} rows")
         self._close()
+        if messages:
+            self.lanes[number].written += self.bench.write(number, messages)
 
     @precondition(lambda self: self.source is not None)
     @rule()
+    @watched
     def reopen(self) -> None:
         """The reading process ends; another one begins."""
         self.bench.note("source.close()")
@@ -155,18 +221,20 @@ class Walk(RuleBasedStateMachine):
 
     # --- what is read ---------------------------------------------------------------
 
+    @precondition(holds_something)
     @rule(pick=PICKS, at=PICKS, to=PICKS, most=st.sampled_from([1, 3, 65_536]))
+    @watched
     def fetch(self, pick: int, at: int, to: int, most: int) -> None:
         """Any range, by a reader that has been anywhere, has its messages."""
-        number = self._partition(pick)
-        start, end = self._range(number, at, to)
+        number, start, end = self._range(pick, at, to)
         self._read(number, start, end, most)
 
+    @precondition(holds_something)
     @rule(pick=PICKS, at=PICKS, to=PICKS, cut=PICKS)
+    @watched
     def split(self, pick: int, at: int, to: int, cut: int) -> None:
         """Both parts of a range, the later one first, are the range."""
-        number = self._partition(pick)
-        start, end = self._range(number, at, to)
+        number, start, end = self._range(pick, at, to)
         middle = start + cut % (end - start + 1)
         later = self._read(number, middle, end)
         earlier = self._read(number, start, middle)
@@ -174,6 +242,7 @@ class Walk(RuleBasedStateMachine):
 
     @precondition(lambda self: any(lane.gone() for lane in self.lanes.values()))
     @rule(pick=PICKS, at=PICKS)
+    @watched
     def fetch_what_is_gone(self, pick: int, at: int) -> None:
         """A start that retention took is refused."""
         with_gaps = [number for number, lane in self.lanes.items() if lane.gone()]
@@ -191,6 +260,7 @@ class Walk(RuleBasedStateMachine):
         require(False, f"offset {start} is gone, and answered {batch.num_rows} rows")
 
     @invariant()
+    @watched
     def bounds_are_places(self) -> None:
         """Earliest leads to the oldest message held, latest behind the newest."""
         infos = self._infos()
@@ -211,10 +281,14 @@ class Walk(RuleBasedStateMachine):
     def _partition(self, pick: int) -> int:
         return sorted(self.lanes)[pick % len(self.lanes)]
 
-    def _range(self, number: int, at: int, to: int) -> tuple[int, int]:
+    def _range(self, pick: int, at: int, to: int) -> tuple[int, int, int]:
+        """A partition, and a range of it that is not empty."""
+        full = sorted(n for n, lane in self.lanes.items() if len(lane.readable()) > 1)
+        number = full[pick % len(full)]
         places = self.lanes[number].readable()
-        first = at % len(places)
-        return places[first], places[first + to % (len(places) - first)]
+        first = at % (len(places) - 1)
+        rest = places[first + 1 :]
+        return number, places[first], rest[to % len(rest)]
 
     def _read(self, number: int, start: int, end: int, most: int = 65_536) -> list[Row]:
         self.bench.note(
@@ -243,7 +317,7 @@ class Walk(RuleBasedStateMachine):
             numbers = self.bench.harness.numbers(batch.rows)
             rows += list(zip(offsets, numbers, strict=True))
             idle = 0.0 if batch.next_offset > at else idle + 0.5
-            require(idle < PATIENCE, f"reading stands still at {at}, before {end}")
+            require(idle < STILL, f"reading stands still at {at}, before {end}")
             at = batch.next_offset
         return rows
 
@@ -277,11 +351,8 @@ def walk(bench: Bench, *, walks: int = WALKS, steps: int = STEPS) -> None:
     Raises:
         Mismatch: A walk went wrong; the bench's script is the shortest one found.
     """
-
-    class Bound(Walk):
-        pass
-
-    Bound.bench = bench
+    findings = Findings()
+    Bound = type("Bound", (Walk,), {"bench": bench, "findings": findings})  # noqa: N806
     run: Callable[..., None] = run_state_machine_as_test
     try:
         run(
@@ -298,14 +369,13 @@ def walk(bench: Bench, *, walks: int = WALKS, steps: int = STEPS) -> None:
                 suppress_health_check=list(HealthCheck),
             ),
         )
-    except Flaky as error:
-        msg = "the same walk goes wrong at times only: the stream answers by chance"
-        raise Mismatch(_with_seed(msg, bench)) from error
     except Exception as error:
-        happened = str(error) if isinstance(error, Mismatch) else repr(error)
-        raise Mismatch(_with_seed(happened, bench)) from error
-
-
-def _with_seed(happened: str, bench: Bench) -> str:
-    steps = "; ".join(bench.script)
-    return f"{happened}\nafter: {steps}\n(`--seed {bench.seed}` finds it again)"
+        found, script = findings.error, findings.script
+        if found is None or script is None:
+            raise
+        bench.script[:] = script
+        happened = str(found) if isinstance(found, Mismatch) else repr(found)
+        if isinstance(error, Flaky) and not findings.over:
+            happened = f"by chance (the same walk goes well at times): {happened}"
+        msg = f"{happened}; `--seed {bench.seed}` finds it again"
+        raise Mismatch(msg) from found

@@ -8,6 +8,7 @@ import time
 from typing import TYPE_CHECKING
 
 from streamfactory.conformance.case import case, expect, require
+from streamfactory.conformance.cases.reading import ROWS
 from streamfactory.spi import ClosedError
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ def closing_wakes_a_blocked_fetch(bench: Bench) -> None:
     expect(outcome, [ClosedError], "what the blocked fetch raised")
 
 
-@case("R10", hint="a second close touches what is gone")
+@case("R10", hint="a second close touches what is gone", needs=ROWS)
 def closing_twice_is_fine(bench: Bench) -> None:
     """All can be closed twice; use afterwards is ClosedError."""
     bench.create(messages=3)
@@ -57,7 +58,7 @@ def closing_twice_is_fine(bench: Bench) -> None:
     require(False, "a closed reader answered")
 
 
-@case("R10", hint="something is opened before what can fail")
+@case("R10", hint="something is opened before what can fail", first=True)
 def unused_objects_leave_nothing_open(bench: Bench) -> None:
     """Objects that are made and closed, never used, leave nothing behind."""
     bench.create(messages=3)
@@ -80,7 +81,7 @@ def a_factory_pickles(bench: Bench) -> None:
     expect(len(answer), 1, "partitions that the copy sees")
 
 
-@case("R11", hint="a batch holds on to the consumer that made it")
+@case("R11", hint="a batch holds on to the consumer that made it", needs=ROWS)
 def batches_outlive_their_consumer(bench: Bench) -> None:
     """Rows stay readable after the consumer, the factory and the source are closed."""
     bench.create(messages=50)

@@ -6,6 +6,7 @@ import threading
 from typing import TYPE_CHECKING
 
 from streamfactory.conformance.case import case, expect, require
+from streamfactory.conformance.cases.reading import ROWS
 from streamfactory.spi import IncarnationChanged, PartitionState, Position
 
 if TYPE_CHECKING:
@@ -22,7 +23,12 @@ def every_partition_is_answered(bench: Bench) -> None:
     expect({info.partition.topic for info in answer}, {bench.topic}, "topics")
 
 
-@case("M1", claims=("replayable",), hint="latest is the last message, not the next")
+@case(
+    "M1",
+    claims=("replayable",),
+    hint="latest is the last message, not the next",
+    needs=ROWS,
+)
 def bounds_are_true(bench: Bench) -> None:
     """Reading from earliest to latest answers every message, and none is beyond."""
     bench.create(messages=25)
@@ -66,7 +72,13 @@ def bounds_never_go_back(bench: Bench) -> None:
         last = now
 
 
-@case("M3", claims=("replayable",), abilities=("truncate",), hint="earliest is cached")
+@case(
+    "M3",
+    claims=("replayable",),
+    abilities=("truncate",),
+    hint="earliest is cached",
+    needs=ROWS,
+)
 def retention_moves_earliest_alone(bench: Bench) -> None:
     """Letting go of the oldest moves earliest on, and latest not."""
     bench.create(messages=40)
@@ -94,7 +106,7 @@ def growth_is_found(bench: Bench) -> None:
     expect(states, {PartitionState.ACTIVE}, "states after growth")
 
 
-@case("M5", hint="looking takes messages from the reader")
+@case("M5", hint="looking takes messages from the reader", needs=ROWS)
 def looking_consumes_nothing(bench: Bench) -> None:
     """Asking for partitions and schema takes no message from any reader."""
     bench.create(messages=10)
@@ -119,7 +131,12 @@ def an_empty_stream_has_its_schema(bench: Bench) -> None:
     expect(bench.provider().fetch_schema(bench.topic), schema, "schema after a write")
 
 
-@case("M7", claims=("replayable",), hint="latest is cached while a reader stands still")
+@case(
+    "M7",
+    claims=("replayable",),
+    hint="latest is cached while a reader stands still",
+    needs=ROWS,
+)
 def lag_moves_while_the_reader_stands_still(bench: Bench) -> None:
     """Lag is zero at the latest, and grows with what is written."""
     bench.create(messages=5)
@@ -134,7 +151,11 @@ def lag_moves_while_the_reader_stands_still(bench: Bench) -> None:
 
 
 @case(
-    "R7", claims=("replayable",), abilities=("recreate",), hint="no incarnation is told"
+    "R7",
+    claims=("replayable",),
+    abilities=("recreate",),
+    hint="no incarnation is told",
+    needs=ROWS,
 )
 def a_stream_begun_again_is_another_incarnation(bench: Bench) -> None:
     """Offsets of the old life are refused in the new one, chance numbers included."""

@@ -14,9 +14,13 @@ if TYPE_CHECKING:
     from streamfactory.conformance.bench import Bench
 
 MESSAGES = 120
+ROWS = ("offsets_rise_and_nothing_is_missing",)
+STARTS = (*ROWS, "a_start_is_inclusive")
 
 
-@case("R1", hint="fetch_messages sorts, merges or interleaves what it reads")
+@case(
+    "R1", hint="fetch_messages sorts, merges or interleaves what it reads", first=True
+)
 def offsets_rise_and_nothing_is_missing(bench: Bench) -> None:
     """Reading from earliest answers every message, in strictly rising offset order."""
     bench.create(partitions=2, messages=MESSAGES)
@@ -27,7 +31,12 @@ def offsets_rise_and_nothing_is_missing(bench: Bench) -> None:
         expect([n for _, n in rows], wanted, f"messages of partition {number}")
 
 
-@case("R1", claims=("replayable",), hint="start is taken for the last offset read")
+@case(
+    "R1",
+    claims=("replayable",),
+    hint="start is taken for the last offset read",
+    needs=ROWS,
+)
 def a_start_is_inclusive(bench: Bench) -> None:
     """Reading from the offset of a message answers that message first."""
     bench.create(messages=MESSAGES)
@@ -38,7 +47,12 @@ def a_start_is_inclusive(bench: Bench) -> None:
         expect(rows[:1], [whole[index]], f"first row from offset {whole[index][0]}")
 
 
-@case("R1", claims=("replayable",), hint="a consumer ignores `start` once it is open")
+@case(
+    "R1",
+    claims=("replayable",),
+    hint="a consumer ignores `start` once it is open",
+    needs=STARTS,
+)
 def an_open_consumer_jumps_where_it_is_told(bench: Bench) -> None:
     """One consumer, asked for starts in any order, answers each as a new one would."""
     bench.create(messages=MESSAGES)
@@ -69,7 +83,12 @@ def an_empty_fetch_comes_back_in_its_slice(bench: Bench) -> None:
     expect(fetched.next_offset, start, "next offset of an empty stream")
 
 
-@case("R1", claims=("replayable",), hint="max_rows=1 splits, or loses, a message")
+@case(
+    "R1",
+    claims=("replayable",),
+    hint="max_rows=1 splits, or loses, a message",
+    needs=STARTS,
+)
 def tiny_limits_answer_the_same_rows(bench: Bench) -> None:
     """Reading a message at a time equals reading all at once."""
     bench.create(messages=30)
@@ -79,7 +98,7 @@ def tiny_limits_answer_the_same_rows(bench: Bench) -> None:
     expect(bench.fetch_all(number, earliest, max_rows=1), whole, "rows, one at a time")
 
 
-@case("R2", claims=("replayable",), hint="what was read is consumed")
+@case("R2", claims=("replayable",), hint="what was read is consumed", needs=ROWS)
 def a_range_read_twice_is_identical(bench: Bench) -> None:
     """The same range read again, by a new consumer, gives identical rows."""
     bench.create(messages=MESSAGES)
@@ -91,7 +110,12 @@ def a_range_read_twice_is_identical(bench: Bench) -> None:
     expect(bench.fetch_all(number, earliest, end), first, "the range read again")
 
 
-@case("R2", claims=("replayable",), hint="readers share a position through the factory")
+@case(
+    "R2",
+    claims=("replayable",),
+    hint="readers share a position through the factory",
+    needs=STARTS,
+)
 def two_consumers_do_not_disturb_each_other(bench: Bench) -> None:
     """Two consumers of one partition, read in turn, both see everything."""
     bench.create(messages=MESSAGES)
@@ -111,7 +135,7 @@ def two_consumers_do_not_disturb_each_other(bench: Bench) -> None:
     expect(seen[1], bench.written[number], "messages of the second consumer")
 
 
-@case("R3", claims=("replayable",), hint="an end is treated as inclusive")
+@case("R3", claims=("replayable",), hint="an end is treated as inclusive", needs=STARTS)
 def a_range_split_anywhere_equals_the_whole(bench: Bench) -> None:
     """A range read in parts, put together again, equals the range read whole."""
     bench.create(messages=MESSAGES)
@@ -126,7 +150,12 @@ def a_range_split_anywhere_equals_the_whole(bench: Bench) -> None:
         expect(parts, whole, f"the range split at {at}")
 
 
-@case("R3", claims=("replayable",), hint="rows beyond `end` come with a shorter answer")
+@case(
+    "R3",
+    claims=("replayable",),
+    hint="rows beyond `end` come with a shorter answer",
+    needs=STARTS,
+)
 def reader_ends_exactly_where_it_is_told(bench: Bench) -> None:
     """Through Reader, a range has the rows from its start to before its end."""
     bench.create(messages=MESSAGES)
@@ -138,7 +167,9 @@ def reader_ends_exactly_where_it_is_told(bench: Bench) -> None:
     expect(rows, whole[20:71], f"the range {start} to {end}")
 
 
-@case("R5", hint="an empty answer has rows=None and next_offset below start")
+@case(
+    "R5", hint="an empty answer has rows=None and next_offset below start", needs=ROWS
+)
 def an_empty_answer_is_a_batch_that_says_why(bench: Bench) -> None:
     """At the latest, Reader answers an empty batch with its state, within its time."""
     bench.create(messages=5)
@@ -156,7 +187,12 @@ def an_empty_answer_is_a_batch_that_says_why(bench: Bench) -> None:
     require(batch.state in states, f"an empty batch is in state {batch.state.value}")
 
 
-@case("R6", claims=("replayable",), hint="the consumer keeps a cursor of its own")
+@case(
+    "R6",
+    claims=("replayable",),
+    hint="the consumer keeps a cursor of its own",
+    needs=STARTS,
+)
 def a_repeated_start_replays_after_rows(bench: Bench) -> None:
     """The same start again after an answer with rows answers the same rows."""
     bench.create(messages=MESSAGES)
@@ -170,7 +206,11 @@ def a_repeated_start_replays_after_rows(bench: Bench) -> None:
 
 
 @case(
-    "R7", claims=("replayable",), abilities=("truncate",), hint="earliest is not moved"
+    "R7",
+    claims=("replayable",),
+    abilities=("truncate",),
+    hint="earliest is not moved",
+    needs=ROWS,
 )
 def a_start_that_retention_took_is_out_of_range(bench: Bench) -> None:
     """A start before earliest is an error with what is available, and nothing else."""
@@ -188,7 +228,13 @@ def a_start_that_retention_took_is_out_of_range(bench: Bench) -> None:
     require(False, f"a start that is gone answered {batch.num_rows} rows")
 
 
-@case("R7", claims=("replayable",), abilities=("truncate",), hint="losses are not told")
+@case(
+    "R7",
+    claims=("replayable",),
+    abilities=("truncate",),
+    hint="losses are not told",
+    needs=(*STARTS, "a_start_that_retention_took_is_out_of_range"),
+)
 def a_loss_is_recorded_where_the_policy_goes_on(bench: Bench) -> None:
     """With out.of.range=earliest reading goes on, and the loss is in the batch."""
     bench.create(messages=MESSAGES)
@@ -208,7 +254,10 @@ def a_loss_is_recorded_where_the_policy_goes_on(bench: Bench) -> None:
 
 
 @case(
-    "R7", claims=("replayable",), hint="a start beyond latest waits, or reads nothing"
+    "R7",
+    claims=("replayable",),
+    hint="a start beyond latest waits, or reads nothing",
+    needs=STARTS,
 )
 def a_start_beyond_latest_is_out_of_range(bench: Bench) -> None:
     """A start that no message has yet reached is data loss, never an empty range."""
@@ -225,7 +274,12 @@ def a_start_beyond_latest_is_out_of_range(bench: Bench) -> None:
     require(False, f"a start beyond latest answered state {batch.state.value}")
 
 
-@case("R8", claims=("replayable",), hint="a gap is taken for a loss, or for an end")
+@case(
+    "R8",
+    claims=("replayable",),
+    hint="a gap is taken for a loss, or for an end",
+    needs=STARTS,
+)
 def every_offset_between_can_be_a_start(bench: Bench) -> None:
     """A start in a gap between two messages answers the next message."""
     bench.create(messages=20)

@@ -33,6 +33,13 @@ class Broken(MemoryHarness):
     def __init__(self, folder):
         raise RuntimeError("no medium")
 
+class Quitting(MemoryHarness):
+    def properties(self):
+        raise SystemExit("no more")
+
+    def close(self):
+        raise SystemExit("not even this")
+
 class Half:
     def create(self, partitions): ...
 
@@ -55,6 +62,17 @@ class Plugin:
             consumer_factory=found.consumer_factory,
             producer_factory=found.producer_factory,
         )
+
+from streamfactory.conformance.specimens import upper
+
+class Shout(upper.UpperHarness):
+    @staticmethod
+    def plugin():
+        return upper
+
+class Mumble(Shout):
+    def numbers(self, rows):
+        return super().numbers(rows)[1:]
 
 number = 3
 """
@@ -164,6 +182,16 @@ def test_a_harness_that_cannot_be_made_fails_the_case(
     assert "\n  happened   RuntimeError: no medium\n" in outcome.out
 
 
+def test_a_case_that_exits_ends_no_run(
+    streamfactory: Callable[..., Outcome], harnesses: str
+) -> None:
+    words = ("--harness", f"{harnesses}:Quitting", "--only", "R11")
+    outcome = streamfactory("conformance", "memory", *words)
+    assert outcome.status == 1
+    assert "\n  happened   SystemExit: no more\n" in outcome.out
+    assert outcome.out.count("\nfailed: ") > 3
+
+
 def test_a_harness_may_bring_its_backend(
     streamfactory: Callable[..., Outcome], harnesses: str
 ) -> None:
@@ -176,9 +204,49 @@ def test_a_harness_may_bring_its_backend(
     assert elsewhere.status == 3
 
 
+def test_a_decoder_is_proved_by_its_harness(
+    streamfactory: Callable[..., Outcome], harnesses: str
+) -> None:
+    words = ("conformance", "--decoder", "upper", "--quick", "--harness")
+    good = streamfactory(*words, f"{harnesses}:Shout")
+    assert good.status == 0
+    assert "\npassed   D1   hostile_messages_never_raise " in good.out
+    bad = streamfactory(*words, f"{harnesses}:Mumble")
+    assert bad.status == 1
+    again = f"streamfactory conformance --decoder upper --harness {harnesses}:Mumble"
+    assert f"  run again  {again} --only good_messages_become_their_rows\n" in bad.out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        ([], "Give a stream TYPE, or --decoder NAME."),
+        (["memory", "--decoder", "raw"], "Give a stream TYPE, or --decoder NAME."),
+        (["--decoder", "raw", "--config", "x"], "--config is for stream types."),
+    ],
+)
+def test_one_thing_is_proved_at_a_time(
+    streamfactory: Callable[..., Outcome], arguments: list[str], text: str
+) -> None:
+    outcome = streamfactory("conformance", *arguments)
+    assert (outcome.status, outcome.out) == (2, "")
+    assert outcome.err == f"error: {text} (see streamfactory conformance --help)\n"
+
+
 @pytest.mark.parametrize(
     ("arguments", "status", "text"),
     [
+        (
+            ["--decoder", "raw"],
+            3,
+            (
+                "error: no harness is registered for 'raw'; write one, see "
+                "help(streamfactory.conformance.decoders), and name it in "
+                'pyproject.toml under [project.entry-points."streamfactory.conformance'
+                '.decoders"] as raw = "module:Class", or here with --harness '
+                "module:Class\n"
+            ),
+        ),
         (
             ["memroy"],
             3,

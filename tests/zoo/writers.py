@@ -6,11 +6,12 @@ import uuid
 from dataclasses import replace
 from typing import Any
 
+from tests.zoo.cage import ZooProducers, caught_by
+
 from streamfactory.arrowlog import Staged
 from streamfactory.backends.memory import store
 from streamfactory.backends.memory.writing import MemoryCommitter, MemoryWriter
 from streamfactory.spi import Summary
-from tests.zoo.cage import ZooProducers, caught_by
 
 
 @caught_by("an_aborted_attempt_leaves_nothing")
@@ -56,7 +57,7 @@ class RemembersNoEpoch(ZooProducers):
             finally:
                 made._writer_id = writer_id
 
-        made.commit = commit  # type: ignore[method-assign]  # the animal's defect
+        made.commit = commit  # type: ignore[method-assign, assignment]  # the defect
         return made
 
 
@@ -127,7 +128,7 @@ class CommitsHalf(MemoryCommitter):
         return super().commit(epoch, messages, source_position)
 
 
-@caught_by("an_epoch_that_comes_again_has_no_effect")
+@caught_by("a_driver_that_was_replaced_changes_nothing")
 class SaysThatItCommitted(MemoryCommitter):
     """A repeat is appended once more, by another way."""
 
