@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import fnmatch
-import itertools
 import logging
 import shlex
 import sys
@@ -37,7 +36,7 @@ if TYPE_CHECKING:
     from streamfactory.cli.printing import Printer
     from streamfactory.conformance.case import Case
 
-    Prove = Callable[[Sequence[Case], bool, int], Iterator[CaseResult]]
+    Prove = Callable[[Iterable[Case], bool, int], Iterator[CaseResult]]
 
 log = logging.getLogger("streamfactory")
 
@@ -143,8 +142,8 @@ def conformance_command(
         name, prove = _backend(str(type_name).lower(), harness, config)
     started = time.monotonic()
     with _quiet():
-        each = (prove([case], quick, seed) for case in _announced(cases, printer))
-        found = tuple(waived(itertools.chain.from_iterable(each), known))
+        results = prove(_announced(cases, printer), quick, seed)
+        found = tuple(waived(results, known))
     printer.progress("")
     seconds = time.monotonic() - started
     target = ["--decoder", name] if decoder is not None else [name]
@@ -160,7 +159,7 @@ def _backend(name: str, harness: str | None, config: str | None) -> tuple[str, P
     subject = find_subject(name, harness)
     overrides = {} if config is None else _properties(config, subject.backend.name)
 
-    def prove(cases: Sequence[Case], quick: bool, seed: int) -> Iterator[CaseResult]:
+    def prove(cases: Iterable[Case], quick: bool, seed: int) -> Iterator[CaseResult]:
         return run(
             subject.backend,
             subject.harness,
@@ -177,8 +176,9 @@ def _backend(name: str, harness: str | None, config: str | None) -> tuple[str, P
 def _decoder(name: str, harness: str | None) -> tuple[str, Prove]:
     decoder, made = find_decoder(name, harness)
 
-    def prove(cases: Sequence[Case], quick: bool, seed: int) -> Iterator[CaseResult]:
-        return run_decoder(decoder, made, cases=cases, quick=quick, seed=seed)
+    def prove(cases: Iterable[Case], quick: bool, seed: int) -> Iterator[CaseResult]:
+        for case in cases:
+            yield from run_decoder(decoder, made, cases=[case], quick=quick, seed=seed)
 
     return decoder.name, prove
 

@@ -48,7 +48,7 @@ STEPS: Final = 25
 
 LONGEST: Final = 60.0
 """Seconds after which a stream has been walked enough, however slow it is."""
-SHRINKING: Final = 10.0
+SHRINKING: Final = 5.0
 """Seconds in which a shorter walk is looked for."""
 STILL: Final = 3.0
 """Seconds without anything, where there is something, that are an answer."""

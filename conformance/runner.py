@@ -203,7 +203,7 @@ def _mask(bench: Bench | None) -> Callable[[str], str]:
     """Takes the secrets of the configuration out of a text."""
     if bench is not None:
         # Where the configuration is what fails, its error is masked already.
-        with contextlib.suppress(Exception):
+        with contextlib.suppress(*_ANYTHING):
             return bench.configured().config.mask
     return str
 

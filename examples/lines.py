@@ -25,7 +25,9 @@ class LinesConsumer(spi.PartitionLevelConsumer):
         self._file = path.open("rb")
 
     def fetch_messages(self, start, end, limits):
-        self._file.seek(start)
+        self._file.seek(max(0, start - 1))
+        if start and self._file.read(1) != b"\n":
+            start += len(self._file.readline())  # inside a line: the next one
         data = self._file.read(limits.max_bytes)
         while b"\n" not in data and (more := self._file.read(BLOCK)):
             data += more  # one line longer than the limit comes whole
@@ -109,4 +111,5 @@ def streamfactory_backend():
             ),
         ),
         consumer_factory=LinesConsumerFactory,
+        translate=spi.ErrorTable({FileNotFoundError: spi.TopicNotFound}),
     )

@@ -120,9 +120,9 @@ class EternalConsumer(DurableConsumer):
 @pytest.mark.parametrize(
     ("exchanged", "steps"),
     [
-        ({"consumer": Stuck}, 5),
-        ({"consumer": Eager}, 3),
-        ({"metadata": Eternal, "consumer": EternalConsumer}, 4),
+        ({"consumer": Stuck}, 6),
+        ({"consumer": Eager}, 5),
+        ({"metadata": Eternal, "consumer": EternalConsumer}, 6),
     ],
     ids=["stuck", "eager", "eternal"],
 )
