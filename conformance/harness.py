@@ -11,6 +11,8 @@ by its name.
     Have so many partitions in all.
 ``truncate(partition, messages)``
     Let go of so many of the messages that are held, the oldest first.
+``tombstone(partition)``
+    Append a message without a value.
 ``recreate()``
     Delete the stream and make it again, empty, with as many partitions.
 ``rows(numbers) -> RecordBatch``

@@ -289,3 +289,50 @@ def every_offset_between_can_be_a_start(bench: Bench) -> None:
     for (one, _), (other, wanted) in list(itertools.pairwise(whole))[:8]:
         rows = bench.read_all(source, number, one + 1, other + 1)
         expect(rows, [(other, wanted)], f"from {one + 1}")
+
+
+@case("R4", hint="the range is looked at before it is found to be empty")
+def an_empty_range_touches_nothing(bench: Bench) -> None:
+    """A range that ends where it starts is answered without the author's consumer."""
+    bench.create(messages=3)
+    number = bench.first()
+    start = bench.infos()[number].earliest
+    made: list[str] = []
+    source = bench.source()
+    create = source.factory.create_partition_level_consumer
+
+    def counted(client_id: str, *rest: object) -> object:
+        made.append(client_id)
+        return create(client_id, *rest)  # type: ignore[arg-type]  # passed on as given
+
+    source.factory.create_partition_level_consumer = counted  # type: ignore[method-assign,assignment]  # counts
+    reader = bench.closing(source.reader(bench.partition(number)))
+    batch = reader.fetch(start, end=start)
+    expect((batch.num_rows, batch.next_offset), (0, start), "the empty range")
+    expect(made, [], "consumers made for it")
+
+
+@case(
+    "R9",
+    abilities=("tombstone",),
+    hint="messages without a value are filtered out",
+    needs=ROWS,
+)
+def tombstones_are_rows(bench: Bench) -> None:
+    """A message without a value is a row whose value is null, in its place."""
+    bench.create(messages=2)
+    number = bench.first()
+    bench.note("tombstone()")
+    bench.harness.tombstone(number)
+    source = bench.source()
+    info = bench.infos()[number]
+    assert info.latest is not None
+    reader = bench.closing(source.reader(bench.partition(number)))
+    nulls: list[bool] = []
+    column = "value" if "value" in reader.schema.names else reader.schema.names[0]
+    at, deadline = info.earliest, time.monotonic() + 5
+    while at < info.latest and time.monotonic() < deadline:
+        batch = reader.fetch(at, end=info.latest, timeout=1.0)
+        nulls += batch.rows.column(column).is_null().to_pylist()
+        at = batch.next_offset
+    expect(nulls, [False, False, True], "which rows are null")

@@ -5,8 +5,10 @@ from __future__ import annotations
 import pickle
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
+
 from streamfactory.conformance.case import case, expect, require
-from streamfactory.spi import CommitMessage, Position
+from streamfactory.spi import CommitMessage, EpochMarkerLost, Position
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -160,3 +162,47 @@ def an_empty_epoch_commits(bench: Bench) -> None:
     committer.commit(0, stage(bench, sink, 0, [[], []]))
     committer.commit(1, stage(bench, sink, 1, [[7]]))
     expect(seen(bench), [7], "what is visible")
+
+
+@case(
+    "W7",
+    claims=("idempotent",),
+    abilities=_NEEDS,
+    writing=True,
+    hint="an unknown writer's epoch is taken for new",
+)
+def an_epoch_without_predecessor_is_refused(bench: Bench) -> None:
+    """A later epoch of a writer that nobody remembers is refused, unless adopted."""
+    bench.create()
+    sink = bench.sink()
+    messages = stage(bench, sink, 5, [[1]])
+    try:
+        bench.closing(sink.committer(writer_id=WRITER)).commit(5, messages)
+    except EpochMarkerLost:
+        expect(seen(bench), [], "what is visible of the refused epoch")
+    else:
+        require(False, "epoch 5 of an unknown writer was committed")
+    adopting = bench.sink(epoch__adopt="5")
+    committer = bench.closing(adopting.committer(writer_id=WRITER))
+    committer.commit(5, stage(bench, adopting, 5, [[2]]))
+    expect(seen(bench), [2], "what is visible of the adopted epoch")
+
+
+@case(
+    "W8", abilities=_NEEDS, writing=True, hint="the writer chooses a partition itself"
+)
+def rows_go_to_the_partition_they_name(bench: Bench) -> None:
+    """Rows land in the partition of their `_partition` column, in their order."""
+    bench.create(partitions=3)
+    lanes = sorted(bench.harness.partitions())
+    rows = bench.harness.rows(list(range(12)))
+    column = pa.array([index % 3 for index in range(12)], pa.int32())
+    routed = rows.append_column("_partition", column)
+    sink = bench.sink()
+    writer = sink.writer(routed.schema, writer_id=WRITER, epoch=0)
+    bench.closing(writer)
+    writer.write(routed)
+    bench.closing(sink.committer(writer_id=WRITER)).commit(0, [writer.commit()])
+    visible = bench.harness.visible()
+    wanted = {lane: list(range(at, 12, 3)) for at, lane in enumerate(lanes)}
+    expect({lane: list(visible[lane]) for lane in lanes}, wanted, "rows by partition")

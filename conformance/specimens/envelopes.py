@@ -240,6 +240,9 @@ class EnvelopesHarness:
                 }
                 file.write(json.dumps(message) + "\n")
 
+    def tombstone(self, partition: int) -> None:
+        self.send(partition, [None])
+
     def numbers(self, rows: pa.RecordBatch) -> list[int]:
         """The text of each value."""
         return [int(value) for value in rows.column("value").to_pylist()]

@@ -11,7 +11,7 @@ from tests.zoo.cage import ZooProducers, caught_by
 from streamfactory.arrowlog import Staged
 from streamfactory.backends.memory import store
 from streamfactory.backends.memory.writing import MemoryCommitter, MemoryWriter
-from streamfactory.spi import Summary
+from streamfactory.spi import LastCommit, Summary
 
 
 @caught_by("an_aborted_attempt_leaves_nothing")
@@ -140,3 +140,19 @@ class SaysThatItCommitted(MemoryCommitter):
                 staged = Staged(message.payload["attempt"], message.payload["rows"])
                 log.commit(None, 0, [replace(staged)], summary=Summary())
         return None
+
+
+@caught_by("rows_go_to_the_partition_they_name")
+class PutsAllIntoTheFirst(MemoryWriter):
+    """Every row goes to partition 0."""
+
+    def write(self, outgoing: Any) -> None:
+        super().write(replace(outgoing, partition=0))
+
+
+@caught_by("an_epoch_without_predecessor_is_refused")
+class InventsAPredecessor(MemoryCommitter):
+    """A writer that nobody remembers is said to have been here before."""
+
+    def last(self) -> Any:
+        return super().last() or LastCommit(-1)
