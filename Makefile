@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: setup run test check docs bench clean
+.PHONY: setup run test prove check docs bench clean
 
 setup: $(STAMP)  ## make .venv with everything (uv where there is one, else pip)
 
@@ -23,6 +23,11 @@ run: setup  ## the main job on real data
 
 test: setup  ## the whole suite
 	$(BIN)/python -m pytest -n 2 --dist worksteal
+
+N ?= 20
+SEED ?= 0
+prove: setup  ## N rounds of faults from SEED; ends in lost=0 twice=0
+	@$(BIN)/python tests/prove.py --rounds $(N) --seed $(SEED)
 
 check: setup  ## format, lint, types, docs
 	$(BIN)/ruff format --check .

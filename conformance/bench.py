@@ -181,7 +181,9 @@ class Bench:
         rows: list[Row] = []
         deadline = time.monotonic() + PATIENCE
         at = start
-        while stop is None or at < stop:
+        # Where the latest is not known, all is read when all that was written has come.
+        wanted = len(self.written[number])
+        while (len(rows) < wanted) if stop is None else (at < stop):
             fetched = consumer.fetch_messages(
                 at, end, FetchLimits(max_rows, 8 * 1024**2, _SLICE)
             )

@@ -15,6 +15,8 @@ by its name.
     Append a message without a value.
 ``recreate()``
     Delete the stream and make it again, empty, with as many partitions.
+``nowhere() -> Mapping[str, str]``
+    The configuration of a stream that is not there.
 ``rows(numbers) -> RecordBatch``
     Rows that a writer takes, one for each number; with it the writing half is proved.
 ``visible() -> Mapping[int, Sequence[int]]``

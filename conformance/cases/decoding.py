@@ -32,7 +32,7 @@ _MANY: Final = 100_000
 _TIMES: Final = 8
 """How much dearer a batch with one bad message may be: it may be decoded again, and
 the machine may be busy, but nobody may go through its neighbours one by one."""
-_AT_LEAST: Final = 0.1
+_AT_LEAST: Final = 0.04
 """Seconds below which no ratio is held against anybody."""
 
 

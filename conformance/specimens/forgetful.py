@@ -19,7 +19,7 @@ import sys
 import threading
 import uuid
 from collections import deque
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
@@ -247,18 +247,26 @@ class _Server(socketserver.ThreadingTCPServer):
         with self.changed:
             self.torn = True
             self.changed.notify_all()
-        for connection in list(self._open):
-            connection.shutdown(socket.SHUT_RDWR)
+            for connection in self._open:
+                with suppress(OSError):  # the other side was first
+                    connection.shutdown(socket.SHUT_RDWR)
         self.shutdown()
         self.server_close()
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        self._open.add(request)
+        with self.changed:
+            self._open.add(request)
         super().process_request(request, client_address)
 
     def shutdown_request(self, request: Any) -> None:
-        self._open.discard(request)
+        with self.changed:
+            self._open.discard(request)
         super().shutdown_request(request)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A client that goes away is no error; another one is shown."""
+        if not isinstance(sys.exception(), ConnectionError):
+            super().handle_error(request, client_address)
 
 
 class _Handler(socketserver.StreamRequestHandler):

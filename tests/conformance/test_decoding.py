@@ -118,7 +118,7 @@ class Looping(UpperDecoder):
     def decode(self, values: pa.Array, context: DecodeContext) -> Decoded:
         decoded = super().decode(values, context)
         if decoded.errors and len(values) > 1:
-            for value in values:
+            for value in [*values, *values]:
                 value.as_py().decode(errors="replace").split("|")
         return decoded
 

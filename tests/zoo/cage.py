@@ -34,6 +34,7 @@ class Animal:
     """A broken backend and the case that is meant to catch it."""
 
     name: str
+    doc: str
     caught_by: str
     backend: Backend = field(repr=False)
 
@@ -112,7 +113,8 @@ def caught_by(case: str) -> Callable[[type[Any]], type[Any]]:
             producer_factory=producers,
             yields=sound.yields,
         )
-        ZOO[broken.__name__] = Animal(broken.__name__, case, backend)
+        what = str(broken.__doc__).strip()
+        ZOO[broken.__name__] = Animal(broken.__name__, what, case, backend)
         return broken
 
     return put

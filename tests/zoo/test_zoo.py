@@ -3,39 +3,21 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import pytest
-from tests.zoo import readers, writers
 from tests.zoo.cage import ZOO, Animal
+from tests.zoo.matrix import PAGE, failed_cases, plugins_for
 
+from streamfactory.backends.memory import streamfactory_backend
 from streamfactory.backends.memory.harness import MemoryHarness
 from streamfactory.conformance.runner import Outcome, all_cases, run
-from streamfactory.spi import Backend, hookimpl
-from streamfactory.wiring.plugins import PluginManager
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 MOST_OTHERS = 3
-
-assert readers.__name__ != writers.__name__  # both are imported: they fill the zoo
-
-
-class _Plugin:
-    def __init__(self, backend: Backend) -> None:
-        self._backend = backend
-
-    @hookimpl
-    def streamfactory_backend(self) -> Backend:
-        return self._backend
-
-
-def failed_cases(backend: Backend, **given: Any) -> list[str]:
-    plugins = PluginManager()
-    plugins.register(_Plugin(backend))
-    results = run(backend, MemoryHarness, plugins, quick=True, **given)
-    return [r.case.name for r in results if r.outcome is Outcome.FAILED]
 
 
 @pytest.fixture(autouse=True)
@@ -64,8 +46,31 @@ def test_every_animal_is_meant_for_a_case_that_there_is() -> None:
     assert {animal.caught_by for animal in ZOO.values()} <= names
 
 
+def test_the_page_has_a_row_for_each_animal() -> None:
+    page = PAGE.read_text()
+    rows = {
+        f"| {animal.name} | {animal.doc} | `{animal.caught_by}` |"
+        for animal in ZOO.values()
+    }
+    assert {row for row in rows if row not in page} == set()
+    assert page.count("\n| ") == len(ZOO) + 1
+
+
 def test_what_a_case_builds_on_runs_before_it() -> None:
     order = [case.name for case in all_cases()]
     for case in all_cases():
         for needed in case.needs:
             assert order.index(needed) < order.index(case.name)
+
+
+def test_a_type_that_only_writes_is_proved_as_far_as_it_goes() -> None:
+    backend = replace(streamfactory_backend(), consumer_factory=None)
+    plugins = plugins_for(backend)
+    results = list(run(backend, MemoryHarness, plugins, quick=True))
+    by_half = {
+        writing: {r.outcome for r in results if r.case.writing is writing}
+        for writing in (True, False)
+    }
+    assert Outcome.FAILED not in by_half[True]
+    assert Outcome.PASSED in by_half[True]
+    assert by_half[False] == {Outcome.SKIPPED}

@@ -1,0 +1,19 @@
+"""``make prove`` counts what it says."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+SCRIPT = Path(__file__).parents[1] / "prove.py"
+
+
+def test_rounds_lose_nothing_and_repeat_nothing() -> None:
+    command = [sys.executable, str(SCRIPT), "--rounds", "10", "--seed", "7"]
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.stdout.splitlines()[-1:] == ["lost=0 twice=0"], done.stderr
+    assert done.returncode == 0
+    assert " drop" in done.stdout
