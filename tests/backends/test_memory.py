@@ -334,6 +334,7 @@ def test_abort_after_the_topic_was_deleted_is_fine(
     with closing(sink.committer()) as committer:
         committer.abort(0, [message])
         committer.abort(0, [message])
+    assert topics.names() == []
 
 
 # --- claims, processes ----------------------------------------------------------
