@@ -268,8 +268,8 @@ _FRAMEWORK: Final = (
         applies=READ,
     ),
     # writing
-    Option("writer.id", "Who writes; survives restarts.", applies=WRITE),
-    Option("epoch", "Epoch of a batch write.", INTEGER, minimum=0, applies=WRITE),
+    Option("writer.id", "Who writes; survives restarts.", applies=SPARK),
+    Option("epoch", "Epoch of a batch write.", INTEGER, minimum=0, applies=SPARK),
     Option(
         "epoch.mismatch",
         "When a repeated epoch has other content: warn and count, or fail.",
