@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import threading
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from streamfactory.spi import LastCommit, Position, Summary
+    from streamfactory.spi import LastCommit, Position, Summary, Verification
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,11 +45,23 @@ class LogSlice:
 
 @dataclass(frozen=True, slots=True)
 class Staged:
-    """What one attempt has staged: plain values, small, picklable."""
+    """What one attempt has staged: small, picklable, plain values."""
 
     attempt: str
-    rows: Mapping[int, int]
-    """By partition."""
+    files: Sequence[Mapping[str, Any]] = ()
+    """Where the rows are, in the log's own words."""
+
+
+@dataclass(frozen=True, slots=True)
+class Retention:
+    """What a log keeps, by partition; None is all. The strictest one decides."""
+
+    age: float | None = None
+    """Seconds since rows were appended."""
+    rows: int | None = None
+    """Of each partition."""
+    size: int | None = None
+    """Bytes of each partition, as its rows are in memory."""
 
 
 class LogStage(ABC):
@@ -70,7 +82,7 @@ class LogStage(ABC):
 
     @abstractmethod
     def discard(self) -> None:
-        """Forget what was staged; after `seal` too, and twice is fine."""
+        """Forget what was staged and not sealed; twice is fine."""
 
 
 class Log(ABC):
@@ -131,12 +143,17 @@ class Log(ABC):
         """
 
     @abstractmethod
+    def discard(self, staged: Staged) -> None:
+        """Forget what an attempt sealed and nobody will commit; twice is fine."""
+
+    @abstractmethod
     def commit(
         self,
         writer: str | None,
         epoch: int,
         staged: Sequence[Staged],
         *,
+        instance: str = "",
         summary: Summary,
         source_position: Position | None = None,
         replace: bool = False,
@@ -147,6 +164,7 @@ class Log(ABC):
             writer: Who; None is never recognised again.
             epoch: Which; at or before the writer's last one nothing is appended.
             staged: What the attempts of this epoch sealed.
+            instance: The instance of the writer that has claimed it.
             summary: Kept with the commit.
             source_position: Kept with the commit.
             replace: In the same step, move earliest past all that was there.
@@ -157,6 +175,16 @@ class Log(ABC):
 
         Raises:
             MisuseError: misuse; what an attempt staged is gone. Nothing was appended.
+            WriterFenced: permanent; another instance has claimed the writer.
+        """
+
+    @abstractmethod
+    def claim(self, writer: str, instance: str) -> LastCommit | None:
+        """What a writer committed last; from here on only this instance commits.
+
+        Args:
+            writer: Who.
+            instance: A fresh uuid for each one that begins.
         """
 
     @abstractmethod
@@ -182,7 +210,27 @@ class Log(ABC):
 
     @abstractmethod
     def truncate(self, before: Mapping[int, int]) -> None:
-        """Retention: let go of everything before these offsets, by partition."""
+        """Let go of everything before these offsets, by partition."""
+
+    @abstractmethod
+    def retain(self, retention: Retention, hold: Mapping[int, int]) -> None:
+        """Let go of what ``retention`` does not keep.
+
+        Args:
+            retention: What to keep.
+            hold: By partition, an offset from which on all is kept.
+        """
+
+    def compact(self) -> None:  # noqa: B027 - not every log has files
+        """Merge small segments and sweep what nobody needs; offsets stay."""
+
+    @abstractmethod
+    def verify(self) -> Verification:
+        """Read everything, and check it against what was committed."""
+
+    def facts(self) -> Mapping[str, str | int]:
+        """What is worth showing: segments, bytes, ..."""
+        return {}
 
 
 class LogStore(ABC):

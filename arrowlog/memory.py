@@ -9,12 +9,14 @@ from bisect import bisect_left, bisect_right
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, final
 
+from streamfactory.arrowlog.checks import check_schema, fenced
 from streamfactory.arrowlog.log import (
     LaneBounds,
     Log,
     LogSlice,
     LogStage,
     LogStore,
+    Retention,
     Staged,
 )
 from streamfactory.spi import (
@@ -22,8 +24,9 @@ from streamfactory.spi import (
     MisuseError,
     OffsetOutOfRange,
     Partition,
-    SchemaMismatch,
     TopicNotFound,
+    Verification,
+    WriterFenced,
 )
 
 if TYPE_CHECKING:
@@ -62,6 +65,33 @@ class _Lane:
         self.bases.append(self.latest)
         self.latest += rows.num_rows
 
+    def kept_from(self, retention: Retention, now_ms: float) -> int:
+        """The first offset that retention keeps."""
+        first = self.earliest
+        if retention.rows is not None:
+            first = max(first, self.latest - retention.rows)
+        if retention.age is not None:
+            oldest = now_ms - retention.age * 1000
+            first = max(first, self.offset_at(oldest) or 0)
+            if self.chunks and self.chunks[-1].appended_ms < oldest:
+                first = self.latest
+        if retention.size is not None:
+            size, at = 0, self.latest
+            for chunk in reversed(self.chunks):
+                size += chunk.size
+                if size > retention.size:
+                    break
+                at = chunk.base
+            first = max(first, at)
+        return first
+
+    def offset_at(self, timestamp_ms: float) -> int | None:
+        """The first offset appended at or after a time."""
+        index = bisect_left(self.chunks, timestamp_ms, key=lambda c: c.appended_ms)
+        if index == len(self.chunks):
+            return None
+        return max(self.chunks[index].base, self.earliest)
+
     def truncate(self, before: int) -> None:
         self.earliest = max(self.earliest, min(before, self.latest))
         gone = bisect_right(self.bases, self.earliest) - 1
@@ -69,6 +99,13 @@ class _Lane:
             gone = len(self.chunks)
         if gone > 0:
             del self.chunks[:gone], self.bases[:gone]
+
+
+@dataclass(slots=True)
+class _Writer:
+    owner: str
+    last: LastCommit | None
+    at_ms: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +136,7 @@ class MemoryLog(Log):
         self.schema = schema.remove_metadata()
         self.incarnation = uuid.uuid4().hex
         self._lanes = [_Lane() for _ in range(partitions)]
-        self._writers: dict[str, tuple[LastCommit, float]] = {}
+        self._writers: dict[str, _Writer] = {}
         self._staged: dict[str, _Sealed] = {}
         self._changed = threading.Condition()
         self._deleted = False
@@ -166,7 +203,8 @@ class MemoryLog(Log):
         with self._changed:
             self._check_there()
             return {
-                number: self._offset_at(number, timestamp_ms) for number in partitions
+                number: self._lane(number).offset_at(timestamp_ms)
+                for number in partitions
             }
 
     def stage(self, attempt: str) -> LogStage:
@@ -178,19 +216,21 @@ class MemoryLog(Log):
         epoch: int,
         staged: Sequence[Staged],
         *,
+        instance: str = "",
         summary: Summary,
         source_position: Position | None = None,
         replace: bool = False,
     ) -> LastCommit | None:
         with self._changed:
             self._check_there()
-            if writer is not None and writer in self._writers:
-                last = self._writers[writer][0]
-                if epoch <= last.epoch:
-                    for one in staged:
-                        self._staged.pop(one.attempt, None)
-                    return last
             attempts = dict.fromkeys(one.attempt for one in staged)
+            known = None if writer is None else self._writers.get(writer)
+            if known is not None and known.last and epoch <= known.last.epoch:
+                for attempt in attempts:
+                    self._staged.pop(attempt, None)
+                return known.last
+            if known is not None and known.owner != instance:
+                raise WriterFenced(fenced(writer, epoch))
             missing = [attempt for attempt in attempts if attempt not in self._staged]
             if missing:
                 msg = f"what attempt {missing[0]} staged is gone"
@@ -203,16 +243,24 @@ class MemoryLog(Log):
                 for partition, rows in self._staged.pop(attempt).rows:
                     self._lanes[partition].append(rows, int(now))
             if writer is not None:
-                kept = LastCommit(epoch, source_position, summary)
-                self._writers[writer] = (kept, now)
+                last = LastCommit(epoch, source_position, summary)
+                self._writers[writer] = _Writer(instance, last, now)
             self._changed.notify_all()
             return None
+
+    def claim(self, writer: str, instance: str) -> LastCommit | None:
+        with self._changed:
+            self._check_there()
+            known = self._writers.get(writer)
+            last = None if known is None else known.last
+            self._writers[writer] = _Writer(instance, last, self._now_ms())
+            return last
 
     def last(self, writer: str) -> LastCommit | None:
         with self._changed:
             self._check_there()
             found = self._writers.get(writer)
-            return None if found is None else found[0]
+            return None if found is None else found.last
 
     def forget(self, idle: float, keep: str | None = None) -> None:
         with self._changed:
@@ -220,7 +268,7 @@ class MemoryLog(Log):
             self._writers = {
                 writer: entry
                 for writer, entry in self._writers.items()
-                if entry[1] >= oldest or writer == keep
+                if entry.at_ms >= oldest or writer == keep
             }
 
     def grow(self, partitions: int) -> None:
@@ -238,6 +286,25 @@ class MemoryLog(Log):
             for partition, offset in before.items():
                 self._lane(partition).truncate(offset)
 
+    def retain(self, retention: Retention, hold: Mapping[int, int]) -> None:
+        with self._changed:
+            self._check_there()
+            now = self._now_ms()
+            for number, lane in enumerate(self._lanes):
+                before = lane.kept_from(retention, now)
+                lane.truncate(min(before, hold.get(number, before)))
+
+    def verify(self) -> Verification:
+        with self._changed:
+            self._check_there()
+            return Verification(
+                sum(c.rows.num_rows for lane in self._lanes for c in lane.chunks)
+            )
+
+    def discard(self, staged: Staged) -> None:
+        with self._changed:
+            self._staged.pop(staged.attempt, None)
+
     def put_staged(
         self, attempt: str, rows: Sequence[tuple[int, pa.RecordBatch]]
     ) -> None:
@@ -248,11 +315,6 @@ class MemoryLog(Log):
             oldest = now - _STAGED_MILLIS
             self._staged = {a: s for a, s in self._staged.items() if s.at_ms >= oldest}
             self._staged[attempt] = _Sealed(rows, now)
-
-    def drop_staged(self, attempt: str) -> None:
-        """Forget what a stage sealed."""
-        with self._changed:
-            self._staged.pop(attempt, None)
 
     def mark_deleted(self) -> None:
         """Fail whoever still uses the topic, and let go of what it held."""
@@ -278,13 +340,6 @@ class MemoryLog(Log):
         lane = self._lanes[partition]
         return LaneBounds(partition, lane.earliest, lane.latest)
 
-    def _offset_at(self, partition: int, timestamp_ms: int) -> int | None:
-        lane = self._lane(partition)
-        index = bisect_left(lane.chunks, timestamp_ms, key=lambda c: c.appended_ms)
-        if index == len(lane.chunks):
-            return None
-        return max(lane.chunks[index].base, lane.earliest)
-
     def _check_there(self) -> None:
         if self._deleted:
             msg = f"the topic {self.name!r} was deleted"
@@ -298,32 +353,22 @@ class _MemoryStage(LogStage):
         self._rows: list[tuple[int, pa.RecordBatch]] = []
 
     def append(self, partition: int, rows: pa.RecordBatch) -> None:
-        if not rows.schema.equals(self._log.schema):
-            msg = f"rows are {_types(rows.schema)}, the log {_types(self._log.schema)}"
-            raise SchemaMismatch(msg)
+        check_schema(rows, self._log.schema)
         self._log.check_partition(partition)
         if rows.num_rows:
             self._rows.append((partition, rows))
 
     def seal(self) -> Staged:
-        counts: dict[int, int] = {}
-        for partition, rows in self._rows:
-            counts[partition] = counts.get(partition, 0) + rows.num_rows
         self._log.put_staged(self._attempt, tuple(self._rows))
         self._rows = []
-        return Staged(self._attempt, counts)
+        return Staged(self._attempt)
 
     def discard(self) -> None:
         self._rows = []
-        self._log.drop_staged(self._attempt)
 
 
 def _wall_clock() -> float:
     return time.time() * 1000
-
-
-def _types(schema: pa.Schema) -> str:
-    return ", ".join(f"{field.name} {field.type}" for field in schema)
 
 
 @final

@@ -27,11 +27,14 @@
     │   ├── MessageTooLarge         permanent   ValueError
     │   ├── PositionRefused         permanent   ValueError
     │   ├── WriterFenced            permanent
+    │   ├── FormatRefused           permanent   ValueError
+    │   ├── StorageFailed           permanent   OSError
     │   └── CheckpointFailed        permanent   OSError
     ├── DataLossError               data_loss
     │   ├── OffsetOutOfRange        data_loss   LookupError
     │   ├── IncarnationChanged      data_loss
     │   ├── PartitionVanished       data_loss   LookupError
+    │   ├── CorruptData             data_loss   ValueError
     │   └── EpochMarkerLost         data_loss
     ├── DecodeError                 decode      ValueError
     │   └── ErrorBudgetExceeded     decode
@@ -375,6 +378,19 @@ class WriterFenced(PermanentError):
     default_remedy = "one process at a time may write under a writer id"
 
 
+class FormatRefused(PermanentError, ValueError):
+    """What is stored is of another program, or of a later version of this one."""
+
+    code = "format_refused"
+    default_remedy = "point the stream elsewhere, or upgrade streamfactory"
+
+
+class StorageFailed(PermanentError, OSError):
+    """A file system refused: full, read-only, or without a needed ability."""
+
+    code = "storage_failed"
+
+
 class CheckpointFailed(PermanentError, OSError):
     """A checkpoint could not be saved; the previous one still holds."""
 
@@ -438,6 +454,13 @@ class PartitionVanished(DataLossError, LookupError):
     """A partition that was known is no longer there (rule M4)."""
 
     code = "partition_vanished"
+
+
+class CorruptData(DataLossError, ValueError):
+    """What was committed cannot be read: torn, truncated, or changed on the medium."""
+
+    code = "corrupt_data"
+    default_remedy = "restore the file from a copy, or truncate the topic beyond it"
 
 
 class EpochMarkerLost(DataLossError):

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from streamfactory.spi.errors import StreamError
     from streamfactory.spi.options import Option
     from streamfactory.spi.producer import ProducerFactory
+    from streamfactory.spi.topics import TopicAdmin
 
 SPI_LEVEL: Final = 1
 """The level of this contract: see the compatibility policy in `streamfactory.spi`."""
@@ -67,6 +68,8 @@ class Backend:
     of a shared key (``topic.name``) replaces the shared one."""
     consumer_factory: type[ConsumerFactory] | None = None
     producer_factory: type[ProducerFactory] | None = None
+    topic_admin: type[TopicAdmin] | None = None
+    """For the commands ``topics``: creating, truncating, verifying, ..."""
     yields: Yields = Yields.TYPED
     translate: Callable[[BaseException], StreamError | None] | None = None
     """Foreign exceptions to errors of our tree, mostly an `ErrorTable`; None for what

@@ -14,14 +14,19 @@ A topic is made by its first writer, or by hand::
 
 from __future__ import annotations
 
+from streamfactory.arrowlog import LOG_OPTIONS, message_schema
 from streamfactory.backends.memory.reading import MemoryConsumerFactory
-from streamfactory.backends.memory.stores import message_schema, store
-from streamfactory.backends.memory.writing import MemoryProducerFactory
-from streamfactory.spi import BOOLEAN, INTEGER, Backend, Option, Yields, hookimpl
+from streamfactory.backends.memory.stores import store
+from streamfactory.backends.memory.writing import (
+    MemoryProducerFactory,
+    MemoryTopicAdmin,
+)
+from streamfactory.spi import Backend, Option, Yields, hookimpl
 
 __all__ = [
     "MemoryConsumerFactory",
     "MemoryProducerFactory",
+    "MemoryTopicAdmin",
     "message_schema",
     "store",
     "streamfactory_backend",
@@ -37,30 +42,12 @@ def streamfactory_backend() -> Backend:
         spi_level=1,
         consumer_factory=MemoryConsumerFactory,
         producer_factory=MemoryProducerFactory,
+        topic_admin=MemoryTopicAdmin,
         yields=Yields.EITHER,
         options=(
             Option(
                 "store", "Name of the store that holds the topic.", default="default"
             ),
-            Option(
-                "partitions",
-                "Partitions of a topic that is created.",
-                INTEGER,
-                default="1",
-                minimum=1,
-                maximum=100_000,
-            ),
-            Option(
-                "messages",
-                "Create the topic for undecoded messages rather than typed rows.",
-                BOOLEAN,
-                default="false",
-            ),
-            Option(
-                "retention.rows",
-                "Keep so many rows of each partition; all, when not set.",
-                INTEGER,
-                minimum=0,
-            ),
+            *LOG_OPTIONS,
         ),
     )

@@ -1,0 +1,327 @@
+"""What keeps a topic small: snapshots, merges, retention, and the sweep.
+
+All of it is published as records first and done to files afterwards: a commit, a merge
+or a reader meets it as a step, never as a missing file.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+import uuid
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from streamfactory.arrowlog.disk.index import (
+    PART_SCHEMA,
+    Part,
+    dead_share,
+    merge_parts,
+    part_rows,
+)
+from streamfactory.arrowlog.disk.loading import (
+    record_name,
+    records,
+    snapshot_name,
+    snapshots,
+)
+from streamfactory.arrowlog.disk.merging import Choice, choose, merge
+from streamfactory.arrowlog.disk.records import unseal
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from streamfactory.arrowlog.disk.log import DiskLog
+    from streamfactory.arrowlog.disk.records import Record
+    from streamfactory.arrowlog.disk.state import State
+    from streamfactory.arrowlog.log import Retention
+
+_SNAPSHOT_RECORDS: Final = 64
+_SNAPSHOT_BYTES: Final = 512 << 10
+"""A snapshot is due after so many records, or so many bytes of them."""
+_SWEEP_EVERY: Final = 3600.0
+"""Seconds between two sweeps of one process."""
+STAGED_SECONDS: Final = 24 * 3600.0
+"""How long a staged file waits for a decision: longer than any epoch takes."""
+
+
+class Housekeeper:
+    """Keeps one topic. Thread-safe."""
+
+    def __init__(self, log: DiskLog) -> None:
+        self._log = log
+        self._storage = log.storage
+        self._merging = threading.Lock()
+        self._swept_at = time.monotonic()
+
+    def after_commit(self) -> None:
+        """What is due, and costs little on average."""
+        with self._log.lock:
+            state = self._log.refreshed()
+            due = (
+                state.version - state.snapshot >= _SNAPSHOT_RECORDS
+                or state.since >= _SNAPSHOT_BYTES
+            )
+            merges = choose(state, self._log.settings, self._log.now_ms())
+        if merges:
+            self._merge_all()
+        if due:
+            self.snapshot()
+        if time.monotonic() - self._swept_at >= _SWEEP_EVERY:
+            self.sweep()
+
+    def tidy_up(self) -> None:
+        """All that can be done now."""
+        self._merge_all(everything=True)
+        self.sweep()
+        self.snapshot()
+
+    # --- letting go -------------------------------------------------------------
+
+    def truncate(self, before: Mapping[int, int]) -> None:
+        """Let go of everything before these offsets."""
+        removed: dict[str, int] = {}
+
+        def build(state: State) -> Record | None:
+            self._log.check_partitions(before)
+            moved = {
+                lane: min(offset, state.latest[lane])
+                for lane, offset in before.items()
+                if min(offset, state.latest[lane]) > state.earliest[lane]
+            }
+            if not moved:
+                return None
+            removed.clear()
+            removed.update(let_go(state, moved))
+            return self._log.record(state, earliest=moved, removed=removed)
+
+        if self._log.publish(build):
+            self._storage.remove(removed)
+
+    def retain(self, retention: Retention, hold: Mapping[int, int]) -> None:
+        """Let go of what retention does not keep."""
+        with self._log.lock:
+            state = self._log.refreshed()
+            before = np.array(state.earliest, np.int64)
+            latest = np.array(state.latest, np.int64)
+            if retention.rows is not None:
+                before = np.maximum(before, latest - retention.rows)
+            if retention.size is not None:
+                kept = [
+                    self._kept(state, i, retention.size) for i in range(len(latest))
+                ]
+                before = np.maximum(before, np.array(kept, np.int64))
+        if retention.age is not None:
+            oldest = int(self._log.now_ms() - retention.age * 1000)
+            young = self._log.offsets_at(oldest, range(len(latest)))
+            ages = [latest[i] if young[i] is None else young[i] for i in young]
+            before = np.maximum(before, np.array(ages, np.int64))
+        wanted = {
+            lane: min(int(offset), hold.get(lane, int(offset)))
+            for lane, offset in enumerate(before)
+        }
+        with self._log.lock:
+            state = self._log.refreshed()
+            moved = {i: at for i, at in wanted.items() if at > state.earliest[i]}
+        if moved:
+            self.truncate(moved)
+
+    def _kept(self, state: State, partition: int, most: int) -> int:
+        """The first offset of the newest runs of so many bytes."""
+        at, size = state.latest[partition], 0
+        for base, _, bytes_ in reversed(state.index.sizes(partition)):
+            size += bytes_
+            if size > most:
+                break
+            at = base
+        return at
+
+    # --- merging ----------------------------------------------------------------
+
+    def _merge_all(self, *, everything: bool = False) -> None:
+        if not self._merging.acquire(blocking=False):
+            return  # another thread is at it
+        try:
+            while True:
+                with self._log.lock:
+                    state = self._log.refreshed()
+                    choice = choose(
+                        state,
+                        self._log.settings,
+                        self._log.now_ms(),
+                        everything=everything,
+                    )
+                if choice is None or not self._merge(choice):
+                    return
+        finally:
+            self._merging.release()
+
+    def _merge(self, choice: Choice) -> bool:
+        """Merge some segments; False where another process was at them, too."""
+        files = choice.files
+        with self._log.lock:
+            state = self._log.refreshed()
+            if not all(name in state.small for name in files):
+                return False
+            runs = state.index.runs(files)
+            level = max(state.small[name][0] for name in files) + 1
+            removed = {name: state.small[name][1] for name in files}
+            floor = list(state.earliest)
+        with contextlib.suppress(FileNotFoundError):
+            merged = merge(self._log, runs, floor, level, close=choice.close)
+            self._storage.settle("data")
+
+            def build(state: State) -> Record | None:
+                if not all(name in state.small for name in files):
+                    return None
+                return self._log.record(state, segments=merged, removed=removed)
+
+            if self._log.publish(build):
+                self._storage.remove(removed)
+                return True
+            self._storage.remove(segment.name for segment in merged)
+        return False
+
+    # --- snapshots --------------------------------------------------------------
+
+    def snapshot(self) -> None:
+        """Have a snapshot of what is known, and remove what it replaces."""
+        with self._log.publishing:
+            with self._log.lock:
+                state = self._log.refreshed()
+                version, removed = state.version, list(state.removed)
+                if version == state.snapshot:
+                    return
+                parts, written = self._parts(state)
+                self._storage.settle("index")
+                self._storage.remove(removed)
+                data = state.to_snapshot(parts)
+            if not self._storage.publish(snapshot_name(version), data):
+                self._storage.remove(written)
+            self._log.reload()
+            self._clean()
+
+    def _parts(self, state: State) -> tuple[list[str], list[str]]:
+        """Names of the parts of the next snapshot, and of those written for it.
+
+        Each is at least twice as long as the one behind it: there are few, and each
+        row is rewritten a logarithm of times.
+        """
+        floor = state.floor()
+        recent = state.index.recent()
+        parts = [*state.index.parts, *([_unnamed(part_rows(recent))] if recent else [])]
+        out: list[Part] = []
+        for part in parts:
+            out.append(part)
+            while len(out) > 1 and 2 * len(out[-1]) > len(out[-2]):
+                both = out[-2:]
+                out[-2:] = [_unnamed(merge_parts(both, floor))]
+        out = [
+            _unnamed(merge_parts([part], floor))
+            if dead_share(part, floor) >= 0.5
+            else part
+            for part in out
+        ]
+        names, written = [], []
+        for part in out:
+            if len(part):
+                name = part.name or self._write(part)
+                names.append(name)
+                if not part.name:
+                    written.append(name)
+        return names, written
+
+    def _write(self, part: Part) -> str:
+        name = f"index/{uuid.uuid4().hex}.arrow"
+        blob = self._storage.create(name)
+        try:
+            with pa.ipc.new_file(blob.sink, PART_SCHEMA) as writer:
+                writer.write_batch(part.rows)
+            blob.finish()
+        except BaseException:
+            blob.abandon()
+            raise
+        return name
+
+    def _clean(self) -> None:
+        """Remove records and snapshots that two newer snapshots make needless.
+
+        The oldest go first, and the record of the older snapshot stays: see
+        `DiskLog._overtaken`.
+        """
+        names = self._storage.names("log")
+        taken = snapshots(names)
+        if len(taken) < 2:
+            return
+        oldest = taken[-2]
+        kept: set[str] = set()
+        for version in taken[-2:]:
+            kept |= self._parts_of(version)
+        unused: set[str] = set()
+        for version in taken[:-2]:
+            unused |= self._parts_of(version) - kept
+        old = [record_name(version) for version in records(names) if version < oldest]
+        self._storage.remove(old)
+        self._storage.remove(snapshot_name(version) for version in taken[:-2])
+        self._storage.remove(unused)
+
+    def _parts_of(self, version: int) -> set[str]:
+        name = snapshot_name(version)
+        try:
+            plain: Any = unseal(self._storage.read(name), name)
+        except FileNotFoundError:  # another process cleans, too
+            return set()
+        return set(plain["parts"])
+
+    # --- the sweep --------------------------------------------------------------
+
+    def sweep(self) -> None:
+        """Remove what nobody has decided for a day."""
+        self._swept_at = time.monotonic()
+        aged = {
+            f"data/{name}"
+            for name, age in self._storage.ages("data").items()
+            if age >= STAGED_SECONDS
+        }
+        swept: dict[str, int] = {}
+
+        def build(state: State) -> Record | None:
+            swept.clear()
+            if aged:
+                left = aged - state.index.files() - set(state.removed)
+                swept.update(dict.fromkeys(left, 0))
+            return self._log.record(state, removed=swept) if swept else None
+
+        if self._log.publish(build):
+            self._storage.remove(swept)
+        self._sweep_index()
+
+    def _sweep_index(self) -> None:
+        kept: set[str] = set()
+        for version in snapshots(self._storage.names("log")):
+            kept |= self._parts_of(version)
+        old = self._storage.ages("index")
+        aged = {f"index/{name}" for name, age in old.items() if age >= STAGED_SECONDS}
+        self._storage.remove(aged - kept)
+        logs = self._storage.ages("log")
+        torn = [n for n, age in logs.items() if n.startswith(".") and age >= 3600]
+        self._storage.remove(f"log/{name}" for name in torn)
+
+
+def let_go(state: State, moved: Mapping[int, int]) -> dict[str, int]:
+    """Segments that nobody needs once earliest has moved."""
+    before = state.floor()
+    after = before.copy()
+    for lane, offset in moved.items():
+        after[lane] = max(after[lane], offset)
+    alive = state.index.files_with(lambda lanes, ends: ends > after[lanes])
+    known = state.index.files_with(lambda lanes, ends: ends > before[lanes])
+    gone = known - alive - set(state.removed)
+    return {name: state.small.get(name, (0, 1, 0, 0))[1] for name in sorted(gone)}
+
+
+def _unnamed(rows: pa.RecordBatch) -> Part:
+    return Part("", rows)

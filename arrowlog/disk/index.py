@@ -1,0 +1,299 @@
+"""Where the rows of a topic are: found in the logarithm of their number.
+
+The runs up to a snapshot lie in parts, which are sorted Arrow files; those since are in
+memory. A run that a merge wrote covers the same offsets as those it replaces, and lies
+in a newer part: the newest part that has an offset is right, and what it hides may stay
+until parts are merged.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from streamfactory.arrowlog.disk.records import Run
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    Numbers = np.ndarray[Any, np.dtype[np.int64]]
+
+PART_SCHEMA: Final = pa.schema(
+    [
+        pa.field("partition", pa.int32(), nullable=False),
+        pa.field("base", pa.int64(), nullable=False),
+        pa.field("rows", pa.int64(), nullable=False),
+        pa.field("file", pa.dictionary(pa.int32(), pa.string()), nullable=False),
+        pa.field("first_batch", pa.int32(), nullable=False),
+        pa.field("batches", pa.list_(pa.int32()), nullable=False),
+        pa.field("size", pa.int64(), nullable=False),
+        pa.field("first_ms", pa.int64(), nullable=False),
+        pa.field("last_ms", pa.int64(), nullable=False),
+    ]
+)
+
+
+class Part:
+    """Runs by partition and base: one Arrow file, mapped.
+
+    Args:
+        name: Of the file.
+        rows: Its one batch.
+    """
+
+    def __init__(self, name: str, rows: pa.RecordBatch) -> None:
+        self.name = name
+        self.rows = rows
+        self.partition = _numbers(rows, "partition")
+        self.base = _numbers(rows, "base")
+        self.end = self.base + _numbers(rows, "rows")
+        self.size = _numbers(rows, "size")
+        self.first_ms = _numbers(rows, "first_ms")
+        self.last_ms = _numbers(rows, "last_ms")
+        self.file = rows.column("file").indices.to_numpy(zero_copy_only=False)
+
+    def __len__(self) -> int:
+        return int(self.rows.num_rows)
+
+    def lanes(self, partitions: Numbers) -> tuple[Numbers, Numbers]:
+        """First and one behind the last run of each partition."""
+        return (
+            np.searchsorted(self.partition, partitions, "left"),
+            np.searchsorted(self.partition, partitions, "right"),
+        )
+
+    def covering(self, partitions: Numbers, offsets: Numbers) -> Numbers:
+        """The run that holds each offset; -1 where none does."""
+        low, high = self.lanes(partitions)
+        at = _bisect(self.base, low, high, offsets, right=True) - 1
+        there = (at >= low) & (self.end[np.maximum(at, 0)] > offsets)
+        return np.where(there, at, -1)
+
+    def run(self, at: int) -> Run:
+        """One run."""
+        column = self.rows.column
+        return Run(
+            int(self.partition[at]),
+            int(self.base[at]),
+            int(self.end[at] - self.base[at]),
+            column("file")[at].as_py(),
+            column("first_batch")[at].as_py(),
+            tuple(column("batches")[at].as_py()),
+            int(self.size[at]),
+            int(self.first_ms[at]),
+            int(self.last_ms[at]),
+        )
+
+    def files(self) -> list[str]:
+        """Names of all segments in it."""
+        names: list[str] = self.rows.column("file").dictionary.to_pylist()
+        return names
+
+
+class _Lane:
+    """The runs in memory of one partition."""
+
+    __slots__ = ("bases", "runs")
+
+    def __init__(self) -> None:
+        self.bases: list[int] = []
+        self.runs: list[Run] = []
+
+    def add(self, run: Run) -> None:
+        """Add a run, in place of those whose offsets it has."""
+        low = bisect_left(self.bases, run.base)
+        high = bisect_left(self.bases, run.end, low)
+        self.bases[low:high] = [run.base]
+        self.runs[low:high] = [run]
+
+
+class Index:
+    """All runs of a topic."""
+
+    def __init__(self, parts: Sequence[Part] = ()) -> None:
+        self.parts = list(parts)
+        self._recent: dict[int, _Lane] = {}
+        self._files: set[str] = set()
+
+    def add(self, run: Run) -> None:
+        """Add a run; the latest one to have an offset is right."""
+        lane = self._recent.get(run.partition)
+        if lane is None:
+            lane = self._recent[run.partition] = _Lane()
+        lane.add(run)
+        self._files.add(run.file)
+
+    def find(self, partition: int, offset: int) -> Run | None:
+        """The run that has an offset."""
+        lane = self._recent.get(partition)
+        if lane is not None:
+            at = bisect_right(lane.bases, offset) - 1
+            if at >= 0 and offset < lane.runs[at].end:
+                return lane.runs[at]
+        wanted = np.array([partition]), np.array([offset])
+        for part in reversed(self.parts):
+            at = int(part.covering(*wanted)[0])
+            if at >= 0:
+                return part.run(at)
+        return None
+
+    def has(self, file: str) -> bool:
+        """Whether a segment was ever committed, as far as is remembered."""
+        if file in self._files:
+            return True
+        return any(
+            pc.index(part.rows.column("file").dictionary, file).as_py() >= 0
+            for part in self.parts
+        )
+
+    def recent(self) -> list[Run]:
+        """The runs in memory, by partition and offset."""
+        return [run for lane in sorted(self._recent) for run in self._recent[lane].runs]
+
+    def runs(self, files: Iterable[str]) -> list[Run]:
+        """All runs of some segments, by partition and offset."""
+        wanted = set(files)
+        found = {run for run in self.recent() if run.file in wanted}
+        for part in self.parts:
+            names = part.rows.column("file").dictionary
+            codes = np.flatnonzero(np.isin(names, list(wanted)))
+            for at in np.flatnonzero(np.isin(part.file, codes)):
+                found.add(part.run(int(at)))
+        return sorted(found)
+
+    def files(self) -> set[str]:
+        """Names of all segments, of those too that were merged or let go."""
+        return self._files.union(*(part.files() for part in self.parts))
+
+    def files_with(self, keep: Callable[[Numbers, Numbers], Any]) -> set[str]:
+        """Segments with a run for which ``keep(partitions, ends)`` is true."""
+        recent = self.recent()
+        lanes = np.array([run.partition for run in recent], np.int64)
+        ends = np.array([run.end for run in recent], np.int64)
+        found = {recent[int(at)].file for at in np.flatnonzero(keep(lanes, ends))}
+        for part in self.parts:
+            codes = np.unique(part.file[keep(part.partition, part.end)])
+            names = part.rows.column("file").dictionary
+            found.update(names.take(pa.array(codes)).to_pylist())
+        return found
+
+    def first_at(
+        self, partitions: Numbers, timestamp_ms: int
+    ) -> list[list[tuple[int, Run | None]]]:
+        """Where each partition's first row appended at or after a time may be.
+
+        Answers:
+            For each partition candidates: an offset, and where the time lies within a
+            run of many times that run. The least of them is right.
+        """
+        found: list[list[tuple[int, Run | None]]] = [[] for _ in partitions]
+        times = np.full(len(partitions), timestamp_ms)
+        for part in self.parts:
+            low, high = part.lanes(partitions)
+            at = _bisect(part.last_ms, low, high, times, right=False)
+            for i in np.flatnonzero(at < high):
+                begins = int(at[i])
+                exact = part.first_ms[begins] >= timestamp_ms
+                run = None if exact else part.run(begins)
+                found[int(i)].append((int(part.base[begins]), run))
+        for number, partition in enumerate(partitions):
+            lane = self._recent.get(int(partition))
+            if lane is None:
+                continue
+            at_ = bisect_left(lane.runs, timestamp_ms, key=lambda run: run.last_ms)
+            if at_ < len(lane.runs):
+                run_ = lane.runs[at_]
+                exact = run_.first_ms >= timestamp_ms
+                found[number].append((run_.base, None if exact else run_))
+        return found
+
+    def sizes(self, partition: int) -> list[tuple[int, int, int]]:
+        """Base, end and bytes of what a partition holds, merged runs once."""
+        lane = self._recent.get(partition)
+        found = [] if lane is None else [(r.base, r.end, r.size) for r in lane.runs]
+        one = np.array([partition])
+        for part in reversed(self.parts):
+            low, high = (int(edge[0]) for edge in part.lanes(one))
+            rows = zip(
+                part.base[low:high].tolist(),
+                part.end[low:high].tolist(),
+                part.size[low:high].tolist(),
+                strict=True,
+            )
+            found += rows
+        return _outermost(found)
+
+
+def _outermost(rows: list[tuple[int, int, int]]) -> list[tuple[int, int, int]]:
+    """Without those that lie in another."""
+    kept: list[tuple[int, int, int]] = []
+    for row in sorted(rows, key=lambda row: (row[0], -row[1])):
+        if not kept or row[1] > kept[-1][1]:
+            kept.append(row)
+    return kept
+
+
+def part_rows(runs: Sequence[Run]) -> pa.RecordBatch:
+    """Sorted runs, as a part has them."""
+    columns = list(zip(*runs, strict=True)) or [()] * len(Run._fields)
+    by_name = dict(zip(Run._fields, columns, strict=True))
+    arrays = []
+    for field in PART_SCHEMA:
+        values = list(by_name[field.name])
+        if field.name == "file":
+            arrays.append(pa.array(values, pa.string()).dictionary_encode())
+        else:
+            arrays.append(pa.array(values, field.type))
+    return pa.RecordBatch.from_arrays(arrays, schema=PART_SCHEMA)
+
+
+def merge_parts(parts: Sequence[Part], earliest: Numbers) -> pa.RecordBatch:
+    """One part of several, from old to new: without what is hidden, or let go."""
+    kept = []
+    for number, part in enumerate(parts):
+        alive = part.end > earliest[part.partition]
+        for newer in parts[number + 1 :]:
+            alive &= newer.covering(part.partition, part.base) < 0
+        kept.append(part.rows.filter(pa.array(alive)))
+    table = pa.Table.from_batches(kept).unify_dictionaries()
+    table = table.sort_by([("partition", "ascending"), ("base", "ascending")])
+    whole = table.combine_chunks()
+    if whole.num_rows == 0:
+        return part_rows([])
+    # Names that no run has any more go, too.
+    files = whole.column("file").cast(pa.string()).combine_chunks().dictionary_encode()
+    whole = whole.set_column(3, PART_SCHEMA.field("file"), files)
+    return whole.cast(PART_SCHEMA).combine_chunks().to_batches()[0]
+
+
+def dead_share(part: Part, earliest: Numbers) -> float:
+    """Which share of a part lies before earliest."""
+    if not len(part):
+        return 1.0
+    return float(np.mean(part.end <= earliest[part.partition]))
+
+
+def _numbers(rows: pa.RecordBatch, name: str) -> Numbers:
+    found: Numbers = rows.column(name).to_numpy(zero_copy_only=False)
+    return found
+
+
+def _bisect(
+    values: Numbers, low: Numbers, high: Numbers, wanted: Numbers, *, right: bool
+) -> Numbers:
+    """``bisect`` in many ranges of one array at once."""
+    low, high = low.astype(np.int64), high.astype(np.int64)
+    last = max(len(values) - 1, 0)
+    while True:
+        open_ = low < high
+        if not open_.any():
+            return low
+        middle = (low + high) // 2
+        found = values[np.minimum(middle, last)]
+        before = (found <= wanted) if right else (found < wanted)
+        low = np.where(open_ & before, middle + 1, low)
+        high = np.where(open_ & ~before, middle, high)

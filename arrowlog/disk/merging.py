@@ -1,0 +1,207 @@
+"""Merges: rows of many small segments into few larger ones, offsets as they were."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from streamfactory.arrowlog.disk.records import Run, Segment
+from streamfactory.arrowlog.disk.segments import (
+    BATCH_BYTES,
+    BATCH_ROWS,
+    RollingWriter,
+    SegmentWriter,
+    pieces,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import pyarrow as pa
+
+    from streamfactory.arrowlog.disk.log import DiskLog
+    from streamfactory.arrowlog.disk.settings import Settings
+    from streamfactory.arrowlog.disk.state import State
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """Segments that are to be merged next."""
+
+    files: Sequence[str]
+    close: bool = False
+    """Whether what comes of them takes no more rows, full or not."""
+
+
+def choose(
+    state: State, settings: Settings, now_ms: float, *, everything: bool = False
+) -> Choice | None:
+    """What is to be merged next; None where nothing is due.
+
+    Segments of one level go together: a row is rewritten once for each level, and
+    there are never more files than levels times ``merge_files``, and full ones.
+    """
+    if everything:
+        return Choice(list(state.small)) if len(state.small) > 1 else None
+    levels: dict[int, list[str]] = {}
+    for name, (level, _, _, _) in state.small.items():
+        levels.setdefault(level, []).append(name)
+    for files in levels.values():
+        if len(files) >= settings.merge_files:
+            return Choice(files)
+    if settings.segment_age is not None:
+        oldest = now_ms - settings.segment_age * 1000
+        aged = [name for name, one in state.small.items() if one[3] < oldest]
+        if aged:
+            return Choice(aged, close=True)
+    return None
+
+
+def merge(
+    log: DiskLog, runs: Sequence[Run], floor: Sequence[int], level: int, *, close: bool
+) -> list[Segment]:
+    """Write the rows of ``runs`` again.
+
+    Args:
+        log: The topic.
+        runs: By partition and offset.
+        floor: Earliest by partition: runs before it are left out.
+        level: Of the new segments.
+        close: They take no more rows, full or not.
+
+    Raises:
+        FileNotFoundError: Somebody else has merged them, or let them go.
+    """
+    writer = RollingWriter(log.storage, log.schema, log.settings)
+    merger = _Merger(log, writer)
+    try:
+        for run in runs:
+            if run.end > floor[run.partition]:
+                merger.add(run)
+        merger.flush()
+        writer.roll()
+    except BaseException:
+        writer.abandon()
+        raise
+    segments = [merger.segment(done, size, level) for done, size in writer.done]
+    return [one._replace(full=one.full or close) for one in segments]
+
+
+class _Merger:
+    """Gathers neighbouring rows of one partition to batches of a good size."""
+
+    def __init__(self, log: DiskLog, writer: RollingWriter) -> None:
+        self._log = log
+        self._writer = writer
+        self._partition = -1
+        self._base = 0
+        self._end = -1
+        self._waiting: list[pa.RecordBatch] = []
+        self._rows = 0
+        self._size = 0
+        self._times: list[tuple[int, int]] = []
+        """First row and time of each group of rows appended together."""
+        self._order: list[tuple[int, int, int, int]] = []
+        """Partition, base, first and last time of each batch, as written."""
+
+    def add(self, run: Run) -> None:
+        """Take the next run."""
+        if run.partition != self._partition or run.base != self._end:
+            self.flush()
+            self._partition, self._base, self._end = run.partition, run.base, run.base
+        for number, rows in enumerate(run.batches):
+            batch = self._log.segments.batch(run.file, run.first_batch + number, rows)
+            times = [(0, run.first_ms)]
+            if run.first_ms != run.last_ms:
+                said = self._log.segments.times(run.file, run.first_batch + number)
+                times = said or times
+            self._take(batch, times, run.size * rows // run.rows)
+
+    def _take(
+        self, batch: pa.RecordBatch, times: list[tuple[int, int]], size: int
+    ) -> None:
+        if self._rows and (
+            self._rows + batch.num_rows > BATCH_ROWS or self._size + size > BATCH_BYTES
+        ):
+            self.flush()
+        for row, at in times:
+            if not self._times or self._times[-1][1] != at:
+                self._times.append((self._rows + row, at))
+        self._waiting.append(batch)
+        self._rows += batch.num_rows
+        self._size += size
+        self._end += batch.num_rows
+
+    def flush(self) -> None:
+        """Write what was gathered."""
+        for rows in pieces(self._waiting):
+            at = self._end - self._rows
+            times = _from(self._times, rows.num_rows)
+            self._writer.write(self._partition, rows, times[0])
+            first, last = times[0][0][1], times[0][-1][1]
+            self._order.append((self._partition, at, first, last))
+            self._times = times[1]
+            self._rows -= rows.num_rows
+        self._waiting, self._times, self._rows, self._size = [], [], 0, 0
+
+    def segment(self, done: SegmentWriter, size: int, level: int) -> Segment:
+        """What was written to a file, with its offsets. In the order of the files."""
+        runs: list[Run] = []
+        for partition, first_batch, batches, bytes_ in done.runs:
+            written = self._order[: len(batches)]
+            del self._order[: len(batches)]
+            runs += _runs(done.name, partition, first_batch, batches, bytes_, written)
+        return Segment(done.name, size, level, done.full, tuple(runs))
+
+
+def _runs(
+    name: str,
+    partition: int,
+    first_batch: int,
+    batches: Sequence[int],
+    size: int,
+    written: Sequence[tuple[int, int, int, int]],
+) -> list[Run]:
+    """Runs of neighbouring batches: those with a gap between them are told apart."""
+    total = sum(batches)
+    runs: list[Run] = []
+    for i, (rows, (_, base, first, last)) in enumerate(
+        zip(batches, written, strict=True)
+    ):
+        share = size * rows // total
+        before = runs[-1] if runs else None
+        if before is not None and before.end == base:
+            runs[-1] = before._replace(
+                rows=before.rows + rows,
+                batches=(*before.batches, rows),
+                size=before.size + share,
+                last_ms=last,
+            )
+        else:
+            runs.append(
+                Run(
+                    partition,
+                    base,
+                    rows,
+                    name,
+                    first_batch + i,
+                    (rows,),
+                    share,
+                    first,
+                    last,
+                )
+            )
+    return runs
+
+
+def _from(
+    times: list[tuple[int, int]], rows: int
+) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
+    """Times of the first ``rows`` rows, and of those behind them."""
+    here = [pair for pair in times if pair[0] < rows]
+    behind = [(row - rows, at) for row, at in times if row > rows]
+    if not any(row == rows for row, _ in times):
+        behind = [(0, here[-1][1]), *behind]
+    else:
+        behind = [(0, next(at for row, at in times if row == rows)), *behind]
+    return here, behind

@@ -1,0 +1,165 @@
+"""What a topic is after a number of records."""
+
+from __future__ import annotations
+
+import base64
+from collections import deque
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from streamfactory.arrowlog.disk.index import Index, Part
+from streamfactory.arrowlog.disk.records import (
+    FORMAT,
+    Record,
+    Segment,
+    WriterState,
+    seal,
+    unseal,
+)
+from streamfactory.spi import CorruptData
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+_IDS: Final = 256
+"""Records that are known again by whoever lost the reply to publishing them."""
+
+
+class State:
+    """A topic at one version. Guarded by whoever holds it.
+
+    Args:
+        incarnation: Of the topic.
+        schema: Of its rows.
+    """
+
+    def __init__(self, incarnation: str, schema: pa.Schema) -> None:
+        self.incarnation = incarnation
+        self.schema = schema
+        self.version = -1
+        self.snapshot = -1
+        """Version of the snapshot that it was read from."""
+        self.since = 0
+        """Bytes of the records since."""
+        self.at = 0
+        self.earliest: list[int] = []
+        self.latest: list[int] = []
+        self.writers: dict[str, WriterState] = {}
+        self.index = Index()
+        self.small: dict[str, tuple[int, int, int, int]] = {}
+        """Segments that are not full: level, bytes, rows, when they were appended."""
+        self.removed: dict[str, int] = {}
+        """Segments to be deleted by whoever writes the next snapshot."""
+        self.segments = 0
+        self.size = 0
+        self.deleted = False
+        self.void: list[int] = []
+        """Torn records right behind this version."""
+        self.ids: deque[str] = deque(maxlen=_IDS)
+
+    def apply(self, record: Record, size: int = 0) -> None:
+        """Take the next step.
+
+        Args:
+            record: Of the next version.
+            size: Its bytes.
+        """
+        if list(record.void) != self.void:
+            torn = sorted(set(self.void) - set(record.void)) or record.void
+            msg = f"record {torn[0]} of incarnation {self.incarnation} is torn, and "
+            raise CorruptData(msg + f"record {record.version} stands on it")
+        self.void = []
+        self.version, self.at = record.version, record.at
+        self.since += size
+        self.ids.append(record.id)
+        self.deleted = self.deleted or record.deleted
+        if record.partitions is not None:
+            more = record.partitions - len(self.latest)
+            self.earliest += [0] * more
+            self.latest += [0] * more
+        self.writers.update(record.writers)
+        for writer in record.forgotten:
+            self.writers.pop(writer, None)
+        for lane, offset in record.earliest.items():
+            self.earliest[lane] = max(self.earliest[lane], offset)
+        for segment in record.segments:
+            self._add(segment, record.at)
+        for name, segment_size in record.removed.items():
+            self._remove(name, segment_size)
+
+    def _add(self, segment: Segment, at: int) -> None:
+        self.segments += 1
+        self.size += segment.size
+        if not segment.full:
+            self.small[segment.name] = (segment.level, segment.size, segment.rows, at)
+        for run in segment.runs:
+            self.index.add(run)
+            self.latest[run.partition] = max(self.latest[run.partition], run.end)
+
+    def _remove(self, name: str, size: int) -> None:
+        if size:  # what was staged and never committed was not counted
+            self.segments -= 1
+            self.size -= size
+        self.small.pop(name, None)
+        self.removed[name] = size
+
+    def floor(self) -> np.ndarray[Any, np.dtype[np.int64]]:
+        """Earliest by partition."""
+        return np.array(self.earliest, np.int64)
+
+    def to_snapshot(self, parts: list[str]) -> bytes:
+        """As a snapshot says it."""
+        return seal(
+            {
+                "format": FORMAT,
+                "version": self.version,
+                "at": self.at,
+                "schema": schema_text(self.schema),
+                "earliest": self.earliest,
+                "latest": self.latest,
+                "writers": {n: w.to_plain() for n, w in self.writers.items()},
+                "small": {name: list(one) for name, one in self.small.items()},
+                "segments": self.segments,
+                "size": self.size,
+                "deleted": self.deleted,
+                "recent": list(self.ids),
+                "parts": parts,
+            }
+        )
+
+    @classmethod
+    def from_snapshot(
+        cls, incarnation: str, data: bytes, name: str, load: Callable[[str], Part]
+    ) -> State:
+        """Of what was published under ``name``.
+
+        Raises:
+            CorruptData: data_loss.
+            FormatRefused: permanent.
+        """
+        plain: Mapping[str, Any] = unseal(data, name)
+        state = cls(incarnation, schema_of(plain["schema"]))
+        state.version = state.snapshot = plain["version"]
+        state.at = plain["at"]
+        state.earliest = plain["earliest"]
+        state.latest = plain["latest"]
+        state.writers = {n: WriterState(**w) for n, w in plain["writers"].items()}
+        state.small = {name: tuple(one) for name, one in plain["small"].items()}
+        state.segments = plain["segments"]
+        state.size = plain["size"]
+        state.deleted = plain["deleted"]
+        state.ids.extend(plain["recent"])
+        state.index = Index([load(part) for part in plain["parts"]])
+        return state
+
+
+def schema_text(schema: pa.Schema) -> str:
+    """A schema as Arrow IPC, base64."""
+    return base64.b64encode(schema.serialize().to_pybytes()).decode("ascii")
+
+
+def schema_of(text: str) -> pa.Schema:
+    """The schema of `schema_text`."""
+    return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(text)))

@@ -1,0 +1,45 @@
+"""The options of every backend that keeps its streams in a log."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from streamfactory.spi import BOOLEAN, INTEGER, PERIOD, SIZE, Option
+
+LOG_OPTIONS: Final = (
+    Option(
+        "partitions",
+        "Partitions of a topic that is created.",
+        INTEGER,
+        default="1",
+        minimum=1,
+        maximum=100_000,
+    ),
+    Option(
+        "messages",
+        "Create the topic for undecoded messages rather than typed rows.",
+        BOOLEAN,
+        default="false",
+    ),
+    Option(
+        "retention.age",
+        "Keep rows for so long after they were appended; for ever, when not set.",
+        PERIOD,
+        minimum=0,
+        example="7d",
+    ),
+    Option(
+        "retention.rows",
+        "Keep so many rows of each partition; all, when not set.",
+        INTEGER,
+        minimum=0,
+    ),
+    Option(
+        "retention.bytes",
+        "Keep about so many bytes of each partition, as rows are in memory; all, when "
+        "not set.",
+        SIZE,
+        minimum=0,
+    ),
+)
+"""Under ``stream.<type>.``: read by `LogProducerFactory` and `LogTopicAdmin`."""

@@ -1,0 +1,213 @@
+"""The consumer: rows by offset, and waiting for more."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+
+from streamfactory.backends.file.foreign.decoder import Decoder
+from streamfactory.backends.file.foreign.layout import Lost
+from streamfactory.spi import (
+    BatchState,
+    CorruptData,
+    Fetched,
+    FetchLimits,
+    Finished,
+    IncarnationChanged,
+    PartitionLevelConsumer,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from streamfactory.backends.file.foreign.arrowfile import ArrowFile
+    from streamfactory.backends.file.foreign.layout import Layout
+
+log = logging.getLogger("streamfactory")
+
+_SHORTEST: Final = 0.0002
+_LONGEST: Final = 0.005
+"""Seconds between two looks at what is waited for."""
+_SMALL: Final = 16_384
+"""Batches of fewer rows are joined."""
+
+
+class ForeignConsumer(PartitionLevelConsumer):
+    """Reads the one partition of a layout.
+
+    Args:
+        layout: The files; closed with this.
+        fields: Columns wanted; None for all.
+        checked: Whether values are checked.
+        goes_on: Whether a loss is recorded, rather than an error.
+    """
+
+    def __init__(
+        self,
+        layout: Layout,
+        fields: Sequence[str] | None,
+        *,
+        checked: bool,
+        goes_on: bool,
+    ) -> None:
+        self._layout = layout
+        self._fields = fields
+        self._checked = checked
+        self._goes_on = goes_on
+        self._woken = threading.Event()
+        self._incarnation: str | None = None
+        self._decoder: tuple[ArrowFile, Decoder] | None = None
+        self._held: tuple[int, pa.RecordBatch, int | None] | None = None
+        """The batch that was answered last, with its first offset and its bytes."""
+
+    def fetch_messages(
+        self, start: int, end: int | None, limits: FetchLimits
+    ) -> Fetched:
+        layout, pause = self._layout, _SHORTEST
+        deadline = time.monotonic() + limits.timeout
+        while True:
+            layout.refresh()
+            if start >= layout.latest and not layout.ended:
+                layout.discover()
+            if self._begun_again():
+                return self._empty(layout.earliest)
+            if start < layout.latest:
+                found = self._rows(start, end, limits)
+                if found is not None:
+                    return found
+                continue
+            if start == layout.latest and layout.ended:
+                return self._empty(start, ended=True)
+            left = deadline - time.monotonic()
+            if start > layout.latest or left <= 0:
+                return self._empty(start)
+            if self._woken.wait(min(pause, left)):
+                self._woken.clear()
+                return self._empty(start)
+            pause = min(pause * 2, _LONGEST)
+
+    def wake(self) -> None:
+        self._woken.set()
+
+    def close(self) -> None:
+        self._decoder = self._held = None
+        self._layout.close()
+
+    def _begun_again(self) -> bool:
+        """Whether the offsets count something else than at the last call."""
+        found, before = self._layout.incarnation, self._incarnation
+        if found is None or found == before:
+            return False
+        self._incarnation, self._held = found, None
+        return before is not None
+
+    def _empty(self, next_offset: int, *, ended: bool = False) -> Fetched:
+        state = BatchState.END_OF_PARTITION if ended else BatchState.CAUGHT_UP
+        return Fetched(
+            None,
+            next_offset,
+            state=state,
+            latest=self._layout.latest,
+            held_from=self._layout.earliest,
+            incarnation=self._layout.incarnation,
+            end=Finished() if ended else None,
+        )
+
+    def _rows(self, start: int, end: int | None, limits: FetchLimits) -> Fetched | None:
+        """Rows; None where the file was written anew while it was read."""
+        try:
+            first, rows, size = self._batch(start, end, limits)
+        except Lost as loss:
+            return self._lost(loss)
+        except CorruptData:
+            before = self._layout.incarnation
+            self._layout.refresh()
+            if self._layout.incarnation == before and start < self._layout.latest:
+                raise
+            return None
+        skipped = start - first
+        if skipped or rows.num_rows > limits.max_rows:
+            size = None
+            rows = rows.slice(skipped, limits.max_rows)
+        return Fetched(
+            rows,
+            start + rows.num_rows,
+            latest=self._layout.latest,
+            held_from=min(start, self._layout.earliest),
+            incarnation=self._layout.incarnation,
+            size=size,
+        )
+
+    def _lost(self, loss: Lost) -> Fetched:
+        if self._goes_on:
+            log.warning("%s; going on at offset %d", loss.what, loss.end)
+            return Fetched(
+                None,
+                loss.end,
+                latest=self._layout.latest,
+                held_from=loss.end,
+                incarnation=self._layout.incarnation,
+            )
+        remedy = "put it back, or set `out.of.range` to earliest to go on with a record"
+        if loss.found is None:
+            raise CorruptData(loss.what, remedy=remedy) from loss
+        raise IncarnationChanged(
+            loss.what, expected=loss.expected, found=loss.found, remedy=remedy
+        ) from loss
+
+    def _batch(
+        self, start: int, end: int | None, limits: FetchLimits
+    ) -> tuple[int, pa.RecordBatch, int | None]:
+        """The batch that has an offset: its first offset, rows, and bytes if known."""
+        file, base = self._layout.find(start)
+        held = self._held
+        if held is not None and self._decoder is not None and self._decoder[0] is file:
+            first, rows, _ = held
+            if first <= start < first + rows.num_rows:
+                return held
+        decoder = self._decoder_of(file)
+        index = file.find(start - base)
+        until = file.rows if end is None else min(file.rows, end - base)
+        last = self._last(file, index, until, limits)
+        parts = [decoder.decode(number) for number in range(index, last)]
+        rows = parts[0] if len(parts) == 1 else pa.concat_batches(parts)
+        self._held = (base + file.starts[index], rows, self._size(file, index, last))
+        return self._held
+
+    def _last(
+        self, file: ArrowFile, index: int, until: int, limits: FetchLimits
+    ) -> int:
+        """Where to stop joining small batches."""
+        frames, starts, last = file.frames, file.starts, index + 1
+        if frames[index].rows >= _SMALL:
+            return last
+        size = frames[index].body
+        while (
+            last < len(frames)
+            and starts[last] < until
+            and starts[last + 1] - starts[index] <= limits.max_rows
+            and size + frames[last].body <= limits.max_bytes
+        ):
+            size += frames[last].body
+            last += 1
+        return last
+
+    def _size(self, file: ArrowFile, index: int, last: int) -> int | None:
+        """Bytes of some batches, where they are known at no cost."""
+        frames = file.frames[index:last]
+        if self._fields is not None or any(frame.compressed for frame in frames):
+            return None
+        return sum(frame.body for frame in frames)
+
+    def _decoder_of(self, file: ArrowFile) -> Decoder:
+        if self._decoder is None or self._decoder[0] is not file:
+            schema = self._layout.schema
+            assert schema is not None
+            if self._fields is not None:
+                schema = pa.schema([schema.field(name) for name in self._fields])
+            self._decoder = (file, Decoder(file, schema, checked=self._checked))
+        return self._decoder[1]

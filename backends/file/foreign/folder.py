@@ -1,0 +1,293 @@
+"""A folder of Arrow files as one stream, in the order in which they were found whole.
+
+A file belongs to the stream from when it is whole: a random-access file has its footer,
+a stream its end marker. So nothing that is listed ever grows, and nothing is reordered.
+Files found whole by one look are listed by their names, or by their times. One that is
+not whole holds up nobody; it comes when it is. Hidden and temporary names are left out,
+as Spark does, and so are folders inside the folder.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import hashlib
+import logging
+import os
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from streamfactory.backends.file.foreign.arrowfile import ArrowFile
+from streamfactory.backends.file.foreign.layout import Layout, Lost, Settings
+from streamfactory.backends.file.foreign.manifest import Entry, Manifest
+from streamfactory.backends.file.foreign.medium import Stamp, told
+from streamfactory.backends.file.foreign.types import difference
+from streamfactory.spi import CorruptData, SchemaMismatch, StreamError, TopicNotFound
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+log = logging.getLogger("streamfactory")
+
+MANIFEST: Final = ".streamfactory-manifest"
+
+_CHUNK: Final = 256
+"""Files that are listed at a time."""
+_SPARE: Final = 20.0
+"""A look at the folder is followed by so many times what it took without one."""
+_WATCHED: Final = 64
+"""Unfinished files whose index is kept, to go on where it ends."""
+_OLD: Final = 60.0
+"""Seconds after which an unfinished file is told of."""
+
+
+class _Found(NamedTuple):
+    """A file that is to be listed."""
+
+    entry: Entry
+    schema: pa.Schema
+
+
+class Folder(Layout):
+    """The files of a folder."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._manifest = Manifest(_manifest_folder(settings))
+        self._file: tuple[int, ArrowFile, Stamp] | None = None
+        self._watched: dict[str, tuple[Stamp, ArrowFile | None]] = {}
+        self._told: set[str] = set()
+        self._not_before = 0.0
+
+    def refresh(self) -> None:
+        self._manifest.refresh()
+        self._update()
+
+    def discover(self, *, eager: bool = False) -> None:
+        began = time.monotonic()
+        if not eager and began < self._not_before:
+            return
+        present = self._present()
+        self._list(present)
+        self.earliest = self._held_from(present)
+        ended = time.monotonic()
+        self._not_before = ended + _SPARE * (ended - began)
+
+    def find(self, offset: int) -> tuple[ArrowFile, int]:
+        index = self._manifest.find(offset)
+        start = self._manifest.starts[index]
+        entry = self._manifest.entries[index]
+        path = self._path(entry.name)
+        try:
+            with told(path):
+                stamp = Stamp.of(os.stat(path))  # noqa: PTH116 - on the way of the data
+            if self._file is None or self._file[::2] != (index, stamp):
+                self._open(index, entry, stamp)
+        except TopicNotFound as error:
+            raise self._lost(index, "is gone", None) from error
+        assert self._file is not None
+        return self._file[1], start
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file[1].close()
+            self._file = None
+        for _, file in self._watched.values():
+            if file is not None:
+                file.close()
+        self._watched.clear()
+
+    def _open(self, index: int, entry: Entry, stamp: Stamp) -> None:
+        if self._file is not None:
+            self._file[1].close()
+            self._file = None
+        settings = self._settings
+        file = ArrowFile(self._path(entry.name), entry.form, settings.longest)
+        try:
+            found = file.fingerprint()
+            if not file.whole or file.rows != entry.rows or found != entry.incarnation:
+                raise self._lost(index, "is not the one that was listed", found)
+            if settings.mapped:
+                with told(file.path):
+                    file.medium.map()
+        except BaseException:
+            file.close()
+            raise
+        self._file = (index, file, stamp)
+
+    def _lost(self, index: int, what: str, found: str | None) -> Lost:
+        entry, starts = self._manifest.entries[index], self._manifest.starts
+        end = starts[index + 1]
+        where = f"which has offsets {starts[index]} to {end}"
+        msg = f"the file {self._path(entry.name)!r}, {where}, {what}"
+        return Lost(msg, end, entry.incarnation, found)
+
+    # --- looking --------------------------------------------------------------------
+
+    def _present(self) -> dict[str, os.DirEntry[str]]:
+        """What is there by name, but for what does not belong to the stream."""
+        path, names = self._settings.path, self._settings.names
+        with told(path), os.scandir(path) as entries:
+            return {
+                entry.name: entry
+                for entry in entries
+                if _is_wanted(entry.name)
+                and (names == "*" or fnmatch.fnmatchcase(entry.name, names))
+            }
+
+    def _list(self, present: dict[str, os.DirEntry[str]]) -> None:
+        """List what is whole, in order; again while other processes are first."""
+        self.refresh()
+        names = self._ordered(present)
+        found: list[_Found] = []
+        trouble: StreamError | None = None
+        while (names and trouble is None) or found:
+            while names and len(found) < _CHUNK and trouble is None:
+                try:
+                    found += self._whole(names.pop(0), found)
+                except StreamError as error:
+                    trouble = error  # after what comes before it is listed
+            found = self._publish(found)
+        self._update()
+        if trouble is not None:
+            raise trouble
+
+    def _publish(self, found: list[_Found]) -> list[_Found]:
+        """List some files; answers those that another process kept from it."""
+        if not found:
+            return []
+        schema = self._manifest.schema or found[0].schema
+        self._manifest.publish([item.entry for item in found], schema)
+        left = [x for x in found if x.entry.name not in self._manifest.names]
+        for item in left:
+            assert self._manifest.schema is not None
+            self._check_schema(item.entry.name, item.schema, self._manifest.schema)
+        return left
+
+    def _ordered(self, present: dict[str, os.DirEntry[str]]) -> list[str]:
+        """Names that are not listed, in the order in which they would be."""
+        for name in self._watched.keys() - present.keys():
+            self._forget(name)
+        fresh = sorted(present.keys() - self._manifest.names)
+        if self._settings.order == "time":
+            fresh.sort(key=lambda name: _time_of(present[name]))
+        return fresh
+
+    def _whole(self, name: str, before: list[_Found]) -> list[_Found]:
+        """A file, where it is whole and not listed yet."""
+        if name in self._manifest.names:
+            return []
+        try:
+            file = self._watch(name)
+        except TopicNotFound:
+            file = None  # taken away since
+        if file is None:
+            return []
+        try:
+            schema = file.schema
+            if schema is None:
+                msg = f"the stream {file.path!r} ended before it had a schema"
+                raise CorruptData(msg, remedy="write the file again, or take it away")
+            first = self._manifest.schema or (before[0].schema if before else schema)
+            self._check_schema(name, schema, first)
+            digest = hashlib.blake2b(str(schema).encode(), digest_size=12).hexdigest()
+            size, mark = file.medium.stamp.size, file.fingerprint()
+            entry = Entry(name, file.rows, size, file.form, digest, mark)
+        finally:
+            self._forget(name)
+        return [_Found(entry, schema)]
+
+    def _watch(self, name: str) -> ArrowFile | None:
+        """The index of a file that is whole; None while it is not."""
+        path, settings = self._path(name), self._settings
+        with told(path):
+            status = os.stat(path)  # noqa: PTH116 - thousands of them
+        stamp = Stamp.of(status)
+        seen, file = self._watched.pop(name, (None, None))
+        if seen == stamp or _is_folder(status):
+            self._watched[name] = (stamp, file)
+            self._tell_old(name, status)
+            return None
+        if file is not None and file.grew(stamp):
+            file.refresh()
+        else:
+            if file is not None:
+                file.close()
+            file = ArrowFile(path, settings.form, settings.longest)
+        if not file.whole and len(self._watched) >= _WATCHED:
+            file.close()
+            self._watched[name] = (stamp, None)
+            return None
+        self._watched[name] = (stamp, file)
+        if file.whole:
+            return file
+        self._tell_old(name, status)
+        return None
+
+    def _forget(self, name: str) -> None:
+        _, file = self._watched.pop(name, (None, None))
+        if file is not None:
+            file.close()
+
+    def _tell_old(self, name: str, status: os.stat_result) -> None:
+        """A file that nobody goes on writing is no silent loss."""
+        if name in self._told or _is_folder(status):
+            return
+        if time.time() - status.st_mtime > _OLD:
+            self._told.add(name)
+            log.warning(
+                "the file %r has no end and has not changed for a minute: its rows are "
+                "not part of the stream",
+                self._path(name),
+            )
+
+    def _check_schema(self, name: str, have: pa.Schema, want: pa.Schema) -> None:
+        why = difference(have, want)
+        if why is not None:
+            msg = f"the file {self._path(name)!r} does not fit the others: {why}"
+            remedy = "take it away, or hide it by a leading underscore"
+            raise SchemaMismatch(msg, remedy=remedy)
+
+    def _held_from(self, present: dict[str, os.DirEntry[str]]) -> int:
+        """Start of the first listed file that is still there."""
+        for entry, start in zip(
+            self._manifest.entries, self._manifest.starts, strict=False
+        ):
+            if entry.name in present:
+                return start
+        return self._manifest.starts[-1]
+
+    def _update(self) -> None:
+        manifest = self._manifest
+        if manifest.incarnation != self.incarnation:
+            self.earliest = 0
+        self.latest = manifest.starts[-1]
+        self.incarnation = manifest.incarnation
+        self.schema = manifest.schema
+
+    def _path(self, name: str) -> str:
+        return os.path.join(self._settings.path, name)  # noqa: PTH118 - thousands
+
+
+def _is_wanted(name: str) -> bool:
+    hidden = name.startswith(".") or (name.startswith("_") and "=" not in name)
+    return not (hidden or name.endswith((".tmp", ".crc", "._COPYING_")))
+
+
+def _is_folder(status: os.stat_result) -> bool:
+    return (status.st_mode & 0o170000) == 0o040000
+
+
+def _time_of(entry: os.DirEntry[str]) -> int:
+    try:
+        return entry.stat().st_mtime_ns
+    except FileNotFoundError:
+        return 0  # taken away since: it will not be listed
+
+
+def _manifest_folder(settings: Settings) -> Path:
+    if settings.state is None:
+        return Path(settings.path) / MANIFEST
+    whole = os.path.realpath(settings.path)
+    digest = hashlib.blake2b(os.fsencode(whole), digest_size=8).hexdigest()
+    return Path(settings.state) / f"{Path(whole).name}-{digest}"

@@ -1,0 +1,244 @@
+"""The durable order of the files of a folder, and so what each offset counts.
+
+The manifest is a folder of parts, each a few lines of JSON, a line a file. A part is
+named by how many files the parts before it list, and is published by a link to a file
+that was written and synced before: it is there as a whole or not at all, and of two
+readers that find files at the same moment one publishes, the other reads what that one
+found. Parts are never changed.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import uuid
+from bisect import bisect_right
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import pyarrow as pa
+
+from streamfactory.backends.file.foreign.medium import Stamp
+from streamfactory.spi import CorruptData, FormatRefused, StorageFailed
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+VERSION: Final = 1
+_STALE: Final = 3600.0
+"""Seconds after which an unpublished part is that of a process that died."""
+
+
+class Entry(NamedTuple):
+    """One file of the folder, for ever."""
+
+    name: str
+    rows: int
+    size: int
+    form: str
+    schema: str
+    """Digest of its schema."""
+    incarnation: str
+    """Fingerprint of what it holds."""
+
+
+class Manifest:
+    """What is listed so far. One thread at a time.
+
+    Args:
+        folder: Where the parts are; made by the first that publishes.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._forget()
+
+    def _forget(self) -> None:
+        self.entries: list[Entry] = []
+        self.starts: list[int] = [0]
+        """Offset of the first row of each file; and, at the end, of the next one."""
+        self.names: set[str] = set()
+        self.incarnation: str | None = None
+        self.schema: pa.Schema | None = None
+        self._first: Stamp | None = None
+
+    def find(self, offset: int) -> int:
+        """Index of the entry that has an offset."""
+        return bisect_right(self.starts, offset) - 1
+
+    def refresh(self) -> None:
+        """Read what was published since, by whomever.
+
+        Raises:
+            CorruptData: data_loss; a part is damaged, or missing.
+            FormatRefused: permanent; it is none of ours, or of a later version.
+            StorageFailed: permanent.
+        """
+        try:
+            first = Stamp.of(self._part(0).stat())
+        except (FileNotFoundError, NotADirectoryError):
+            self._forget()
+            return
+        except OSError as error:
+            raise self._failed(error) from error
+        if first != self._first:
+            self._forget()
+            self._first = first
+        before = len(self.entries)
+        while (text := self._read(self._part(len(self.entries)))) is not None:
+            self._take(self._part(len(self.entries)), text)
+        if len(self.entries) > before:
+            # Whoever linked it may not have come to sync it: nobody relies on less.
+            self._sync()
+
+    def publish(self, entries: Sequence[Entry], schema: pa.Schema) -> bool:
+        """List some files; False where another process was first, with whatever.
+
+        Args:
+            entries: Files, in their order.
+            schema: Of the stream; kept with the first part.
+
+        Raises:
+            StorageFailed: permanent; the folder cannot be written.
+        """
+        lines = [entry._asdict() for entry in entries]
+        starts = self.starts[-1]
+        for line in lines:
+            line["start"] = starts
+            starts += line["rows"]
+        if not self.entries:
+            lines.insert(0, _header(schema))
+        text = "".join(f"{json.dumps(line, sort_keys=True)}\n" for line in lines)
+        try:
+            published = self._link(text.encode())
+        except OSError as error:
+            raise self._failed(error, done="written") from error
+        self.refresh()
+        return published
+
+    # --- parts ----------------------------------------------------------------------
+
+    def _part(self, index: int) -> Path:
+        return self.folder / f"{index:020d}.jsonl"
+
+    def _link(self, text: bytes) -> bool:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self._sweep()
+        temporary = self.folder / f".{uuid.uuid4().hex}.tmp"
+        try:
+            with temporary.open("xb") as file:
+                file.write(text)
+                file.flush()
+                os.fsync(file.fileno())
+            try:
+                self._part(len(self.entries)).hardlink_to(temporary)
+            except FileExistsError:
+                return False
+        finally:
+            temporary.unlink(missing_ok=True)
+        self._sync()
+        return True
+
+    def _sweep(self) -> None:
+        for path in self.folder.glob(".*.tmp"):
+            with suppress(FileNotFoundError):
+                age = Path(self.folder).stat().st_mtime - path.stat().st_mtime
+                if age > _STALE:
+                    path.unlink()
+
+    def _sync(self) -> None:
+        for folder in (self.folder, self.folder.parent):
+            with suppress(PermissionError):
+                handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+                try:
+                    os.fsync(handle)
+                finally:
+                    os.close(handle)
+
+    def _read(self, path: Path) -> str | None:
+        try:
+            return path.read_text("utf-8")
+        except FileNotFoundError:
+            return None
+        except UnicodeDecodeError as error:
+            raise _damaged(path, "it is no text") from error
+        except OSError as error:
+            raise self._failed(error) from error
+
+    def _take(self, path: Path, text: str) -> None:
+        lines = [_object(path, line) for line in text.splitlines()]
+        if not text.endswith("\n"):
+            raise _damaged(path, "its last line is torn")
+        if not self.entries:
+            self._take_header(path, lines.pop(0))
+        if not lines:
+            raise _damaged(path, "it lists nothing")
+        for line in lines:
+            entry = _entry(path, line)
+            if line["start"] != self.starts[-1] or entry.name in self.names:
+                raise _damaged(path, f"it does not go on where {entry.name!r} is")
+            self.entries.append(entry)
+            self.starts.append(self.starts[-1] + entry.rows)
+            self.names.add(entry.name)
+
+    def _take_header(self, path: Path, line: dict[str, Any]) -> None:
+        version = line.get("streamfactory_manifest")
+        if not isinstance(version, int):
+            msg = f"{str(path)!r} is no manifest of a folder of Arrow files"
+            raise FormatRefused(msg)
+        if version > VERSION:
+            msg = f"the manifest {str(path)!r} is of version {version}"
+            raise FormatRefused(msg)
+        try:
+            schema = base64.b64decode(line["schema"], validate=True)
+            self.schema = pa.ipc.read_schema(pa.py_buffer(schema))
+            self.incarnation = str(line["incarnation"])
+        except (KeyError, TypeError, ValueError, pa.ArrowException) as error:
+            raise _damaged(path, "its header cannot be read") from error
+
+    def _failed(self, error: OSError, done: str = "read") -> StorageFailed:
+        reason = error.strerror or error
+        msg = f"the manifest {str(self.folder)!r} cannot be {done}: {reason}"
+        remedy = "name a folder that can be written with `state.folder`"
+        return StorageFailed(msg, remedy=remedy)
+
+
+def _header(schema: pa.Schema) -> dict[str, Any]:
+    return {
+        "streamfactory_manifest": VERSION,
+        "incarnation": uuid.uuid4().hex,
+        "schema": base64.b64encode(schema.serialize()).decode(),
+    }
+
+
+def _object(path: Path, line: str) -> dict[str, Any]:
+    try:
+        found = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise _damaged(path, "a line is no JSON") from error
+    if not isinstance(found, dict):
+        raise _damaged(path, "a line is no JSON object")
+    return found
+
+
+def _entry(path: Path, line: dict[str, Any]) -> Entry:
+    kinds = Entry.__annotations__
+    for key in kinds:
+        wanted = int if key in ("rows", "size") else str
+        if type(line.get(key)) is not wanted:
+            raise _damaged(path, f"a line has no sound {key!r}")
+    entry = Entry(**{key: line[key] for key in kinds})
+    leaves = "/" in entry.name or "\0" in entry.name or entry.name.startswith(".")
+    if leaves or not entry.name or not 0 <= entry.rows < 2**62:
+        raise _damaged(path, f"{entry.name!r} is no file of the folder")
+    if "start" not in line:
+        raise _damaged(path, "a line has no 'start'")
+    return entry
+
+
+def _damaged(path: Path, why: str) -> CorruptData:
+    msg = f"the manifest part {str(path)!r} is damaged: {why}"
+    remedy = "restore it; without its manifest the folder begins again as a new stream"
+    return CorruptData(msg, remedy=remedy)

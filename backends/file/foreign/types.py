@@ -1,0 +1,122 @@
+"""The types that readers get: fewer than Arrow has.
+
+Large, view and dictionary types become plain ones, nested ones included, and times with
+a zone are in UTC: so files of different writers are one stream.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+def plain_schema(schema: pa.Schema) -> pa.Schema:
+    """``schema`` in plain types, without metadata."""
+    return pa.schema([_field(field) for field in schema])
+
+
+def _field(field: pa.Field) -> pa.Field:
+    return pa.field(field.name, plain_type(field.type), nullable=field.nullable)
+
+
+def plain_type(kind: pa.DataType) -> pa.DataType:
+    """The plain type of the same values."""
+    types = pa.types
+    if types.is_dictionary(kind):
+        return plain_type(kind.value_type)
+    if types.is_large_string(kind) or types.is_string_view(kind):
+        return pa.string()
+    if types.is_large_binary(kind) or types.is_binary_view(kind):
+        return pa.binary()
+    if types.is_timestamp(kind) and kind.tz is not None:
+        return pa.timestamp(kind.unit, tz="UTC")
+    if types.is_decimal64(kind):
+        return pa.decimal128(kind.precision, kind.scale)
+    if types.is_fixed_size_list(kind):
+        return pa.list_(_field(kind.value_field), kind.list_size)
+    if types.is_map(kind):
+        return pa.map_(_field(kind.key_field), _field(kind.item_field))
+    if types.is_list(kind) or types.is_large_list(kind) or _is_list_view(kind):
+        return pa.list_(_field(kind.value_field))
+    if types.is_struct(kind):
+        return pa.struct([_field(field) for field in kind])
+    return kind
+
+
+def plain_rows(rows: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """The columns of ``schema``, which is plain, out of rows of any type."""
+    if rows.schema.equals(schema, check_metadata=True):
+        return rows
+    columns = [plain(rows.column(field.name), field.type) for field in schema]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def plain(array: pa.Array, kind: pa.DataType) -> pa.Array:
+    """``array`` in the plain type ``kind``; sound, and not a slice of another one."""
+    have, types = array.type, pa.types
+    if have == kind:
+        return array
+    if types.is_dictionary(have):
+        return plain(array.dictionary, kind).take(array.indices)
+    if not _has_care(have):
+        return array.cast(kind)
+    mask = array.is_null() if array.null_count else None
+    if types.is_struct(have):
+        parts = [plain(array.field(i), kind.field(i).type) for i in range(len(kind))]
+        return pa.StructArray.from_arrays(parts, fields=list(kind), mask=mask)
+    if types.is_fixed_size_list(have):
+        values = plain(array.values, kind.value_type)
+        return pa.FixedSizeListArray.from_arrays(values, type=kind, mask=mask)
+    if types.is_map(have):
+        keys, items = plain(array.keys, kind.key_type), array.items
+        items = plain(items, kind.item_type)
+        offsets = array.offsets
+        return pa.MapArray.from_arrays(offsets, keys, items, type=kind, mask=mask)
+    if _is_list_view(have):  # Arrow's own cast of these loses values
+        lengths = pc.fill_null(pc.list_value_length(array), 0).cast(pa.int64())
+        ends = pc.cumulative_sum(lengths)
+        offsets = pa.concat_arrays([pa.array([0], pa.int64()), ends])
+        values = array.flatten()
+    else:
+        offsets, values = array.offsets, array.values
+    values = plain(values, kind.value_type)
+    offsets = offsets.cast(pa.int32())
+    return pa.ListArray.from_arrays(offsets, values, type=kind, mask=mask)
+
+
+def difference(have: pa.Schema, want: pa.Schema) -> str | None:
+    """Why rows of one plain schema are no rows of another; None where they are."""
+    if len(set(have.names)) < len(have.names):
+        return "two of its columns have one name"
+    for field in want:
+        if field.name not in have.names:
+            return f"it has no column {field.name!r}"
+        found = have.field(field.name)
+        if found.type != field.type:
+            return f"column {field.name!r} is {found.type}, not {field.type}"
+        if found.nullable and not field.nullable:
+            return f"column {field.name!r} may be null"
+    extra = [name for name in have.names if name not in want.names]
+    return f"it has a column {extra[0]!r} more" if extra else None
+
+
+def _is_list_view(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_list_view(kind) or pa.types.is_large_list_view(kind))
+
+
+def _has_care(kind: pa.DataType) -> bool:
+    """Whether there is anything inside that Arrow casts wrongly, or not at all."""
+    if pa.types.is_dictionary(kind) or _is_list_view(kind):
+        return True
+    return any(map(_has_care, _children(kind)))
+
+
+def _children(kind: pa.DataType) -> Sequence[pa.DataType]:
+    if not pa.types.is_nested(kind):
+        return ()
+    return [kind.field(index).type for index in range(kind.num_fields)]

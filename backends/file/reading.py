@@ -1,0 +1,76 @@
+"""The reading half of ``file``: topics of ours, and files of others."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, ClassVar
+
+from streamfactory.arrowlog import LogConsumerFactory
+from streamfactory.backends.file import foreign
+from streamfactory.backends.file.options import LOG
+from streamfactory.backends.file.stores import StoreHandle
+from streamfactory.spi import Claims, EpochVisibility
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from streamfactory.arrowlog import LogStore
+    from streamfactory.spi import (
+        MetadataProvider,
+        Partition,
+        PartitionLevelConsumer,
+        StreamConfig,
+    )
+
+CLAIMS = Claims(
+    replayable=True,
+    durable=True,
+    shared=True,
+    idempotent=True,
+    epoch_visibility=EpochVisibility.WHOLE,
+)
+
+
+def log_claims(config: StreamConfig) -> Claims:
+    """What topics of ours promise: without fsync a power cut may take epochs back."""
+    return replace(CLAIMS, durable=config["fsync"] == "always")
+
+
+class FileConsumerFactory(LogConsumerFactory):
+    """Reads topics, or files of others, as ``format`` says."""
+
+    CLAIMS: ClassVar = CLAIMS
+
+    def __init__(self, config: StreamConfig) -> None:
+        super().__init__(config)
+        self._handle = StoreHandle(config)
+
+    def store(self) -> LogStore:
+        return self._handle.get()
+
+    def create_partition_level_consumer(
+        self,
+        client_id: str,
+        partition: Partition,
+        fields_to_read: Sequence[str] | None = None,
+    ) -> PartitionLevelConsumer:
+        if self.config["format"] == LOG:
+            return super().create_partition_level_consumer(
+                client_id, partition, fields_to_read
+            )
+        return foreign.create_consumer(
+            self.config, client_id, partition, fields_to_read
+        )
+
+    def create_metadata_provider(self, client_id: str) -> MetadataProvider:
+        if self.config["format"] == LOG:
+            return super().create_metadata_provider(client_id)
+        return foreign.create_metadata(self.config, client_id)
+
+    def claims(self) -> Claims:
+        if self.config["format"] == LOG:
+            return CLAIMS
+        return foreign.claims(self.config)
+
+    def close(self) -> None:
+        self._handle.close()

@@ -1,0 +1,49 @@
+"""TLS by the standard library: one context for each side."""
+
+from __future__ import annotations
+
+import ssl
+from typing import TYPE_CHECKING
+
+from streamfactory.spi import ConfigError
+
+if TYPE_CHECKING:
+    from streamfactory.spi import StreamConfig
+
+
+def make_context(config: StreamConfig, *, listens: bool) -> ssl.SSLContext:
+    """The context that the options ``tls.*`` describe.
+
+    Args:
+        config: Its secret is resolved here, when a connection is made.
+        listens: Whether this side listens.
+
+    Raises:
+        ConfigError: config; a file cannot be read, or is not what it should be.
+    """
+    side = ssl.PROTOCOL_TLS_SERVER if listens else ssl.PROTOCOL_TLS_CLIENT
+    context = ssl.SSLContext(side)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    key = "tls.ca"
+    try:
+        if "tls.ca" in config:
+            context.load_verify_locations(config["tls.ca"])
+            context.verify_mode = ssl.CERT_REQUIRED
+        elif not listens:
+            context.load_default_certs()
+        if "tls.certificate" in config:
+            key = "tls.certificate"
+            # Without a password OpenSSL would ask for one at the terminal.
+            password = config.get("tls.key.password", "")
+            context.load_cert_chain(
+                config["tls.certificate"], config["tls.key"], lambda: password
+            )
+    except OSError as error:  # SSLError is one
+        msg = f"the files of {key} cannot be used: {_reason(error)}"
+        remedy = f"give stream.{config.type}.{key} and its key as PEM files"
+        raise ConfigError(msg, stream=config.name, remedy=remedy) from error
+    return context
+
+
+def _reason(error: OSError) -> str:
+    return getattr(error, "reason", None) or error.strerror or str(error)
