@@ -1,0 +1,36 @@
+"""``format("streamfactory")``: any stream that can be shared, on Spark.
+
+Installed next to PySpark it registers itself; `register` does it by hand::
+
+    spark.read.format("streamfactory").option("stream", "clicks").load()
+
+PySpark is imported with the modules below, never before.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["prepare_environment", "register"]
+
+
+def register(spark: SparkSession) -> None:
+    """Make ``format("streamfactory")`` known to a session."""
+    from streamfactory.spark.source import StreamFactorySource
+
+    spark.dataSource.register(StreamFactorySource)
+
+
+def prepare_environment() -> None:
+    """Have Spark start its Python workers with this interpreter.
+
+    Call it before the session is made: by itself Spark takes the first ``python3`` of
+    the path, which has none of a virtual environment's packages.
+    """
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)

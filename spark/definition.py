@@ -1,0 +1,53 @@
+"""From Spark's options to a configuration, on the driver; and again in its tasks."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from streamfactory.spi import ConfigError
+from streamfactory.wiring.catalogue import Catalogue
+from streamfactory.wiring.configure import Configured, configure
+from streamfactory.wiring.definition import from_mapping
+from streamfactory.wiring.plugins import default_manager
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from streamfactory.spi import StreamConfig
+
+_ENGINE: Final = frozenset({"checkpointlocation", "queryname"})
+"""What Spark adds to the options of a sink, for itself."""
+
+
+def configured_by(options: Mapping[str, str]) -> Configured:
+    """The configuration that options name or hold.
+
+    Args:
+        options: ``stream`` names a stream, as the argument of ``load`` does (Spark
+            calls that ``path``); everything else is a property, over the stream's own.
+
+    Raises:
+        ConfigError: config; every problem at once.
+        UnknownStream: config; no stream of that name.
+        PluginError: plugin; the type is not installed, or broken.
+    """
+    given = {key: options[key] for key in options}
+    lowered = {key.lower(): key for key in given}
+    for key in _ENGINE & set(lowered):
+        del given[lowered[key]]
+    names = {given.pop(lowered[key]) for key in ("stream", "path") if key in lowered}
+    if len(names) > 1:
+        msg = f"two streams are named: {' and '.join(sorted(map(repr, names)))}"
+        raise ConfigError(msg, remedy="keep the option `stream`, and load() empty")
+    if names:
+        definition = Catalogue().get(names.pop()).with_overrides(given)
+    else:
+        definition = from_mapping(given)
+    return configure(definition, default_manager(), use="spark")
+
+
+def configured_again(config: StreamConfig) -> Configured:
+    """The same in another process: its plug-ins are found there."""
+    plugins = default_manager()
+    decoder = None if config.decoder is None else plugins.decoder(config.decoder)
+    return Configured(config, plugins.backend(config.type), decoder)

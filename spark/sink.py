@@ -1,0 +1,208 @@
+"""The data sink: tasks stage, the driver commits, each epoch once."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from pyspark import TaskContext
+from pyspark.sql.datasource import (
+    DataSourceArrowWriter,
+    DataSourceStreamArrowWriter,
+    WriterCommitMessage,
+)
+
+from streamfactory.spark.definition import configured_again
+from streamfactory.spark.failures import told
+from streamfactory.spark.types import arrow_schema
+from streamfactory.spi import (
+    CommitMessage,
+    ConfigError,
+    MisuseError,
+    StreamCommitter,
+    Unsupported,
+    WriteKind,
+)
+from streamfactory.wiring.sink import Sink
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    import pyarrow as pa
+    from pyspark.sql.types import StructType
+
+    from streamfactory.spi import StreamConfig
+
+_QUERY: Final = "sql.streaming.queryId"
+_BATCH: Final = "streaming.sql.batchId"
+
+
+@dataclass(frozen=True, slots=True)
+class TaskMessage(WriterCommitMessage):
+    """What one task has staged."""
+
+    message: CommitMessage
+
+
+def check_sink(config: StreamConfig, *, overwrite: bool, streaming: bool) -> None:
+    """Refuse what cannot work, before anything is written.
+
+    Raises:
+        Unsupported: misuse; other processes do not see the stream, or it cannot be
+            replaced at once.
+        ConfigError: config; a batch has ``writer.id`` without ``epoch`` or the other
+            way round, or a query has an ``epoch``.
+    """
+    if streaming and "epoch" in config:
+        msg = "Spark numbers the epochs of a streaming query: leave epoch out"
+        raise ConfigError(msg, stream=config.name)
+    if not streaming and ("writer.id" in config) != ("epoch" in config):
+        msg = "writer.id and epoch belong together: one of them is missing"
+        raise ConfigError(msg, stream=config.name)
+    with ExitStack() as stack:
+        sink = Sink(configured_again(config))
+        stack.callback(sink.close)
+        if not sink.claims.shared:
+            msg = f"other processes do not see streams of type {config.type}"
+            remedy = "write to a stream of type file"
+            raise Unsupported(msg, stream=config.name, remedy=remedy)
+        if overwrite:
+            author = sink.factory.create_committer(None)
+            stack.callback(author.close)
+            if type(author).replace is StreamCommitter.replace:
+                msg = f"{config.type} cannot replace at once what is there"
+                remedy = "append, or use output mode append"
+                raise Unsupported(msg, stream=config.name, remedy=remedy)
+
+
+class _Writing:
+    """What batches and epochs share."""
+
+    kind: WriteKind
+
+    def __init__(
+        self, config: StreamConfig, schema: StructType, *, overwrite: bool
+    ) -> None:
+        self._config = config
+        self._schema = schema
+        self._overwrite = overwrite
+
+    def _stage(
+        self, batches: Iterator[pa.RecordBatch], writer_id: str | None, epoch: int
+    ) -> TaskMessage:
+        """Write the rows of one task."""
+        context = TaskContext.get()
+        task = 0 if context is None else context.partitionId()
+        with ExitStack() as stack:
+            sink = Sink(configured_again(self._config))
+            stack.callback(sink.close)
+            writer = sink.writer(
+                arrow_schema(self._schema),
+                writer_id=writer_id,
+                epoch=epoch,
+                task=task,
+                kind=self.kind,
+            )
+            stack.callback(writer.close)
+            try:
+                for batch in batches:
+                    writer.write(batch)
+                return TaskMessage(writer.commit())
+            except BaseException:
+                writer.abort()
+                raise
+
+    def _decide(
+        self,
+        messages: Sequence[WriterCommitMessage | None],
+        writer_id: str | None,
+        epoch: int,
+        *,
+        made: bool,
+    ) -> None:
+        """Commit or abort. On the driver."""
+        found = [
+            one.message if isinstance(one, TaskMessage) else None for one in messages
+        ]
+        with ExitStack() as stack:
+            sink = Sink(configured_again(self._config))
+            stack.callback(sink.close)
+            committer = sink.committer(writer_id=writer_id, kind=self.kind)
+            stack.callback(committer.close)
+            if made:
+                committer.commit(epoch, found, replace_all=self._overwrite)
+            else:
+                committer.abort(epoch, found)
+
+
+class BatchWriter(_Writing, DataSourceArrowWriter):
+    """A batch: ``writer.id`` and ``epoch`` make it idempotent; nothing is inferred."""
+
+    kind = WriteKind.BATCH
+
+    @property
+    def _who(self) -> tuple[str | None, int]:
+        return self._config.get("writer.id"), self._config.get("epoch", 0)
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        """Stage the rows of one task. In a task."""
+        with told():
+            return self._stage(iterator, *self._who)
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """Make all rows visible. On the driver."""
+        with told():
+            self._decide(messages, *self._who, made=True)
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """Forget what tasks have staged. On the driver."""
+        with told():
+            self._decide(messages, *self._who, made=False)
+
+
+class MicroBatchWriter(_Writing, DataSourceStreamArrowWriter):
+    """Epochs of a streaming query, each once: the query's id names the writer."""
+
+    kind = WriteKind.STREAMING
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        """Stage the rows of one task. In a task."""
+        context = TaskContext.get()
+        query = None if context is None else context.getLocalProperty(_QUERY)
+        batch = None if context is None else context.getLocalProperty(_BATCH)
+        with told():
+            if query is None or batch is None:
+                msg = "Spark does not say which query and batch this task is of"
+                raise MisuseError(msg, stream=self._config.name)
+            return self._stage(iterator, self._writer_id(query), int(batch))
+
+    def commit(
+        self,
+        messages: Sequence[WriterCommitMessage | None],
+        batchId: int,  # noqa: N803
+    ) -> None:
+        """Make the epoch visible. On the driver, which knows it by messages."""
+        with told():
+            self._decide(messages, self._writer_of(messages), batchId, made=True)
+
+    def abort(
+        self,
+        messages: Sequence[WriterCommitMessage | None],
+        batchId: int,  # noqa: N803
+    ) -> None:
+        """Forget what tasks have staged. On the driver."""
+        if any(isinstance(one, TaskMessage) for one in messages):
+            with told():
+                self._decide(messages, self._writer_of(messages), batchId, made=False)
+
+    def _writer_id(self, query: str) -> str:
+        given: str | None = self._config.get("writer.id")
+        return given or f"{query}/{self._config.get('topic.name', self._config.name)}"
+
+    def _writer_of(self, messages: Sequence[WriterCommitMessage | None]) -> str:
+        for one in messages:
+            if isinstance(one, TaskMessage) and one.message.context.writer_id:
+                return one.message.context.writer_id
+        msg = "no task has sent a message, so the writer is not known"
+        raise MisuseError(msg, stream=self._config.name)

@@ -1,0 +1,211 @@
+"""The data source: what Spark holds of a stream."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    InputPartition,
+)
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+
+from streamfactory.spark.definition import configured_again, configured_by
+from streamfactory.spark.failures import told
+from streamfactory.spark.sink import BatchWriter, MicroBatchWriter, check_sink
+from streamfactory.spark.tasks import read
+from streamfactory.spark.types import arrow_schema, spark_schema
+from streamfactory.spi import SchemaMismatch
+from streamfactory.wiring.microbatch import BatchOffset, Planner, Range
+from streamfactory.wiring.source import Source
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, MutableMapping, Sequence
+
+    import pyarrow as pa
+    from pyspark.sql.streaming.datasource import ReadLimit
+    from pyspark.sql.types import StructType
+
+    from streamfactory.spi import StreamConfig
+
+
+class StreamFactorySource(DataSource):
+    """``format("streamfactory")``.
+
+    Of the options only the validated configuration is kept: secrets stay references.
+    """
+
+    def __init__(self, options: MutableMapping[str, str]) -> None:
+        super().__init__({})
+        with told():
+            self._config = configured_by(options).config
+
+    @classmethod
+    def name(cls) -> str:
+        """What ``format`` takes."""
+        return "streamfactory"
+
+    def schema(self) -> StructType:
+        """The stream's schema, metadata columns among them."""
+        with told():
+            source = Source(configured_again(self._config))
+            try:
+                return spark_schema(source.schema)
+            finally:
+                source.close()
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """A batch, by the start and end options."""
+        return BatchReader(self._config, schema)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
+        """Micro-batches."""
+        return MicroBatchReader(self._config, schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
+        """A batch, appended or in place of all that was there."""
+        with told():
+            check_sink(self._config, overwrite=overwrite, streaming=False)
+        return BatchWriter(self._config, schema, overwrite=overwrite)
+
+    def streamWriter(  # noqa: N802
+        self,
+        schema: StructType,
+        overwrite: bool,
+    ) -> MicroBatchWriter:
+        """Epochs; ``complete`` output replaces what was there, each time."""
+        with told():
+            check_sink(self._config, overwrite=overwrite, streaming=True)
+        return MicroBatchWriter(self._config, schema, overwrite=overwrite)
+
+
+class RangePartition(InputPartition):
+    """One range, for one task."""
+
+    value: Range
+
+
+class _Reading:
+    """What batches and streams share: the planner on the driver, ranges in tasks."""
+
+    def __init__(self, config: StreamConfig, schema: StructType) -> None:
+        self._config = config
+        self._schema = schema
+        self._planner: Planner | None = None
+        self._source: Source | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"_config": self._config, "_schema": self._schema}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__init__(**{key[1:]: value for key, value in state.items()})  # type: ignore[misc]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of one range. In a task."""
+        wanted = partition.value
+        if wanted is None:
+            return  # of a batch without ranges Spark still makes a task
+        with told():
+            fields = self._schema.names
+            yield from read(self._config, fields, wanted, arrow_schema(self._schema))
+
+    def _plan(self) -> Planner:
+        """The planner. On the driver."""
+        if self._planner is None:
+            self._source = Source(configured_again(self._config))
+            self._check_schema(self._source.schema)
+            self._planner = Planner(self._source)
+        return self._planner
+
+    def _check_schema(self, found: pa.Schema) -> None:
+        """Refuse a stream that has not the columns that the query was made with."""
+        there = {field.name: field for field in spark_schema(found)}
+        for field in self._schema:
+            other = there.get(field.name)
+            if other is None:
+                msg = f"the stream has no column {field.name!r} (any more)"
+                raise SchemaMismatch(msg, stream=self._config.name)
+            if other.dataType != field.dataType:
+                msg = (
+                    f"column {field.name!r} is {other.dataType.simpleString()} in the "
+                )
+                msg += f"stream, and {field.dataType.simpleString()} in the query"
+                raise SchemaMismatch(msg, stream=self._config.name)
+
+    def _close(self) -> None:
+        source, self._source, self._planner = self._source, None, None
+        if source is not None:
+            source.close()
+
+
+class BatchReader(_Reading, DataSourceReader):
+    """A batch query."""
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """Its ranges."""
+        with told():
+            try:
+                return [RangePartition(one) for one in self._plan().batch()]
+            finally:
+                self._close()
+
+
+class MicroBatchReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """A streaming query."""
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802
+        """Where a new query begins."""
+        with told():
+            return self._plan().initial().to_plain()
+
+    def latestOffset(  # noqa: N802
+        self, start: dict[str, Any], limit: ReadLimit | None = None
+    ) -> dict[str, Any]:
+        """Where the next batch ends."""
+        # By name: managed platforms load two copies of PySpark.
+        limited = type(limit).__name__ != "ReadAllAvailable"
+        with told():
+            before = BatchOffset.from_plain(start)
+            return self._plan().latest(before, limited=limited).to_plain()
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        """A token where the configuration limits batches: we do the arithmetic.
+
+        Spark passes it back, but for triggers that take all that there is.
+        """
+        with told():
+            return (
+                ReadMaxRows(2**63 - 1) if self._plan().limited else ReadAllAvailable()
+            )
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        """From here on the end is fixed."""
+        with told():
+            self._plan().prepare_for_available_now()
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
+        """The latest of all partitions, for progress reports."""
+        with told():
+            newest = self._plan().newest
+            return None if newest is None else BatchOffset(newest).to_plain()
+
+    def partitions(
+        self, start: dict[str, Any], end: dict[str, Any]
+    ) -> Sequence[InputPartition]:
+        """The ranges of a batch. Pure."""
+        with told():
+            before, after = BatchOffset.from_plain(start), BatchOffset.from_plain(end)
+            return [RangePartition(one) for one in self._plan().ranges(before, after)]
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """Advice only: our offsets live in Spark's log."""
+
+    def stop(self) -> None:
+        """Close the driver's source."""
+        self._close()

@@ -1,0 +1,71 @@
+"""Arrow's types on Spark: what has no counterpart is widened, or refused in words."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+
+from streamfactory.spi import SchemaMismatch
+from streamfactory.wiring.canonical import canonical_schema
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+_WIDER = {
+    pa.uint8(): pa.int16(),
+    pa.uint16(): pa.int32(),
+    pa.uint32(): pa.int64(),
+    pa.uint64(): pa.decimal128(20, 0),
+    pa.float16(): pa.float32(),
+    pa.date64(): pa.date32(),
+}
+
+
+def spark_schema(schema: pa.Schema) -> StructType:
+    """The schema of a DataFrame of these rows.
+
+    Raises:
+        SchemaMismatch: permanent; Spark has no type for a column.
+    """
+    plain = canonical_schema(schema)
+    return from_arrow_schema(
+        pa.schema([field.with_type(_type(field.type, field.name)) for field in plain]),
+        prefer_timestamp_ntz=True,
+    )
+
+
+def arrow_schema(schema: StructType) -> pa.Schema:
+    """What Spark takes, and hands out, of such a DataFrame."""
+    return to_arrow_schema(schema, timezone="UTC")
+
+
+def _type(kind: pa.DataType, name: str) -> pa.DataType:
+    types = pa.types
+    if kind in _WIDER:
+        return _WIDER[kind]
+    if types.is_timestamp(kind) and kind.unit != "us":
+        return pa.timestamp("us", tz=kind.tz)
+    if types.is_duration(kind) and kind.unit != "us":
+        return pa.duration("us")
+    if types.is_fixed_size_binary(kind):
+        return pa.binary()
+    if types.is_list(kind) or types.is_fixed_size_list(kind):
+        field = kind.value_field
+        return pa.list_(field.with_type(_type(field.type, name)))
+    if types.is_struct(kind):
+        return pa.struct([f.with_type(_type(f.type, name)) for f in kind])
+    if types.is_map(kind):
+        item = kind.item_field
+        key = kind.key_field
+        return pa.map_(
+            key.with_type(_type(key.type, name)), item.with_type(_type(item.type, name))
+        )
+    try:
+        from_arrow_schema(pa.schema([pa.field("x", kind)]), prefer_timestamp_ntz=True)
+    except Exception as error:
+        msg = f"column {name!r}: Spark has no type for {kind}"
+        remedy = "read without it: name the wanted columns in .schema(...)"
+        raise SchemaMismatch(msg, remedy=remedy) from error
+    return kind

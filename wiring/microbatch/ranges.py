@@ -1,0 +1,105 @@
+"""Ranges of offsets: cut into tasks, and read by them."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import TYPE_CHECKING, NamedTuple
+
+from streamfactory.spi import BatchState, ConnectionFailed, Failed, StreamTimeout
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from streamfactory.spi import MessageBatch, Partition
+    from streamfactory.wiring.clock import Clock
+    from streamfactory.wiring.reader import Reader
+
+
+class Range(NamedTuple):
+    """Offsets for one task: a start that is read and an end that is not. Pickles."""
+
+    partition: Partition
+    start: int
+    end: int
+    incarnation: str | None
+    """What the offsets count: another one is refused."""
+
+    @property
+    def size(self) -> int:
+        """Offsets, not rows."""
+        return self.end - self.start
+
+
+def split(
+    ranges: Sequence[Range], least: int | None = None, longest: int | None = None
+) -> list[Range]:
+    """Cut ranges as ``minPartitions`` and ``maxRecordsPerPartition`` say.
+
+    Args:
+        ranges: None of them empty.
+        least: About so many are wanted; those that are small anyhow stay whole, and
+            are taken out of the arithmetic, as in Spark-Kafka.
+        longest: None is longer than this.
+    """
+    if longest is not None:
+        ranges = [
+            one for whole in ranges for one in _cut(whole, -(-whole.size // longest))
+        ]
+    if least is None or len(ranges) >= least:
+        return list(ranges)
+    total = sum(one.size for one in ranges)
+    small = [one for one in ranges if round(one.size / total * least) <= 1]
+    large = [one for one in ranges if round(one.size / total * least) > 1]
+    left, rest = least - len(small), sum(one.size for one in large)
+    cut = [
+        part
+        for one in large
+        for part in _cut(one, max(1, round(one.size / rest * left)))
+    ]
+    return sorted([*small, *cut])
+
+
+def _cut(whole: Range, parts: int) -> list[Range]:
+    size = whole.size
+    edges = sorted({whole.start + size * part // parts for part in range(parts + 1)})
+    return [whole._replace(start=a, end=b) for a, b in pairwise(edges)]
+
+
+def read_range(
+    reader: Reader, wanted: Range, *, timeout: float, clock: Clock
+) -> Iterator[MessageBatch]:
+    """Read a planned range to its end, batch by batch, rows or not.
+
+    Args:
+        reader: Of the range's partition and incarnation.
+        wanted: Exists: a source that has nothing for it has lost something.
+        timeout: Seconds without progress after which that is an error.
+        clock: Time.
+
+    Raises:
+        StreamTimeout: transient; the source says nothing.
+        StreamError: The reader's.
+    """
+    at = wanted.start
+    progress = clock.now()
+    while at < wanted.end:
+        batch = reader.fetch(at, end=wanted.end)
+        if batch.num_rows or batch.next_offset > at:
+            progress = clock.now()
+        at = max(at, batch.next_offset)
+        yield batch
+        if batch.state is BatchState.END_OF_PARTITION:
+            _check_end(batch, wanted)
+            break
+        if clock.now() - progress > timeout and at < wanted.end:
+            msg = f"no message came for {timeout:.0f} s, and {wanted.end} is planned"
+            raise StreamTimeout(msg, partition=wanted.partition, offset=at)
+    reader.verify()
+
+
+def _check_end(batch: MessageBatch, wanted: Range) -> None:
+    if isinstance(batch.end, Failed):
+        msg = f"the partition broke off before offset {wanted.end}: {batch.end}"
+        raise ConnectionFailed(
+            msg, partition=wanted.partition, offset=batch.next_offset
+        )
