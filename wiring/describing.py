@@ -204,6 +204,7 @@ class Abilities:
     wake: bool | None = False
     own_group: bool | None = False
     replace: bool | None = False
+    manage_topics: bool | None = False
     carries: tuple[str, ...] = ()
     """Which of ``_key``, ``_headers``, ``_timestamp``, ``_topic`` a sink stores."""
 
@@ -212,11 +213,11 @@ def abilities(backend: Backend) -> Abilities:
     """What a backend overrides; none of its code is called.
 
     A factory's class is known. Its providers, consumers and committers are looked for
-    in the factory's module: where none is found, or some have an ability and others
-    have not, the answer is None.
+    in the modules of the factory and of what it derives from: where none is found, or
+    some have an ability and others have not, the answer is None.
     """
     reads, writes = backend.consumer_factory, backend.producer_factory
-    found: dict[str, Any] = {}
+    found: dict[str, Any] = {"manage_topics": backend.topic_admin is not None}
     if reads is not None:
         found |= {
             "offsets_by_time": _made(reads, MetadataProvider, "fetch_offsets_at"),
@@ -235,9 +236,10 @@ def abilities(backend: Backend) -> Abilities:
 
 def _made(factory: type, kind: type, method: str) -> bool | None:
     """Whether what a factory makes overrides a method."""
-    module = sys.modules[factory.__module__]
+    modules = {sys.modules[parent.__module__] for parent in factory.__mro__}
     classes = [
         value
+        for module in modules
         for value in vars(module).values()
         if isinstance(value, type)
         and issubclass(value, kind)

@@ -17,12 +17,10 @@ _NOBODY: Final = "no plug-in is known; docs/spi.md shows how to write one"
 
 KNOWN_BACKENDS: Final[Mapping[str, str]] = MappingProxyType(
     {
-        "file": _LATER,
         "flight": _LATER,
         "kafka": "install streamfactory[kafka]",
         "kinesis": _NOBODY,
         "pulsar": _NOBODY,
-        "socket": _LATER,
         "zeromq": "install streamfactory[zeromq]",
     }
 )

@@ -76,7 +76,11 @@ def test_list_tells_name_distribution_version_and_state(
     assert outcome.status == 0
     lines = [line.split() for line in outcome.out.splitlines()]
     assert lines[0] == ["KIND", "NAME", "DISTRIBUTION", "VERSION", "STATE"]
-    assert lines[1][:5] == ["stream", "type", "memory", "streamfactory", "0.1.0"]
+    types = [line[2] for line in lines if line[:2] == ["stream", "type"]]
+    assert types == ["file", "memory", "socket"]
+    assert ["stream", "type", "memory", "streamfactory", "0.1.0"] in [
+        line[:5] for line in lines
+    ]
     assert ["decoder", "raw", "streamfactory", "0.1.0"] in [line[:4] for line in lines]
 
 
@@ -136,7 +140,10 @@ def test_describe_tells_abilities_and_guarantees(
         "memory: Streams inside one process: for tests, examples and notebooks.\n"
     )
     for line in (
-        "can           read, write, offsets by time, topic list, schema, wake, replace",
+        (
+            "can           read, write, offsets by time, topic list, schema, wake, "
+            "replace, manage topics"
+        ),
         "cannot        own group",
         "as a source   exactly-once",
         (

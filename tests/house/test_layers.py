@@ -34,7 +34,7 @@ CLIENTS = {
     "backends": {"numpy", "pyarrow"},
     "decoders": {"numpy", "pyarrow"},
     "wiring": {"numpy", "pluggy", "pyarrow"},
-    "spark": {"pyarrow"},
+    "spark": {"pyarrow", "pyspark"},
     "conformance": {"hypothesis", "numpy", "pyarrow", "pytest"},
     "cli": {"click", "pyarrow"},
 }
@@ -43,6 +43,9 @@ CLIENTS = {
 LAZY = {
     "spi/envelope.py": {"pyarrow"},
     "wiring/files.py": {"javaproperties"},
+    "arrowlog/disk/watching.py": {"inotify_simple"},
+    "arrowlog/disk/objectclient.py": {"obstore"},
+    "arrowlog/disk/filesystems.py": {"fsspec"},
 }
 """What one module may load when it is used."""
 

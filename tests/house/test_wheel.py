@@ -76,7 +76,8 @@ def of_the_tree() -> set[str]:
         for path in (ROOT / folder).rglob("*"):
             if path.is_file() and "__pycache__" not in path.parts:
                 found.add(f"streamfactory/{path.relative_to(ROOT).as_posix()}")
-    return found
+    # By its name PySpark finds it: it stands beside the package.
+    return found | {"pyspark_streamfactory/__init__.py"}
 
 
 def metadata(wheel: Path, name: str) -> str:
