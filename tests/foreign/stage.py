@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 import uuid
 from contextlib import ExitStack
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -21,9 +20,21 @@ from streamfactory.wiring.definition import from_mapping
 from streamfactory.wiring.plugins import PluginManager
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
 
-    from streamfactory.spi import StreamConfig
+    from streamfactory.spi import (
+        MetadataProvider,
+        PartitionInfo,
+        PartitionLevelConsumer,
+        StreamConfig,
+    )
+
+    Consumers = Callable[..., PartitionLevelConsumer]
+    Providers = Callable[..., MetadataProvider]
+    Infos = Callable[..., PartitionInfo]
+    Values = Callable[..., list[Any]]
+    """What the fixtures of this folder are."""
 
 NUMBERS = pa.schema([pa.field("number", pa.int64())])
 
@@ -67,7 +78,8 @@ def properties(path: Path, **options: str) -> dict[str, str]:
 
 
 def config_of(path: Path, **options: str) -> StreamConfig:
-    return configure(from_mapping(properties(path, **options)), plugins()).config
+    definition = from_mapping(properties(path, **options))
+    return configure(definition, plugins(), use="read").config
 
 
 def numbers(*values: int) -> pa.RecordBatch:

@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from tests.foreign.stage import FolderHarness, GrowingHarness, Plugin, plugins
 
 from streamfactory.conformance import Outcome, run
 from streamfactory.conformance.runner import all_cases
-from tests.foreign.stage import FolderHarness, GrowingHarness, Plugin, plugins
 
 THREE_LANES = "a_provider_is_thread_safe"
 """The case wants three partitions of whoever it meets, and these have one: what it is
-about is shown in `test_foreign_metadata.py`."""
+about is shown in `test_foreign_folder.py`."""
 
 SKIPPED = {
     "no secrets: the type declares none, and has no client to pass one to",

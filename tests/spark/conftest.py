@@ -6,11 +6,13 @@ import os
 import shutil
 import uuid
 import warnings
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
 
+from streamfactory.arrowlog.disk import DiskLogStore, LocalStorage, Settings
 from streamfactory.spark import prepare_environment
 from streamfactory.wiring.opening import open_sink
 from streamfactory.wiring.stream import open_stream
@@ -20,6 +22,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pyspark.sql import SparkSession
+
+    from streamfactory.arrowlog import Log
 
 
 def missing_java() -> str | None:
@@ -84,6 +88,31 @@ class Topic:
         with open_sink(self.options) as sink:
             sink.put(rows, writer_id="test", epoch=self._epoch)
         self._epoch += 1
+
+    def grow(self, partitions: int) -> None:
+        with self._log() as log:
+            log.grow(partitions)
+
+    def truncate(self, before: dict[int, int]) -> None:
+        with self._log() as log:
+            log.truncate(before)
+
+    def delete(self) -> None:
+        store = self._store()
+        store.delete(self.name)
+        store.close()
+        self._epoch = 0
+
+    @contextmanager
+    def _log(self) -> Iterator[Log]:
+        store = self._store()
+        yield store.open(self.name)
+        store.close()
+
+    def _store(self) -> DiskLogStore:
+        return DiskLogStore(
+            LocalStorage(self.root / "topics", fsync="never"), Settings()
+        )
 
     def rows(self) -> list[dict[str, Any]]:
         """All that a reader sees."""

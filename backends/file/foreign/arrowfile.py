@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import sys
 from bisect import bisect_right
 from typing import TYPE_CHECKING, Final
 
@@ -18,6 +19,7 @@ from streamfactory.backends.file.foreign.framing import (
     Block,
     Frame,
     Malformed,
+    is_big_endian,
     is_legacy,
     read_footer,
     read_frame,
@@ -65,10 +67,14 @@ class ArrowFile:
         """Whether its end was seen: its footer, or the end marker of a stream."""
         self.schema: pa.Schema | None = None
         """In plain types; None while it is not there."""
+        self.written: pa.Schema | None = None
+        """In the types that it has there."""
         self.message: pa.Buffer | None = None
-        """The schema as it was written."""
+        """As it stands there."""
         self.wide: pa.Buffer | None = None
-        """The same with decimals of 64 bits made 128, where there are any."""
+        """The same message with decimals of 64 bits made 128, where it has any."""
+        self.swapped = False
+        """Whether its numbers have their bytes in the order of other machines."""
         self.frames: list[Frame] = []
         """Batches of rows; those without a row are left out."""
         self.starts: list[int] = [0]
@@ -208,7 +214,7 @@ class ArrowFile:
             if self.message is not None:
                 msg = f"there is a second schema at byte {frame.offset}"
                 raise Malformed(msg)
-            self._set_schema(frame)
+            self._set_schema(self.medium.peek(frame.offset, frame.size))
         elif self.message is None:
             msg = f"it has rows at byte {frame.offset}, before any schema"
             raise Malformed(msg)
@@ -219,17 +225,21 @@ class ArrowFile:
             self.starts.append(self.rows + frame.rows)
             self.known.append(len(self.dictionaries))
 
-    def _set_schema(self, frame: Frame) -> None:
-        message = self.medium.peek(frame.offset, frame.size)
+    def _set_schema(self, message: bytes) -> None:
         wide = widened(message)
+        self.swapped = is_big_endian(message) != (sys.byteorder == "big")
         self.wide = None if wide is None else pa.py_buffer(wide)
         buffer = pa.py_buffer(message)
-        schema = pa.ipc.read_schema(buffer if self.wide is None else self.wide)
+        try:
+            schema = pa.ipc.read_schema(buffer if self.wide is None else self.wide)
+        except OSError as error:  # what is read lies in memory
+            msg = f"its schema cannot be read: {error}"
+            raise Malformed(msg) from error
         twice = [name for name in schema.names if schema.names.count(name) > 1]
         if twice:
             msg = f"{self.path!r} has several columns of the name {twice[0]!r}"
             raise SchemaMismatch(msg, remedy="write the file with a name for each")
-        self.schema = plain_schema(schema)
+        self.schema, self.written = plain_schema(schema), schema
         self.message = buffer
 
     def _check_end(self, end: int, size: int) -> None:
@@ -254,9 +264,7 @@ class ArrowFile:
         footer = read_footer(self.medium.peek, size)
         if footer is None:
             return
-        self._legacy = is_legacy(lambda offset, n: self.medium.peek(8 + offset, n))
-        schema = self._block(Block(8, 0, 0), SCHEMA, footer.begin)
-        self._set_schema(schema)
+        self._set_schema(footer.schema)
         for block in footer.dictionaries:
             self._add(self._block(block, DICTIONARY, footer.begin))
         for block in footer.rows:

@@ -100,9 +100,16 @@ class ForeignConsumer(PartitionLevelConsumer):
     def _begun_again(self) -> bool:
         """Whether the offsets count something else than at the last call."""
         found, before = self._layout.incarnation, self._incarnation
-        if found is None or found == before:
+        if found == before:
             return False
-        self._incarnation, self._held = found, None
+        self._held = None
+        if found is None:
+            # It has no name before it has a row, and so cannot be told by an answer.
+            if self._goes_on:
+                return False
+            msg = f"the offsets counted {before!r}; it was begun again, and is empty"
+            raise IncarnationChanged(msg, expected=before)
+        self._incarnation = found
         return before is not None
 
     def _empty(self, next_offset: int, *, ended: bool = False) -> Fetched:

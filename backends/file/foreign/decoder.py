@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from streamfactory.backends.file.foreign.framing import Malformed, uncompressed
-from streamfactory.backends.file.foreign.medium import told
+from streamfactory.backends.file.foreign.medium import explained
 from streamfactory.backends.file.foreign.soundness import check, suspects
 from streamfactory.backends.file.foreign.types import plain_rows
 
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 class Decoder:
     """Decodes the batches of a file. One thread at a time.
 
-    Arrow's own stream reader does it, fed with the messages that it needs: the schema,
-    the dictionaries that hold for a batch, and the batch. Going on with the next batch
-    feeds only what lies between.
+    Where there is anything to it, Arrow's own stream reader does it, fed with the
+    messages that it needs: the schema, the dictionaries that hold for a batch, and the
+    batch. Going on with the next batch feeds only what lies between.
 
     Args:
         file: The file; its owner closes it.
@@ -45,6 +45,10 @@ class Decoder:
         self._widths = [file.wide, file.message] if file.wide else [file.message]
         """Schemas to try: decimals of 64 bits as they are stored, by Hop or by all
         others."""
+        self._direct = not (file.wide or file.swapped) and file.written == schema
+        """Whether rows come as they are to be: all columns, and nothing to convert."""
+        if self._direct and checked:
+            self._suspects = suspects(schema)
 
     def decode(self, index: int) -> pa.RecordBatch:
         """The rows of one batch.
@@ -52,14 +56,15 @@ class Decoder:
         Raises:
             CorruptData: data_loss; names the file and the batch.
         """
-        with told(self._file.path):
-            try:
-                return self._decode(index)
-            except (Malformed, UnicodeDecodeError, pa.ArrowException) as error:
-                self._reader = None
-                frame = self._file.frames[index]
-                msg = f"its batch {index} at byte {frame.offset} is damaged: {error}"
-                raise Malformed(msg) from error
+        try:
+            return self._decode(index)
+        except (Malformed, UnicodeDecodeError, pa.ArrowException) as error:
+            self._reader = None
+            frame = self._file.frames[index]
+            msg = f"its batch {index} at byte {frame.offset} is damaged: {error}"
+            raise explained(self._file.path, Malformed(msg)) from error
+        except OSError as error:
+            raise explained(self._file.path, error) from error
 
     def _decode(self, index: int) -> pa.RecordBatch:
         while True:
@@ -73,38 +78,48 @@ class Decoder:
                 self._reader = None
             else:
                 del self._widths[1:]
-                return plain_rows(found, self._schema)
+                return found if self._direct else plain_rows(found, self._schema)
 
     def _read(self, index: int) -> pa.RecordBatch:
-        file = self._file
-        known = file.known[index]
-        if self._reader is None or known < self._fed:
-            self._open()
-            needed = _in_force(file.dictionaries[:known])
-        else:
-            needed = file.dictionaries[self._fed : known]
-        self._fed = known
-        frame = file.frames[index]
-        self._feed.serve([self._message(part) for part in (*needed, frame)])
-        assert self._reader is not None
+        frame = self._file.frames[index]
         try:
-            found = self._reader.read_next_batch()
-        except (OSError, StopIteration) as error:  # what is fed lies in memory
-            msg = f"{error or 'it lacks a message'}"
+            if self._direct:
+                message = pa.ipc.read_message(self._message(frame))
+                found = pa.ipc.read_record_batch(message, self._schema)
+            else:
+                found = self._feed_reader(index).read_next_batch()
+        except (OSError, StopIteration) as error:  # what is decoded lies in memory
+            msg = str(error) or "it lacks a message"
             raise Malformed(msg) from error
         if found.num_rows != frame.rows:
             msg = f"it has {found.num_rows} rows, not {frame.rows}"
             raise Malformed(msg)
         return found
 
-    def _open(self) -> None:
+    def _feed_reader(self, index: int) -> pa.RecordBatchStreamReader:
+        """Arrow's reader, with all that comes before the rows of a batch, and these."""
+        file = self._file
+        known = file.known[index]
+        if self._reader is None or known < self._fed:
+            self._reader = self._open()
+            needed = _in_force(file.dictionaries[:known])
+        else:
+            needed = file.dictionaries[self._fed : known]
+        self._fed = known
+        messages = map(self._message, (*needed, file.frames[index]))
+        self._feed.serve(list(messages))
+        return self._reader
+
+    def _open(self) -> pa.RecordBatchStreamReader:
         self._feed.serve([self._widths[0]])
         schema = pa.ipc.read_schema(self._widths[0])
         wanted = [schema.get_field_index(name) for name in self._schema.names]
         options = pa.ipc.IpcReadOptions(included_fields=wanted, use_threads=False)
-        source = pa.PythonFile(self._feed, mode="r")
-        self._reader = pa.ipc.open_stream(source, options=options)
-        self._suspects = suspects(self._reader.schema) if self._checked else ()
+        reader = pa.ipc.open_stream(
+            pa.PythonFile(self._feed, mode="r"), options=options
+        )
+        self._suspects = suspects(reader.schema) if self._checked else ()
+        return reader
 
     def _message(self, frame: Frame) -> pa.Buffer:
         message = self._file.medium.read(frame.offset, frame.size)

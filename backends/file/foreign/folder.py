@@ -20,9 +20,15 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from streamfactory.backends.file.foreign.arrowfile import ArrowFile
 from streamfactory.backends.file.foreign.layout import Layout, Lost, Settings
 from streamfactory.backends.file.foreign.manifest import Entry, Manifest
-from streamfactory.backends.file.foreign.medium import Stamp, told
+from streamfactory.backends.file.foreign.medium import Stamp, stamp_of, told
 from streamfactory.backends.file.foreign.types import difference
-from streamfactory.spi import CorruptData, SchemaMismatch, StreamError, TopicNotFound
+from streamfactory.spi import (
+    CorruptData,
+    FormatRefused,
+    SchemaMismatch,
+    StreamError,
+    TopicNotFound,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -79,8 +85,7 @@ class Folder(Layout):
         entry = self._manifest.entries[index]
         path = self._path(entry.name)
         try:
-            with told(path):
-                stamp = Stamp.of(os.stat(path))  # noqa: PTH116 - on the way of the data
+            stamp = stamp_of(path)
             if self._file is None or self._file[::2] != (index, stamp):
                 self._open(index, entry, stamp)
         except TopicNotFound as error:
@@ -101,12 +106,15 @@ class Folder(Layout):
         if self._file is not None:
             self._file[1].close()
             self._file = None
-        settings = self._settings
-        file = ArrowFile(self._path(entry.name), entry.form, settings.longest)
+        settings, changed = self._settings, "is not the one that was listed"
+        try:
+            file = ArrowFile(self._path(entry.name), entry.form, settings.longest)
+        except (CorruptData, FormatRefused, SchemaMismatch) as error:
+            raise self._lost(index, changed, error.what) from error
         try:
             found = file.fingerprint()
             if not file.whole or file.rows != entry.rows or found != entry.incarnation:
-                raise self._lost(index, "is not the one that was listed", found)
+                raise self._lost(index, changed, found)
             if settings.mapped:
                 with told(file.path):
                     file.medium.map()

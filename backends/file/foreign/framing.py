@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     Peek = Callable[[int, int], bytes]
     """Answers bytes at an offset, fewer at the end of the file."""
 
+    Bytes = bytes | bytearray
+
 MAGIC: Final = b"ARROW1"
 SCHEMA: Final = 1
 DICTIONARY: Final = 2
@@ -32,10 +34,18 @@ _U16: Final = struct.Struct("<H").unpack_from
 _I32: Final = struct.Struct("<i").unpack_from
 _U32: Final = struct.Struct("<I").unpack_from
 _I64: Final = struct.Struct("<q").unpack_from
+_FIELDS: Final = 8
+"""More than any table that is looked at here has."""
+_SLOTS: Final = struct.Struct(f"<{_FIELDS}H").unpack_from
+_NO_FIELDS: Final = (0,) * _FIELDS
 
 
 class Malformed(Exception):
     """Bytes that are no Arrow IPC: says which, in words that follow a file's name."""
+
+
+class _Unsound(Malformed):
+    """A flatbuffer that cannot be followed."""
 
 
 class Frame(NamedTuple):
@@ -114,46 +124,56 @@ def read_frame(
 
 def is_legacy(peek: Peek) -> bool:
     """Whether the first message has a prefix of four bytes."""
-    return _U32(peek(0, 4))[0] != _CONTINUATION
+    return peek(0, 4) != b"\xff\xff\xff\xff"
+
+
+def is_big_endian(message: bytes) -> bool:
+    """Whether a schema message is of a machine that writes high bytes first.
+
+    Raises:
+        Malformed: It has no readable schema.
+    """
+    prefix = 8 if message[:4] == b"\xff\xff\xff\xff" else 4
+    try:
+        schema = table(message, root(message, prefix), 2)
+        return bool(scalar(message, schema, 0, "<h"))
+    except struct.error as error:
+        msg = "its schema cannot be read"
+        raise Malformed(msg) from error
 
 
 def _parse(data: bytes, prefix: int, head: int, offset: int) -> Frame:
     try:
         message = root(data, prefix)
-        kind = scalar(data, message, 1, "<B")
-        body = scalar(data, message, 3, "<q")
+        slots = _slots(data, message)
+        kind = data[message + slots[1]] if slots[1] else 0
+        body = _I64(data, message + slots[3])[0] if slots[3] else 0
+        if kind not in (ROWS, DICTIONARY):
+            if kind == SCHEMA:
+                return Frame(kind, offset, head, body)
+            msg = f"the message at byte {offset} is of kind {kind}: no schema, no rows"
+            raise Malformed(msg)
         header = table(data, message, 2)
         if kind == ROWS:
-            rows = _rows(data, header)
-            compressed = bool(field(data, header, 3))
+            rows, compressed = _rows(data, header)
             return Frame(kind, offset, head, body, rows, compressed=compressed)
-        if kind == DICTIONARY:
-            inner = table(data, header, 1)
-            return Frame(
-                kind,
-                offset,
-                head,
-                body,
-                _rows(data, inner),
-                scalar(data, header, 0, "<q"),
-                bool(scalar(data, header, 2, "<B")),
-                bool(field(data, inner, 3)),
-            )
-    except (struct.error, IndexError, Malformed) as error:
+        _, compressed = _rows(data, table(data, header, 1))
+        number = scalar(data, header, 0, "<q")
+        delta = bool(scalar(data, header, 2, "<B"))
+        return Frame(kind, offset, head, body, 0, number, delta, compressed)
+    except (struct.error, IndexError, _Unsound) as error:
         msg = f"the message at byte {offset} has no readable metadata"
         raise Malformed(msg) from error
-    if kind != SCHEMA:
-        msg = f"the message at byte {offset} is of kind {kind}: no schema, no rows"
-        raise Malformed(msg)
-    return Frame(kind, offset, head, body)
 
 
-def _rows(data: bytes, batch: int) -> int:
-    rows = scalar(data, batch, 0, "<q")
+def _rows(data: bytes, batch: int) -> tuple[int, bool]:
+    """How many rows a batch has, and whether it is compressed."""
+    slots = _slots(data, batch)
+    rows = _I64(data, batch + slots[0])[0] if slots[0] else 0
     if not 0 <= rows < 2**48:
         msg = f"{rows} rows"
-        raise Malformed(msg)
-    return int(rows)
+        raise _Unsound(msg)
+    return rows, bool(slots[3])
 
 
 class Block(NamedTuple):
@@ -171,6 +191,8 @@ class Footer(NamedTuple):
     rows: list[Block]
     begin: int
     """Where the footer begins: messages lie before it."""
+    schema: bytes
+    """A schema message. What some writers put at the beginning of the file is none."""
 
 
 def read_footer(peek: Peek, size: int) -> Footer | None:
@@ -191,11 +213,28 @@ def read_footer(peek: Peek, size: int) -> Footer | None:
     data = peek(begin, length)
     try:
         footer = root(data, 0)
-        found = [_blocks(data, footer, index, begin) for index in (2, 3)]
+        dictionaries, rows = (_blocks(data, footer, n, begin) for n in (2, 3))
+        version = scalar(data, footer, 0, "<h")
+        schema = _schema_message(data, table(data, footer, 1), version)
     except (struct.error, IndexError) as error:
         msg = "its footer cannot be read"
         raise Malformed(msg) from error
-    return Footer(*found, begin)
+    return Footer(dictionaries, rows, begin, schema)
+
+
+def _schema_message(data: bytes, schema: int, version: int) -> bytes:
+    """A message around the schema that is part of a footer.
+
+    A flatbuffer refers to its parts by distance: the message is a table before the
+    footer, which points at the schema inside.
+    """
+    vtable = struct.pack("<6H", 12, 24, 4, 6, 8, 16)  # where the table has its fields
+    fields = struct.pack("<hBxI4xq", version, SCHEMA, 16 + schema, 0)
+    head = (
+        struct.pack("<I4x", 24) + vtable + b"\0\0\0\0" + struct.pack("<i", 16) + fields
+    )
+    message = head + data + b"\0" * (-len(data) % 8)
+    return struct.pack("<II", _CONTINUATION, len(message)) + message
 
 
 def _blocks(data: bytes, footer: int, index: int, limit: int) -> list[Block]:
@@ -219,40 +258,48 @@ def _blocks(data: bytes, footer: int, index: int, limit: int) -> list[Block]:
 # --- flatbuffers, as far as needed ------------------------------------------------
 
 
-def root(data: bytes, at: int) -> int:
+def root(data: Bytes, at: int) -> int:
     """Where the outermost table stands."""
     return at + int(_U32(data, at)[0])
 
 
-def field(data: bytes, where: int, index: int) -> int:
+def field(data: Bytes, where: int, index: int) -> int:
     """Where a field of the table at ``where`` stands; 0 where it has its default."""
-    vtable = where - int(_I32(data, where)[0])
-    if vtable < 0:
-        msg = "a table begins before the buffer"
-        raise Malformed(msg)
-    slot = 4 + 2 * index
-    if slot + 2 > _U16(data, vtable)[0]:
-        return 0
-    offset = int(_U16(data, vtable + slot)[0])
+    offset = _slots(data, where)[index]
     return where + offset if offset else 0
 
 
-def scalar(data: bytes, where: int, index: int, form: str) -> Any:
+def _slots(data: Bytes, where: int) -> tuple[int, ...]:
+    """How far behind ``where`` each field of that table stands; 0 for no such field."""
+    vtable = where - _I32(data, where)[0]
+    if vtable < 0:
+        msg = "a table begins before the buffer"
+        raise _Unsound(msg)
+    count = (_U16(data, vtable)[0] - 4) // 2
+    if count >= _FIELDS:
+        found: tuple[int, ...] = _SLOTS(data, vtable + 4)
+        return found
+    if count <= 0:
+        return _NO_FIELDS
+    return struct.unpack_from(f"<{count}H", data, vtable + 4) + _NO_FIELDS[count:]
+
+
+def scalar(data: Bytes, where: int, index: int, form: str) -> Any:
     """A number of the table at ``where``; 0 where it is left out."""
     at = field(data, where, index)
     return struct.unpack_from(form, data, at)[0] if at else 0
 
 
-def table(data: bytes, where: int, index: int) -> int:
+def table(data: Bytes, where: int, index: int) -> int:
     """Where a table stands that is a field of another one."""
     at = field(data, where, index)
     if not at:
         msg = "a table is missing"
-        raise Malformed(msg)
+        raise _Unsound(msg)
     return root(data, at)
 
 
-def vector(data: bytes, at: int) -> tuple[int, int]:
+def vector(data: Bytes, at: int) -> tuple[int, int]:
     """Where the first element of the vector at a field stands, and how many."""
     begin = root(data, at)
     return begin + 4, int(_U32(data, begin)[0])

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from streamfactory.backends.file.foreign.arrowfile import RANDOM, ArrowFile
-from streamfactory.backends.file.foreign.medium import Stamp, told
+from streamfactory.backends.file.foreign.medium import Stamp, stamp_of, told
 from streamfactory.spi import StreamTimeout
 
 if TYPE_CHECKING:
@@ -111,8 +110,7 @@ class SingleFile(Layout):
 
     def refresh(self) -> None:
         path = self._settings.path
-        with told(path):
-            stamp = Stamp.of(os.stat(path))  # noqa: PTH116 - on the way of the data
+        stamp = stamp_of(path)
         if self._file is None or stamp != self._seen:
             self._renew(stamp)
             self._seen = stamp

@@ -12,10 +12,10 @@ from __future__ import annotations
 import base64
 import json
 import os
+import time
 import uuid
 from bisect import bisect_right
 from contextlib import suppress
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import pyarrow as pa
@@ -25,6 +25,7 @@ from streamfactory.spi import CorruptData, FormatRefused, StorageFailed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
 VERSION: Final = 1
 _STALE: Final = 3600.0
@@ -53,6 +54,8 @@ class Manifest:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self._prefix = f"{folder}{os.sep}"
+        self._swept = False
         self._forget()
 
     def _forget(self) -> None:
@@ -77,7 +80,7 @@ class Manifest:
             StorageFailed: permanent.
         """
         try:
-            first = Stamp.of(self._part(0).stat())
+            first = Stamp.of(os.stat(self._part(0)))  # noqa: PTH116 - at each fetch
         except (FileNotFoundError, NotADirectoryError):
             self._forget()
             return
@@ -120,8 +123,8 @@ class Manifest:
 
     # --- parts ----------------------------------------------------------------------
 
-    def _part(self, index: int) -> Path:
-        return self.folder / f"{index:020d}.jsonl"
+    def _part(self, index: int) -> str:
+        return f"{self._prefix}{index:020d}.jsonl"
 
     def _link(self, text: bytes) -> bool:
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -133,7 +136,7 @@ class Manifest:
                 file.flush()
                 os.fsync(file.fileno())
             try:
-                self._part(len(self.entries)).hardlink_to(temporary)
+                os.link(temporary, self._part(len(self.entries)))
             except FileExistsError:
                 return False
         finally:
@@ -142,10 +145,13 @@ class Manifest:
         return True
 
     def _sweep(self) -> None:
+        """Take away, once, what processes that died have not published."""
+        if self._swept:
+            return
+        self._swept = True
         for path in self.folder.glob(".*.tmp"):
             with suppress(FileNotFoundError):
-                age = Path(self.folder).stat().st_mtime - path.stat().st_mtime
-                if age > _STALE:
+                if time.time() - path.stat().st_mtime > _STALE:
                     path.unlink()
 
     def _sync(self) -> None:
@@ -157,9 +163,10 @@ class Manifest:
                 finally:
                     os.close(handle)
 
-    def _read(self, path: Path) -> str | None:
+    def _read(self, path: str) -> str | None:
         try:
-            return path.read_text("utf-8")
+            with open(path, encoding="utf-8") as file:  # noqa: PTH123 - at each fetch
+                return file.read()
         except FileNotFoundError:
             return None
         except UnicodeDecodeError as error:
@@ -167,7 +174,7 @@ class Manifest:
         except OSError as error:
             raise self._failed(error) from error
 
-    def _take(self, path: Path, text: str) -> None:
+    def _take(self, path: str, text: str) -> None:
         lines = [_object(path, line) for line in text.splitlines()]
         if not text.endswith("\n"):
             raise _damaged(path, "its last line is torn")
@@ -183,13 +190,13 @@ class Manifest:
             self.starts.append(self.starts[-1] + entry.rows)
             self.names.add(entry.name)
 
-    def _take_header(self, path: Path, line: dict[str, Any]) -> None:
+    def _take_header(self, path: str, line: dict[str, Any]) -> None:
         version = line.get("streamfactory_manifest")
         if not isinstance(version, int):
-            msg = f"{str(path)!r} is no manifest of a folder of Arrow files"
+            msg = f"{path!r} is no manifest of a folder of Arrow files"
             raise FormatRefused(msg)
         if version > VERSION:
-            msg = f"the manifest {str(path)!r} is of version {version}"
+            msg = f"the manifest {path!r} is of version {version}"
             raise FormatRefused(msg)
         try:
             schema = base64.b64decode(line["schema"], validate=True)
@@ -213,7 +220,7 @@ def _header(schema: pa.Schema) -> dict[str, Any]:
     }
 
 
-def _object(path: Path, line: str) -> dict[str, Any]:
+def _object(path: str, line: str) -> dict[str, Any]:
     try:
         found = json.loads(line)
     except (ValueError, RecursionError) as error:
@@ -223,7 +230,7 @@ def _object(path: Path, line: str) -> dict[str, Any]:
     return found
 
 
-def _entry(path: Path, line: dict[str, Any]) -> Entry:
+def _entry(path: str, line: dict[str, Any]) -> Entry:
     kinds = Entry.__annotations__
     for key in kinds:
         wanted = int if key in ("rows", "size") else str
@@ -238,7 +245,7 @@ def _entry(path: Path, line: dict[str, Any]) -> Entry:
     return entry
 
 
-def _damaged(path: Path, why: str) -> CorruptData:
-    msg = f"the manifest part {str(path)!r} is damaged: {why}"
+def _damaged(path: str, why: str) -> CorruptData:
+    msg = f"the manifest part {path!r} is damaged: {why}"
     remedy = "restore it; without its manifest the folder begins again as a new stream"
     return CorruptData(msg, remedy=remedy)

@@ -16,6 +16,7 @@ from streamfactory.spi import (
     FormatRefused,
     NotAuthorized,
     StorageFailed,
+    StreamError,
     TopicNotFound,
 )
 
@@ -75,7 +76,7 @@ class Medium:
 
     def peek(self, offset: int, length: int) -> bytes:
         """So many bytes, fewer at the end of the file."""
-        parts = []
+        parts: list[bytes] = []
         while length > 0 and (part := os.pread(self._fd, length, offset)):
             if len(part) == length and not parts:
                 return part
@@ -118,23 +119,40 @@ class Medium:
         self._closing()
 
 
+def stamp_of(path: str) -> Stamp:
+    """The stamp of whatever has that name now.
+
+    Raises:
+        TopicNotFound: permanent; nothing has.
+        NotAuthorized, StorageFailed: permanent.
+    """
+    try:
+        return Stamp.of(os.stat(path))  # noqa: PTH116 - at each fetch
+    except OSError as error:
+        raise explained(path, error) from error
+
+
 @contextmanager
 def told(path: str) -> Iterator[None]:
     """Turn what fails at a file into errors of ours that name it."""
     try:
         yield
-    except FileNotFoundError as error:
-        msg = f"there is no file {path!r}"
-        raise TopicNotFound(msg) from error
-    except PermissionError as error:
-        msg = f"{path!r} may not be read"
+    except (Malformed, UnicodeDecodeError, pa.ArrowException, OSError) as error:
+        if isinstance(error, StreamError):
+            raise
+        raise explained(path, error) from error
+
+
+def explained(path: str, error: Exception) -> StreamError:
+    """The error of ours for what failed at a file."""
+    if isinstance(error, FileNotFoundError):
+        return TopicNotFound(f"there is no file {path!r}")
+    if isinstance(error, PermissionError):
         remedy = "run as a user who may read it, or change its permissions"
-        raise NotAuthorized(msg, remedy=remedy) from error
-    except (Malformed, UnicodeDecodeError, pa.ArrowException) as error:
-        reason = " ".join(str(error).split())
-        remedy = "write the file again, or take it away"
-        msg = f"the file {path!r} cannot be read: {reason}"
-        raise CorruptData(msg, remedy=remedy) from error
-    except OSError as error:
-        msg = f"{path!r} cannot be read: {error.strerror or error}"
-        raise StorageFailed(msg, remedy="look at the disk and its mount") from error
+        return NotAuthorized(f"{path!r} may not be read", remedy=remedy)
+    if isinstance(error, OSError) and not isinstance(error, pa.ArrowException):
+        what = f"{path!r} cannot be read: {error.strerror or error}"
+        return StorageFailed(what, remedy="look at the disk and its mount")
+    reason = " ".join(str(error).split())
+    what = f"the file {path!r} cannot be read: {reason}"
+    return CorruptData(what, remedy="write the file again, or take it away")

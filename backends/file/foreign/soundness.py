@@ -6,7 +6,7 @@ the process read foreign memory, or crash, long after the batch was handed out.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -74,14 +74,16 @@ def _check_text(array: pa.Array) -> None:
         array.validate(full=True)
 
 
-def _offsets(array: pa.Array) -> np.ndarray[tuple[int], np.dtype[np.signedinteger]]:
+def _offsets(array: pa.Array) -> np.ndarray[Any, np.dtype[Any]]:
     wide = pa.types.is_large_string(array.type) or pa.types.is_large_binary(array.type)
     wide = wide or pa.types.is_large_list(array.type)
     buffer = array.buffers()[1]
     if buffer is None or not len(array):
         return np.empty(0, np.int64)
     kind = np.int64 if wide else np.int32
-    offsets = np.frombuffer(buffer, kind, len(array) + 1, array.offset * kind().nbytes)
+    offsets: np.ndarray[Any, np.dtype[Any]] = np.frombuffer(
+        buffer, kind, len(array) + 1, array.offset * kind().nbytes
+    )
     if (offsets[1:] < offsets[:-1]).any():
         msg = "an offset is less than the one before it"
         raise pa.ArrowInvalid(msg)

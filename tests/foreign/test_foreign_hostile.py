@@ -1,0 +1,251 @@
+"""Files that lie: told by name, without a crash, a hang, or memory for what is not."""
+
+from __future__ import annotations
+
+import os
+import struct
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+from tests.foreign.stage import NUMBERS, numbers, write_random, write_stream
+
+from streamfactory.backends.file.foreign.framing import field, root, table, vector
+from streamfactory.spi import BatchState, CorruptData, FetchLimits, FormatRefused
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+ROOT = Path(__file__).parents[2]
+NOW = FetchLimits(1_000_000, 1 << 30, 0.0)
+HEAD = len(NUMBERS.serialize())
+"""Where the first batch of a stream of numbers begins."""
+
+
+def refused(values_of: Callable[..., Any], path: Path, **options: str) -> str:
+    with pytest.raises((CorruptData, FormatRefused)) as caught:
+        values_of(path, **options)
+    assert str(path) in caught.value.what
+    return caught.value.what
+
+
+def patched(path: Path, at: int, form: str, *values: int) -> Path:
+    data = bytearray(path.read_bytes())
+    struct.pack_into(form, data, at, *values)
+    path.write_bytes(data)
+    return path
+
+
+@pytest.mark.timeout(115)
+def test_damaged_files_are_told_and_crash_nobody(tmp_path: Path) -> None:
+    command = [sys.executable, "-X", "faulthandler", "-m", "tests.foreign.mangle"]
+    done = subprocess.run(
+        [*command, str(tmp_path), "1", "1200"],
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+        cwd=ROOT,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "FOREIGN" not in done.stdout
+    lines = [line.split() for line in done.stdout.splitlines()]
+    counts = {name: int(count) for count, name in lines}
+    assert sum(counts.values()) == 1200
+    assert counts["CorruptData"] > 300
+    assert counts["read"] > 100
+
+
+@pytest.mark.parametrize("length", [2**30, 2**31 - 1, 2**32 - 9])
+def test_metadata_that_cannot_be_so_long_is_told(
+    length: int, tmp_path: Path, values_of: Callable[..., Any]
+) -> None:
+    path = patched(write_stream(tmp_path / "a", numbers(1)), HEAD + 4, "<I", length)
+    assert f"would be {length} bytes of metadata" in refused(values_of, path)
+
+
+def test_metadata_beyond_the_file_is_waited_for(
+    tmp_path: Path, consumer_factory: Callable[..., Any]
+) -> None:
+    path = patched(write_stream(tmp_path / "a", numbers(1)), HEAD + 4, "<I", 2**20)
+    found = consumer_factory(path).fetch_messages(0, None, NOW)
+    assert (found.rows, found.state) == (None, BatchState.CAUGHT_UP)
+
+
+def body_length_of(data: bytes, at: int) -> int:
+    return field(data, root(data, at + 8), 3)
+
+
+@pytest.mark.parametrize("length", [-1, -(2**63), 2**40, 2**63 - 1])
+def test_body_that_cannot_be_so_long_is_told(
+    length: int, tmp_path: Path, values_of: Callable[..., Any]
+) -> None:
+    path = write_stream(tmp_path / "a", numbers(1))
+    patched(path, body_length_of(path.read_bytes(), HEAD), "<q", length)
+    assert f"has a body of {length} bytes" in refused(values_of, path)
+
+
+def test_messages_longer_than_the_limit_are_told(
+    tmp_path: Path, values_of: Callable[..., Any]
+) -> None:
+    path = write_stream(tmp_path / "a", numbers(*range(1000)))
+    assert values_of(path, message__max__bytes="16K") == list(range(1000))
+    what = refused(values_of, path, message__max__bytes="4K")
+    assert what.endswith("has a body of 8000 bytes, and may have 4096")
+
+
+@pytest.mark.parametrize("rows", [-1, 2**48, 2**63 - 1])
+def test_impossible_number_of_rows_is_told(
+    rows: int, tmp_path: Path, values_of: Callable[..., Any]
+) -> None:
+    path = write_stream(tmp_path / "a", numbers(1))
+    data = path.read_bytes()
+    batch = table(data, root(data, HEAD + 8), 2)
+    patched(path, field(data, batch, 0), "<q", rows)
+    assert "no readable metadata" in refused(values_of, path)
+
+
+@pytest.mark.parametrize("told", [2**40, 2**62, -2, -(2**63)])
+@pytest.mark.parametrize("codec", ["lz4", "zstd"])
+def test_compressed_buffer_that_lies_about_its_length_is_told(
+    codec: str, told: int, tmp_path: Path, values_of: Callable[..., Any]
+) -> None:
+    path = write_stream(tmp_path / "a", numbers(*range(1000)), compression=codec)
+    data = path.read_bytes()
+    message = root(data, HEAD + 8)
+    body = HEAD + 8 + struct.unpack_from("<I", data, HEAD + 4)[0]
+    begin, count = vector(data, field(data, table(data, message, 2), 2))
+    offset, length = struct.unpack_from("<qq", data, begin + 16 * (count - 1))
+    assert length > 8
+    patched(path, body + offset, "<q", told)
+    what = refused(values_of, path)
+    if told > 0:
+        assert f"it unpacks to {told} bytes, and may have {4 * 1024**3}" in what
+
+
+@pytest.mark.parametrize("length", [-1, 0, 7, 2**31 - 1])
+def test_footer_that_lies_about_its_length_is_told(
+    length: int, tmp_path: Path, values_of: Callable[..., Any]
+) -> None:
+    path = write_random(tmp_path / "a", numbers(1))
+    patched(path, path.stat().st_size - 10, "<i", length)
+    assert f"its footer would have {length} bytes" in refused(values_of, path)
+
+
+@pytest.mark.parametrize("offset", [-8, 0, 2**40])
+def test_footer_that_points_elsewhere_is_told(
+    offset: int, tmp_path: Path, values_of: Callable[..., Any]
+) -> None:
+    path = write_random(tmp_path / "a", numbers(1))
+    data = path.read_bytes()
+    begin = len(data) - 10 - struct.unpack_from("<i", data, len(data) - 10)[0]
+    footer = data[begin:-10]
+    block, _ = vector(footer, field(footer, root(footer, 0), 3))
+    patched(path, begin + block, "<q", offset)
+    assert "its footer names a message outside of the file" in refused(values_of, path)
+
+
+def write_lying(path: Path, column: pa.Array, buffer: int, data: bytes) -> Path:
+    """A column with other bytes in one of its buffers."""
+    sound = pa.record_batch({"number": column}).serialize().to_pybytes()
+    before = column.buffers()[buffer].to_pybytes()[: len(data)]
+    assert sound.count(before) == 1
+    schema = pa.schema({"number": column.type}).serialize().to_pybytes()
+    path.write_bytes(schema + sound.replace(before, data))
+    return path
+
+
+def offsets(*values: int) -> bytes:
+    return struct.pack(f"<{len(values)}i", *values)
+
+
+TEXT = pa.array(["one", "three", "eleven"])
+LISTS = pa.array([[11, 12, 13], [14], [15, 16]], pa.list_(pa.int16()))
+
+
+@pytest.mark.parametrize(
+    ("column", "values"),
+    [
+        (TEXT, (0, 3, 2**30, 14)),
+        (TEXT, (0, 3, -5, 14)),
+        (TEXT, (0, 3, 8, 2**30)),
+        (TEXT, (-9, 3, 8, 14)),
+        (LISTS, (0, 3, 2**30, 6)),
+        (LISTS, (0, 3, 4, 2**20)),
+        (TEXT.cast(pa.binary()), (0, 9, 8, 14)),
+    ],
+)
+def test_offsets_outside_of_their_buffer_are_told(
+    column: pa.Array,
+    values: tuple[int, ...],
+    tmp_path: Path,
+    values_of: Callable[..., Any],
+) -> None:
+    path = write_lying(tmp_path / "a", column, 1, offsets(*values))
+    assert "batch 0 at byte " in refused(values_of, path)
+
+
+def test_indices_outside_of_their_dictionary_are_told(
+    tmp_path: Path, values_of: Callable[..., Any]
+) -> None:
+    indices = pa.array([3, 2, 1, 0, 3, 2, 1, 0], pa.int8())
+    column = pa.DictionaryArray.from_arrays(indices, ["a", "b", "c", "d"])
+    path = write_stream(tmp_path / "a", pa.record_batch({"w": column}))
+    data = path.read_bytes()
+    before = bytes([3, 2, 1, 0, 3, 2, 1, 0])
+    assert data.count(before) == 1
+    path.write_bytes(data.replace(before, bytes([3, 2, 1, 0, 3, 2, 100, 0])))
+    assert "column 'w'" in refused(values_of, path)
+
+
+def test_checks_of_values_can_be_left_out(
+    tmp_path: Path, consumer_factory: Callable[..., Any]
+) -> None:
+    path = write_lying(tmp_path / "a", TEXT, 2, b"\xff\xfethreeeleven")
+    rows = consumer_factory(path, check__values="false").fetch_messages(0, None, NOW)
+    assert rows.rows.num_rows == 3
+
+
+@pytest.mark.parametrize(
+    "data", [b"PAR1" * 10, b"FEA1" * 10, b"\x1f\x8b\x08" * 10, b"a,b,c\n1,2,3\n"]
+)
+def test_files_of_other_kinds_are_told(
+    data: bytes, tmp_path: Path, values_of: Callable[..., Any]
+) -> None:
+    (tmp_path / "a").write_bytes(data)
+    what = refused(values_of, tmp_path / "a")
+    assert what.endswith(f"is no Arrow stream: it begins with {data[:8]!r}")
+
+
+def test_schema_that_shares_its_parts_is_read_in_no_time(
+    tmp_path: Path, values_of: Callable[..., Any]
+) -> None:
+    """Each level twice the one below, which stands there once: 2 to the 60th."""
+    deep: Any = pa.int64()
+    for _ in range(40):
+        deep = pa.struct([("a", deep), ("b", pa.int8())])
+    path = tmp_path / "a"
+    data = bytearray(pa.schema({"x": deep}).serialize().to_pybytes())
+    column = table(data, root(data, 8), 2)
+    column_at, _ = vector(data, field(data, column, 1))
+    place = root(data, column_at)
+    for _ in range(40):
+        begin, count = vector(data, field(data, place, 5))
+        assert count == 2
+        place = root(data, begin)
+        struct.pack_into("<I", data, begin + 4, place - (begin + 4))
+    path.write_bytes(data)
+    refused(values_of, path)
+
+
+def test_cut_file_does_not_end_the_process_where_it_is_not_mapped(
+    tmp_path: Path, consumer_factory: Callable[..., Any]
+) -> None:
+    path = write_random(tmp_path / "a", numbers(*range(100_000)))
+    consumer = consumer_factory(path, memory__map="false")
+    rows = consumer.fetch_messages(0, None, NOW).rows
+    os.truncate(path, 0)
+    assert rows[0].to_pylist() == list(range(100_000))
