@@ -9,6 +9,8 @@ from bisect import bisect_left, bisect_right
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, final
 
+import pyarrow as pa
+
 from streamfactory.arrowlog.checks import check_schema, fenced
 from streamfactory.arrowlog.log import (
     LaneBounds,
@@ -31,8 +33,6 @@ from streamfactory.spi import (
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
-
-    import pyarrow as pa
 
     from streamfactory.spi import Position, Summary
 
@@ -76,14 +76,19 @@ class _Lane:
             if self.chunks and self.chunks[-1].appended_ms < oldest:
                 first = self.latest
         if retention.size is not None:
-            size, at = 0, self.latest
-            for chunk in reversed(self.chunks):
-                size += chunk.size
-                if size > retention.size:
-                    break
-                at = chunk.base
-            first = max(first, at)
+            first = max(first, self._newest(retention.size))
         return first
+
+    def _newest(self, size: int) -> int:
+        """The first offset of the newest rows of so many bytes."""
+        at = self.latest
+        for chunk in reversed(self.chunks):
+            if chunk.size > size:
+                fitting: int = size * chunk.rows.num_rows // chunk.size
+                return at - fitting
+            size -= chunk.size
+            at = chunk.base
+        return at
 
     def offset_at(self, timestamp_ms: float) -> int | None:
         """The first offset appended at or after a time."""
@@ -297,9 +302,16 @@ class MemoryLog(Log):
     def verify(self) -> Verification:
         with self._changed:
             self._check_there()
-            return Verification(
-                sum(c.rows.num_rows for lane in self._lanes for c in lane.chunks)
-            )
+            rows = sum(lane.latest - lane.earliest for lane in self._lanes)
+            chunks = [(n, c) for n, lane in enumerate(self._lanes) for c in lane.chunks]
+        problems = []
+        for partition, chunk in chunks:
+            try:
+                chunk.rows.validate(full=True)
+            except pa.ArrowInvalid as error:
+                where = f"partition {partition}, offset {chunk.base}"
+                problems.append(f"{where}: {error}")
+        return Verification(rows, tuple(problems))
 
     def discard(self, staged: Staged) -> None:
         with self._changed:

@@ -99,6 +99,8 @@ class LogCommitter(StreamCommitter):
             log = self._factory.log()
         except TopicNotFound:
             return None
+        if self._claimed:  # once: an instance that was fenced stays fenced
+            return log.last(self._writer_id)
         held = log.claim(self._writer_id, self._instance)
         self._claimed = True
         return held

@@ -39,6 +39,10 @@ _COMMANDS: Final = {
     "validate": "streamfactory.cli.validating:validate_command",
     "check": "streamfactory.cli.checking:check_command",
     "schema": "streamfactory.cli.schema:schema_command",
+    "publish": "streamfactory.cli.publish:publish_command",
+    "tail": "streamfactory.cli.tail:tail_command",
+    "copy": "streamfactory.cli.copy:copy_command",
+    "topics": "streamfactory.cli.topics:topics_command",
     "conformance": "streamfactory.cli.conformance:conformance_command",
     "new-backend": "streamfactory.cli.new_backend:new_backend_command",
 }

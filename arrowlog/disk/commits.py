@@ -6,6 +6,7 @@ them all. Many writers with small epochs then cost as much as one.
 
 from __future__ import annotations
 
+import logging
 import threading
 from dataclasses import dataclass, field
 from itertools import groupby
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from streamfactory.arrowlog.checks import fenced
 from streamfactory.arrowlog.disk.housekeeping import let_go
 from streamfactory.arrowlog.disk.records import Record, Run, Segment, WriterState
-from streamfactory.spi import MisuseError, TopicNotFound, WriterFenced
+from streamfactory.spi import MisuseError, StreamError, TopicNotFound, WriterFenced
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from streamfactory.arrowlog.disk.state import State
     from streamfactory.arrowlog.log import Staged
     from streamfactory.spi import LastCommit, Position, Summary
+
+logger = logging.getLogger("streamfactory")
 
 
 @dataclass(slots=True, eq=False)
@@ -54,6 +57,8 @@ class _Draft:
     """What a record of several commits will say, as it grows."""
 
     latest: list[int]
+    at: int
+    """When all of it was appended."""
     earliest: dict[int, int] = field(default_factory=dict)
     writers: dict[str, WriterState] = field(default_factory=dict)
     segments: list[Segment] = field(default_factory=list)
@@ -120,23 +125,31 @@ class CommitQueue:
             self._commit(list(group))
 
     def _commit(self, requests: Sequence[_Request]) -> None:
+        ended = False
         try:
             # The names of what tasks have staged have to be safe before their record.
             if any(request.files() for request in requests):
                 self._log.storage.settle("data")
             self._log.publish(lambda state: self._build(state, requests))
+            if any(request.held for request in requests):
+                # Who published it may have been killed before its name was safe.
+                self._log.storage.settle("log")
         except BaseException as error:  # noqa: BLE001 - each of those who wait gets it
+            ended = isinstance(error, TopicNotFound)
             for request in requests:
                 request.error = request.error or error
         finally:
             for request in requests:
                 request.done = True
         # Late ones, but for those that this very epoch was committed with.
-        late = [file["name"] for r in requests if r.held for file in r.files()]
-        self._log.discard_files(late)
+        late = [f["name"] for r in requests if r.held or ended for f in r.files()]
+        try:
+            self._log.discard_files(late)
+        except (StreamError, OSError) as error:  # the sweep finds them
+            logger.warning("%s: discarding: %s", self._log.name, error)
 
     def _build(self, state: State, requests: Sequence[_Request]) -> Record | None:
-        draft = _Draft(list(state.latest))
+        draft = _Draft(list(state.latest), self._log.time_of(state))
         for request in requests:
             request.held = request.error = None
             try:
@@ -150,6 +163,7 @@ class CommitQueue:
             removed = let_go(state, draft.earliest)
         return self._log.record(
             state,
+            at=draft.at,
             writers=draft.writers,
             earliest=draft.earliest,
             segments=draft.segments,
@@ -157,7 +171,6 @@ class CommitQueue:
         )
 
     def _add(self, draft: _Draft, state: State, request: _Request) -> None:
-        now = max(int(self._log.now_ms()), state.at)
         if request.writer is not None:
             known = draft.writers.get(request.writer, state.writers.get(request.writer))
             last = None if known is None else known.last()
@@ -170,11 +183,11 @@ class CommitQueue:
         if request.replace:
             draft.earliest.update(enumerate(draft.latest))
         for file in request.files():
-            draft.segments.append(_segment(file, draft.latest, now))
+            draft.segments.append(_segment(file, draft.latest, draft.at))
         if request.writer is not None:
             draft.writers[request.writer] = WriterState(
                 request.instance,
-                now,
+                draft.at,
                 request.epoch,
                 request.summary.rows,
                 request.summary.sums,

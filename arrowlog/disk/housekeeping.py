@@ -22,17 +22,13 @@ from streamfactory.arrowlog.disk.index import (
     merge_parts,
     part_rows,
 )
-from streamfactory.arrowlog.disk.loading import (
-    record_name,
-    records,
-    snapshot_name,
-    snapshots,
-)
+from streamfactory.arrowlog.disk.loading import records, snapshot_name, snapshots
 from streamfactory.arrowlog.disk.merging import Choice, choose, merge
-from streamfactory.arrowlog.disk.records import unseal
+from streamfactory.arrowlog.disk.records import record_name, unseal
+from streamfactory.spi import CorruptData
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from streamfactory.arrowlog.disk.log import DiskLog
     from streamfactory.arrowlog.disk.records import Record
@@ -60,16 +56,14 @@ class Housekeeper:
     def after_commit(self) -> None:
         """What is due, and costs little on average."""
         with self._log.lock:
-            state = self._log.refreshed()
-            due = (
-                state.version - state.snapshot >= _SNAPSHOT_RECORDS
-                or state.since >= _SNAPSHOT_BYTES
-            )
+            # What this commit has seen will do: a look at the medium costs more.
+            state = self._log.known
+            due = _due(state)
             merges = choose(state, self._log.settings, self._log.now_ms())
         if merges:
             self._merge_all()
         if due:
-            self.snapshot()
+            self.snapshot(early=False)
         if time.monotonic() - self._swept_at >= _SWEEP_EVERY:
             self.sweep()
 
@@ -99,7 +93,7 @@ class Housekeeper:
             return self._log.record(state, earliest=moved, removed=removed)
 
         if self._log.publish(build):
-            self._storage.remove(removed)
+            self._remove(removed)
 
     def retain(self, retention: Retention, hold: Mapping[int, int]) -> None:
         """Let go of what retention does not keep."""
@@ -131,11 +125,11 @@ class Housekeeper:
 
     def _kept(self, state: State, partition: int, most: int) -> int:
         """The first offset of the newest runs of so many bytes."""
-        at, size = state.latest[partition], 0
-        for base, _, bytes_ in reversed(state.index.sizes(partition)):
-            size += bytes_
+        at = state.latest[partition]
+        for base, end, size in reversed(state.index.sizes(partition)):
             if size > most:
-                break
+                return end - most * (end - base) // size
+            most -= size
             at = base
         return at
 
@@ -180,29 +174,68 @@ class Housekeeper:
                 return self._log.record(state, segments=merged, removed=removed)
 
             if self._log.publish(build):
-                self._storage.remove(removed)
+                self._remove(removed)
                 return True
             self._storage.remove(segment.name for segment in merged)
         return False
 
+    def _remove(self, names: Iterable[str]) -> None:
+        """Remove what a record has let go of.
+
+        Where a power cut may take that record back, the next snapshot does it: the
+        rows before a lost epoch are never lost with it.
+        """
+        if not self._storage.lazy:
+            self._storage.remove(names)
+
     # --- snapshots --------------------------------------------------------------
 
-    def snapshot(self) -> None:
-        """Have a snapshot of what is known, and remove what it replaces."""
+    def snapshot(self, *, early: bool = True) -> None:
+        """Have a snapshot of what is known, and remove what it replaces.
+
+        Args:
+            early: Also where none is due; another thread may have made it.
+        """
         with self._log.publishing:
             with self._log.lock:
+                known = self._log.refreshed().snapshot
+            if snapshots(self._storage.names("log"))[-1:] > [known]:
+                self._log.reload()  # its parts, not those that it replaced
+            with self._log.lock:
                 state = self._log.refreshed()
-                version, removed = state.version, list(state.removed)
-                if version == state.snapshot:
+                self._finish(state)
+                if state.version == state.snapshot or not (early or _due(state)):
                     return
+                name, fresh = snapshot_name(state.version), state.fresh()
                 parts, written = self._parts(state)
                 self._storage.settle("index")
-                self._storage.remove(removed)
                 data = state.to_snapshot(parts)
-            if not self._storage.publish(snapshot_name(version), data):
+            if not self._storage.publish(name, data):
                 self._storage.remove(written)
+            elif self._secured(name, parts):
+                self._storage.remove(fresh)
             self._log.reload()
             self._clean()
+
+    def _finish(self, state: State) -> None:
+        """Remove what a kill may have left of the snapshot before."""
+        parts = [part.name for part in state.index.parts]
+        if state.carried:
+            with contextlib.suppress(FileNotFoundError):
+                self._storage.secure([*parts, snapshot_name(state.snapshot)])
+                self._storage.remove(state.carried)
+
+    def _secured(self, name: str, parts: Sequence[str]) -> bool:
+        """Have a snapshot on the medium; withdraw it where its parts are gone."""
+        try:
+            for part in parts:
+                self._storage.size(part)
+            self._storage.secure([*parts, name])
+        except FileNotFoundError:
+            # Others wrote two snapshots meanwhile, and cleaned up behind them.
+            self._storage.remove([name])
+            return False
+        return True
 
     def _parts(self, state: State) -> tuple[list[str], list[str]]:
         """Names of the parts of the next snapshot, and of those written for it.
@@ -249,32 +282,33 @@ class Housekeeper:
     def _clean(self) -> None:
         """Remove records and snapshots that two newer snapshots make needless.
 
-        The oldest go first, and the record of the older snapshot stays: see
-        `DiskLog._overtaken`.
+        The oldest go first, and the record of the older snapshot stays: whoever
+        follows the topic learns by it that records were removed.
         """
         names = self._storage.names("log")
-        taken = snapshots(names)
-        if len(taken) < 2:
+        taken = {version: self._parts_of(version) for version in snapshots(names)}
+        good = [version for version, parts in taken.items() if parts is not None]
+        if len(good) < 2:
             return
-        oldest = taken[-2]
-        kept: set[str] = set()
-        for version in taken[-2:]:
-            kept |= self._parts_of(version)
-        unused: set[str] = set()
-        for version in taken[:-2]:
-            unused |= self._parts_of(version) - kept
+        oldest = good[-2]
+        kept = self._used(parts for v, parts in taken.items() if v >= oldest)
+        unused = self._used(parts for v, parts in taken.items() if v < oldest) - kept
         old = [record_name(version) for version in records(names) if version < oldest]
         self._storage.remove(old)
-        self._storage.remove(snapshot_name(version) for version in taken[:-2])
+        self._storage.remove(snapshot_name(v) for v in taken if v < oldest)
         self._storage.remove(unused)
 
-    def _parts_of(self, version: int) -> set[str]:
+    def _parts_of(self, version: int) -> set[str] | None:
+        """The parts of a snapshot; None of one that is gone, or damaged."""
         name = snapshot_name(version)
         try:
             plain: Any = unseal(self._storage.read(name), name)
-        except FileNotFoundError:  # another process cleans, too
-            return set()
+        except (FileNotFoundError, CorruptData):
+            return None
         return set(plain["parts"])
+
+    def _used(self, parts: Iterable[set[str] | None]) -> set[str]:
+        return {name for some in parts for name in some or ()}
 
     # --- the sweep --------------------------------------------------------------
 
@@ -300,9 +334,8 @@ class Housekeeper:
         self._sweep_index()
 
     def _sweep_index(self) -> None:
-        kept: set[str] = set()
-        for version in snapshots(self._storage.names("log")):
-            kept |= self._parts_of(version)
+        taken = snapshots(self._storage.names("log"))
+        kept = self._used(self._parts_of(version) for version in taken)
         old = self._storage.ages("index")
         aged = {f"index/{name}" for name, age in old.items() if age >= STAGED_SECONDS}
         self._storage.remove(aged - kept)
@@ -311,15 +344,18 @@ class Housekeeper:
         self._storage.remove(f"log/{name}" for name in torn)
 
 
+def _due(state: State) -> bool:
+    records = state.version - state.snapshot
+    return records >= _SNAPSHOT_RECORDS or state.since >= _SNAPSHOT_BYTES
+
+
 def let_go(state: State, moved: Mapping[int, int]) -> dict[str, int]:
     """Segments that nobody needs once earliest has moved."""
     before = state.floor()
     after = before.copy()
     for lane, offset in moved.items():
         after[lane] = max(after[lane], offset)
-    alive = state.index.files_with(lambda lanes, ends: ends > after[lanes])
-    known = state.index.files_with(lambda lanes, ends: ends > before[lanes])
-    gone = known - alive - set(state.removed)
+    gone = state.index.released(before, after) - set(state.removed)
     return {name: state.small.get(name, (0, 1, 0, 0))[1] for name in sorted(gone)}
 
 

@@ -9,6 +9,7 @@ until parts are merged.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -18,7 +19,7 @@ import pyarrow.compute as pc
 from streamfactory.arrowlog.disk.records import Run
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Iterable, Sequence
 
     Numbers = np.ndarray[Any, np.dtype[np.int64]]
 
@@ -50,7 +51,7 @@ class Part:
         self.rows = rows
         self.partition = _numbers(rows, "partition")
         self.base = _numbers(rows, "base")
-        self.end = self.base + _numbers(rows, "rows")
+        self.count = _numbers(rows, "rows")
         self.size = _numbers(rows, "size")
         self.first_ms = _numbers(rows, "first_ms")
         self.last_ms = _numbers(rows, "last_ms")
@@ -59,8 +60,15 @@ class Part:
     def __len__(self) -> int:
         return int(self.rows.num_rows)
 
+    @cached_property
+    def end(self) -> Numbers:
+        """Of all runs: opening a large part does not wait for it."""
+        return self.base + self.count
+
     def lanes(self, partitions: Numbers) -> tuple[Numbers, Numbers]:
         """First and one behind the last run of each partition."""
+        # Of another type than the column, they would have all of it converted.
+        partitions = partitions.astype(self.partition.dtype)
         return (
             np.searchsorted(self.partition, partitions, "left"),
             np.searchsorted(self.partition, partitions, "right"),
@@ -70,7 +78,8 @@ class Part:
         """The run that holds each offset; -1 where none does."""
         low, high = self.lanes(partitions)
         at = _bisect(self.base, low, high, offsets, right=True) - 1
-        there = (at >= low) & (self.end[np.maximum(at, 0)] > offsets)
+        some = np.maximum(at, 0)
+        there = (at >= low) & (self.base[some] + self.count[some] > offsets)
         return np.where(there, at, -1)
 
     def run(self, at: int) -> Run:
@@ -79,7 +88,7 @@ class Part:
         return Run(
             int(self.partition[at]),
             int(self.base[at]),
-            int(self.end[at] - self.base[at]),
+            int(self.count[at]),
             column("file")[at].as_py(),
             column("first_batch")[at].as_py(),
             tuple(column("batches")[at].as_py()),
@@ -87,6 +96,17 @@ class Part:
             int(self.first_ms[at]),
             int(self.last_ms[at]),
         )
+
+    def named(self, rows: Numbers) -> set[str]:
+        """Names of the segments of some runs."""
+        names = self.rows.column("file").dictionary
+        return set(names.take(pa.array(np.unique(self.file[rows]))).to_pylist())
+
+    def of(self, files: Iterable[str]) -> Numbers:
+        """The runs of some segments."""
+        names = self.rows.column("file").dictionary
+        known = pc.is_in(names, pa.array(list(files), names.type))
+        return np.flatnonzero(known.to_numpy(zero_copy_only=False)[self.file])
 
     def files(self) -> list[str]:
         """Names of all segments in it."""
@@ -159,27 +179,37 @@ class Index:
         wanted = set(files)
         found = {run for run in self.recent() if run.file in wanted}
         for part in self.parts:
-            names = part.rows.column("file").dictionary
-            codes = np.flatnonzero(np.isin(names, list(wanted)))
-            for at in np.flatnonzero(np.isin(part.file, codes)):
-                found.add(part.run(int(at)))
+            found.update(part.run(int(at)) for at in part.of(wanted))
         return sorted(found)
 
     def files(self) -> set[str]:
         """Names of all segments, of those too that were merged or let go."""
         return self._files.union(*(part.files() for part in self.parts))
 
-    def files_with(self, keep: Callable[[Numbers, Numbers], Any]) -> set[str]:
-        """Segments with a run for which ``keep(partitions, ends)`` is true."""
-        recent = self.recent()
-        lanes = np.array([run.partition for run in recent], np.int64)
-        ends = np.array([run.end for run in recent], np.int64)
-        found = {recent[int(at)].file for at in np.flatnonzero(keep(lanes, ends))}
-        for part in self.parts:
-            codes = np.unique(part.file[keep(part.partition, part.end)])
-            names = part.rows.column("file").dictionary
-            found.update(names.take(pa.array(codes)).to_pylist())
+    def released(self, before: Numbers, after: Numbers) -> set[str]:
+        """Segments that are needed with one earliest, and not with another.
+
+        Args:
+            before: Earliest by partition.
+            after: The same, or later.
+        """
+        found: set[str] = set()
+        layers = self._layers()
+        for number, layer in enumerate(layers):
+            lanes, end = layer.partition, layer.end
+            dying = np.flatnonzero((end > before[lanes]) & (end <= after[lanes]))
+            found |= layer.named(_shown(layers, number, dying))
+        if found:
+            for layer in layers:
+                rows = layer.of(found)
+                alive = layer.end[rows] > after[layer.partition[rows]]
+                found -= layer.named(rows[alive])
         return found
+
+    def _layers(self) -> list[Part]:
+        """All runs, from old to new."""
+        recent = self.recent()
+        return [*self.parts, *([Part("", part_rows(recent))] if recent else [])]
 
     def first_at(
         self, partitions: Numbers, timestamp_ms: int
@@ -195,11 +225,14 @@ class Index:
         for part in self.parts:
             low, high = part.lanes(partitions)
             at = _bisect(part.last_ms, low, high, times, right=False)
-            for i in np.flatnonzero(at < high):
-                begins = int(at[i])
-                exact = part.first_ms[begins] >= timestamp_ms
-                run = None if exact else part.run(begins)
-                found[int(i)].append((int(part.base[begins]), run))
+            hits = np.flatnonzero(at < high)
+            begins = at[hits]
+            sure_ = part.first_ms[begins] >= timestamp_ms
+            columns = (hits, begins, part.base[begins], sure_)
+            for i, begin, base, sure in zip(
+                *(c.tolist() for c in columns), strict=True
+            ):
+                found[i].append((base, None if sure else part.run(begin)))
         for number, partition in enumerate(partitions):
             lane = self._recent.get(int(partition))
             if lane is None:
@@ -213,28 +246,23 @@ class Index:
 
     def sizes(self, partition: int) -> list[tuple[int, int, int]]:
         """Base, end and bytes of what a partition holds, merged runs once."""
-        lane = self._recent.get(partition)
-        found = [] if lane is None else [(r.base, r.end, r.size) for r in lane.runs]
-        one = np.array([partition])
-        for part in reversed(self.parts):
-            low, high = (int(edge[0]) for edge in part.lanes(one))
-            rows = zip(
-                part.base[low:high].tolist(),
-                part.end[low:high].tolist(),
-                part.size[low:high].tolist(),
-                strict=True,
-            )
-            found += rows
-        return _outermost(found)
+        found: list[tuple[int, int, int]] = []
+        layers, one = self._layers(), np.array([partition])
+        for number, layer in enumerate(layers):
+            low, high = (int(edge[0]) for edge in layer.lanes(one))
+            rows = _shown(layers, number, np.arange(low, high))
+            columns = (layer.base[rows], layer.end[rows], layer.size[rows])
+            found += zip(*(column.tolist() for column in columns), strict=True)
+        return sorted(found)
 
 
-def _outermost(rows: list[tuple[int, int, int]]) -> list[tuple[int, int, int]]:
-    """Without those that lie in another."""
-    kept: list[tuple[int, int, int]] = []
-    for row in sorted(rows, key=lambda row: (row[0], -row[1])):
-        if not kept or row[1] > kept[-1][1]:
-            kept.append(row)
-    return kept
+def _shown(layers: Sequence[Part], number: int, rows: Numbers) -> Numbers:
+    """Those runs of a layer that no newer one hides."""
+    layer = layers[number]
+    for newer in layers[number + 1 :]:
+        hidden = newer.covering(layer.partition[rows], layer.base[rows]) >= 0
+        rows = rows[~hidden]
+    return rows
 
 
 def part_rows(runs: Sequence[Run]) -> pa.RecordBatch:

@@ -6,21 +6,24 @@ import contextlib
 import errno
 import os
 import shutil
+import threading
 import time
 import uuid
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
-from streamfactory.arrowlog.disk.storage import NewBlob, Storage, Watch
+from streamfactory.arrowlog.disk.storage import NewBlob, Storage, Watch, failed
 from streamfactory.arrowlog.disk.watching import watch_folder
 from streamfactory.spi import StorageFailed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from pathlib import Path
 
 _TEMPORARY: Final = ".tmp-"
+_SMALL: Final = 64 << 10
+"""Bytes of a file that is read sooner than mapped; nor does it hold a descriptor."""
 _NO_LINKS: Final = frozenset(
     {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
 )
@@ -50,8 +53,8 @@ class LocalStorage(Storage):
 
     Args:
         root: The folder; made when something is first written.
-        fsync: ``always``; ``interval``: at most every ``interval`` seconds, and when
-            closed; ``never``.
+        fsync: ``always``; ``interval``: ``interval`` seconds later, many at once, and
+            when closed; ``never``.
         interval: Seconds.
     """
 
@@ -60,10 +63,13 @@ class LocalStorage(Storage):
     ) -> None:
         self.root = root.absolute()
         self.location = str(self.root)
+        self.lazy = fsync != "always"
         self._fsync = fsync
         self._interval = interval
+        self._lock = threading.Lock()
         self._unsynced: dict[Path, None] = {}
-        self._synced_at = time.monotonic()
+        self._timer: threading.Timer | None = None
+        self._failure: OSError | None = None
 
     def within(self, folder: str) -> Storage:
         return LocalStorage(
@@ -71,9 +77,10 @@ class LocalStorage(Storage):
         )
 
     def read(self, name: str) -> bytes:
-        with _told(self.root / name):
+        place = self._place(name)
+        with _told(place):
             # Python's own buffering costs more than the system calls.
-            file = os.open(self.root / name, os.O_RDONLY)
+            file = os.open(place, os.O_RDONLY)
             try:
                 data = os.read(file, os.fstat(file).st_size + 1)
             finally:
@@ -95,8 +102,9 @@ class LocalStorage(Storage):
                     temporary.unlink()
 
     def size(self, name: str) -> int:
-        with _told(self.root / name):
-            return (self.root / name).stat().st_size
+        place = self._place(name)
+        with _told(place):
+            return os.stat(place).st_size  # noqa: PTH116 - see `_place`
 
     def names(self, folder: str) -> Sequence[str]:
         with _told(self.root / folder):
@@ -109,7 +117,8 @@ class LocalStorage(Storage):
     def ages(self, folder: str) -> Mapping[str, float]:
         now, found = time.time(), {}
         with (
-            contextlib.suppress(FileNotFoundError),
+            contextlib.suppress(FileNotFoundError, NotADirectoryError),
+            _told(self.root / folder),
             os.scandir(self.root / folder) as entries,
         ):
             for entry in entries:
@@ -127,17 +136,33 @@ class LocalStorage(Storage):
                 return _NewFile(self, path)
 
     def open(self, name: str) -> Any:
-        with _told(self.root / name):
-            return pa.memory_map(str(self.root / name))
+        if self.size(name) <= _SMALL:
+            return pa.BufferReader(self.read(name))
+        place = self._place(name)
+        with _told(place):
+            return pa.memory_map(place)
 
     def settle(self, folder: str) -> None:
         with _told(self.root / folder):
             self.sync_folder(self.root / folder)
 
+    def secure(self, names: Iterable[str]) -> None:
+        if not self.lazy:
+            return
+        paths = [self.root / name for name in names]
+        for path in [*paths, *dict.fromkeys(path.parent for path in paths)]:
+            with _told(path):
+                self._sync(path)
+
+    def prepare(self, folder: str) -> None:
+        with _told(self.root / folder):
+            self._make_folder(self.root / folder)
+
     def remove(self, names: Iterable[str]) -> None:
         for name in names:
-            with _told(self.root / name):
-                (self.root / name).unlink(missing_ok=True)
+            place = self._place(name)
+            with _told(place), contextlib.suppress(FileNotFoundError):
+                os.unlink(place)  # noqa: PTH108 - see `_place`
 
     def remove_folder(self, folder: str) -> None:
         # Another process may be removing it, too.
@@ -148,30 +173,56 @@ class LocalStorage(Storage):
 
     def close(self) -> None:
         self._sync_now()
+        self._told_late()
+
+    def _place(self, name: str) -> str:
+        """A path as text: commits ask so often that a `Path` would be felt."""
+        return f"{self.location}/{name}"
 
     def sync_file(self, path: Path) -> None:
         """Have the bytes of a file on the medium, as far as the option says."""
         if self._fsync == "always":
             self._sync(path)
         elif self._fsync == "interval" and not path.name.startswith(_TEMPORARY):
-            self._unsynced[path] = None
+            self._defer(path)
 
     def sync_folder(self, path: Path) -> None:
         """Have the names in a folder on the medium, as far as the option says."""
         if self._fsync == "always":
             self._sync(path)
         elif self._fsync == "interval":
+            self._defer(path)
+
+    def _defer(self, path: Path) -> None:
+        """Sync it within the interval, behind all that was deferred before."""
+        self._told_late()
+        with self._lock:
+            self._unsynced.pop(path, None)
             self._unsynced[path] = None
-            if time.monotonic() - self._synced_at >= self._interval:
-                self._sync_now()
+            if self._timer is None:
+                self._timer = threading.Timer(self._interval, self._sync_now)
+                self._timer.daemon = True
+                self._timer.start()
 
     def _sync_now(self) -> None:
-        self._synced_at = time.monotonic()
-        pending, self._unsynced = self._unsynced, {}
-        # Files before the folders that name them.
-        for path in sorted(pending, key=Path.is_dir):
-            with contextlib.suppress(FileNotFoundError):
+        with self._lock:
+            pending, self._unsynced = self._unsynced, {}
+            timer, self._timer = self._timer, None
+        if timer is not None:
+            timer.cancel()
+        for path in pending:
+            try:
                 self._sync(path)
+            except FileNotFoundError:  # removed since
+                continue
+            except OSError as error:
+                self._failure = failed(path, error)
+
+    def _told_late(self) -> None:
+        """Raise what went wrong since, when nobody waited for it."""
+        failure, self._failure = self._failure, None
+        if failure is not None:
+            raise failure
 
     def _sync(self, path: Path) -> None:
         """The one place that asks the medium."""
@@ -200,10 +251,18 @@ class LocalStorage(Storage):
                 "or an object store"
             )
             raise StorageFailed(msg, remedy=remedy) from error
-        if self._fsync == "interval":
-            self.sync_file(final)
-        self.sync_folder(final.parent)
+        self._settle_link(final)
         return True
+
+    def _settle_link(self, final: Path) -> None:
+        """Have what was published as safe as the option says."""
+        try:
+            if self._fsync == "interval":
+                self.sync_file(final)
+            self.sync_folder(final.parent)
+        except OSError as error:
+            msg = f"{final}: it was published, and may not survive a power cut: {error}"
+            raise StorageFailed(msg) from error
 
     def _make_folder(self, path: Path) -> None:
         missing = []
@@ -227,23 +286,12 @@ def _write(path: Path, data: bytes) -> None:
 
 
 @contextlib.contextmanager
-def _told(path: Path) -> Iterator[None]:
+def _told(path: Path | str) -> Iterator[None]:
     """Failures of the file system, in our words; a missing file stays what it is."""
     try:
         yield
     except FileNotFoundError:
         raise
-    except StorageFailed:
-        raise
     except OSError as error:
-        reason = error.strerror or str(error)
-        remedies = {
-            errno.ENOSPC: "free some space; nothing was committed",
-            errno.EDQUOT: "free some space; nothing was committed",
-            errno.EROFS: "make the file system writable",
-            errno.EACCES: "give this user the right to write there",
-            errno.EPERM: "give this user the right to write there",
-        }
-        msg = f"{path}: {reason}"
-        remedy = remedies.get(error.errno or 0)
-        raise StorageFailed(msg, remedy=remedy) from error
+        told = failed(path, error)
+        raise told from (None if told is error else error)

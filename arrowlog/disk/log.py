@@ -15,14 +15,15 @@ import time
 import uuid
 from bisect import bisect_right
 from itertools import accumulate
-from typing import TYPE_CHECKING, Final, final
+from typing import TYPE_CHECKING, Any, Final, final
 
 import numpy as np
+import pyarrow as pa
 
 from streamfactory.arrowlog.disk.commits import CommitQueue
 from streamfactory.arrowlog.disk.housekeeping import Housekeeper
-from streamfactory.arrowlog.disk.loading import load, record_name
-from streamfactory.arrowlog.disk.records import Record, Run
+from streamfactory.arrowlog.disk.loading import hole, load
+from streamfactory.arrowlog.disk.records import Record, Run, record_name
 from streamfactory.arrowlog.disk.segments import (
     DiskStage,
     RollingWriter,
@@ -93,7 +94,7 @@ class DiskLog(Log):
         """Of what we know."""
         self._publishing = threading.RLock()
         """Held by the one thread of ours that publishes; taken before the other."""
-        self._state = load(storage, incarnation)
+        self._state = self._loaded()
         self._refresh()
         self.schema = self._state.schema
         self._hints: dict[int, tuple[Run, list[int]]] = {}
@@ -113,6 +114,7 @@ class DiskLog(Log):
     def read(
         self, partition: int, start: int, *, max_rows: int, max_bytes: int
     ) -> LogSlice:
+        name = ""
         for _ in range(_TRIES):
             with self._lock:
                 state = self._state
@@ -123,6 +125,7 @@ class DiskLog(Log):
                 if start == state.latest[partition]:
                     return LogSlice(None, start, self._bounds(partition))
                 found = self._locate(partition, start)
+                name = found[0].file
             try:
                 return self._slice(found, start, max_rows, max_bytes)
             except FileNotFoundError:  # merged, or let go: the records say which
@@ -130,7 +133,7 @@ class DiskLog(Log):
                     self._hints.clear()
                     self._refresh()
         where = Partition(self.name, partition)
-        msg = f"{self.storage.location}: the segment of this offset is missing"
+        msg = f"{self.storage.location}/{name}: the segment is missing"
         raise CorruptData(msg, partition=where, offset=start)
 
     def _locate(self, partition: int, start: int) -> tuple[Run, list[int]]:
@@ -201,44 +204,69 @@ class DiskLog(Log):
     def offsets_at(
         self, timestamp_ms: int, partitions: Collection[int]
     ) -> Mapping[int, int | None]:
-        with self._lock:
-            state = self._refresh()
-            lanes = list(partitions)
-            for lane in lanes:
-                self._check_partition(lane)
-            wanted = np.array(lanes, np.int64)
-            candidates = state.index.first_at(wanted, timestamp_ms)
-            earliest = {lane: state.earliest[lane] for lane in lanes}
-        answer: dict[int, int | None] = {}
-        for lane, found in zip(lanes, candidates, strict=True):
-            offsets = [self._exact(at, run, timestamp_ms) for at, run in found]
-            known = [offset for offset in offsets if offset is not None]
-            answer[lane] = max(min(known), earliest[lane]) if known else None
-            if known and answer[lane] == state.latest[lane]:
-                answer[lane] = None  # all that is so late was let go
-        return answer
+        missing: FileNotFoundError | None = None
+        for _ in range(_TRIES):
+            with self._lock:
+                state = self._refresh()
+                lanes = list(partitions)
+                for lane in lanes:
+                    self._check_partition(lane)
+                wanted = np.array(lanes, np.int64)
+                candidates = state.index.first_at(wanted, timestamp_ms)
+                bounds = [self._bounds(lane) for lane in lanes]
+            try:
+                pairs = zip(bounds, candidates, strict=True)
+                return {b.id: self._first_at(b, c, timestamp_ms) for b, c in pairs}
+            except FileNotFoundError as error:  # merged, or let go
+                missing = error
+        msg = f"{self.storage.location}: a segment is missing: {missing}"
+        raise CorruptData(msg)
 
-    def _exact(self, offset: int, run: Run | None, timestamp_ms: int) -> int | None:
-        """The offset within a run of several epochs; None where the run is hidden."""
-        if run is None:
-            return offset
+    def _first_at(
+        self,
+        bounds: LaneBounds,
+        candidates: Sequence[tuple[int, Run | None]],
+        timestamp_ms: int,
+    ) -> int | None:
+        """The first offset appended at or after a time."""
+        offsets = [
+            at
+            if run is None or run.end <= bounds.earliest
+            else self._exact(run, timestamp_ms)
+            for at, run in candidates
+        ]
+        known = [offset for offset in offsets if offset is not None]
+        first = max(min(known), bounds.earliest) if known else bounds.latest
+        return None if first == bounds.latest else first
+
+    def _exact(self, run: Run, timestamp_ms: int) -> int | None:
+        """The offset within a run of several epochs; None where the run is hidden.
+
+        Raises:
+            FileNotFoundError: Others have merged it, or let it go.
+        """
         base = run.base
         try:
             for number, rows in enumerate(run.batches):
                 batch = run.first_batch + number
-                times = self.segments.times(run.file, batch) or []
-                for row, at in times:
+                for row, at in self.segments.times(run.file, batch) or ():
                     if at >= timestamp_ms:
                         return base + row
                 base += rows
         except FileNotFoundError:
-            # Merged meanwhile: a newer run has the same rows, and is a candidate.
-            return None
-        return None if run.last_ms < timestamp_ms else run.end
+            with self._lock:
+                newest = self._state.index.find(run.partition, run.base)
+            if newest is None or newest.file == run.file:
+                raise
+            return None  # what hides it has the same rows, and is a candidate
+        msg = f"{self.storage.location}/{run.file}: append times are missing"
+        raise CorruptData(msg)
 
     # --- writing ----------------------------------------------------------------
 
     def stage(self, attempt: str) -> LogStage:
+        with self._lock:
+            self._refresh()  # a topic that was deleted takes no more files
         writer = RollingWriter(self.storage, self.schema, self.settings)
         return DiskStage(attempt, self.schema, self._check_known, writer)
 
@@ -261,7 +289,8 @@ class DiskLog(Log):
         )
         try:
             self._housekeeper.after_commit()
-        except (StreamError, OSError) as error:  # the epoch is committed all the same
+        except (StreamError, OSError, pa.ArrowException) as error:
+            # The epoch is committed all the same.
             log.warning("%s: housekeeping: %s", self.name, error)
         return held
 
@@ -335,12 +364,21 @@ class DiskLog(Log):
 
     # --- steps ------------------------------------------------------------------
 
-    def record(self, state: State, **members: object) -> Record:
-        """A next step after ``state``; only its members are missing."""
-        at = max(int(self._now_ms()), state.at)
+    def record(self, state: State, at: int | None = None, **members: Any) -> Record:
+        """A next step after ``state``; only its members are missing.
+
+        Args:
+            state: What is known.
+            at: The time of the step, of `time_of`.
+            **members: Of the record.
+        """
+        at = self.time_of(state) if at is None else at
         version = state.version + 1 + len(state.void)
-        void = tuple(state.void)
-        return Record("", version, at, void=void, **members)  # type: ignore[arg-type]
+        return Record("", version, at, void=tuple(state.void), **members)
+
+    def time_of(self, state: State) -> int:
+        """The time of a next step: by the clock, but never before the last step."""
+        return max(int(self._now_ms()), state.at)
 
     def publish(self, build: Callable[[State], Record | None]) -> bool:
         """Take a next step.
@@ -375,28 +413,35 @@ class DiskLog(Log):
 
     def _try(self, record: Record, identity: str, deadline: float) -> bool:
         data = dataclasses.replace(record, id=identity)
-        name = record_name(record.version)
+        encoded, name = data.encode(), record_name(record.version)
         late = time.monotonic() > deadline
         try:
-            won = self.storage.publish(name, data.encode())
+            won = self.storage.publish(name, encoded)
         except TransientError:
             if late:
                 raise
             return False
         except FileNotFoundError:  # the folder is gone: the topic was deleted
             raise self._gone() from None
-        if not won and late:
+        if won:
+            with self._lock:
+                # Another thread may have read it already: nobody else has its number.
+                if self._state.version < data.version:
+                    self._state.apply(data, len(encoded))
+            return True
+        if late:
             msg = f"{self.name!r}: other writers were first for {_PATIENCE:.0f} s"
             raise StreamTimeout(msg, remedy="have fewer writers, or larger epochs")
-        return False if not won else self._took(identity)
-
-    def _took(self, identity: str) -> bool:
-        with self._lock:
-            return identity in self._refresh(ended=True).ids
+        return False
 
     def refreshed(self) -> State:
         """All that was published, applied. Hold `lock` while using it."""
         return self._refresh()
+
+    @property
+    def known(self) -> State:
+        """What was applied so far, without a look. Hold `lock` while using it."""
+        return self._state
 
     @property
     def lock(self) -> threading.RLock:
@@ -421,22 +466,18 @@ class DiskLog(Log):
             fresh = {n: 0 for n in gone if n not in state.removed}
             return self.record(state, removed=fresh) if fresh else None
 
-        if names:
+        if not names:
+            return
+        try:
             self.publish(build)
-            self.storage.remove(gone)
+        except TopicNotFound:  # it has ended: nobody will commit them
+            gone.update(dict.fromkeys(names, 0))
+        self.storage.remove(gone)
 
     def check_partitions(self, partitions: Collection[int]) -> None:
         """Refuse partitions that are not there."""
         for partition in partitions:
             self._check_partition(partition)
-
-    def strip(self) -> None:
-        """Remove the files of a topic that has ended, but for its last record."""
-        last = record_name(self._state.version).removeprefix("log/")
-        names = sorted(self.storage.names("log"))
-        self.storage.remove(f"log/{name}" for name in names if name != last)
-        for folder in ("data", "index"):
-            self.storage.remove_folder(folder)
 
     def now_ms(self) -> float:
         """By the log's clock."""
@@ -444,7 +485,7 @@ class DiskLog(Log):
 
     def reload(self) -> None:
         """Read the newest snapshot: what was known in memory is known in files."""
-        fresh = load(self.storage, self.incarnation)
+        fresh = self._loaded()
         with self._lock:
             self._state = fresh
             self._refresh(ended=True)
@@ -452,16 +493,50 @@ class DiskLog(Log):
     def _refresh(self, *, ended: bool = False) -> State:
         """Apply what others have published."""
         state = self._state
+        if not self._advance(state):
+            seen = state.version
+            state = self._state = self._loaded()
+            if state.version < seen:
+                gone = f"the records from {state.version + 1} to {seen} are missing"
+                msg = f"{self.storage.location}: {gone}"
+                raise CorruptData(msg)
+        if state.deleted and not ended:
+            raise self._gone()
+        return state
+
+    def _loaded(self) -> State:
+        """The topic, read anew: a snapshot, and all records since.
+
+        Raises:
+            CorruptData: data_loss; a record is missing.
+        """
+        before = -1
+        while True:
+            state = load(self.storage, self.incarnation)
+            caught_up = self._advance(state)
+            missing = None if state.deleted else hole(self.storage, state)
+            # Records that were removed meanwhile leave a newer snapshot behind.
+            same = state.version == before
+            if missing is not None and (same or self._there(state)):
+                raise CorruptData(missing)
+            if missing is None and (same or caught_up):
+                return state
+            before = state.version
+
+    def _advance(self, state: State) -> bool:
+        """Apply what others have published.
+
+        Answers:
+            False where records were removed before they were read. The oldest go first:
+            while the last one applied is there, the next one was never removed.
+        """
         while True:
             version = state.version + 1 + len(state.void)
             name = record_name(version)
             try:
                 data = self.storage.read(name)
             except FileNotFoundError:
-                if self._overtaken(state):
-                    state = self._state = load(self.storage, self.incarnation)
-                    continue
-                break
+                return self._there(state)
             place = f"{self.storage.location}/{name}"
             try:
                 record = Record.decode(data, place)
@@ -469,24 +544,21 @@ class DiskLog(Log):
                 log.warning("%s is torn: an epoch that was not synced is lost", place)
                 state.void.append(version)
                 continue
-            state.apply(record, len(data))
-        if state.deleted and not ended:
-            raise self._gone()
-        return state
+            try:
+                state.apply(record, len(data))
+            except CorruptData as error:
+                msg = f"{self.storage.location}: {error.what}"
+                raise CorruptData(msg) from error
 
-    def _overtaken(self, state: State) -> bool:
-        """Whether old records were removed, the one behind ours among them.
-
-        The oldest go first: while our own is there, the next one was never removed.
-        """
+    def _there(self, state: State) -> bool:
+        """Whether the last record that was applied is there."""
         try:
             self.storage.size(record_name(state.version))
         except FileNotFoundError:
-            return bool(self.storage.names("log")) or self._vanished()
-        return False
-
-    def _vanished(self) -> bool:
-        raise self._gone()
+            if not self.storage.names("log"):
+                raise self._gone() from None
+            return False
+        return True
 
     def _gone(self) -> TopicNotFound:
         msg = f"the topic {self.name!r} was deleted"

@@ -43,12 +43,13 @@ def choose(
     """
     if everything:
         return Choice(list(state.small)) if len(state.small) > 1 else None
-    levels: dict[int, list[str]] = {}
-    for name, (level, _, _, _) in state.small.items():
-        levels.setdefault(level, []).append(name)
-    for files in levels.values():
-        if len(files) >= settings.merge_files:
-            return Choice(files)
+    if len(state.small) >= settings.merge_files:
+        levels: dict[int, list[str]] = {}
+        for name, one in state.small.items():
+            levels.setdefault(one[0], []).append(name)
+        for files in levels.values():
+            if len(files) >= settings.merge_files:
+                return Choice(files)
     if settings.segment_age is not None:
         oldest = now_ms - settings.segment_age * 1000
         aged = [name for name, one in state.small.items() if one[3] < oldest]
@@ -84,7 +85,13 @@ def merge(
         writer.abandon()
         raise
     segments = [merger.segment(done, size, level) for done, size in writer.done]
-    return [one._replace(full=one.full or close) for one in segments]
+    # Those before the last were ended by a threshold, or by dictionaries that do not
+    # fit into one file: to merge them again would not make them fewer.
+    last = len(segments) - 1
+    return [
+        one._replace(full=one.full or close or number < last)
+        for number, one in enumerate(segments)
+    ]
 
 
 class _Merger:

@@ -199,6 +199,11 @@ class Record:
 _ALWAYS: Final = frozenset({"format", "version", "id", "at"})
 
 
+def record_name(version: int) -> str:
+    """Where the record of a version lies."""
+    return f"log/{version:020d}.json"
+
+
 def seal(plain: Mapping[str, Any]) -> bytes:
     """A line of JSON and a line with its CRC-32, in eight hexadecimal digits."""
     body = json.dumps(plain, separators=(",", ":"), ensure_ascii=False).encode()
@@ -216,7 +221,10 @@ def unseal(data: bytes, name: str) -> Any:
     if rest != b"%08x\n" % zlib.crc32(body):
         msg = f"{name}: the file is torn, or was changed"
         raise CorruptData(msg)
-    plain = json.loads(body)
+    try:
+        plain = json.loads(body)
+    except ValueError:
+        plain = None
     found = plain.get("format") if isinstance(plain, dict) else None
     if found != FORMAT:
         msg = f"{name}: format {found!r}, and this version reads {FORMAT}"

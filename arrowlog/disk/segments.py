@@ -5,6 +5,7 @@ A segment is an Arrow IPC file of at most one message a batch, each of one parti
 
 from __future__ import annotations
 
+import contextlib
 import json
 import threading
 import uuid
@@ -14,11 +15,12 @@ from typing import TYPE_CHECKING, Any, Final, final
 import pyarrow as pa
 
 from streamfactory.arrowlog.checks import check_schema
+from streamfactory.arrowlog.disk.storage import failed
 from streamfactory.arrowlog.log import LogStage, Staged
-from streamfactory.spi import CorruptData
+from streamfactory.spi import CorruptData, MisuseError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from streamfactory.arrowlog.disk.settings import Settings
     from streamfactory.arrowlog.disk.storage import NewBlob, Storage
@@ -29,8 +31,10 @@ _BUFFERED: Final = 32 << 20
 """Bytes that a stage holds back, of all partitions."""
 _MAPPED: Final = 128 << 20
 """Bytes of the segments that a log keeps open; at least one is."""
+_FILES: Final = 128
+"""So many it keeps open at the most: descriptors are few."""
 _APPENDED: Final = b"appended"
-"""Of a batch that has rows of several epochs: [row, milliseconds] pairs, as JSON."""
+"""Of a batch that a merge wrote: [first row, milliseconds] pairs, as JSON."""
 
 
 class SegmentWriter:
@@ -50,6 +54,7 @@ class SegmentWriter:
         self.runs: list[tuple[int, int, list[int], int]] = []
         """Partition, first batch, rows of each batch, bytes."""
         self._batches = 0
+        self._place = f"{storage.location}/{self.name}"
         self._largest = min(settings.segment_size, storage.largest or 1 << 62)
         self._settings = settings
         self._blob: NewBlob = storage.create(self.name)
@@ -72,14 +77,22 @@ class SegmentWriter:
     ) -> None:
         """Add a batch.
 
+        Args:
+            partition: That its rows are of.
+            rows: The batch.
+            times: When rows were appended, where a merge writes it.
+
         Raises:
             pa.ArrowInvalid: The batch has other dictionaries; nothing was written.
         """
-        if times is not None and len(times) > 1:
+        if times is not None:
             said = {_APPENDED: json.dumps(times, separators=(",", ":")).encode()}
-            self._writer.write_batch(rows, custom_metadata=said)
         else:
-            self._writer.write_batch(rows)
+            said = None
+        try:
+            self._writer.write_batch(rows, custom_metadata=said)
+        except OSError as error:
+            raise failed(self._place, error) from error
         size = rows.nbytes
         last = self.runs[-1] if self.runs else None
         if last is not None and last[0] == partition:
@@ -94,7 +107,10 @@ class SegmentWriter:
     def finish(self) -> int:
         """Close it, as safe as the storage is; answers its bytes."""
         try:
-            self._writer.close()
+            try:
+                self._writer.close()
+            except OSError as error:
+                raise failed(self._place, error) from error
             return self._blob.finish()
         except BaseException:
             self._blob.abandon()
@@ -117,7 +133,7 @@ class RollingWriter:
         )
         self._storage = storage
         self._dictionaries = [
-            i for i, field in enumerate(schema) if pa.types.is_dictionary(field.type)
+            i for i, field in enumerate(schema) if _has_dictionary(field.type)
         ]
         self._last: dict[int, pa.Array] = {}
         self._open: SegmentWriter | None = None
@@ -134,12 +150,12 @@ class RollingWriter:
         writer = self._open = self._open or self._new()
         try:
             writer.write(partition, self._grown(rows), times)
-        except pa.ArrowInvalid:
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
             if not writer.rows:
                 raise
             self.roll()
             writer = self._open = self._new()
-            writer.write(partition, rows, times)
+            writer.write(partition, self._grown(rows), times)
         if writer.full:
             self.roll()
 
@@ -162,7 +178,7 @@ class RollingWriter:
         for i in self._dictionaries:
             column = rows.column(i)
             before = self._last.get(i)
-            if before is not None and not before.dictionary.equals(column.dictionary):
+            if before is not None and not _same_dictionary(before, column):
                 both = pa.chunked_array([before, column]).unify_dictionaries()
                 column = both.chunk(1) if both.num_chunks > 1 else both.chunk(0)
                 rows = rows.set_column(i, rows.schema.field(i), column)
@@ -185,33 +201,48 @@ class DiskStage(LogStage):
         self._schema = schema
         self._check_partition = check_partition
         self._writer = writer
-        self._waiting: dict[int, list[pa.RecordBatch]] = {}
-        self._rows: dict[int, int] = {}
-        self._sizes: dict[int, int] = {}
+        self._waiting: dict[int, _Waiting] = {}
         self._buffered = 0
+        self._appended = 0
+        self._gone = False
 
     def append(self, partition: int, rows: pa.RecordBatch) -> None:
+        self._check_whole()
         check_schema(rows, self._schema)
-        if partition not in self._waiting:
+        waiting = self._waiting.get(partition)
+        if waiting is None:
             self._check_partition(partition)
-            self._waiting[partition] = []
-            self._rows[partition] = self._sizes[partition] = 0
-        if not rows.num_rows:
+            waiting = self._waiting[partition] = _Waiting()
+        count = rows.num_rows
+        if not count:
             return
-        size = rows.nbytes
-        self._waiting[partition].append(rows)
-        self._rows[partition] += rows.num_rows
-        self._sizes[partition] += size
-        self._buffered += size
-        if self._rows[partition] >= BATCH_ROWS or self._sizes[partition] >= BATCH_BYTES:
+        if waiting.rows + count > BATCH_ROWS:
+            self._flush(partition)
+            waiting = self._waiting[partition]
+        self._appended += count
+        self._buffered += waiting.add(rows)
+        # A batch that is large as it is goes straight on, without a copy.
+        full = waiting.rows == BATCH_ROWS or (
+            2 * count >= BATCH_ROWS and len(waiting.batches) == 1
+        )
+        if full or (
+            waiting.size >= BATCH_BYTES and self._measured(partition) >= BATCH_BYTES
+        ):
             self._flush(partition)
         while self._buffered > _BUFFERED:
-            self._flush(max(self._sizes, key=lambda lane: self._sizes[lane]))
+            largest = max(self._waiting, key=lambda lane: self._waiting[lane].size)
+            if not self._waiting[largest].guessed:
+                self._flush(largest)
+            else:
+                self._measured(largest)
 
     def seal(self) -> Staged:
+        self._check_whole()
         for partition in sorted(self._waiting):
             self._flush(partition)
-        self._writer.roll()
+        with self._whole_or_gone():
+            self._writer.roll()
+            self._check_count()
         files = [
             {
                 "name": writer.name,
@@ -228,13 +259,87 @@ class DiskStage(LogStage):
         self._waiting.clear()
         self._writer.abandon()
 
-    def _flush(self, partition: int) -> None:
+    def _measured(self, partition: int) -> int:
         waiting = self._waiting[partition]
-        self._buffered -= self._sizes[partition]
-        self._waiting[partition] = []
-        self._rows[partition] = self._sizes[partition] = 0
-        for rows in pieces(waiting):
-            self._writer.write(partition, rows)
+        self._buffered -= waiting.size
+        waiting.measure()
+        self._buffered += waiting.size
+        return waiting.size
+
+    def _flush(self, partition: int) -> None:
+        waiting, self._waiting[partition] = self._waiting[partition], _Waiting()
+        self._buffered -= waiting.size
+        with self._whole_or_gone():
+            for rows in pieces(waiting.batches):
+                self._writer.write(partition, rows)
+
+    @contextlib.contextmanager
+    def _whole_or_gone(self) -> Iterator[None]:
+        """Never seal a part of what was appended."""
+        try:
+            yield
+        except BaseException:
+            self._gone = True
+            self.discard()
+            raise
+
+    def _check_count(self) -> None:
+        """Rows in are rows out: what else went wrong would be found by readers."""
+        sealed = sum(writer.rows for writer, _ in self._writer.done)
+        if sealed != self._appended:
+            msg = f"{self._appended} rows were appended, {sealed} are in the segments"
+            raise CorruptData(msg)
+
+    def _check_whole(self) -> None:
+        if self._gone:
+            msg = f"what attempt {self._attempt} staged is gone"
+            raise MisuseError(msg, remedy="write the epoch again")
+
+
+class _Waiting:
+    """Rows of one partition that gather to a batch of a good size."""
+
+    __slots__ = ("_exact", "batches", "guessed", "rows", "size")
+
+    def __init__(self) -> None:
+        self.batches: list[pa.RecordBatch] = []
+        self.rows = 0
+        self._exact = 0
+        self.size = 0
+        """Bytes, or more: of slices, what they are slices of."""
+        self.guessed = 0
+        """How many of the batches, the last ones, are not measured."""
+
+    def add(self, rows: pa.RecordBatch) -> int:
+        """Add a batch; answers how many bytes it has at the most.
+
+        To measure them costs as much as to copy a thousand rows.
+        """
+        most: int = rows.get_total_buffer_size()
+        self.batches.append(rows)
+        self.rows += rows.num_rows
+        self.size += most
+        self.guessed += 1
+        return most
+
+    def measure(self) -> None:
+        """Make ``size`` exact."""
+        first = len(self.batches) - self.guessed
+        self._exact += sum(rows.nbytes for rows in self.batches[first:])
+        self.size, self.guessed = self._exact, 0
+
+
+def _has_dictionary(kind: pa.DataType) -> bool:
+    if pa.types.is_dictionary(kind):
+        return True
+    return any(_has_dictionary(kind.field(i).type) for i in range(kind.num_fields))
+
+
+def _same_dictionary(before: pa.Array, column: pa.Array) -> bool:
+    """Whether it is seen at a glance that nothing has to grow."""
+    if not pa.types.is_dictionary(column.type):
+        return False
+    return bool(before.dictionary.equals(column.dictionary))
 
 
 def pieces(waiting: Sequence[pa.RecordBatch]) -> list[pa.RecordBatch]:
@@ -244,12 +349,18 @@ def pieces(waiting: Sequence[pa.RecordBatch]) -> list[pa.RecordBatch]:
     if len(waiting) == 1:
         whole = waiting
     else:
-        whole = pa.Table.from_batches(waiting).combine_chunks().to_batches()
+        try:
+            whole = pa.Table.from_batches(waiting).combine_chunks().to_batches()
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+            whole = waiting  # dictionaries that do not go together
     return [piece for rows in whole for piece in _cut(rows)]
 
 
 def _cut(rows: pa.RecordBatch) -> list[pa.RecordBatch]:
     """Batches of at most about twice the good size."""
+    # Measuring takes a while: the bytes of all that they are slices of are known.
+    if rows.num_rows <= BATCH_ROWS and rows.get_total_buffer_size() <= BATCH_BYTES:
+        return [rows]
     many = max(rows.num_rows // BATCH_ROWS, rows.nbytes // BATCH_BYTES, 1)
     step = -(-rows.num_rows // many)
     return [rows.slice(at, step) for at in range(0, rows.num_rows, step)]
@@ -344,9 +455,13 @@ class SegmentReader:
                 return found
         opened = _Opened(self._storage, name)
         with self._lock:
+            if name in self._open:  # another thread was first
+                return self._open[name]
             self._open[name] = opened
             self._size += opened.size
-            while self._size > _MAPPED and len(self._open) > 1:
+            while len(self._open) > 1 and (
+                self._size > _MAPPED or len(self._open) > _FILES
+            ):
                 _, oldest = self._open.popitem(last=False)
                 self._size -= oldest.size
         return opened

@@ -15,6 +15,7 @@ from streamfactory.arrowlog.disk.records import (
     Record,
     Segment,
     WriterState,
+    record_name,
     seal,
     unseal,
 )
@@ -51,7 +52,9 @@ class State:
         self.small: dict[str, tuple[int, int, int, int]] = {}
         """Segments that are not full: level, bytes, rows, when they were appended."""
         self.removed: dict[str, int] = {}
-        """Segments to be deleted by whoever writes the next snapshot."""
+        """Files that nobody needs: deleted by whoever writes the next snapshot."""
+        self.carried: frozenset[str] = frozenset()
+        """Those of them that the snapshot named already."""
         self.segments = 0
         self.size = 0
         self.deleted = False
@@ -65,11 +68,17 @@ class State:
         Args:
             record: Of the next version.
             size: Its bytes.
+
+        Raises:
+            CorruptData: data_loss; it stands on a record that is torn, or stood on
+                one that is not.
         """
         if list(record.void) != self.void:
-            torn = sorted(set(self.void) - set(record.void)) or record.void
-            msg = f"record {torn[0]} of incarnation {self.incarnation} is torn, and "
-            raise CorruptData(msg + f"record {record.version} stands on it")
+            torn = min(set(self.void) ^ set(record.void))
+            said = "torn" if torn in self.void else "whole, or missing"
+            stands = record_name(record.version)
+            msg = f"{record_name(torn)} is {said}, and {stands} says otherwise"
+            raise CorruptData(msg)
         self.void = []
         self.version, self.at = record.version, record.at
         self.since += size
@@ -105,6 +114,10 @@ class State:
         self.small.pop(name, None)
         self.removed[name] = size
 
+    def fresh(self) -> list[str]:
+        """Files that nobody needs, and that no snapshot has named yet."""
+        return [name for name in self.removed if name not in self.carried]
+
     def floor(self) -> np.ndarray[Any, np.dtype[np.int64]]:
         """Earliest by partition."""
         return np.array(self.earliest, np.int64)
@@ -126,6 +139,7 @@ class State:
                 "deleted": self.deleted,
                 "recent": list(self.ids),
                 "parts": parts,
+                "removed": self.fresh(),
             }
         )
 
@@ -151,6 +165,8 @@ class State:
         state.size = plain["size"]
         state.deleted = plain["deleted"]
         state.ids.extend(plain["recent"])
+        state.removed = dict.fromkeys(plain["removed"], 0)
+        state.carried = frozenset(plain["removed"])
         state.index = Index([load(part) for part in plain["parts"]])
         return state
 

@@ -7,8 +7,11 @@ want, and then one of them wins.
 
 from __future__ import annotations
 
+import errno
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
+
+from streamfactory.spi import StorageFailed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -57,6 +60,8 @@ class Storage(ABC):
 
     location: str
     """For messages, and as a key: equal places have equal ones."""
+    lazy: bool = False
+    """Whether blobs that were published may be lost, unless they are secured."""
     largest: int | None = None
     """Bytes that a new blob may have, where it is held in memory first."""
 
@@ -74,7 +79,8 @@ class Storage(ABC):
 
         Raises:
             TransientError: transient; it may, or may not, have been published.
-            StorageFailed: permanent; it was not.
+            StorageFailed: permanent; it was not, unless the words say that it was, and
+                may not survive a power cut.
         """
 
     @abstractmethod
@@ -101,6 +107,15 @@ class Storage(ABC):
     def settle(self, folder: str) -> None:
         """Return when the names of all finished blobs of a folder are safe, too."""
 
+    def secure(self, names: Iterable[str]) -> None:  # noqa: B027 - most always are
+        """Have these blobs, and their names, safe, however lazy the storage is.
+
+        Asked for what stands in for other blobs, before those are removed.
+        """
+
+    def prepare(self, folder: str) -> None:  # noqa: B027 - most places have no folders
+        """Have a folder, as safe as the storage is."""
+
     @abstractmethod
     def remove(self, names: Iterable[str]) -> None:
         """Remove blobs; missing ones are fine."""
@@ -115,3 +130,20 @@ class Storage(ABC):
 
     def close(self) -> None:  # noqa: B027 - most hold nothing
         """Give back what it holds."""
+
+
+_REMEDIES: Final = {
+    errno.ENOSPC: "free some space; nothing was committed",
+    errno.EDQUOT: "free some space; nothing was committed",
+    errno.EROFS: "make the file system writable",
+    errno.EACCES: "give this user the right to write there",
+    errno.EPERM: "give this user the right to write there",
+}
+
+
+def failed(place: object, error: OSError) -> StorageFailed:
+    """What the file system said of a place, in our words."""
+    if isinstance(error, StorageFailed):
+        return error
+    reason = error.strerror or str(error)
+    return StorageFailed(f"{place}: {reason}", remedy=_REMEDIES.get(error.errno or 0))

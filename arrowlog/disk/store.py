@@ -6,21 +6,36 @@ name: an incarnation was created, or deleted. The highest number is right.
 
 from __future__ import annotations
 
+import contextlib
+import re
 import threading
 import time
 import uuid
 from typing import TYPE_CHECKING, Final, final
 from urllib.parse import quote, unquote
 
-from streamfactory.arrowlog.disk.loading import record_name
+from streamfactory.arrowlog.disk.housekeeping import STAGED_SECONDS
+from streamfactory.arrowlog.disk.loading import strip
 from streamfactory.arrowlog.disk.log import DiskLog
-from streamfactory.arrowlog.disk.records import FORMAT, Record, seal, unseal
+from streamfactory.arrowlog.disk.records import (
+    FORMAT,
+    Record,
+    record_name,
+    seal,
+    unseal,
+)
 from streamfactory.arrowlog.disk.state import schema_text
 from streamfactory.arrowlog.log import LogStore
-from streamfactory.spi import MisuseError, TopicNotFound
+from streamfactory.spi import (
+    CorruptData,
+    FormatRefused,
+    MisuseError,
+    StorageFailed,
+    TopicNotFound,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     import pyarrow as pa
 
@@ -31,6 +46,7 @@ if TYPE_CHECKING:
 _LONGEST: Final = 200
 """Characters of a quoted name: file systems take 255 bytes."""
 _SUFFIX: Final = ".topic"
+_INCARNATION: Final = re.compile(r"[0-9a-f]{32}")
 
 
 @final
@@ -59,11 +75,9 @@ class DiskLogStore(LogStore):
         if partitions < 1:
             msg = f"a topic has at least one partition, not {partitions}"
             raise MisuseError(msg)
-        number, current = self._current(name)
-        if current is not None:
-            raise _there_already(name)
+        number = self._vacant(name)
         incarnation = uuid.uuid4().hex
-        place = self._storage.within(f"{_folder(name)}/{incarnation}")
+        place = self._place(name, incarnation)
         now = int(self._clock() if self._clock else time.time() * 1000)
         first = Record(
             uuid.uuid4().hex,
@@ -72,50 +86,58 @@ class DiskLogStore(LogStore):
             partitions=partitions,
             schema=schema_text(schema.remove_metadata()),
         )
+        for folder in ("log", "data", "index"):
+            place.prepare(folder)
         place.publish(record_name(0), first.encode())
-        born = seal({"format": FORMAT, "topic": name, "incarnation": incarnation})
-        if not self._storage.publish(_generation(name, number + 1), born):
+        if not self._name(name, number + 1, incarnation):
             self._storage.remove_folder(f"{_folder(name)}/{incarnation}")
             raise _there_already(name)
+        # Who made the topic's folder may have been killed before its name was safe.
+        self._storage.settle("")
+        self._tidy(name)
         return self.open(name)
 
     def open(self, name: str) -> DiskLog:
-        incarnation = self._current(name)[1]
+        number, incarnation = self._current(name)
         with self._lock:
             log = self._logs.get(name)
             if incarnation is None or (log and log.incarnation != incarnation):
                 self._forget(name)
                 log = None
             if incarnation is None:
-                known = ", ".join(self.names()) or "none"
-                place = self._storage.location
-                msg = f"there is no topic {name!r} in {place}; there are: {known}"
-                raise TopicNotFound(msg)
+                raise self._nothing(name)
             if log is None:
-                inner = self._storage.within(f"{_folder(name)}/{incarnation}")
-                log = DiskLog(name, incarnation, inner, self._settings, self._clock)
+                try:
+                    log = self._opened(name, incarnation)
+                except TopicNotFound:  # its deletion was killed before it was told
+                    with contextlib.suppress(StorageFailed):
+                        self._name(name, number + 1, None)
+                    raise self._nothing(name) from None
                 self._logs[name] = log
             return log
 
     def delete(self, name: str) -> None:
-        log = self.open(name)
         number = self._current(name)[0]
+        try:
+            log = self.open(name)
+        except TopicNotFound:
+            self._tidy(name)
+            raise
 
         def build(state: State) -> Record:
             return log.record(state, deleted=True)
 
         log.publish(build)
-        ended = seal({"format": FORMAT, "topic": name, "incarnation": None})
-        self._storage.publish(_generation(name, number + 1), ended)
-        # The last record stays: by it, whoever still writes there learns of the end.
-        log.strip()
+        self._name(name, number + 1, None)
+        self._tidy(name)
         with self._lock:
             self._forget(name)
 
     def names(self) -> Sequence[str]:
         folders = [name for name in self._storage.names("") if name.endswith(_SUFFIX)]
         names = [unquote(folder.removesuffix(_SUFFIX)) for folder in folders]
-        return sorted(name for name in names if self._current(name)[1] is not None)
+        ours = zip(names, folders, strict=True)
+        return sorted(name for name, folder in ours if self._stands(name, folder))
 
     def close(self) -> None:
         """Give back what all topics hold."""
@@ -123,33 +145,100 @@ class DiskLogStore(LogStore):
             logs, self._logs = self._logs, {}
         for log in logs.values():
             log.close()
+        self._storage.close()
 
     def _forget(self, name: str) -> None:
         log = self._logs.pop(name, None)
         if log is not None:
             log.close()
 
+    def _opened(self, name: str, incarnation: str) -> DiskLog:
+        place = self._place(name, incarnation)
+        return DiskLog(name, incarnation, place, self._settings, self._clock)
+
+    def _place(self, name: str, incarnation: str) -> Storage:
+        return self._storage.within(f"{_folder(name)}/{incarnation}")
+
+    def _nothing(self, name: str) -> TopicNotFound:
+        known = ", ".join(self.names()) or "none"
+        place = self._storage.location
+        msg = f"there is no topic {name!r} in {place}; there are: {known}"
+        return TopicNotFound(msg)
+
+    # --- what became of a name ----------------------------------------------------
+
     def _current(self, name: str) -> tuple[int, str | None]:
         """The highest number of a name, and the incarnation it has, if any."""
-        folder = _folder(name)
-        numbers = [
-            int(file.removesuffix(".json"))
-            for file in self._storage.names(folder)
-            if file.endswith(".json") and file.removesuffix(".json").isdigit()
-        ]
+        numbers = _numbers(self._storage.names(_folder(name)))
         if not numbers:
             return -1, None
-        place = _generation(name, max(numbers))
+        return max(numbers), self._told(name, max(numbers))
+
+    def _told(self, name: str, number: int) -> str | None:
+        place = _generation(name, number)
         told = unseal(self._storage.read(place), f"{self._storage.location}/{place}")
-        return max(numbers), told["incarnation"]
+        incarnation: str | None = told["incarnation"]
+        return incarnation
+
+    def _name(self, name: str, number: int, incarnation: str | None) -> bool:
+        """Say what becomes of a name; False where another process has."""
+        said = seal({"format": FORMAT, "topic": name, "incarnation": incarnation})
+        return self._storage.publish(_generation(name, number), said)
+
+    def _stands(self, name: str, folder: str) -> bool:
+        """Whether a folder is of a topic. A damaged one is: opening it says so."""
+        try:
+            return _folder(name) == folder and self._current(name)[1] is not None
+        except MisuseError:
+            return False
+        except (CorruptData, FormatRefused):
+            return True
+
+    def _vacant(self, name: str) -> int:
+        """The highest number of a name that has no topic."""
+        number, incarnation = self._current(name)
+        if incarnation is not None:
+            try:
+                self.open(name)
+            except TopicNotFound:  # which ended what a kill had left
+                return self._current(name)[0]
+            raise _there_already(name)
+        return number
+
+    def _tidy(self, name: str) -> None:
+        """Remove what killed creations and deletions have left of a name."""
+        folder = _folder(name)
+        files = self._storage.names(folder)
+        numbers = sorted(_numbers(files))
+        try:
+            told = {number: self._told(name, number) for number in numbers}
+        except (CorruptData, FormatRefused):
+            return  # whoever opens it is told
+        current = told[numbers[-1]] if numbers else None
+        ended = {one for one in told.values() if one not in {None, current}}
+        for incarnation in set(files) - {current}:
+            if incarnation in ended:
+                strip(self._place(name, incarnation))
+            elif _INCARNATION.fullmatch(incarnation):
+                ages = self._storage.ages(f"{folder}/{incarnation}/log").values()
+                if min(ages, default=0.0) >= STAGED_SECONDS:
+                    self._storage.remove_folder(f"{folder}/{incarnation}")
+
+
+def _numbers(files: Iterable[str]) -> list[int]:
+    stems = [file.removesuffix(".json") for file in files if file.endswith(".json")]
+    return [int(stem) for stem in stems if stem.isdecimal()]
 
 
 def _folder(name: str) -> str:
     """Where a topic is: never outside of the root, whatever its name."""
-    quoted = quote(name, safe="")
+    try:
+        quoted = quote(name, safe="")
+    except UnicodeEncodeError:
+        quoted = ""
     if quoted.startswith("."):
         quoted = f"%2E{quoted[1:]}"
-    if not name or len(quoted) > _LONGEST:
+    if not 0 < len(quoted) <= _LONGEST:
         msg = f"a topic's name has 1 to {_LONGEST} characters, quoted: {name[:50]!r}"
         raise MisuseError(msg)
     return f"{quoted}{_SUFFIX}"

@@ -1,0 +1,207 @@
+"""Storage in the file systems that Arrow or fsspec know: read by all, written by one.
+
+None of them promises that of two creations of one name only one succeeds. Topics there
+are read by anybody; they are written only by who says that nobody else does.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+import uuid
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+from pyarrow import fs
+
+from streamfactory.arrowlog.disk.storage import NewBlob, Storage, Watch
+from streamfactory.arrowlog.disk.watching import PollingWatch
+from streamfactory.spi import NotInstalled, StorageFailed
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+_TEMPORARY: Final = ".tmp-"
+_BY_ARROW: Final = frozenset({"hdfs", "viewfs"})
+
+_publishing: Final = threading.Lock()
+"""One publication of this process at a time, whichever store it is for."""
+
+
+class FileSystemStorage(Storage):
+    """Files below a folder of a file system.
+
+    Args:
+        system: Arrow's.
+        root: The folder, as the file system writes it.
+        location: The folder's URL.
+        single_writer: Whether this process, and no other, writes there.
+    """
+
+    def __init__(
+        self,
+        system: fs.FileSystem,
+        root: str,
+        location: str,
+        *,
+        single_writer: bool = False,
+    ) -> None:
+        self.location = location.rstrip("/")
+        self._system = system
+        self._root = root.rstrip("/")
+        self._single_writer = single_writer
+
+    @classmethod
+    def of(cls, url: str, *, single_writer: bool = False) -> FileSystemStorage:
+        """The storage of a URL.
+
+        Raises:
+            NotInstalled: plugin; no package that knows the scheme is there.
+            StorageFailed: permanent; the file system cannot be reached.
+        """
+        scheme = url.partition("://")[0].lower()
+        try:
+            if scheme in _BY_ARROW:
+                system, root = fs.FileSystem.from_uri(url)
+            else:
+                system, root = _by_fsspec(url, scheme)
+        except (OSError, pa.ArrowException, ValueError) as error:
+            msg = f"{url}: {error}"
+            raise StorageFailed(msg) from error
+        return cls(system, root, url, single_writer=single_writer)
+
+    def within(self, folder: str) -> Storage:
+        return FileSystemStorage(
+            self._system,
+            f"{self._root}/{folder}",
+            f"{self.location}/{folder}",
+            single_writer=self._single_writer,
+        )
+
+    def read(self, name: str) -> bytes:
+        with self._told(name), self._system.open_input_stream(self._path(name)) as file:
+            data: bytes = file.read()
+            return data
+
+    def publish(self, name: str, data: bytes) -> bool:
+        if not self._single_writer:
+            msg = f"{self.location}: nothing can be published exclusively there"
+            remedy = (
+                "write to a folder or an object store, or set single.writer=true and "
+                "let one process write"
+            )
+            raise StorageFailed(msg, remedy=remedy)
+        path = self._path(name)
+        folder = path.rpartition("/")[0]
+        temporary = f"{folder}/{_TEMPORARY}{uuid.uuid4().hex}"
+        with self._told(name), _publishing:
+            if self._system.get_file_info(path).type != fs.FileType.NotFound:
+                return False
+            self._system.create_dir(folder, recursive=True)
+            try:
+                with self._system.open_output_stream(temporary) as file:
+                    file.write(data)
+                self._system.move(temporary, path)
+            except BaseException:
+                with contextlib.suppress(OSError, pa.ArrowException):
+                    self._system.delete_file(temporary)
+                raise
+            return True
+
+    def size(self, name: str) -> int:
+        with self._told(name):
+            info = self._system.get_file_info(self._path(name))
+            if info.type != fs.FileType.File:
+                raise FileNotFoundError(self._place(name))
+            return int(info.size)
+
+    def names(self, folder: str) -> Sequence[str]:
+        found = [info.base_name for info in self._listed(folder)]
+        return [name for name in found if not name.startswith(_TEMPORARY)]
+
+    def ages(self, folder: str) -> Mapping[str, float]:
+        now = time.time()
+        return {
+            info.base_name: now - info.mtime_ns / 1e9
+            for info in self._listed(folder)
+            if info.type == fs.FileType.File and info.mtime_ns is not None
+        }
+
+    def _listed(self, folder: str) -> list[fs.FileInfo]:
+        chosen = fs.FileSelector(self._path(folder).rstrip("/"), allow_not_found=True)
+        with self._told(folder):
+            found: list[fs.FileInfo] = self._system.get_file_info(chosen)
+            return found
+
+    def create(self, name: str) -> NewBlob:
+        path = self._path(name)
+        with self._told(name):
+            self._system.create_dir(path.rpartition("/")[0], recursive=True)
+            sink = self._system.open_output_stream(path)
+        return _NewFile(self, name, sink)
+
+    def open(self, name: str) -> Any:
+        with self._told(name):
+            return self._system.open_input_file(self._path(name))
+
+    def settle(self, folder: str) -> None:
+        """What is closed is as safe as it gets."""
+
+    def remove(self, names: Iterable[str]) -> None:
+        for name in names:
+            with contextlib.suppress(FileNotFoundError), self._told(name):
+                self._system.delete_file(self._path(name))
+
+    def remove_folder(self, folder: str) -> None:
+        with contextlib.suppress(FileNotFoundError), self._told(folder):
+            self._system.delete_dir(self._path(folder))
+
+    def watch(self, folder: str) -> Watch:
+        return PollingWatch(0.01, 1.0)
+
+    def _path(self, name: str) -> str:
+        return f"{self._root}/{name}"
+
+    def _place(self, name: str) -> str:
+        return f"{self.location}/{name}"
+
+    @contextlib.contextmanager
+    def _told(self, name: str) -> Iterator[None]:
+        try:
+            yield
+        except (FileNotFoundError, StorageFailed):
+            raise
+        except (OSError, pa.ArrowException) as error:
+            msg = f"{self._place(name)}: {error}"
+            raise StorageFailed(msg) from error
+
+
+class _NewFile(NewBlob):
+    def __init__(self, storage: FileSystemStorage, name: str, sink: Any) -> None:
+        self._storage = storage
+        self._name = name
+        self.sink = sink
+
+    def finish(self) -> int:
+        with self._storage._told(self._name):
+            self.sink.close()
+        return self._storage.size(self._name)
+
+    def abandon(self) -> None:
+        with contextlib.suppress(OSError, pa.ArrowException):
+            self.sink.close()
+        with contextlib.suppress(StorageFailed):
+            self._storage.remove([self._name])
+
+
+def _by_fsspec(url: str, scheme: str) -> tuple[fs.FileSystem, str]:
+    try:
+        from fsspec.core import url_to_fs  # type: ignore[import-untyped]
+
+        found, root = url_to_fs(url)
+    except ImportError as error:
+        msg = f"{scheme}:// needs a package that is not installed: {error}"
+        remedy = "run: pip install fsspec, and the package for that scheme"
+        raise NotInstalled(msg, remedy=remedy) from error
+    return fs.PyFileSystem(fs.FSSpecHandler(found)), root

@@ -1,0 +1,339 @@
+"""Storage in an object store that can create a blob only where there is none.
+
+A request whose answer got lost may have been carried out. Whoever publishes therefore
+reads what is there: what he wrote himself is his success.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import random
+import threading
+import time
+import uuid
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final, final
+
+import pyarrow as pa
+
+from streamfactory.arrowlog.disk.objectclient import ObjectClient, ObjectOptions
+from streamfactory.arrowlog.disk.storage import NewBlob, Storage, Watch
+from streamfactory.arrowlog.disk.watching import PollingWatch
+from streamfactory.spi import StorageFailed, StreamError, TransientError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from types import ModuleType
+
+_LARGEST: Final = 64 << 20
+_PART: Final = 16 << 20
+"""Bytes of one request of a longer upload: it, too, has a deadline."""
+_WINDOW: Final = 4 << 20
+"""Bytes that are read at a time; smaller blobs are read whole."""
+_TAIL: Final = 64 << 10
+"""Bytes that are read for the end of a blob: Arrow's footer is there."""
+_TRIES: Final = 5
+_FIRST_POLL: Final = 0.05
+_LONGEST_POLL: Final = 1.0
+
+
+class _Taken(Exception):
+    """A conditional put was refused."""
+
+
+class ObjectStorage(Storage):
+    """Blobs below a URL, published by conditional puts.
+
+    Args:
+        url: ``s3://bucket/folder``, ``gs://...``, ``az://...``: what the client takes.
+        options: How to reach the store.
+        make: Makes the client's store, for tests.
+    """
+
+    largest = _LARGEST
+
+    def __init__(
+        self,
+        url: str,
+        options: ObjectOptions | None = None,
+        make: Callable[[ModuleType], Any] | None = None,
+    ) -> None:
+        self.location = url.rstrip("/")
+        self._client = ObjectClient(self.location, options or ObjectOptions(), make)
+        self._proof = _Proof(self)
+        self._prefix = ""
+
+    def within(self, folder: str) -> Storage:
+        inner = object.__new__(ObjectStorage)
+        inner.location = f"{self.location}/{folder}"
+        inner._client = self._client
+        inner._proof = self._proof
+        inner._prefix = self._path(folder) + "/"
+        return inner
+
+    def read(self, name: str) -> bytes:
+        path = self._path(name)
+        with self._client.asking(path) as (module, store):
+            data: bytes = module.get(store, path).bytes().to_bytes()
+            return data
+
+    def publish(self, name: str, data: bytes) -> bool:
+        self._proof.give()
+        failure: Exception | None = None
+        for pause in _pauses():
+            time.sleep(pause)
+            try:
+                self.put_new(name, data)
+            except (_Taken, TransientError) as error:
+                failure = error
+            else:
+                return True
+            # The same bytes are our own: each record has an identity.
+            with contextlib.suppress(FileNotFoundError):
+                return self.read(name) == data
+        if isinstance(failure, TransientError):
+            raise failure
+        msg = f"{self.location}/{name}: the store says that it is there, and it is not"
+        raise TransientError(msg)
+
+    def put_new(self, name: str, data: bytes) -> None:
+        """One conditional put.
+
+        Raises:
+            _Taken: There is such a blob, or another put is under way.
+            TransientError: transient; it may have been written.
+        """
+        path = self._path(name)
+        with self._client.asking(path) as (module, store):
+            try:
+                module.put(store, path, data, mode="create", use_multipart=False)
+            except module.exceptions.AlreadyExistsError as error:
+                raise _Taken(path) from error
+            except FileNotFoundError as error:
+                # To write needs no folder: the bucket is what is missing.
+                msg = f"{self.location}: there is no such bucket"
+                remedy = "create it first: streams never do"
+                raise StorageFailed(msg, remedy=remedy) from error
+            except (module.exceptions.NotSupportedError, NotImplementedError) as error:
+                raise self._proof.refusal() from error
+
+    def size(self, name: str) -> int:
+        path = self._path(name)
+        with self._client.asking(path) as (module, store):
+            return int(module.head(store, path)["size"])
+
+    def names(self, folder: str) -> Sequence[str]:
+        folders, blobs = self._listed(folder)
+        return [*folders, *blobs]
+
+    def ages(self, folder: str) -> Mapping[str, float]:
+        now = datetime.now(UTC)
+        return {
+            name: (now - blob["last_modified"]).total_seconds()
+            for name, blob in self._listed(folder)[1].items()
+        }
+
+    def _listed(self, folder: str) -> tuple[list[str], dict[str, Any]]:
+        """Names of the folders in a folder, and its blobs by name.
+
+        Some stores list a blob for the folder itself: it is none.
+        """
+        path = self._path(folder).rstrip("/")
+        start = f"{path}/" if path else ""
+        with self._client.asking(path) as (module, store):
+            found = module.list_with_delimiter(store, path or None)
+        folders = [one.removeprefix(start) for one in found["common_prefixes"]]
+        blobs = {
+            blob["path"].removeprefix(start): blob
+            for blob in found["objects"]
+            if blob["path"].startswith(start) and blob["path"] != start
+        }
+        return folders, blobs
+
+    def create(self, name: str) -> NewBlob:
+        return _NewObject(self, name)
+
+    def put(self, name: str, data: pa.Buffer) -> None:
+        """Write a blob whose name nobody else uses; more than once is fine."""
+        path = self._path(name)
+        view = memoryview(data).cast("B")
+        with self._client.asking(path) as (module, store):
+            module.put(store, path, view, chunk_size=_PART, max_concurrency=4)
+
+    def open(self, name: str) -> Any:
+        first, size = self._part(name, 0, _WINDOW)
+        if size <= first.size:
+            return pa.BufferReader(first)
+        return pa.PythonFile(_Windows(self._part, name, first, size), mode="r")
+
+    def _part(self, name: str, start: int, end: int) -> tuple[pa.Buffer, int]:
+        """Some of a blob, and the bytes of the whole."""
+        path = self._path(name)
+        with self._client.asking(path) as (module, store):
+            found = module.get(store, path, options={"range": (start, end)})
+            return pa.py_buffer(found.bytes()), int(found.meta["size"])
+
+    def settle(self, folder: str) -> None:
+        """What was written has its name already."""
+
+    def remove(self, names: Iterable[str]) -> None:
+        others = []
+        for name in names:
+            # Records go in their order, see `DiskLog._overtaken`; of deletions in one
+            # request no order is promised.
+            if name.startswith("log/"):
+                self._remove([self._path(name)])
+            else:
+                others.append(self._path(name))
+        if others:
+            self._remove(others)
+
+    def _remove(self, paths: Sequence[str]) -> None:
+        try:
+            with self._client.asking(paths[0]) as (module, store):
+                module.delete(store, paths)
+        except FileNotFoundError:  # some stores tell, and stop there
+            if len(paths) > 1:
+                for path in paths:
+                    self._remove([path])
+
+    def remove_folder(self, folder: str) -> None:
+        path = self._path(folder)
+        with self._client.asking(path) as (module, store):
+            blobs = [
+                blob["path"]
+                for chunk in module.list(store, path, chunk_size=1000)
+                for blob in chunk
+            ]
+        if blobs:
+            self._remove(blobs)
+
+    def watch(self, folder: str) -> Watch:
+        return PollingWatch(_FIRST_POLL, _LONGEST_POLL)
+
+    def close(self) -> None:
+        self._client.close()
+
+    def _path(self, name: str) -> str:
+        return f"{self._prefix}{name}"
+
+
+@final
+class _Proof:
+    """Shows once, before anything is published, that a store keeps to conditions.
+
+    One that ignores them answers every put with success: of two writers of one epoch
+    the second would write over the first.
+    """
+
+    def __init__(self, storage: ObjectStorage) -> None:
+        self._storage = storage
+        self._lock = threading.Lock()
+        self._given = False
+
+    def give(self) -> None:
+        """Show it, where that was not done yet.
+
+        Raises:
+            StorageFailed: permanent; it ignores conditions.
+        """
+        with self._lock:
+            if self._given:
+                return
+            name = f".probe-{uuid.uuid4().hex}"
+            try:
+                # A blob of that name is of this very call: its answer got lost.
+                with contextlib.suppress(_Taken):
+                    self._storage.put_new(name, b"first")
+                try:
+                    self._storage.put_new(name, b"second")
+                except _Taken:
+                    self._given = True
+                else:
+                    raise self.refusal()
+            finally:
+                with contextlib.suppress(StreamError):
+                    self._storage.remove([name])
+
+    def refusal(self) -> StorageFailed:
+        """Why nothing is written there."""
+        msg = (
+            f"{self._storage.location}: the store does not keep to `If-None-Match: *`, "
+            "so two writers could write over each other"
+        )
+        return StorageFailed(msg, remedy="write to a store that has conditional puts")
+
+
+class _NewObject(NewBlob):
+    def __init__(self, storage: ObjectStorage, name: str) -> None:
+        self._storage = storage
+        self._name = name
+        self.sink = pa.BufferOutputStream()
+
+    def finish(self) -> int:
+        data = self.sink.getvalue()
+        self._storage.put(self._name, data)
+        return int(data.size)
+
+    def abandon(self) -> None:
+        self.sink = None
+
+
+class _Windows(io.RawIOBase):
+    """A blob as a file, read ahead: a request takes longer than its bytes do."""
+
+    def __init__(
+        self,
+        fetch: Callable[[str, int, int], tuple[pa.Buffer, int]],
+        name: str,
+        first: pa.Buffer,
+        size: int,
+    ) -> None:
+        self._fetch = fetch
+        self._name = name
+        self._size = size
+        self._windows = [(0, first)]
+        """The last two: of the data, and of the footer."""
+        self._at = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._at
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._size}[whence]
+        self._at = base + offset
+        return self._at
+
+    def read(self, size: int = -1) -> bytes:
+        return bytes(memoryview(self.read_buffer(size)))
+
+    def read_buffer(self, size: int = -1) -> pa.Buffer:
+        """Some bytes, without a copy."""
+        left = max(0, self._size - self._at)
+        count = left if size < 0 else min(size, left)
+        start, self._at = self._at, self._at + count
+        for at, window in self._windows:
+            if at <= start and start + count <= at + window.size:
+                return window.slice(start - at, count)
+        begin = min(start, max(0, self._size - _TAIL))
+        end = min(self._size, max(start + count, begin + _WINDOW))
+        window, _ = self._fetch(self._name, begin, end)
+        if window.size != end - begin:
+            msg = f"{self._name}: {window.size} bytes came, not {end - begin}"
+            raise OSError(msg)
+        self._windows = [self._windows[-1], (begin, window)]
+        return window.slice(start - begin, count)
+
+
+def _pauses() -> Iterator[float]:
+    """Full jitter; none before the first try."""
+    yield 0.0
+    for number in range(_TRIES - 1):
+        yield random.random() * 0.05 * 2**number  # noqa: S311 - not a secret

@@ -1,0 +1,101 @@
+"""Signals as a request to come to an end, and a line that tells how far it is."""
+
+from __future__ import annotations
+
+import queue
+import signal
+import threading
+import time
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from types import FrameType
+
+    from streamfactory.cli.printing import Printer
+
+_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
+_PAUSE: Final = 0.1
+"""Seconds between two lines of progress."""
+_BAR: Final = 20
+
+
+@contextmanager
+def draining() -> Iterator[threading.Event]:
+    """An event that the first SIGINT or SIGTERM sets; the second one interrupts.
+
+    A handler may cut into anything: it takes no lock and prints nothing. It only puts
+    a word into a queue made for that, and a thread sets the event.
+    """
+    stop = threading.Event()
+    if threading.current_thread() is not threading.main_thread():
+        yield stop  # signals come to the main thread only
+        return
+    asked: queue.SimpleQueue[bool] = queue.SimpleQueue()
+    came = 0
+
+    def handle(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - the system's signature
+        nonlocal came
+        came += 1
+        if came > 1:
+            raise KeyboardInterrupt
+        asked.put(True)
+
+    def pass_on() -> None:
+        if asked.get():
+            stop.set()
+
+    thread = threading.Thread(target=pass_on, name="signals", daemon=True)
+    thread.start()
+    before = {number: signal.signal(number, handle) for number in _SIGNALS}
+    try:
+        yield stop
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, signal.SIG_DFL if handler is None else handler)
+        asked.put(False)
+        thread.join()
+
+
+class Progress:
+    """A line that tells how far a command is, on a terminal.
+
+    Args:
+        printer: Shows it.
+        share: Answers how much is done, from 0 to 1; None where nobody knows.
+    """
+
+    def __init__(self, printer: Printer, share: Callable[[], float | None]) -> None:
+        self._printer = printer
+        self._share = share
+        self._begin = time.monotonic()
+        self._next = self._begin
+
+    @property
+    def seconds(self) -> float:
+        """Since it began."""
+        return time.monotonic() - self._begin
+
+    def tell(self, rows: int) -> None:
+        """Show how far it is, unless it was shown just now."""
+        now = time.monotonic()
+        if now < self._next:
+            return
+        self._next = now + _PAUSE
+        text = f"{rows:,} rows  {rate(rows, self.seconds):,} rows/s"
+        share = self._share()
+        if share is not None:
+            filled = round(_BAR * min(1.0, share))
+            bar = "#" * filled + "-" * (_BAR - filled)
+            text = f"[{bar}] {min(1.0, share):4.0%}  {text}"
+        self._printer.progress(text)
+
+    def wipe(self) -> None:
+        """Take the line away."""
+        self._printer.progress("")
+
+
+def rate(rows: int, seconds: float) -> int:
+    """Rows a second, whole ones."""
+    return round(rows / seconds) if seconds > 0 else 0

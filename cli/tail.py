@@ -1,0 +1,228 @@
+"""``tail``: the rows of a stream as they come."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from contextlib import ExitStack
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
+
+import click
+
+from streamfactory.cli.draining import draining
+from streamfactory.cli.parameters import (
+    class_paths_flag,
+    one_definition,
+    set_option,
+)
+from streamfactory.cli.printing import JsonPrinter
+from streamfactory.cli.rows import Table, json_lines
+from streamfactory.cli.status import Status
+from streamfactory.spi import Position, PositionRefused, TopicNotFound
+from streamfactory.wiring.configure import configure
+from streamfactory.wiring.following import all_ended, read_from, refuse_torn
+from streamfactory.wiring.plugins import default_manager
+from streamfactory.wiring.source import Source
+from streamfactory.wiring.wordtypes import RESET, Ago
+
+if TYPE_CHECKING:
+    import threading
+    from collections.abc import Callable, Sequence
+
+    import pyarrow as pa
+
+    from streamfactory.cli.printing import Printer
+    from streamfactory.wiring.rotation import Rotation
+    from streamfactory.wiring.starts import Start
+
+_TURN = 0.2
+"""Seconds that one fetch waits at the most: a signal is noticed that soon."""
+
+
+def _start(
+    context: click.Context, parameter: click.Parameter, text: str | None
+) -> Start | None:
+    """Read where to begin."""
+    if text is None:
+        return None
+    try:
+        if text.lstrip().startswith("{"):
+            return _position(text)
+        found = RESET.parse(text)
+    except PositionRefused as error:
+        msg = f"{error.what}."
+        raise click.BadParameter(msg, context, parameter) from error
+    except ValueError as error:
+        msg = f"{text!r} {error}, nor a position."
+        raise click.BadParameter(msg, context, parameter) from error
+    if isinstance(found, Ago):
+        return datetime.now(UTC) - timedelta(milliseconds=found.millis)
+    if isinstance(found, int):
+        return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=found)
+    return str(found)
+
+
+def _position(text: str) -> Position:
+    """A position as commands print it: with its envelope, or the offsets alone."""
+    try:
+        body = json.loads(text)
+    except (ValueError, RecursionError):
+        body = {"version": 1}  # let it be refused in its own words
+    if isinstance(body, dict) and "version" not in body:
+        text = json.dumps({"version": 1, "offsets": body})
+    return Position.from_json(text)
+
+
+def _columns(
+    context: click.Context, parameter: click.Parameter, text: str | None
+) -> tuple[str, ...] | None:
+    if text is None:
+        return None
+    names = tuple(name.strip() for name in text.split(","))
+    if not all(names):
+        msg = "wanted names with commas between them."
+        raise click.BadParameter(msg, context, parameter)
+    return names
+
+
+@click.command("tail")
+@click.argument("target", metavar="NAME-OR-FILE")
+@click.option(
+    "--from",
+    "start",
+    metavar="START",
+    callback=_start,
+    help="earliest, latest, a time, a period before now such as 2h, or a position.",
+)
+@click.option(
+    "-n",
+    "back",
+    type=click.IntRange(min=0),
+    metavar="ROWS",
+    help="Begin so many offsets before the end of each partition.",
+)
+@click.option("--no-follow", is_flag=True, help="End when caught up.")
+@click.option(
+    "--partition",
+    "partitions",
+    type=click.IntRange(min=0),
+    multiple=True,
+    metavar="ID",
+    help="Read this partition only; may be given several times.",
+)
+@click.option(
+    "--columns",
+    metavar="NAMES",
+    callback=_columns,
+    help="Show these columns, with commas between them.",
+)
+@set_option
+@class_paths_flag
+@click.option(
+    "--json",
+    is_flag=True,
+    expose_value=False,
+    help="Print one JSON object a row; errors too.",
+)
+@click.pass_obj
+def tail_command(
+    printer: Printer,
+    *,
+    target: str,
+    start: Start | None,
+    back: int | None,
+    no_follow: bool,
+    partitions: Sequence[int],
+    columns: tuple[str, ...] | None,
+    overrides: dict[str, str],
+    allow_class_paths: bool,
+) -> Status:
+    """Show the rows of a stream as they come; with --json one object a line.
+
+    Follows from the latest unless told otherwise, and with --no-follow reads from the
+    earliest. Reading uses nothing up and commits nothing. What was lost is told on
+    standard error.
+    """
+    if start is not None and back is not None:
+        msg = "--from and -n exclude each other."
+        raise click.UsageError(msg)
+    configured = configure(
+        one_definition(target, overrides),
+        default_manager(),
+        use="read",
+        allow_class_paths=allow_class_paths,
+    )
+    printer.mask = configured.config.mask
+    with ExitStack() as stack:
+        stop = stack.enter_context(draining())
+        source = Source(configured, fields=columns, client_id="streamfactory-tail")
+        stack.callback(source.close)
+        _refuse_unknown(source, partitions)
+        rotation = read_from(
+            source,
+            start=start,
+            default="earliest" if no_follow else "latest",
+            follow=not no_follow,
+            back=back,
+            mine=lambda p: not partitions or p.id in partitions,
+        )
+        stack.callback(rotation.close)
+        try:
+            ended = _show_all(printer, source, rotation, stop, follow=not no_follow)
+        except BrokenPipeError:
+            _let_go_of_output()  # whoever read it has enough: that is no error
+            ended = True
+    return Status.FINE if ended or not no_follow else Status.INTERRUPTED
+
+
+def _show_all(
+    printer: Printer,
+    source: Source,
+    rotation: Rotation,
+    stop: threading.Event,
+    *,
+    follow: bool,
+) -> bool:
+    """Print batches until the end, or until stopped; whether it was the end."""
+    show = _shower(printer, source.schema)
+    while not stop.is_set():
+        batch = rotation.next_batch(_TURN)
+        if batch is not None:
+            if batch.num_rows:
+                show(batch.rows)
+            refuse_torn(batch, source.config.name)
+        if rotation.finished:
+            return True
+        if batch is None and follow and all_ended(source, rotation):
+            return True
+    return False
+
+
+def _shower(printer: Printer, schema: pa.Schema) -> Callable[[pa.RecordBatch], None]:
+    table = Table(schema.names)
+    lines = json_lines if isinstance(printer, JsonPrinter) else table.lines
+
+    def show(rows: pa.RecordBatch) -> None:
+        click.echo(printer.mask("\n".join(lines(rows))))
+
+    return show
+
+
+def _refuse_unknown(source: Source, partitions: Sequence[int]) -> None:
+    there = {info.partition.id for info in source.metadata.partitions()}
+    unknown = sorted(set(partitions) - there)
+    if unknown:
+        have = ", ".join(map(str, sorted(there)))
+        msg = f"there is no partition {unknown[0]}; there are {have}"
+        raise TopicNotFound(
+            msg, stream=source.config.name, remedy="leave it out, or take another"
+        )
+
+
+def _let_go_of_output() -> None:
+    """Point standard output nowhere, so that closing it in the end does not fail."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stdout.fileno())
+    os.close(nowhere)

@@ -1,0 +1,102 @@
+"""SIGINT and SIGTERM: the open epoch is committed, and nothing is lost or doubled."""
+
+from __future__ import annotations
+
+import json
+import signal
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    import subprocess
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from tests.commands.conftest import Outcome, Place
+
+    Start = Callable[..., subprocess.Popen[str]]
+
+LONG = "realtime.segment.flush.threshold.time=1h"
+SHORT = "realtime.segment.flush.threshold.time=20ms"
+
+
+def finish(child: subprocess.Popen[str]) -> tuple[int, str, str]:
+    child.wait(20)  # before its input is closed, which would be an end as well
+    out, err = child.communicate(timeout=20)
+    return child.returncode, out, err
+
+
+def wait_until_here(child: subprocess.Popen[str]) -> None:
+    """Until the child says that it passes the point."""
+    assert child.stderr is not None
+    while child.stderr.readline() != "here\n":
+        assert child.poll() is None
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_publish_finishes_the_epoch(
+    number: signal.Signals, place: Place, start: Start, program: Callable[..., Outcome]
+) -> None:
+    line = ("publish", place.stream("t"), "-", "--format", "csv", "--writer", "w")
+    crash = {"point": "after a write", "count": 1, "then": "say"}
+    child = start(*line, "--json", "--set", LONG, crash=crash)
+    assert child.stdin is not None
+    child.stdin.write("number\n1\n2\n")
+    child.stdin.flush()
+    wait_until_here(child)
+    child.send_signal(number)
+    status, out, err = finish(child)
+    assert status == 130, err
+    answer = json.loads(out)
+    assert answer["complete"] is False
+    assert place.numbers("t") == [[1, 2]]
+    assert program(*line, text="number\n1\n2\n3\n").status == 0
+    assert place.numbers("t") == [[1, 2, 3]]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_copy_that_follows_ends_well(
+    number: signal.Signals, place: Place, start: Start, program: Callable[..., Outcome]
+) -> None:
+    source, sink = place.stream("from"), place.stream("to")
+    place.write("from", range(100))
+    child = start("copy", source, sink, "--follow", "--json", "--to-set", SHORT)
+    wait_until(lambda: copied(place, 100))
+    place.write("from", range(100, 150))
+    wait_until(lambda: copied(place, 150))
+    child.send_signal(number)
+    status, out, err = finish(child)
+    assert status == 0, err
+    assert json.loads(out)["rows"] == 150
+    place.write("from", range(150, 160))
+    assert program("copy", source, sink).status == 0
+    assert place.numbers("to") == [list(range(160))]
+
+
+def test_second_signal_stops_at_once(
+    place: Place, start: Start, tmp_path: Path
+) -> None:
+    (tmp_path / "a.csv").write_text("number\n1\n")
+    line = ("publish", place.stream("t"), "a.csv", "--writer", "w")
+    child = start(*line, crash={"point": "before a write", "count": 1, "then": "hang"})
+    wait_until_here(child)
+    child.send_signal(signal.SIGTERM)
+    child.send_signal(signal.SIGINT)
+    status, _, err = finish(child)
+    assert (status, err) == (130, "\nerror: interrupted\n")
+
+
+def copied(place: Place, count: int) -> bool:
+    try:
+        return sum(len(lane) for lane in place.numbers("to")) == count
+    except LookupError:
+        return False
+
+
+def wait_until(happened: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 20
+    while not happened():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)

@@ -1,0 +1,176 @@
+"""`tail`: which rows, how they look, and that nothing is committed."""
+
+from __future__ import annotations
+
+import json
+import signal
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+
+if TYPE_CHECKING:
+    import subprocess
+    from collections.abc import Callable
+
+    from tests.commands.conftest import Memory, Outcome, Place
+
+    Command = Callable[..., Outcome]
+
+SCHEMA = pa.schema([("id", pa.int64()), ("name", pa.string())])
+
+
+def rows(*ids: int) -> pa.RecordBatch:
+    columns = {"id": list(ids), "name": [f"n{n}" for n in ids]}
+    return pa.RecordBatch.from_pydict(columns, schema=SCHEMA)
+
+
+@pytest.fixture
+def clicks(memory: Memory) -> Memory:
+    """Ids 0 to 9 in partition 0, and 10, 11 in partition 1."""
+    memory.create("clicks", SCHEMA, partitions=2)
+    memory.write("clicks", rows(*range(10)))
+    memory.write("clicks", rows(10, 11), partition=1)
+    return memory
+
+
+def shown(done: Outcome) -> list[int]:
+    assert done.status == 0, done.err
+    return [json.loads(line)["id"] for line in done.out.splitlines()]
+
+
+@pytest.mark.parametrize(
+    ("options", "ids"),
+    [
+        ((), [*range(12)]),
+        (("-n", 2), [8, 9, 10, 11]),
+        (("-n", 0), []),
+        (("--partition", 1), [10, 11]),
+        (("--partition", 1, "-n", 1), [11]),
+        (("--from", "latest"), []),
+        (("--from", "earliest"), [*range(12)]),
+        (("--from", '{"clicks": {"0": 7, "1": 2}}'), [7, 8, 9]),
+        (("--from", "1h"), [*range(12)]),
+        (("--from", "2100-01-01T00:00:00Z"), []),
+        (("--from", "2001-01-01T00:00:00Z"), [*range(12)]),
+    ],
+)
+def test_rows_are_chosen(
+    options: tuple[object, ...],
+    ids: list[int],
+    clicks: Memory,
+    streamfactory: Command,
+) -> None:
+    line = ("tail", clicks.stream("clicks"), "--no-follow", "--json")
+    assert sorted(shown(streamfactory(*line, *options))) == ids
+
+
+def test_table_is_for_people(clicks: Memory, streamfactory: Command) -> None:
+    done = streamfactory("tail", clicks.stream("clicks"), "--no-follow", "-n", 1)
+    assert done.out == "id  name\n9   n9\n11  n11\n"
+
+
+def test_columns_are_chosen(clicks: Memory, streamfactory: Command) -> None:
+    line = ("tail", clicks.stream("clicks"), "--no-follow", "--partition", 1)
+    done = streamfactory(*line, "--columns", "name, id", "--json")
+    assert done.out.splitlines()[0] == '{"name": "n10", "id": 10}'
+    wrong = streamfactory(*line, "--columns", "nome", "--json")
+    assert wrong.status == 2
+    assert "there is no column 'nome'" in wrong.error["what"]
+
+
+def test_values_of_every_kind_are_shown(memory: Memory, streamfactory: Command) -> None:
+    given: dict[str, Any] = {
+        "text": "a\x1b[31m\nb",
+        "octets": b"\xffA",
+        "number": float("nan"),
+        "at": datetime(2024, 1, 2, 3, 4, 5, 6, tzinfo=UTC),
+        "nested": [{"x": b"\x00", "y": float("inf")}],
+        "nothing": None,
+    }
+    batch = pa.RecordBatch.from_pylist([given])
+    nano = pa.array([1], pa.timestamp("ns"))
+    batch = batch.append_column("nano", nano)
+    memory.create("t", batch.schema)
+    memory.write("t", batch)
+    line = ("tail", memory.stream("t"), "--no-follow")
+    (row,) = [
+        json.loads(text) for text in streamfactory(*line, "--json").out.splitlines()
+    ]
+    assert row == {
+        "text": "a\x1b[31m\nb",
+        "octets": "/0E=",
+        "number": None,
+        "at": "2024-01-02T03:04:05.000006Z",
+        "nested": [{"x": "AA==", "y": None}],
+        "nothing": None,
+        "nano": "1970-01-01T00:00:00.000000001",
+    }
+    table = streamfactory(*line).out
+    assert len(table.splitlines()) == 2
+    assert "a\\x1b[31m\\nb" in table
+    assert "\x1b" not in table
+
+
+def test_loss_is_told_on_standard_error(clicks: Memory, streamfactory: Command) -> None:
+    clicks.log("clicks").truncate({0: 8})
+    stream = clicks.stream("clicks", out__of__range="earliest")
+    line = ("tail", stream, "--no-follow", "--from", '{"clicks": {"0": 3, "1": 2}}')
+    done = streamfactory(*line, "--json")
+    assert shown(done) == [8, 9]
+    assert "partition clicks-0: lost 3 to 8 (retention)" in done.err
+    strict = streamfactory(*line, "--set", "out.of.range=fail", "--json")
+    assert strict.status == 1
+    assert strict.error["error"] == "offset_out_of_range"
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--from", "yesterday"), "'yesterday' is none of smallest"),
+        (("--from", "{"), "is not JSON"),
+        (("--from", '{"other": {"0": 1}}'), "which is not of this stream"),
+        (("--from", "latest", "-n", 1), "--from and -n exclude each other"),
+        (("--partition", 7), "there is no partition 7; there are 0, 1"),
+        (("--columns", "a,,b"), "wanted names with commas between them"),
+    ],
+)
+def test_mistake_on_the_line_is_told(
+    options: tuple[object, ...], message: str, clicks: Memory, streamfactory: Command
+) -> None:
+    done = streamfactory("tail", clicks.stream("clicks"), "--no-follow", *options)
+    assert done.status in (1, 2)
+    assert message in done.err
+    assert done.out == ""
+
+
+def test_following_shows_rows_as_they_come_until_a_signal(
+    place: Place, start: Callable[..., subprocess.Popen[str]]
+) -> None:
+    stream = place.stream("t")
+    place.write("t", [1, 2, 3])
+    child = start("tail", stream, "-n", 1, "--json")
+    assert child.stdout is not None
+    assert json.loads(child.stdout.readline()) == {"number": 3}
+    for number in (4, 5):
+        place.write("t", [number])
+        assert json.loads(child.stdout.readline()) == {"number": number}
+    child.send_signal(signal.SIGINT)
+    out, err = child.communicate(timeout=20)
+    assert (child.returncode, out, err) == (0, "", "")
+
+
+def test_reader_that_has_enough_is_no_error(
+    place: Place, start: Callable[..., subprocess.Popen[str]]
+) -> None:
+    stream = place.stream("t")
+    for begin in range(0, 100_000, 10_000):
+        place.write("t", range(begin, begin + 10_000))
+    child = start("tail", stream, "--no-follow", "--json")
+    assert child.stdout is not None
+    assert child.stdout.readline() == '{"number": 0}\n'
+    child.stdout.close()
+    assert child.wait(20) == 0
+    assert child.stderr is not None
+    assert child.stderr.read() == ""

@@ -1,0 +1,480 @@
+"""One stream copied into another, exactly once where both ends allow it.
+
+The position of the source is stored in the sink, with the rows that it belongs to:
+whoever begins again asks the sink where it stands. Where a sink cannot remember, a
+checkpoint does, and rows after the last one come again.
+"""
+
+from __future__ import annotations
+
+import re
+import zlib
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Self, final
+
+import pyarrow as pa
+
+from streamfactory.spi import (
+    Checkpoint,
+    ConfigError,
+    EpochMarkerLost,
+    Finished,
+    Guarantee,
+    GuaranteeRefused,
+    IncarnationChanged,
+    Position,
+    PositionRefused,
+    StreamError,
+    TransientError,
+    Verdict,
+    combine,
+    envelope_schema,
+)
+from streamfactory.wiring.configure import Configured, configure
+from streamfactory.wiring.creating import ensure_topic
+from streamfactory.wiring.epochs import Epochs
+from streamfactory.wiring.following import all_ended, read_from, refuse_torn
+from streamfactory.wiring.guard import log
+from streamfactory.wiring.plugins import PluginManager, default_manager
+from streamfactory.wiring.sink import Sink
+from streamfactory.wiring.source import Source
+from streamfactory.wiring.stream import find_definition
+
+if TYPE_CHECKING:
+    import threading
+    from collections.abc import Callable, Mapping
+    from types import TracebackType
+    from typing import Any
+
+    from streamfactory.spi import CheckpointStore, LastCommit, Loss, MessageBatch
+    from streamfactory.wiring.definition import StreamDefinition
+    from streamfactory.wiring.faults import Faults
+    from streamfactory.wiring.rotation import Rotation
+
+    Named = str | Mapping[str, Any] | StreamDefinition
+
+_INSTANCE: Final = "0-of-1"
+_TURN: Final = 0.2
+"""Seconds that one fetch waits at the most: a stop is noticed that soon."""
+_CARRIED: Final = {"metadata.columns": "true", "includeHeaders": "true"}
+
+
+@dataclass(frozen=True, slots=True)
+class Copied:
+    """Where a copy stands."""
+
+    rows: int
+    """Copied by this run."""
+    epochs: int
+    """Committed by this run, with rows."""
+    position: Position
+    """Next offset of each partition of the source, as it is committed."""
+    complete: bool
+    """Whether it reached its end, rather than being stopped."""
+    losses: tuple[Loss, ...] = ()
+    """What the source had lost."""
+
+
+def open_copy(
+    source: Named,
+    sink: Named,
+    *,
+    source_options: Mapping[str, str] | None = None,
+    sink_options: Mapping[str, str] | None = None,
+    writer_id: str | None = None,
+    checkpoints: CheckpointStore | None = None,
+    create: bool = True,
+    partitions: int | None = None,
+    allow_class_paths: bool = False,
+    plugins: PluginManager | None = None,
+    faults: tuple[Faults | None, Faults | None] = (None, None),
+) -> Copy:
+    """Open both ends of a copy; the sink's topic is there when this returns.
+
+    Args:
+        source: The name of a stream in the catalogue, or its properties.
+        sink: Likewise.
+        source_options: Properties that replace those of the source.
+        sink_options: Likewise, of the sink.
+        writer_id: Who writes; by default a name made of both streams'.
+        checkpoints: Where positions are kept beside the sink.
+        create: Whether the sink's topic may be created.
+        partitions: Of a topic that is created; by default what the sink's configuration
+            says, else as many as the source has.
+        allow_class_paths: Whether configurations may name Python objects.
+        plugins: Where types are found; the process's own by default.
+        faults: Around the source, and around the sink: the simulator for tests.
+
+    Raises:
+        ConfigError: config; every problem of one end at once.
+        GuaranteeRefused: config; ``guarantee`` of either end asks for more.
+        StreamError: As either end raises.
+    """
+    plugins = plugins or default_manager()
+
+    def configured(named: Named, use: str, options: Mapping[str, str]) -> Configured:
+        definition = find_definition(named).with_overrides(options)
+        return configure(
+            definition, plugins, use=use, allow_class_paths=allow_class_paths
+        )
+
+    of_sink = configured(sink, "write", sink_options or {})
+    with ExitStack() as unless_made:
+        to = _open_sink(of_sink, faults[1])
+        unless_made.callback(to.close)
+        given = dict(source_options or {})
+        of_source = configured(source, "read", given)
+        opened = _open_source(of_source, faults[0])
+        unless_made.callback(opened.close)
+        carried = _carries(opened, of_source, to)
+        if carried:
+            again = configured(source, "read", given | _CARRIED)
+            fields = ("value",) if _is_raw(again) else None
+            opened = _open_source(again, faults[0], fields)
+            unless_made.callback(opened.close)
+        copy = Copy(
+            opened,
+            to,
+            writer_id or f"copy/{opened.config.name}/{to.config.name}",
+            checkpoints=checkpoints,
+            carried=carried,
+        )
+        if partitions is None and _has_no_number(of_sink):
+            partitions = len(opened.metadata.partitions()) or None
+        copy.created = ensure_topic(
+            of_sink, to, opened.schema, create=create, partitions=partitions
+        )
+        unless_made.pop_all()
+    return copy
+
+
+@final
+class Copy:
+    """One stream into another. One thread runs it.
+
+    Args:
+        source: Where from; closed with the copy.
+        sink: Where to; closed with the copy.
+        writer_id: Who writes.
+        checkpoints: Where positions are kept beside the sink; closed with the copy.
+        carried: Whether both are streams of messages: then key, headers and timestamp
+            go along.
+
+    Raises:
+        GuaranteeRefused: config; ``guarantee`` of either end asks for more.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        sink: Sink,
+        writer_id: str,
+        *,
+        checkpoints: CheckpointStore | None = None,
+        carried: bool = False,
+    ) -> None:
+        self.writer_id = writer_id
+        self.created = False
+        """Whether the sink's topic was made for this copy."""
+        self._source = source
+        self._sink = sink
+        self._store = checkpoints
+        self._group = _file_name(writer_id)
+        self._carried = carried
+        self._generation = 0
+        self._position: Position | None = None
+        self._rows = self._epochs = 0
+        self._losses: list[Loss] = []
+        self.guarantee = self._promise()
+        """What copying promises, with reasons."""
+
+    @property
+    def source_name(self) -> str:
+        """Of the stream that is copied."""
+        return self._source.config.name
+
+    @property
+    def sink_name(self) -> str:
+        """Of the stream that is written."""
+        return self._sink.config.name
+
+    @property
+    def rows(self) -> int:
+        """Rows committed so far."""
+        return self._rows
+
+    def mask(self, text: str) -> str:
+        """``text`` without any secret of either configuration."""
+        return self._sink.config.mask(self._source.config.mask(text))
+
+    def run(
+        self,
+        stop: threading.Event,
+        *,
+        follow: bool = False,
+        tell: Callable[[int], None] = lambda _: None,
+    ) -> Copied:
+        """Copy until caught up with what is there now, or for ever.
+
+        After passing trouble it begins again where the sink stands.
+
+        Args:
+            stop: Once it is set, the open epoch is committed, and that is all.
+            follow: Go on for ever, new partitions included.
+            tell: Is given the rows so far, often.
+
+        Raises:
+            SchemaMismatch: permanent; rows of the source do not fit the sink. Nothing
+                was written.
+            PositionRefused: permanent; the writer was used for something else.
+            EpochMarkerLost: data_loss; the sink has forgotten the writer, a checkpoint
+                has not.
+            StreamError: As either end raises. What was read before the source failed
+                is committed.
+        """
+        failures = 0
+        while True:
+            done = self._epochs
+            try:
+                return self._pass(stop, follow=follow, tell=tell)
+            except TransientError as error:
+                failures = failures + 1 if self._epochs == done else 1
+                policy = self._sink.guard.policy
+                again = self._source.claims.replayable and failures < policy.attempts
+                if not again or stop.is_set():
+                    raise
+                log.warning("the copy begins again: %s", error)
+                self._source.clock.wait(stop, policy.pause(failures))
+
+    def close(self) -> None:
+        """Close both ends; twice is fine."""
+        with ExitStack() as last:
+            last.callback(self._sink.close)
+            last.callback(self._source.close)
+            if self._store is not None:
+                last.callback(self._store.close)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _pass(
+        self, stop: threading.Event, *, follow: bool, tell: Callable[[int], None]
+    ) -> Copied:
+        with ExitStack() as stack:
+            route = self._route()
+            epochs = Epochs(
+                self._sink,
+                route.schema,
+                writer_id=self.writer_id,
+                clock=self._source.clock,
+            )
+            stack.callback(epochs.close)
+            self._position = self._stands_at(epochs.last)
+            rotation = read_from(
+                self._source, start=self._position, default="earliest", follow=follow
+            )
+            stack.callback(self._end_pass, rotation)
+            if self._position is None:
+                # Now, so that a restart before the first row begins where this did.
+                self._settle(epochs, rotation.position)
+            complete = self._pump(epochs, rotation, route, stop, tell, follow=follow)
+            self._settle(epochs, rotation.position)
+        if complete and not self._sink.claims.durable:
+            # What does not outlive this process ends with it: readers learn that all
+            # is well.
+            self._sink.end_stream(Finished())
+        assert self._position is not None
+        return Copied(
+            self._rows, self._epochs, self._position, complete, tuple(self._losses)
+        )
+
+    def _pump(
+        self,
+        epochs: Epochs,
+        rotation: Rotation,
+        route: _Route,
+        stop: threading.Event,
+        tell: Callable[[int], None],
+        *,
+        follow: bool,
+    ) -> bool:
+        """Move rows until the end, or until stopped; whether it was the end."""
+        while not stop.is_set():
+            batch = self._next(epochs, rotation)
+            if batch is not None and batch.num_rows:
+                epochs.write(route.apply(batch), batch.size)
+            if epochs.pending and epochs.due:
+                self._settle(epochs, rotation.position)
+            tell(self._rows + epochs.pending)
+            if rotation.finished:
+                return True
+            if batch is None and follow and all_ended(self._source, rotation):
+                return True
+        return False
+
+    def _next(self, epochs: Epochs, rotation: Rotation) -> MessageBatch | None:
+        patience = epochs.patience if epochs.pending else _TURN
+        try:
+            batch = rotation.next_batch(max(0.0, min(_TURN, patience)))
+            if batch is not None:
+                refuse_torn(batch, self._source.config.name)
+        except IncarnationChanged:
+            raise  # rows of both lives may be among those that were read
+        except StreamError:
+            self._settle(epochs, rotation.position)
+            raise
+        return batch
+
+    def _settle(self, epochs: Epochs, position: Position) -> None:
+        """Commit the open epoch with its position, where either has moved."""
+        if not epochs.pending and position == self._position:
+            return
+        rows = epochs.pending
+        if rows or self._remembered:
+            epochs.commit(position)
+            self._epochs += bool(rows)
+            self._rows += rows
+        if self._store is not None:
+            checkpoint = Checkpoint(position, self._generation + 1)
+            self._store.save(self._group, _INSTANCE, checkpoint)
+            self._generation += 1
+        self._position = position
+
+    def _stands_at(self, last: LastCommit | None) -> Position | None:
+        """Where to begin; None where nobody has begun yet."""
+        name = self._sink.config.name
+        saved = None
+        if self._store is not None:
+            saved = self._store.load(self._group).get(_INSTANCE)
+        if saved is not None:
+            self._generation = max(self._generation, saved.generation)
+        if last is not None:
+            if last.source_position is None:
+                msg = f"the writer {self.writer_id!r} stored no position: it is no copy"
+                raise PositionRefused(
+                    msg, stream=name, remedy="copy under another writer id"
+                )
+            return last.source_position
+        if self._remembered and (saved is not None or self._position is not None):
+            msg = f"the sink has forgotten the writer {self.writer_id!r}"
+            remedy = (
+                "look what the sink holds, then copy under another writer id, or "
+                "remove the checkpoint to begin again at the start"
+            )
+            raise EpochMarkerLost(msg, stream=name, remedy=remedy)
+        return self._position if saved is None else saved.position
+
+    @property
+    def _remembered(self) -> bool:
+        """Whether the sink itself remembers how far its writer is."""
+        return self._sink.claims.idempotent
+
+    def _end_pass(self, rotation: Rotation) -> None:
+        rotation.close()
+        self._losses += rotation.counters.losses
+
+    def _promise(self) -> Verdict:
+        source, sink = self._source, self._sink
+        verdict = combine(source.guarantee, sink.guarantee(writer_id=self.writer_id))
+        if not self._remembered and self._store is None:
+            reason = "nobody keeps the position, so a new run copies all again"
+            verdict = combine(verdict, Verdict(Guarantee.AT_LEAST_ONCE, (reason,)))
+        wanted = [c.get("guarantee") for c in (source.config, sink.config)]
+        highest = max((g for g in wanted if g is not None), default=None)
+        if highest is not None and highest > verdict.guarantee:
+            msg = f"{highest} is wanted, this copy gives {verdict}"
+            raise GuaranteeRefused(msg, stream=sink.config.name)
+        return verdict
+
+    def _route(self) -> _Route:
+        partitions = len(self._source.metadata.partitions())
+        count = self._sink.partition_count()
+        keyed = self._carried or bool(self._sink.config.get("producer.key.columns"))
+        kept = partitions == count or not keyed
+        dropped = {"_topic", "_offset", "_partition"} if self._carried else set()
+        return _Route(self._source.schema, dropped, count if kept else None)
+
+
+@final
+class _Route:
+    """What rows are given to the sink, and to which of its partitions they go.
+
+    Args:
+        schema: Of the source's batches.
+        dropped: Columns that stay behind.
+        count: Of the sink's partitions, where a partition stays together; None where
+            keys choose.
+    """
+
+    def __init__(self, schema: pa.Schema, dropped: set[str], count: int | None) -> None:
+        dropped = dropped if count is None else dropped | {"_partition"}
+        self._kept = [i for i, f in enumerate(schema) if f.name not in dropped]
+        self._count = count
+        fields = [schema.field(index) for index in self._kept]
+        if count is not None:
+            fields.append(pa.field("_partition", pa.int32(), nullable=False))
+        self.schema = pa.schema(fields)
+
+    def apply(self, batch: MessageBatch) -> pa.RecordBatch:
+        """The rows as the sink is to have them."""
+        columns = [batch.rows.column(index) for index in self._kept]
+        if self._count is not None:
+            number = pa.scalar(batch.partition.id % self._count, pa.int32())
+            columns.append(pa.repeat(number, batch.num_rows))
+        return pa.RecordBatch.from_arrays(columns, schema=self.schema)
+
+
+def _carries(source: Source, configured: Configured, sink: Sink) -> bool:
+    """Whether both are streams of messages; what cannot be copied is refused."""
+    messages = source.source_schema.equals(envelope_schema())
+    into = sink.schema is not None and sink.schema.equals(envelope_schema())
+    if messages and not into and _is_raw(configured):
+        msg = "undecoded messages do not fit a stream of typed rows"
+        key = f"stream.{sink.config.type}.decoder.class.name"
+        remedy = f"name a decoder at {source.config.name!r}, or set {key}=raw here"
+        raise ConfigError(msg, stream=sink.config.name, remedy=remedy)
+    return messages and into
+
+
+def _is_raw(configured: Configured) -> bool:
+    return configured.decoder is None or configured.decoder.decoder is None
+
+
+def _has_no_number(configured: Configured) -> bool:
+    """Whether a topic is created by our words, and nobody wrote how many partitions."""
+    setting = configured.config.settings.get("partitions")
+    written = setting is not None and setting.origin != "default"
+    return configured.backend.topic_admin is not None and not written
+
+
+def _open_sink(configured: Configured, faults: Faults | None) -> Sink:
+    if faults is None:
+        return Sink(configured)
+    return Sink(configured, clock=faults.clock, wrap=faults.around_producers)
+
+
+def _open_source(
+    configured: Configured,
+    faults: Faults | None,
+    fields: tuple[str, ...] | None = None,
+) -> Source:
+    if faults is None:
+        return Source(configured, fields=fields)
+    return Source(
+        configured, fields=fields, clock=faults.clock, wrap=faults.around_consumers
+    )
+
+
+def _file_name(writer_id: str) -> str:
+    """A name for a folder that no other writer has."""
+    readable = re.sub("[^A-Za-z0-9._-]+", "-", writer_id).strip("-._")[:80]
+    return f"w-{readable}-{zlib.crc32(writer_id.encode()):08x}"

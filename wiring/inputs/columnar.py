@@ -1,0 +1,251 @@
+"""Arrow IPC, as file or as stream, and Parquet."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+
+from streamfactory.spi import DecodeError, FormatRefused
+from streamfactory.wiring.inputs.base import Input
+from streamfactory.wiring.inputs.raw import Bytes, reading
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+_MAGIC: Final = b"ARROW1\0\0"
+_FOREVER: Final = 3600.0
+_OTHER: Final = "say with --format what it is"
+
+
+class _Hashed:
+    """A file for Arrow, which counts and hashes what it gave."""
+
+    closed = False
+
+    def __init__(self, source: Bytes) -> None:
+        self._source = source
+        self._back = b""
+        self.hash = hashlib.sha256()
+        self.count = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def waits(self, timeout: float) -> bool:
+        """Whether nothing is there within so many seconds."""
+        if not self._back:
+            data = self._source.read(1, timeout)
+            if data is None:
+                return True
+            self._back = data
+        return False
+
+    def read(self, most: int = -1) -> bytes:
+        """So many bytes; fewer at the end only."""
+        parts, left = [self._back[:most]], most - len(self._back[:most])
+        self._back = self._back[most:]
+        while left:
+            data = self._source.read(left, _FOREVER)
+            if data is None:
+                continue
+            if not data:
+                break
+            parts.append(data)
+            left -= len(data)
+        found = b"".join(parts)
+        self.hash.update(found)
+        self.count += len(found)
+        return found
+
+    def unread(self, data: bytes) -> None:
+        """Give back what was read first of all."""
+        self._back, self.count, self.hash = data, 0, hashlib.sha256()
+
+
+class ArrowInput(Input):
+    """An IPC stream, or a file, whose middle is one; counted in bytes."""
+
+    format = "arrow"
+
+    def __init__(self, name: str, source: Bytes, size: int | None) -> None:
+        self.name = name
+        self.size = size
+        self._source = source
+        self._file = _Hashed(source)
+        self._reader: Any = None
+        self._finished = False
+        self._taken = (0, "")
+
+    def columns(self, timeout: float) -> pa.Schema | None:
+        """The schema that it begins with."""
+        if self._reader is None:
+            if self._file.waits(timeout):
+                return None
+            self._reader = self._open()
+            self._mark()
+        return self._reader.schema.remove_metadata()
+
+    def read(self, timeout: float) -> pa.RecordBatch | None:
+        """The next batch. Once a message has begun, it is waited for."""
+        if self.columns(timeout) is None or self._finished:
+            return None
+        if self._file.waits(timeout):
+            return None
+        try:
+            rows = self._reader.read_next_batch()
+        except StopIteration:
+            self._finished = True
+            return None
+        except (pa.ArrowInvalid, OSError) as error:
+            reason = str(error).splitlines()[0]
+            msg = f"{self.name}, byte {self._taken[0]}: {reason}"
+            remedy = "it is cut off or damaged: what came before it is published"
+            raise DecodeError(msg, remedy=remedy) from error
+        self._mark()
+        return rows
+
+    @property
+    def finished(self) -> bool:
+        """Whether everything was taken."""
+        return self._finished
+
+    @property
+    def offset(self) -> int:
+        """Bytes taken."""
+        return self._taken[0]
+
+    @property
+    def progress(self) -> int:
+        """Bytes of the file that were read."""
+        position = self._source.position()
+        return self._file.count if position is None else position
+
+    def digest(self) -> str:
+        """Of the bytes taken."""
+        return f"{self.format}:{self._taken[1]}"
+
+    def skip(self, offset: int, digest: str) -> None:
+        """Go on behind what was published before."""
+        while not self._finished and (self._reader is None or self.offset < offset):
+            self.read(_FOREVER)
+        if self.offset < offset:
+            self.refuse(f"it has {self.offset} bytes of rows, not {offset}")
+        if self.offset > offset or self.digest() != digest:
+            self.refuse(f"its first {offset} bytes are others")
+
+    def close(self) -> None:
+        """Close; twice is fine."""
+        self._source.close()
+
+    def _open(self) -> Any:
+        begin = self._file.read(len(_MAGIC))
+        if begin != _MAGIC:
+            self._file.unread(begin)
+        try:
+            return pa.ipc.open_stream(pa.PythonFile(self._file, mode="r"))
+        except (pa.ArrowInvalid, OSError) as error:
+            reason = str(error).splitlines()[0]
+            msg = f"{self.name} is no Arrow IPC: {reason}"
+            raise FormatRefused(msg, remedy=_OTHER) from error
+
+    def _mark(self) -> None:
+        self._taken = (self._file.count, self._file.hash.hexdigest())
+
+
+class ParquetInput(Input):
+    """A Parquet file, which has to be whole; counted in rows."""
+
+    format = "parquet"
+
+    def __init__(self, name: str, path: Path, batch_rows: int) -> None:
+        from pyarrow import parquet
+
+        self.name = name
+        self.size = path.stat().st_size
+        self._rows = batch_rows
+        try:
+            self._file = parquet.ParquetFile(path)
+        except (pa.ArrowInvalid, OSError) as error:
+            reason = str(error).splitlines()[0]
+            msg = f"{name} is no Parquet: {reason}"
+            raise FormatRefused(msg, remedy=_OTHER) from error
+        self._count: int = self._file.metadata.num_rows
+        self._digest = f"{self.format}:{_footer_digest(name, path)}"
+        self._batches = self._from(0)
+        self._taken = 0
+
+    def columns(self, timeout: float) -> pa.Schema:  # noqa: ARG002 - a file never waits
+        """The schema of the file."""
+        return self._file.schema_arrow.remove_metadata()
+
+    def read(self, timeout: float) -> pa.RecordBatch | None:  # noqa: ARG002 - as above
+        """The next batch."""
+        try:
+            rows = next(self._batches, None)
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError, OSError) as error:
+            reason = str(error).splitlines()[0]
+            msg = f"{self.name}, row {self._taken}: {reason}"
+            remedy = "it is damaged: what came before it is published"
+            raise DecodeError(msg, remedy=remedy) from error
+        if rows is not None:
+            self._taken += rows.num_rows
+        return rows
+
+    @property
+    def finished(self) -> bool:
+        """Whether everything was taken."""
+        return self._taken >= self._count
+
+    @property
+    def offset(self) -> int:
+        """Rows taken."""
+        return self._taken
+
+    @property
+    def progress(self) -> int:
+        """As many bytes as the rows taken have on average."""
+        assert self.size is not None
+        return self.size * self._taken // max(1, self._count)
+
+    def digest(self) -> str:
+        """Of the footer, which says where everything is: such a file never grows."""
+        return self._digest
+
+    def skip(self, offset: int, digest: str) -> None:
+        """Go on behind what was published before."""
+        if self._digest != digest:
+            self.refuse("it is another file")
+        self._batches = self._from(offset)
+        self._taken = offset
+
+    def close(self) -> None:
+        """Close; twice is fine."""
+        self._file.close(force=True)
+
+    def _from(self, offset: int) -> Iterator[pa.RecordBatch]:
+        """Batches from a row on; groups of rows before it are not read."""
+        groups: list[int] = []
+        for index in range(self._file.num_row_groups):
+            count = self._file.metadata.row_group(index).num_rows
+            if not groups and offset >= count:
+                offset -= count
+            else:
+                groups.append(index)
+        for batch in self._file.iter_batches(self._rows, row_groups=groups):
+            if offset < batch.num_rows:
+                yield batch.slice(offset)
+            offset = max(0, offset - batch.num_rows)
+
+
+def _footer_digest(name: str, path: Path) -> str:
+    with reading(name), path.open("rb") as file:
+        size = file.seek(-8, os.SEEK_END) + 8
+        length = int.from_bytes(file.read(4), "little")
+        file.seek(-8 - length, os.SEEK_END)
+        return hashlib.sha256(
+            file.read(length) + size.to_bytes(8, "little")
+        ).hexdigest()
