@@ -5,22 +5,31 @@ from __future__ import annotations
 import pyarrow as pa
 
 
-def canonical_schema(schema: pa.Schema) -> pa.Schema:
+def canonical_schema(schema: pa.Schema, *, dictionaries: bool = False) -> pa.Schema:
     """``schema`` in the types that sinks get, without metadata.
 
-    No large, view and dictionary types, nested ones included; times in UTC.
+    No large and view types, nested ones included; times in UTC.
+
+    Args:
+        schema: Any.
+        dictionaries: Whether dictionary types stay, of canonical values; otherwise
+            their values stand for them.
     """
-    return pa.schema([_field(field) for field in schema])
+    return pa.schema([_field(field, dictionaries) for field in schema])
 
 
-def _field(field: pa.Field) -> pa.Field:
-    return pa.field(field.name, _type(field.type), nullable=field.nullable)
+def _field(field: pa.Field, dictionaries: bool) -> pa.Field:
+    kind = _type(field.type, dictionaries)
+    return pa.field(field.name, kind, nullable=field.nullable)
 
 
-def _type(kind: pa.DataType) -> pa.DataType:
+def _type(kind: pa.DataType, dictionaries: bool) -> pa.DataType:
     types = pa.types
     if types.is_dictionary(kind):
-        return _type(kind.value_type)
+        values = _type(kind.value_type, dictionaries)
+        if not dictionaries:
+            return values
+        return pa.dictionary(kind.index_type, values, ordered=kind.ordered)
     if types.is_large_string(kind) or types.is_string_view(kind):
         return pa.string()
     if types.is_large_binary(kind) or types.is_binary_view(kind):
@@ -28,13 +37,14 @@ def _type(kind: pa.DataType) -> pa.DataType:
     if types.is_timestamp(kind) and kind.tz is not None:
         return pa.timestamp(kind.unit, tz="UTC")
     if types.is_fixed_size_list(kind):
-        return pa.list_(_field(kind.value_field), kind.list_size)
+        return pa.list_(_field(kind.value_field, dictionaries), kind.list_size)
     if types.is_map(kind):
-        return pa.map_(_field(kind.key_field), _field(kind.item_field))
+        fields = (_field(f, dictionaries) for f in (kind.key_field, kind.item_field))
+        return pa.map_(*fields)
     if _is_list(kind):
-        return pa.list_(_field(kind.value_field))
+        return pa.list_(_field(kind.value_field, dictionaries))
     if types.is_struct(kind):
-        return pa.struct([_field(field) for field in kind])
+        return pa.struct([_field(field, dictionaries) for field in kind])
     return kind
 
 

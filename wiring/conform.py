@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -50,7 +52,11 @@ def _column(rows: pa.RecordBatch, field: pa.Field) -> pa.Array:
 
 
 def _check_nulls(column: pa.Array, field: pa.Field) -> None:
-    if not field.nullable and column.null_count:
+    if field.nullable:
+        return
+    if pa.types.is_dictionary(column.type) and column.dictionary.null_count:
+        column = _decoded(column)  # a null among the values counts as well
+    if column.null_count:
         msg = f"column {field.name!r} has {column.null_count} nulls, and may have none"
         raise SchemaMismatch(msg)
 
@@ -59,21 +65,75 @@ def _cast(column: pa.Array, field: pa.Field) -> pa.Array:
     reason, cause = _refusal(column.type, field.type), None
     if reason is None:
         try:
-            cast = column.cast(field.type, safe=True)
+            return _safely(column, field.type)
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
             reason, cause = str(error).splitlines()[0], error
-        else:
-            if not _narrowed(column, cast):
-                return cast
-            reason = "some of its numbers have more digits"
     msg = f"column {field.name!r} is {column.type}, declared {field.type}: {reason}"
     raise SchemaMismatch(msg) from cause
 
 
+def _safely(column: pa.Array, want: pa.DataType) -> pa.Array:
+    have = column.type
+    if pa.types.is_dictionary(have):
+        if pa.types.is_dictionary(want) and have.index_type == want.index_type:
+            with suppress(pa.ArrowInvalid):  # it may be about values that no row has
+                values = _safely(column.dictionary, want.value_type)
+                return _dictionary(column.indices, values, want)
+        column = _decoded(column)
+    if pa.types.is_dictionary(want):
+        encoded = _safely(column, want.value_type).dictionary_encode()
+        indices = _safely(encoded.indices, want.index_type)
+        return _dictionary(indices, encoded.dictionary, want)
+    if column.type == want:
+        return column
+    if _has_view(column.type):
+        column = _unviewed(column)
+    cast = column.cast(want, safe=True)
+    if _narrowed(column, cast):
+        msg = "some of its numbers have more digits"
+        raise pa.ArrowInvalid(msg)
+    return cast
+
+
+def _has_view(kind: pa.DataType) -> bool:
+    """Whether there are list views: Arrow's own cast of them loses values."""
+    if pa.types.is_list_view(kind) or pa.types.is_large_list_view(kind):
+        return True
+    return pa.types.is_nested(kind) and any(map(_has_view, _children(kind)))
+
+
+def _unviewed(column: pa.Array) -> pa.Array:
+    kind, mask = column.type, column.is_null()
+    if not _has_view(kind):
+        return column
+    if pa.types.is_struct(kind):
+        parts = [_unviewed(column.field(i)) for i in range(kind.num_fields)]
+        return pa.StructArray.from_arrays(parts, names=kind.names, mask=mask)
+    if pa.types.is_fixed_size_list(kind) or pa.types.is_map(kind):
+        msg = f"views within {kind} cannot be cast"
+        raise pa.ArrowNotImplementedError(msg)
+    lengths = pc.fill_null(pc.list_value_length(column), 0).cast(pa.int64())
+    ends = pc.cumulative_sum(lengths)
+    offsets = pa.concat_arrays([pa.array([0], pa.int64()), ends])
+    values = _unviewed(column.flatten())
+    return pa.LargeListArray.from_arrays(offsets, values, mask=mask)
+
+
+def _decoded(column: pa.Array) -> pa.Array:
+    is_dictionary = pa.types.is_dictionary(column.type)
+    return column.dictionary_decode() if is_dictionary else column
+
+
+def _dictionary(indices: pa.Array, values: pa.Array, kind: pa.DataType) -> pa.Array:
+    return pa.DictionaryArray.from_arrays(indices, values, ordered=kind.ordered)
+
+
 def _refusal(have: pa.DataType, want: pa.DataType) -> str | None:
     """Why a cast that Arrow takes for safe changes what is meant; None where not."""
+    if _ordered(want) and not _ordered(have):
+        return "the order of its values is not known"
     if pa.types.is_dictionary(have) or pa.types.is_dictionary(want):
-        return _refusal(*(getattr(kind, "value_type", kind) for kind in (have, want)))
+        return _refusal(_values(have), _values(want))
     if pa.types.is_nested(have) and have.num_fields == want.num_fields:
         pairs = zip(_children(have), _children(want), strict=True)
         return next(filter(None, (_refusal(h, w) for h, w in pairs)), None)
@@ -89,8 +149,16 @@ def _refusal(have: pa.DataType, want: pa.DataType) -> str | None:
     return None
 
 
+def _values(kind: pa.DataType) -> pa.DataType:
+    return kind.value_type if pa.types.is_dictionary(kind) else kind
+
+
 def _children(kind: pa.DataType) -> list[pa.DataType]:
     return [kind.field(index).type for index in range(kind.num_fields)]
+
+
+def _ordered(kind: pa.DataType) -> bool:
+    return pa.types.is_dictionary(kind) and bool(kind.ordered)
 
 
 def _zoned(kind: pa.DataType) -> bool:
@@ -99,13 +167,27 @@ def _zoned(kind: pa.DataType) -> bool:
 
 def _narrowed(column: pa.Array, cast: pa.Array) -> bool:
     # Arrow checks whole numbers, and lets floating ones lose digits.
+    column, cast = _decoded(column), _decoded(cast)
     have, want = column.type, cast.type
+    if have == want:
+        return False
+    if pa.types.is_nested(have):
+        return any(map(_narrowed, _parts(column), _parts(cast)))
     if not (pa.types.is_floating(have) and pa.types.is_floating(want)):
         return False
     if have.bit_width <= want.bit_width:
         return False
     same = pc.or_(pc.equal(cast.cast(have), column), pc.is_nan(column))
     return pc.all(same).as_py() is False
+
+
+def _parts(column: pa.Array) -> list[pa.Array]:
+    """What the values of a column are made of, one level down."""
+    kind = column.type
+    if pa.types.is_map(kind):
+        column = column.cast(pa.list_(pa.struct([kind.key_field, kind.item_field])))
+    parts = column.flatten()
+    return parts if pa.types.is_struct(kind) else [parts]
 
 
 def _is_text(kind: pa.DataType) -> bool:

@@ -22,6 +22,7 @@ from streamfactory.spi import (
     MessageEncoder,
     MisuseError,
     ProducerFactory,
+    StreamError,
     Unsupported,
     Verdict,
     WriteContext,
@@ -76,6 +77,7 @@ class Sink:
             msg = f"the stream type {backend.name!r} cannot be written"
             raise Unsupported(msg, stream=self.config.name)
         factory = backend.producer_factory(self.config)
+        self._dictionaries = factory.KEEPS_DICTIONARIES
         self.factory = factory if wrap is None else wrap(factory)
         self.guard = Guard(self.config, backend, clock or Clock())
         self.claims = self.factory.claims()
@@ -111,6 +113,10 @@ class Sink:
             )
         return self._schema
 
+    def canonical(self, schema: pa.Schema) -> pa.Schema:
+        """What typed rows of a schema are stored as, where they decide it."""
+        return canonical_schema(schema, dictionaries=self._dictionaries)
+
     def partition_count(self, topic: str | None = None) -> int:
         """How many partitions the rows of a topic are spread over.
 
@@ -127,6 +133,19 @@ class Sink:
                 raise ContractBroken(msg, stream=self.config.name)
             self._counts[name] = count
         return self._counts[name]
+
+    def check(self, schema: pa.Schema) -> None:
+        """Refuse rows of this schema that would not fit; makes nothing.
+
+        Raises:
+            ConfigError: config; typed rows with a decoder, or messages without one.
+            SchemaMismatch: permanent; the column is named.
+        """
+        try:
+            self._target(schema)
+        except StreamError as error:
+            error.at(stream=self.config.name)
+            raise
 
     def writer(
         self,
@@ -267,7 +286,7 @@ class Sink:
             rows = canonical_schema(plain) if self._encodes() else stored
         else:
             self._refuse_decoder()
-            stored = rows = canonical_schema(plain) if wanted is None else wanted
+            stored = rows = self.canonical(plain) if wanted is None else wanted
             carries &= {"_topic"}
         # Told now rather than with the first rows: an empty table has to fit as well.
         nothing = pa.RecordBatch.from_pylist([], schema=plain)

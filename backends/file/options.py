@@ -4,23 +4,114 @@ from __future__ import annotations
 
 import re
 from typing import Final
+from urllib.parse import unquote, urlsplit
 
 from streamfactory.arrowlog import LOG_OPTIONS
 from streamfactory.backends.file.foreign import OPTIONS as FOREIGN_OPTIONS
-from streamfactory.spi import INTEGER, PATH, PERIOD, Option, OptionType, choice
+from streamfactory.spi import (
+    BOOLEAN,
+    INTEGER,
+    PATH,
+    PERIOD,
+    Option,
+    OptionType,
+    choice,
+)
 
 LOG: Final = "log"
 """Of ``format``: topics of ours, rather than files of others."""
+CONTAINER_FIRST: Final = frozenset({"abfs", "abfss"})
+"""Schemes whose URLs are ``abfs://container@account.host/folder``."""
 
 
 def _location(text: str) -> str:
     if re.match(r"[A-Za-z][A-Za-z0-9+.-]*://", text):
-        return text.rstrip("/")
+        return _url(text)
     found: str = PATH.parse(text)
     return found
 
 
+def _url(text: str) -> str:
+    parts = urlsplit(text)
+    if "@" in parts.netloc and parts.scheme.lower() not in CONTAINER_FIRST:
+        msg = "has credentials in it: say them with storage.access.key and its like"
+        raise ValueError(msg)
+    if parts.query or parts.fragment:
+        msg = "has a query or a fragment, wanted a bucket and a folder"
+        raise ValueError(msg)
+    if parts.scheme.lower() == "file":
+        if parts.netloc not in ("", "localhost"):
+            msg = "names another machine: write file:///folder"
+            raise ValueError(msg)
+        found: str = PATH.parse(unquote(parts.path))
+        return found
+    if not parts.netloc:
+        msg = "names no bucket: write s3://bucket/folder"
+        raise ValueError(msg)
+    return text.rstrip("/")
+
+
 LOCATION: Final = OptionType("path or URL", _location, {"type": "string"})
+
+STORAGE_OPTIONS: Final = (
+    Option(
+        "storage.endpoint",
+        "Address of the object store, where it is not its maker's own.",
+        example="https://minio.example.com:9000",
+    ),
+    Option("storage.region", "Region of the bucket (s3).", example="eu-central-1"),
+    Option("storage.account", "Name of the account (az).", example="streams"),
+    Option(
+        "storage.access.key",
+        "Access key (s3). Without it: what the environment of the process says, in "
+        "the store's own variables, and then what the machine is allowed to do.",
+        secret=True,
+        example="${env:AWS_ACCESS_KEY_ID}",
+    ),
+    Option(
+        "storage.secret.key",
+        "Secret key (s3), or account key (az).",
+        secret=True,
+        example="${env:AWS_SECRET_ACCESS_KEY}",
+    ),
+    Option(
+        "storage.token",
+        "Token of a session (s3), bearer token (gs), or shared access signature (az).",
+        secret=True,
+        example="${file:/run/secrets/token}",
+    ),
+    Option(
+        "storage.service.account",
+        "File with the key of a service account, JSON (gs).",
+        PATH,
+    ),
+    Option(
+        "storage.anonymous",
+        "Ask without credentials.",
+        BOOLEAN,
+        default="false",
+    ),
+    Option(
+        "storage.allow.http",
+        "Send requests over the network in the clear, to an endpoint with http://.",
+        BOOLEAN,
+        default="false",
+    ),
+    Option(
+        "storage.certificate",
+        "Who may sign the store's certificate besides the system's authorities, PEM.",
+        PATH,
+    ),
+    Option(
+        "storage.timeout",
+        "How long one request to an object store may take; it is begun again for at "
+        "most twice as long.",
+        PERIOD,
+        default="30s",
+        minimum=100,
+        maximum=300_000,
+    ),
+)
 
 OPTIONS: Final = (
     Option(
@@ -78,5 +169,15 @@ OPTIONS: Final = (
         maximum=10_000,
         applies=frozenset({"write", "spark"}),
     ),
+    Option(
+        "single.writer",
+        "Write where nothing can be published exclusively: in folders without hard "
+        "links, and in file systems like hdfs://. Two writers at once would then lose "
+        "epochs of each other; where they can be seen, the second is refused.",
+        BOOLEAN,
+        default="false",
+        applies=frozenset({"write", "spark"}),
+    ),
+    *STORAGE_OPTIONS,
     *FOREIGN_OPTIONS,
 )

@@ -12,12 +12,52 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from streamfactory.arrowlog.disk import DiskLogStore, LocalStorage, Settings, Storage
+from streamfactory.arrowlog.disk.filesystems import FileSystemStorage
+from streamfactory.arrowlog.disk.objectclient import ObjectOptions
+from streamfactory.arrowlog.disk.objects import ObjectStorage
+from streamfactory.arrowlog.disk.single import SingleWriterStorage
+from streamfactory.backends.file.options import STORAGE_OPTIONS
+from streamfactory.spi import ConfigError, Problem
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from streamfactory.spi import StreamConfig
 
+_S3: Final = {
+    "storage.endpoint": "endpoint",
+    "storage.region": "region",
+    "storage.access.key": "access_key_id",
+    "storage.secret.key": "secret_access_key",
+    "storage.token": "session_token",
+}
+_GS: Final = {
+    "storage.endpoint": "base_url",
+    "storage.token": "bearer_token",
+    "storage.service.account": "service_account",
+}
+_AZ: Final = {
+    "storage.endpoint": "endpoint",
+    "storage.account": "account_name",
+    "storage.secret.key": "account_key",
+    "storage.token": "sas_key",
+}
+_KINDS: Final = {
+    **dict.fromkeys(("s3", "s3a"), _S3),
+    "gs": _GS,
+    **dict.fromkeys(("az", "azure", "abfs", "abfss"), _AZ),
+}
+"""Object stores by scheme: what our options are called by the client."""
+_ALL_KINDS: Final = (
+    "storage.anonymous",
+    "storage.allow.http",
+    "storage.certificate",
+    "storage.timeout",
+)
+_STORAGE_KEYS: Final = frozenset(option.key for option in STORAGE_OPTIONS)
+
 _lock = threading.Lock()
-_stores: Final[dict[tuple[Any, ...], tuple[DiskLogStore, list[int]]]] = {}
+_stores: Final[dict[tuple[Any, ...], tuple[DiskLogStore, Storage, list[int]]]] = {}
 """By process, too: a child never touches what its parent holds. With its users."""
 
 
@@ -42,9 +82,9 @@ class StoreHandle:
             self._key = _key(self._config)
             found = _stores.get(self._key)
             if found is None:
-                found = _make(self._config), [0]
+                found = _make(self._config)
                 _stores[self._key] = found
-            found[1][0] += 1
+            found[2][0] += 1
             self._store = found[0]
             return self._store
 
@@ -54,12 +94,13 @@ class StoreHandle:
         if key is None or store is None or key[0] != os.getpid():
             return
         with _lock:
-            users = _stores[key][1]
+            _, storage, users = _stores[key]
             users[0] -= 1
             if users[0]:
                 return
             del _stores[key]
         store.close()
+        storage.close()
 
 
 def _key(config: StreamConfig) -> tuple[Any, ...]:
@@ -68,21 +109,70 @@ def _key(config: StreamConfig) -> tuple[Any, ...]:
         config["path"],
         config["fsync"],
         config["fsync.interval"],
+        config["single.writer"],
         settings_of(config),
+        # References of secrets, never what they stand for.
+        tuple(s.text for key, s in config.settings.items() if key in _STORAGE_KEYS),
     )
 
 
-def _make(config: StreamConfig) -> DiskLogStore:
-    return DiskLogStore(storage_of(config), settings_of(config))
+def _make(config: StreamConfig) -> tuple[DiskLogStore, Storage, list[int]]:
+    storage = storage_of(config)
+    return DiskLogStore(storage, settings_of(config)), storage, [0]
 
 
 def storage_of(config: StreamConfig) -> Storage:
-    """The storage that ``path`` names."""
-    return LocalStorage(
-        Path(config["path"]),
-        fsync=config["fsync"],
-        interval=config["fsync.interval"] / 1000,
+    """The storage that ``path`` names.
+
+    Raises:
+        ConfigError: config; options that have no meaning there.
+        NotInstalled: plugin.
+    """
+    path: str = config["path"]
+    scheme = path.partition("://")[0].lower() if "://" in path else ""
+    kind = _KINDS.get(scheme)
+    if kind is not None:
+        _refuse_strays(config, kind, f"{scheme}://")
+        return ObjectStorage(path, _object_options(config, kind))
+    single = bool(config["single.writer"])
+    if scheme:
+        return FileSystemStorage.of(path, single_writer=single)
+    local = SingleWriterStorage if single else LocalStorage
+    return local(
+        Path(path), fsync=config["fsync"], interval=config["fsync.interval"] / 1000
     )
+
+
+def _object_options(config: StreamConfig, kind: Mapping[str, str]) -> ObjectOptions:
+    said: dict[str, Any] = {
+        name: config[key] for key, name in kind.items() if key in config
+    }
+    if config["storage.anonymous"]:
+        said["skip_signature"] = True
+    return ObjectOptions(
+        config=said,
+        allow_http=config["storage.allow.http"],
+        certificate=config.get("storage.certificate"),
+        timeout=config["storage.timeout"] / 1000,
+    )
+
+
+def _refuse_strays(config: StreamConfig, kind: Mapping[str, str], what: str) -> None:
+    """Refuse options of another kind of store than ``path`` names."""
+    known = {*kind, *_ALL_KINDS}
+    problems = [
+        Problem(
+            setting.full_key,
+            f"has no meaning for {what}",
+            setting.origin,
+            "leave it out, or look at path",
+        )
+        for key, setting in config.settings.items()
+        if key in _STORAGE_KEYS and key not in known and setting.origin != "default"
+    ]
+    if problems:
+        msg = f"some options do not fit the path {config['path']!r}"
+        raise ConfigError(msg, problems=problems, stream=config.name)
 
 
 def settings_of(config: StreamConfig) -> Settings:

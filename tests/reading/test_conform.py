@@ -163,3 +163,16 @@ def test_metadata_of_a_schema_is_left_behind() -> None:
     rows = one([1], pa.int64()).replace_schema_metadata({"pandas": "{}"})
     schema = conform(rows, wanting(pa.int64())).schema
     assert schema.equals(wanting(pa.int64()), check_metadata=True)
+
+
+def test_list_views_keep_all_their_values() -> None:
+    # pyarrow 26 casts [[1], [2, 3]] to [[1], []], without a word.
+    views = pa.array([[1], None, [2, 3]], pa.list_view(pa.int64()))
+    nested = pa.StructArray.from_arrays([views], names=["x"])
+    rows = pa.record_batch([views, nested], names=["a", "b"])
+    lists = pa.list_(pa.int64())
+    wanted = pa.schema([("a", lists), ("b", pa.struct([("x", lists)]))])
+    assert conform(rows, wanted).to_pydict() == {
+        "a": [[1], None, [2, 3]],
+        "b": [{"x": [1]}, {"x": None}, {"x": [2, 3]}],
+    }

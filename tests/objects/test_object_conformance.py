@@ -1,0 +1,48 @@
+"""The kit, on topics in a bucket of a real server."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.objects.stage import ObjectHarness, storage_at
+
+from streamfactory.backends.file import streamfactory_backend
+from streamfactory.conformance import Outcome, run
+from streamfactory.conformance.runner import all_cases
+from streamfactory.wiring.plugins import PluginManager
+
+if TYPE_CHECKING:
+    from tests.objects.server import ObjectServer
+
+MADE_UP = {"a_referenced_secret_shows_nowhere", "a_literal_secret_is_masked"}
+"""They make up a value for each secret that the harness does not give, and a server
+that checks refuses it: what they are about is shown in `test_object_secrets.py`."""
+
+SKIPPED = {
+    "no ability: tombstone",
+    "not claimed: epoch_visibility=task",
+}
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.usefixtures("credentials")
+def test_topics_in_a_bucket_pass_the_kit(server: ObjectServer, url: str) -> None:
+    # What the client keeps for the life of the process is no leak of a case.
+    first = storage_at(server.endpoint, url)
+    first.names("")
+    first.close()
+    cases = [case for case in all_cases() if case.name not in MADE_UP]
+    results = list(
+        run(
+            streamfactory_backend(),
+            ObjectHarness,
+            PluginManager(),
+            cases=cases,
+            quick=True,
+        )
+    )
+    failed = [(r.case.name, r.reason) for r in results if r.outcome is Outcome.FAILED]
+    assert failed == []
+    reasons = {r.reason for r in results if r.outcome is Outcome.SKIPPED}
+    assert reasons - {"slow: left out by --quick"} == SKIPPED
