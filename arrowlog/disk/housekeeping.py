@@ -25,13 +25,14 @@ from streamfactory.arrowlog.disk.index import (
 from streamfactory.arrowlog.disk.loading import records, snapshot_name, snapshots
 from streamfactory.arrowlog.disk.merging import Choice, choose, merge
 from streamfactory.arrowlog.disk.records import record_name, unseal
-from streamfactory.spi import CorruptData
+from streamfactory.arrowlog.disk.storage import failed
+from streamfactory.spi import CorruptData, StorageFailed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from streamfactory.arrowlog.disk.log import DiskLog
-    from streamfactory.arrowlog.disk.records import Record
+    from streamfactory.arrowlog.disk.records import Record, Segment
     from streamfactory.arrowlog.disk.state import State
     from streamfactory.arrowlog.log import Retention
 
@@ -173,11 +174,22 @@ class Housekeeper:
                     return None
                 return self._log.record(state, segments=merged, removed=removed)
 
-            if self._log.publish(build):
-                self._remove(removed)
-                return True
-            self._storage.remove(segment.name for segment in merged)
+            try:
+                if self._log.publish(build):
+                    self._remove(removed)
+                    return True
+            except StorageFailed:  # nobody will publish it, unless it is there
+                self._abandon(merged)
+                raise
+            self._abandon(merged)
         return False
+
+    def _abandon(self, merged: Iterable[Segment]) -> None:
+        """Remove what was merged for nothing."""
+        with self._log.lock:
+            index = self._log.refreshed().index
+            names = [one.name for one in merged if not index.has(one.name)]
+        self._storage.remove(names)
 
     def _remove(self, names: Iterable[str]) -> None:
         """Remove what a record has let go of.
@@ -274,8 +286,11 @@ class Housekeeper:
             with pa.ipc.new_file(blob.sink, PART_SCHEMA) as writer:
                 writer.write_batch(part.rows)
             blob.finish()
-        except BaseException:
+        except BaseException as error:
             blob.abandon()
+            if isinstance(error, OSError):
+                place = f"{self._storage.location}/{name}"
+                raise failed(place, error) from error
             raise
         return name
 

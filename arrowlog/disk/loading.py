@@ -173,7 +173,7 @@ def load_part(storage: Storage, name: str) -> Part:
     try:
         reader = pa.ipc.open_file(storage.open(name))
         return Part(name, reader.get_batch(0))
-    except FileNotFoundError:
+    except (FileNotFoundError, StreamError):
         raise
     except (pa.ArrowException, ValueError, OSError, LookupError) as error:
         msg = f"{storage.location}/{name}: {error}"

@@ -424,15 +424,30 @@ class DiskLog(Log):
         except FileNotFoundError:  # the folder is gone: the topic was deleted
             raise self._gone() from None
         if won:
-            with self._lock:
-                # Another thread may have read it already: nobody else has its number.
-                if self._state.version < data.version:
-                    self._state.apply(data, len(encoded))
-            return True
+            return self._won(data, len(encoded))
         if late:
             msg = f"{self.name!r}: other writers were first for {_PATIENCE:.0f} s"
             raise StreamTimeout(msg, remedy="have fewer writers, or larger epochs")
         return False
+
+    def _won(self, record: Record, size: int) -> bool:
+        """Whether the number that was taken counts.
+
+        A writer that stalls may find its number free again, because records up to far
+        beyond it were removed. While the record before is there, none was.
+        """
+        before = record.version - 1 - len(record.void)
+        with self._lock:
+            if self._there(before):
+                # Another thread may have read it already: nobody else has its number.
+                if self._state.version < record.version:
+                    self._state.apply(record, size)
+                return True
+            self._state = self._loaded()
+            if record.id in self._state.ids:
+                return True  # it counted, and was removed in its time
+            self.storage.remove([record_name(record.version)])
+            return False
 
     def refreshed(self) -> State:
         """All that was published, applied. Hold `lock` while using it."""
@@ -517,7 +532,7 @@ class DiskLog(Log):
             missing = None if state.deleted else hole(self.storage, state)
             # Records that were removed meanwhile leave a newer snapshot behind.
             same = state.version == before
-            if missing is not None and (same or self._there(state)):
+            if missing is not None and (same or self._there(state.version)):
                 raise CorruptData(missing)
             if missing is None and (same or caught_up):
                 return state
@@ -527,16 +542,19 @@ class DiskLog(Log):
         """Apply what others have published.
 
         Answers:
-            False where records were removed before they were read. The oldest go first:
-            while the last one applied is there, the next one was never removed.
+            False where records were removed before they were read, and ``state`` is not
+            to be trusted. The oldest go first: while the one that this began behind is
+            there, no later one was ever removed. Otherwise a number that was free again
+            may have been taken by a writer that had stalled (`_try`).
         """
+        behind = state.version
         while True:
             version = state.version + 1 + len(state.void)
             name = record_name(version)
             try:
                 data = self.storage.read(name)
             except FileNotFoundError:
-                return self._there(state)
+                return self._there(behind)
             place = f"{self.storage.location}/{name}"
             try:
                 record = Record.decode(data, place)
@@ -549,11 +567,13 @@ class DiskLog(Log):
             except CorruptData as error:
                 msg = f"{self.storage.location}: {error.what}"
                 raise CorruptData(msg) from error
+            if state.deleted:
+                return True  # nothing follows, and what was before is removed
 
-    def _there(self, state: State) -> bool:
-        """Whether the last record that was applied is there."""
+    def _there(self, version: int) -> bool:
+        """Whether a record is there."""
         try:
-            self.storage.size(record_name(state.version))
+            self.storage.size(record_name(version))
         except FileNotFoundError:
             if not self.storage.names("log"):
                 raise self._gone() from None

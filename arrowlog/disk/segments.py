@@ -17,7 +17,7 @@ import pyarrow as pa
 from streamfactory.arrowlog.checks import check_schema
 from streamfactory.arrowlog.disk.storage import failed
 from streamfactory.arrowlog.log import LogStage, Staged
-from streamfactory.spi import CorruptData, MisuseError
+from streamfactory.spi import CorruptData, MisuseError, StreamError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -441,7 +441,7 @@ class SegmentReader:
     def _told(self, name: str, use: Callable[[_Opened], Any]) -> Any:
         try:
             return use(self._opened(name))
-        except FileNotFoundError:
+        except (FileNotFoundError, StreamError):
             raise
         except (pa.ArrowException, OSError, ValueError, IndexError) as error:
             msg = f"{self._place(name)}: {error}"

@@ -24,7 +24,7 @@ from streamfactory.spi import CorruptData
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-_IDS: Final = 256
+_IDS: Final = 512
 """Records that are known again by whoever lost the reply to publishing them."""
 
 

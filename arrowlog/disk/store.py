@@ -223,6 +223,9 @@ class DiskLogStore(LogStore):
                 ages = self._storage.ages(f"{folder}/{incarnation}/log").values()
                 if min(ages, default=0.0) >= STAGED_SECONDS:
                     self._storage.remove_folder(f"{folder}/{incarnation}")
+        old = self._storage.ages(folder)
+        torn = [n for n, age in old.items() if n[0] == "." and age >= STAGED_SECONDS]
+        self._storage.remove(f"{folder}/{name}" for name in torn)
 
 
 def _numbers(files: Iterable[str]) -> list[int]:
