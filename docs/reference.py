@@ -34,7 +34,7 @@ from streamfactory.wiring.plugins import OWN_DISTRIBUTION, default_manager
 from streamfactory.wiring.vocabulary import FRAMEWORK_OPTIONS, SHARED_OPTIONS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
 PAGES: Final = Path(__file__).parent
 PROOFS: Final = PAGES / "support"
@@ -124,15 +124,28 @@ def _statuses() -> str:
     return "\n".join(["| status | meaning |", "|---|---|", *rows])
 
 
-def _help(name: str | None) -> str:
+def _help(*names: str) -> str:
+    """The help of a command, or of one in a group of them."""
+    command: click.Command = root
     context = click.Context(root, info_name="streamfactory", **root.context_settings)
-    line, command = "streamfactory", root
-    if name is not None:
-        found = root.get_command(context, name)
+    for name in names:
+        assert isinstance(command, click.Group)
+        found = command.get_command(context, name)
         assert found is not None
-        line, command = f"{line} {name}", found
+        command = found
         context = click.Context(command, info_name=name, parent=context)
+    line = context.command_path
     return f"```console\n$ {line} --help\n{command.get_help(context)}\n```"
+
+
+def _commands(group: click.Group, *above: str) -> Iterator[tuple[str, ...]]:
+    """Every command by its words, those in groups behind the group."""
+    context = click.Context(group)
+    for name in group.list_commands(context):
+        yield (*above, name)
+        command = group.get_command(context, name)
+        if isinstance(command, click.Group):
+            yield from _commands(command, *above, name)
 
 
 _GENERATORS: Final[Mapping[str, Callable[[], str]]] = {
@@ -142,10 +155,10 @@ _GENERATORS: Final[Mapping[str, Callable[[], str]]] = {
     "decoders": _decoders,
     "statuses": _statuses,
     "support": _support,
-    "help": lambda: _help(None),
+    "help": _help,
     **{
-        f"help_{name}": lambda name=name: _help(name)
-        for name in root.list_commands(click.Context(root))
+        f"help_{'_'.join(names)}": lambda names=names: _help(*names)
+        for names in _commands(root)
     },
 }
 

@@ -57,9 +57,9 @@ class Outgoing:
 
     rows: pa.RecordBatch
     """The row itself, without the columns below, of exactly ``WriteContext.schema``:
-    times in UTC, no large and no view types. Of a backend that yields envelopes: one
-    binary column ``value``, encoded, where null is a tombstone. The backend may keep
-    it."""
+    times in UTC, no large and no view types, dictionaries where
+    ``KEEPS_DICTIONARIES``. Of a backend that yields envelopes: one binary column
+    ``value``, encoded, where null is a tombstone. The backend may keep it."""
     partition: int
     """Where it goes: an id that the sink said it has."""
     key: pa.Array | None = None
@@ -192,6 +192,10 @@ class StreamCommitter(ABC):
         Returns:
             None where this call made the commit; what the sink holds already where the
             epoch was there.
+
+        Raises:
+            WriterFenced: permanent; a later instance has claimed the writer. Nothing
+                was committed.
         """
 
     def abort(  # noqa: B027 - nothing to undo where nothing is staged
@@ -220,7 +224,10 @@ class StreamCommitter(ABC):
         """What this writer committed last; None where nothing is remembered.
 
         Claims the writer: once it has answered, no earlier instance of this writer can
-        commit any more. Never None for what is not known yet.
+        commit any more: its commit raises `WriterFenced`. An instance claims once, with
+        its first question or its first commit, and the last to do so is the writer:
+        an instance that was fenced stays fenced, however often it asks. Never None for
+        what is not known yet.
         """
         return None
 
@@ -238,6 +245,11 @@ class ProducerFactory(ABC):
     """Which of ``_key``, ``_headers``, ``_timestamp``, ``_topic`` it stores; others
     are dropped with a warning and a count. Typed rows have no place for the first
     three: there only ``_topic`` is looked at."""
+
+    KEEPS_DICTIONARIES: ClassVar[bool] = False
+    """True: rows keep their dictionary types, nested ones included. False: they are
+    decoded first. Rows that an encoder makes messages of are always decoded. A schema
+    that the sink insists on (`fetch_schema`) holds as it is."""
 
     def __init__(self, config: StreamConfig) -> None:
         self.config = config

@@ -151,6 +151,8 @@ def _given(column: pa.Array, count: int) -> np.ndarray:
 
 def _octets(name: str, column: pa.Array) -> pa.Array:
     """Binary as it is, everything else as the octets of its text."""
+    if pa.types.is_dictionary(column.type):
+        column = column.dictionary_decode()
     if pa.types.is_binary(column.type):
         return column
     try:

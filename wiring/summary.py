@@ -22,6 +22,8 @@ def summarize(rows: pa.RecordBatch) -> Summary:
     """
     sums = {}
     for name, column in zip(rows.schema.names, rows.columns, strict=True):
+        if pa.types.is_dictionary(column.type):
+            column = column.dictionary_decode()  # noqa: PLW2901 - the same values
         numbers = _numbers(column)
         if numbers is not None:
             total = pc.sum(numbers).as_py() or 0

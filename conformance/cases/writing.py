@@ -8,16 +8,22 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from streamfactory.conformance.case import case, expect, require
-from streamfactory.spi import CommitMessage, EpochMarkerLost, Position
+from streamfactory.spi import CommitMessage, EpochMarkerLost, Position, WriterFenced
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from streamfactory.conformance.bench import Bench
+    from streamfactory.wiring.committer import Committer
     from streamfactory.wiring.sink import Sink
 
 WRITER = "conformance/sink"
 _NEEDS = ("rows", "visible")
+_EPOCHS = (
+    "nothing_is_visible_before_the_decision",
+    "an_epoch_that_comes_again_has_no_effect",
+    "the_last_epoch_and_its_position_are_remembered",
+)
 
 
 def stage(
@@ -40,6 +46,17 @@ def seen(bench: Bench) -> list[int]:
     """All numbers that a reader of the medium sees, sorted."""
     lanes = bench.harness.visible().values()
     return sorted(number for lane in lanes for number in lane)
+
+
+def is_fenced(
+    committer: Committer, epoch: int, messages: Sequence[CommitMessage]
+) -> bool:
+    """Commit; whether it was refused because another instance writes."""
+    try:
+        committer.commit(epoch, messages)
+    except WriterFenced:
+        return True
+    return False
 
 
 @case("W1", abilities=_NEEDS, writing=True, hint="abort leaves staged rows visible")
@@ -110,6 +127,86 @@ def the_last_epoch_and_its_position_are_remembered(bench: Bench) -> None:
     require(last is not None, "nothing is remembered")
     assert last is not None
     expect((last.epoch, last.source_position), (0, here), "epoch and position")
+
+
+@case(
+    "W3",
+    claims=("idempotent", "epoch_visibility=whole"),
+    abilities=_NEEDS,
+    writing=True,
+    hint="last() claims nothing, or claims again for an instance that was fenced",
+    needs=_EPOCHS,
+)
+def a_later_instance_fences_an_earlier_one(bench: Bench) -> None:
+    """Once a later instance has asked for the last epoch, no earlier one commits."""
+    for committed in (False, True):
+        bench.create()
+        sink, other = bench.sink(), bench.sink()
+        early = bench.closing(sink.committer(writer_id=WRITER))
+        late = bench.closing(other.committer(writer_id=WRITER))
+        bench.note("an instance asks for the last epoch")
+        early.last()
+        if committed:
+            early.commit(0, stage(bench, sink, 0, [[1]]))
+        bench.note("a later instance asks for the last epoch")
+        late.last()
+        epoch, before = int(committed), [1] * committed
+        messages = stage(bench, sink, epoch, [[2]])
+        for again in ("", " when it tried again"):
+            bench.note(f"the earlier instance commits epoch {epoch}{again}")
+            fenced = is_fenced(early, epoch, messages)
+            require(fenced, f"the earlier instance could commit{again}")
+            expect(seen(bench), before, "what is visible of the fenced epoch")
+        made = late.commit(epoch, stage(bench, other, epoch, [[3]]))
+        require(made, "the commit of the later instance says that it was there already")
+        expect(seen(bench), [*before, 3], "what is visible of the later instance")
+
+
+@case(
+    "W3",
+    claims=("idempotent", "epoch_visibility=whole"),
+    abilities=_NEEDS,
+    writing=True,
+    hint="instances are ordered by when they were made, not by their first question",
+    needs=_EPOCHS,
+)
+def the_last_instance_to_begin_is_the_writer(bench: Bench) -> None:
+    """An instance begins with its first question or commit, and fences all others."""
+    bench.create()
+    sink, other = bench.sink(), bench.sink()
+    unused = bench.closing(sink.committer(writer_id=WRITER))
+    asked = bench.closing(other.committer(writer_id=WRITER))
+    bench.note("the instance that was made later asks for the last epoch")
+    asked.last()
+    bench.note("the other begins, with a commit")
+    made = unused.commit(0, stage(bench, sink, 0, [[1]]))
+    require(made, "the commit of the last to begin says that it was there already")
+    fenced = is_fenced(asked, 1, stage(bench, other, 1, [[2]]))
+    require(fenced, "the instance that began before it could commit")
+    unused.commit(1, stage(bench, sink, 1, [[3]]))
+    expect(seen(bench), [1, 3], "what is visible")
+
+
+@case(
+    "W3",
+    claims=("idempotent",),
+    abilities=_NEEDS,
+    writing=True,
+    hint="fetch_last_commit claims the writer, or a committer does when it is made",
+)
+def looking_from_outside_fences_nobody(bench: Bench) -> None:
+    """Tasks that ask for the last epoch, and unused committers, disturb no writer."""
+    bench.create()
+    sink, other = bench.sink(), bench.sink()
+    committer = bench.closing(sink.committer(writer_id=WRITER))
+    for epoch in range(2):
+        messages = stage(bench, sink, epoch, [[epoch]])
+        bench.note("a task elsewhere asks, and a committer is made and not used")
+        other.ask("look", lambda: other.factory.fetch_last_commit(WRITER))
+        other.committer(writer_id=WRITER).close()
+        fenced = is_fenced(committer, epoch, messages)
+        require(not fenced, f"the writer was fenced before it could commit {epoch}")
+    expect(seen(bench), [0, 1], "what is visible")
 
 
 @case(

@@ -188,6 +188,8 @@ class DurableCommitter(StreamCommitter):
     def __init__(self, config: StreamConfig, writer_id: str | None) -> None:
         self._config = config
         self._writer_id = writer_id
+        self._instance = uuid.uuid4().hex
+        self._claimed = False
 
     def commit(
         self,
@@ -196,6 +198,7 @@ class DurableCommitter(StreamCommitter):
         source_position: Position | None = None,
     ) -> LastCommit | None:
         """Append the frame, unless the epoch is there."""
+        self._claim()
         topic = Topic(self._config["path"])
         summary = sum((message.summary for message in messages), Summary())
         lanes: list[int] = []
@@ -211,10 +214,17 @@ class DurableCommitter(StreamCommitter):
             "position": None if source_position is None else source_position.to_json(),
             "summary": [summary.rows, dict(summary.sums)],
         }
-        return topic.commit(head, to_ipc(topic.schema, batches))
+        return topic.commit(head, to_ipc(topic.schema, batches), self._instance)
 
     def last(self) -> LastCommit | None:
+        self._claim()
         return _remembered(self._config, self._writer_id)
+
+    def _claim(self) -> None:
+        """Once: an instance that was fenced stays fenced."""
+        if self._writer_id is not None and not self._claimed:
+            Topic(self._config["path"]).claim(self._writer_id, self._instance)
+            self._claimed = True
 
 
 class DurableProducerFactory(ProducerFactory):

@@ -2,8 +2,8 @@
 
 A frame is a length, a checksum, a line of JSON, and Arrow IPC. The first one has the
 incarnation, the schema and the number of partitions; every other one is a commit, a
-growth or a retention, written and fsynced under a lock. A torn tail is ignored by
-readers and overwritten by the next writer.
+claim, a growth or a retention, written and fsynced under a lock. A torn tail is
+ignored by readers and overwritten by the next writer.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from streamfactory.spi import (
     Position,
     Summary,
     TopicNotFound,
+    WriterFenced,
 )
 
 if TYPE_CHECKING:
@@ -110,13 +111,27 @@ class Topic:
             self._read(file)
             self._write(file, head, body)
 
-    def commit(self, head: dict[str, Any], body: bytes) -> LastCommit | None:
-        """Add an epoch, unless it is there; looking and adding are one step."""
+    def claim(self, writer: str, instance: str) -> None:
+        """From here on only this instance of the writer commits."""
+        self.append({"claimed": writer, "instance": instance})
+
+    def commit(
+        self, head: dict[str, Any], body: bytes, instance: str
+    ) -> LastCommit | None:
+        """Add an epoch, unless it is there; looking and adding are one step.
+
+        Raises:
+            WriterFenced: permanent; another instance has claimed the writer.
+        """
         with self._locked("r+b", fcntl.LOCK_EX) as file:
             self._read(file)
-            kept = self.writers.get(head["writer"])
-            if kept is not None and head["epoch"] <= kept[0].epoch:
+            writer, epoch = head["writer"], head["epoch"]
+            kept = self.writers.get(writer)
+            if kept is not None and epoch <= kept[0].epoch:
                 return kept[0]
+            if self.owners.get(writer, instance) != instance:
+                msg = f"epoch {epoch}: a later instance of {writer!r} has begun"
+                raise WriterFenced(msg)
             self._write(file, head, body)
             return None
 
@@ -125,6 +140,7 @@ class Topic:
         self.schema = pa.schema([])
         self.lanes: dict[int, Lane] = {}
         self.writers: dict[str, tuple[LastCommit, float]] = {}
+        self.owners: dict[str, str] = {}
         self._at = 0
 
     def _locked(self, mode: str, kind: int) -> IO[bytes]:
@@ -168,6 +184,8 @@ class Topic:
                 head["lanes"], pa.ipc.open_stream(body), strict=True
             ):
                 self.lanes[number].append(rows)
+        if "claimed" in head:
+            self.owners[head["claimed"]] = head["instance"]
         if head.get("writer") is not None:
             self.writers[head["writer"]] = (_last_commit(head), head["at"])
 

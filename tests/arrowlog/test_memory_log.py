@@ -12,7 +12,13 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 
-from streamfactory.arrowlog import LaneBounds, MemoryLog, MemoryLogStore, Staged
+from streamfactory.arrowlog import (
+    LaneBounds,
+    MemoryLog,
+    MemoryLogStore,
+    Retention,
+    Staged,
+)
 from streamfactory.spi import (
     LastCommit,
     MisuseError,
@@ -22,6 +28,8 @@ from streamfactory.spi import (
     SchemaMismatch,
     Summary,
     TopicNotFound,
+    Verification,
+    WriterFenced,
 )
 
 if TYPE_CHECKING:
@@ -67,10 +75,12 @@ def commit(
     log: MemoryLog,
     epoch: int,
     writer: str | None = "w",
+    *,
+    instance: str = "",
     **rows: list[int],
 ) -> LastCommit | None:
     one = staged(log, f"{writer}-{epoch}", **rows)
-    return log.commit(writer, epoch, [one], summary=Summary())
+    return log.commit(writer, epoch, [one], instance=instance, summary=Summary())
 
 
 def replace(log: MemoryLog, epoch: int, **rows: list[int]) -> LastCommit | None:
@@ -100,7 +110,7 @@ def test_offsets_are_given_by_commits_not_by_staging(log: MemoryLog) -> None:
 
 def test_staged_is_plain_and_pickles(log: MemoryLog) -> None:
     one = staged(log, "a", p0=[1, 2], p1=[3])
-    assert pickle.loads(pickle.dumps(one)) == Staged("a", {0: 2, 1: 1})
+    assert pickle.loads(pickle.dumps(one)) == Staged("a")
 
 
 def test_read_answers_at_least_a_row_and_never_more_than_asked(log: MemoryLog) -> None:
@@ -154,7 +164,7 @@ def test_one_attempt_named_twice_is_appended_once(log: MemoryLog) -> None:
 def test_commit_of_what_is_gone_appends_nothing_at_all(log: MemoryLog) -> None:
     commit(log, 0, p0=[0])
     there, gone = staged(log, "there", p0=[1]), staged(log, "gone", p1=[2])
-    log.stage("gone").discard()
+    log.discard(gone)
     with pytest.raises(MisuseError) as caught:
         log.commit("w", 1, [there, gone], summary=Summary(), replace=True)
     assert str(caught.value) == (
@@ -208,7 +218,8 @@ def test_a_reader_never_sees_half_of_an_epoch() -> None:
             if epoch % 50 == 0:  # however threads are scheduled, it looks in between
                 looked.clear()
                 assert looked.wait(30)
-            commit(log, epoch, name, **{f"p{lane}": [epoch] for lane in lanes})
+            rows: Any = {f"p{lane}": [epoch] for lane in lanes}
+            commit(log, epoch, name, **rows)
 
     writers = [threading.Thread(target=write, args=(name,)) for name in "ab"]
     reader = threading.Thread(target=read)
@@ -299,9 +310,9 @@ def attempts(log: MemoryLog) -> set[str]:
 def test_nothing_stays_of_attempts_that_were_discarded_or_came_too_late(
     log: MemoryLog,
 ) -> None:
-    staged(log, "a", p0=[1])
-    log.stage("a").discard()
-    log.stage("a").discard()
+    one = staged(log, "a", p0=[1])
+    log.discard(one)
+    log.discard(one)
     commit(log, 0, p0=[1])
     late = staged(log, "late", p0=[1])
     log.commit("w", 0, [late], summary=Summary())
@@ -377,6 +388,168 @@ def test_idle_writers_are_forgotten_and_the_one_that_writes_is_kept(
     assert log.last("young") is not None
 
 
+# --- who commits ----------------------------------------------------------------
+
+
+def test_the_last_instance_to_claim_a_writer_is_the_one_that_commits(
+    log: MemoryLog,
+) -> None:
+    assert log.claim("w", "old") is None
+    assert commit(log, 0, p0=[0], instance="old") is None
+    assert log.claim("w", "new") == LastCommit(0, None, Summary())
+    one = staged(log, "late", p0=[1])
+    with pytest.raises(WriterFenced) as caught:
+        log.commit("w", 1, [one], instance="old", summary=Summary())
+    assert caught.value.what == (
+        "epoch 1: another instance of the writer 'w' has taken over"
+    )
+    assert numbers(log) == [0]
+    assert attempts(log) == {"late"}
+    assert log.last("w") == LastCommit(0, None, Summary())
+    assert commit(log, 1, p0=[2], instance="new") is None
+    assert numbers(log) == [0, 2]
+
+
+def test_an_epoch_that_is_there_is_answered_to_a_fenced_instance_as_well(
+    log: MemoryLog,
+) -> None:
+    commit(log, 3, p0=[1], instance="old")
+    log.claim("w", "new")
+    held = LastCommit(3, None, Summary())
+    assert commit(log, 3, p0=[9], instance="old") == held
+    assert numbers(log) == [1]
+    assert attempts(log) == set()
+
+
+def test_claims_are_of_one_writer_and_looking_claims_nothing(log: MemoryLog) -> None:
+    commit(log, 0, "a", p0=[1], instance="one")
+    commit(log, 0, "b", p0=[2], instance="other")
+    log.claim("b", "another")
+    assert log.last("a") == LastCommit(0, None, Summary())
+    assert commit(log, 1, "a", p0=[3], instance="one") is None
+    assert commit(log, 0, None, p0=[4], instance="whoever") is None
+    assert numbers(log) == [1, 2, 3, 4]
+
+
+def test_a_claim_outlives_idleness_as_long_as_the_writer_does(
+    log: MemoryLog, clock: HandClock
+) -> None:
+    log.claim("w", "old")
+    clock.ms += 5_000
+    log.claim("w", "new")
+    log.forget(5.0)
+    with pytest.raises(WriterFenced):
+        commit(log, 0, p0=[1], instance="old")
+    clock.ms += 5_001
+    log.forget(5.0)
+    assert commit(log, 0, p0=[1], instance="old") is None
+
+
+# --- retention ------------------------------------------------------------------
+
+
+def kept(log: MemoryLog) -> list[int]:
+    return [lane.earliest for lane in log.bounds()]
+
+
+@pytest.fixture
+def aged(log: MemoryLog, clock: HandClock) -> MemoryLog:
+    """Four commits of 10 rows, 80 bytes, one second apart; the last is just made."""
+    for epoch in range(4):
+        clock.ms = 1_000.0 * epoch
+        rows = [*range(10 * epoch, 10 * epoch + 10)]
+        commit(log, epoch, p0=rows)
+    return log
+
+
+@pytest.mark.parametrize(
+    ("retention", "earliest"),
+    [
+        (Retention(), 0),
+        (Retention(age=3.0), 0),
+        (Retention(age=2.999), 10),
+        (Retention(age=1.5), 20),
+        (Retention(age=0.0), 30),
+        (Retention(rows=100), 0),
+        (Retention(rows=15), 25),
+        (Retention(rows=0), 40),
+        (Retention(size=320), 0),
+        (Retention(size=319), 1),
+        (Retention(size=160), 20),
+        (Retention(size=100), 28),
+        (Retention(size=40), 35),
+        (Retention(size=0), 40),
+        (Retention(age=1.5, rows=35, size=300), 20),
+        (Retention(age=2.5, rows=15, size=300), 25),
+        (Retention(age=2.5, rows=35, size=80), 30),
+    ],
+    ids=str,
+)
+def test_the_strictest_retention_decides(
+    aged: MemoryLog, retention: Retention, earliest: int
+) -> None:
+    aged.retain(retention, {})
+    assert kept(aged) == [earliest, 0]
+    assert numbers(aged) == [*range(earliest, 40)]
+
+
+def test_rows_grow_too_old_while_nothing_is_written(
+    aged: MemoryLog, clock: HandClock
+) -> None:
+    clock.ms += 1_000
+    aged.retain(Retention(age=1.0), {})
+    assert kept(aged) == [30, 0]
+    clock.ms += 1
+    aged.retain(Retention(age=1.0), {})
+    assert kept(aged) == [40, 0]
+    aged.retain(Retention(age=1.0), {})
+    assert kept(aged) == [40, 0]
+
+
+@pytest.mark.parametrize(
+    "retention",
+    [Retention(age=0.5), Retention(rows=1), Retention(size=8)],
+    ids=str,
+)
+def test_retention_keeps_what_is_held_and_gives_nothing_back(
+    log: MemoryLog, clock: HandClock, retention: Retention
+) -> None:
+    commit(log, 0, p0=[*range(10)], p1=[*range(10)])
+    clock.ms += 1_000
+    commit(log, 1, p0=[10], p1=[10])
+    log.retain(retention, {0: 4})
+    assert kept(log) == [4, 10]
+    log.retain(retention, {0: 2, 1: 3})
+    assert kept(log) == [4, 10]
+    log.retain(retention, {0: 99})
+    assert kept(log) == [10, 10]
+
+
+# --- verification ---------------------------------------------------------------
+
+
+def test_verify_counts_the_rows_that_are_held(log: MemoryLog) -> None:
+    assert log.verify() == Verification(0)
+    commit(log, 0, p0=[*range(10)], p1=[1, 2])
+    commit(log, 1, p0=[10, 11])
+    log.truncate({0: 3})
+    assert log.verify() == Verification(11)
+
+
+def test_verify_names_the_rows_that_are_broken() -> None:
+    schema = pa.schema({"s": pa.string()})
+    log = MemoryLog("t", schema, 2)
+    offsets = pa.array([0, 1], pa.int32()).buffers()[1]
+    buffers = [None, offsets, pa.py_buffer(b"\xff")]
+    broken = pa.Array.from_buffers(pa.string(), 1, buffers)
+    for epoch, column in enumerate((pa.array(["fine"]), broken)):
+        stage = log.stage(f"a{epoch}")
+        stage.append(1, pa.record_batch([column], schema=schema))
+        log.commit("w", epoch, [stage.seal()], summary=Summary())
+    what = "In column 0: Invalid: Invalid UTF8 sequence at string index 0"
+    assert log.verify() == Verification(2, (f"partition 1, offset 1: {what}",))
+
+
 # --- waiting --------------------------------------------------------------------
 
 
@@ -445,6 +618,9 @@ def test_deleting_ends_a_wait_and_fails_everybody(clock: HandClock) -> None:
         lambda: log.offsets_at(0, [0]),
         lambda: log.truncate({0: 1}),
         lambda: log.grow(5),
+        lambda: log.claim("w", "me"),
+        lambda: log.retain(Retention(rows=1), {}),
+        log.verify,
         stage.seal,
     ]
     for use in uses:

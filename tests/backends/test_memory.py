@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 import uuid
-from contextlib import closing
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +18,9 @@ import pyarrow as pa
 import pytest
 
 import streamfactory
+from streamfactory.arrowlog import MemoryLog, MemoryLogStore
 from streamfactory.backends import memory
+from streamfactory.backends.memory import stores
 from streamfactory.spi import (
     BatchState,
     Claims,
@@ -26,12 +28,19 @@ from streamfactory.spi import (
     ConsumerFactory,
     EpochVisibility,
     FetchLimits,
+    LastCommit,
+    MisuseError,
     Partition,
     ProducerFactory,
     SchemaMismatch,
+    StorageFailed,
     StreamConfig,
     Summary,
+    TopicAdmin,
     TopicNotFound,
+    Unsupported,
+    Verification,
+    WriterFenced,
     envelope_schema,
     headers_type,
 )
@@ -42,8 +51,6 @@ from streamfactory.wiring.sink import Sink
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-
-    from streamfactory.arrowlog import MemoryLog, MemoryLogStore
 
 SCHEMA = pa.schema({"n": pa.int64(), "name": pa.string()})
 
@@ -233,6 +240,51 @@ def test_message_topic_is_made_for_who_says_so_or_names_a_decoder(
         topics.delete("t")
 
 
+@pytest.mark.parametrize(
+    ("text", "earliest"), [("1M", 0), ("0", 6)], ids=["roomy", "none"]
+)
+def test_retention_keeps_so_many_bytes(
+    sink_factory: Callable[..., Sink], topics: MemoryLogStore, text: str, earliest: int
+) -> None:
+    sink = sink_factory({"stream.memory.retention.bytes": text})
+    for epoch in range(3):
+        write(sink, batch(1, 2), epoch=epoch)
+    (lane,) = topics.open("t").bounds()
+    assert (lane.earliest, lane.latest) == (earliest, 6)
+
+
+def test_retention_by_age_goes_by_the_clock_of_the_log(
+    sink_factory: Callable[..., Sink], store_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 1_000_000.0
+    timed = MemoryLogStore(lambda: now)
+    monkeypatch.setitem(stores._stores, (os.getpid(), store_name), timed)
+    sink = sink_factory({"stream.memory.retention.age": "5s"})
+    held = []
+    for epoch, passed in enumerate((0, 5_000, 1, 9_000)):
+        now += passed
+        write(sink, batch(1, 2), epoch=epoch)
+        held.append(timed.open("t").bounds()[0].earliest)
+    assert held == [0, 0, 2, 6]
+
+
+def test_an_epoch_is_committed_whatever_becomes_of_retention(
+    sink_factory: Callable[..., Sink],
+    topics: MemoryLogStore,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def fail(*_: Any) -> None:
+        msg = "the disk is full"
+        raise StorageFailed(msg)
+
+    monkeypatch.setattr(MemoryLog, "retain", fail)
+    sink = sink_factory({"stream.memory.retention.rows": "1"})
+    assert sink.put(batch(1, 2), writer_id="w")
+    assert topics.open("t").bounds()[0].latest == 2
+    assert caplog.messages == ["t: retention: the disk is full"]
+
+
 # --- reading --------------------------------------------------------------------
 
 
@@ -335,6 +387,170 @@ def test_abort_after_the_topic_was_deleted_is_fine(
         committer.abort(0, [message])
         committer.abort(0, [message])
     assert topics.names() == []
+
+
+# --- several instances of one writer --------------------------------------------
+
+
+def test_a_fenced_committer_stays_fenced_however_often_it_asks(
+    sink_factory: Callable[..., Sink], topics: MemoryLogStore
+) -> None:
+    sink = sink_factory()
+    assert sink.put(batch(0), writer_id="w")
+    with closing(sink.committer(writer_id="w")) as early:
+        assert early.last() == LastCommit(0, None, Summary(1, {"n": 0, "name": 1}))
+        assert sink.put(batch(1), writer_id="w", epoch=1)
+        with closing(sink.writer(SCHEMA, writer_id="w", epoch=2)) as writer:
+            writer.write(batch(2))
+            message = writer.commit()
+        for _ in range(2):
+            last = early.last()
+            assert last is not None
+            assert last.epoch == 1
+            with pytest.raises(WriterFenced) as caught:
+                early.commit(2, [message])
+            assert str(caught.value) == (
+                "epoch 2: another instance of the writer 'w' has taken over "
+                "(stream 'memory:t'); "
+                "one process at a time may write under a writer id"
+            )
+    with closing(sink.committer(writer_id="w")) as late:
+        assert late.commit(2, [message])
+    assert topics.open("t").bounds()[0].latest == 3
+
+
+def test_writers_without_a_name_fence_nobody(
+    sink_factory: Callable[..., Sink], topics: MemoryLogStore
+) -> None:
+    sink = sink_factory()
+    with closing(sink.committer()) as one, closing(sink.committer()) as other:
+        for committer in (one, other, one):
+            assert committer.last() is None
+            with closing(sink.writer(SCHEMA)) as writer:
+                writer.write(batch(1))
+                message = writer.commit()
+            assert committer.commit(0, [message])
+    assert topics.open("t").bounds()[0].latest == 3
+
+
+# --- the operator's half --------------------------------------------------------
+
+
+@pytest.fixture
+def admin_factory(properties: dict[str, str]) -> Iterator[Callable[..., TopicAdmin]]:
+    """Makes what the descriptor of the type names."""
+    with ExitStack() as opened:
+
+        def make(**options: str) -> TopicAdmin:
+            given = {f"stream.memory.{k}": text for k, text in options.items()}
+            definition = from_mapping({**properties, **given})
+            configured = configure(definition, PluginManager(), use="write")
+            assert configured.backend.topic_admin is not None
+            admin = configured.backend.topic_admin(configured.config)
+            opened.callback(admin.close)
+            return admin
+
+        yield make
+
+
+def test_topics_are_created_grown_and_deleted(
+    admin_factory: Callable[..., TopicAdmin], topics: MemoryLogStore
+) -> None:
+    admin = admin_factory(partitions="3")
+    admin.create("t", SCHEMA, None)
+    admin.create("raw", None, 2)
+    log = topics.open("t")
+    assert log.schema == SCHEMA
+    assert topics.open("raw").schema == memory.message_schema()
+    assert [len(topics.open(name).bounds()) for name in ("t", "raw")] == [3, 2]
+    with pytest.raises(MisuseError) as taken:
+        admin.create("t", SCHEMA, 1)
+    assert taken.value.what == "there is a topic 't' already"
+    admin.grow("t", 5)
+    assert len(log.bounds()) == 5
+    with pytest.raises(MisuseError) as fewer:
+        admin.grow("t", 4)
+    assert fewer.value.what == "'t' has 5 partitions, never fewer"
+    admin.delete("t")
+    assert topics.names() == ["raw"]
+
+
+def test_an_operator_sees_and_lets_go(
+    admin_factory: Callable[..., TopicAdmin], topics: MemoryLogStore
+) -> None:
+    log = topics.create("t", SCHEMA, 2)
+    for partition in range(2):
+        fill(log, *range(10), partition=partition)
+    admin = admin_factory()
+    assert admin.facts("t") == {"incarnation": log.incarnation}
+    admin.truncate("t", {0: 4})
+    assert [lane.earliest for lane in log.bounds()] == [4, 0]
+    assert admin.verify("t") == Verification(16)
+    admin.compact("t")
+    assert admin.verify("t") == Verification(16)
+
+
+@pytest.mark.parametrize(
+    ("options", "hold", "earliest"),
+    [
+        ({}, {}, [0, 0]),
+        ({"retention.rows": "4"}, {}, [6, 6]),
+        ({"retention.rows": "4"}, {0: 2, 1: 8}, [2, 6]),
+        ({"retention.bytes": "0"}, {1: 5}, [10, 5]),
+        ({"retention.age": "1d"}, {}, [0, 0]),
+    ],
+)
+def test_configured_retention_is_applied_when_an_operator_says_so(
+    admin_factory: Callable[..., TopicAdmin],
+    topics: MemoryLogStore,
+    options: dict[str, str],
+    hold: dict[int, int],
+    earliest: list[int],
+) -> None:
+    log = topics.create("t", SCHEMA, 2)
+    for partition in range(2):
+        fill(log, *range(10), partition=partition)
+    admin_factory(**options).retain("t", hold)
+    assert [lane.earliest for lane in log.bounds()] == earliest
+
+
+def test_a_topic_that_is_not_there_is_told_whatever_is_wanted_of_it(
+    admin_factory: Callable[..., TopicAdmin],
+) -> None:
+    admin = admin_factory()
+    uses: list[Callable[[str], Any]] = [
+        lambda topic: admin.grow(topic, 2),
+        lambda topic: admin.truncate(topic, {0: 1}),
+        lambda topic: admin.retain(topic, {}),
+        admin.delete,
+        admin.compact,
+        admin.verify,
+        admin.facts,
+    ]
+    for use in uses:
+        with pytest.raises(TopicNotFound) as caught:
+            use("t")
+        assert caught.value.what == "there is no topic 't' in memory; there are: none"
+
+
+def test_what_a_type_cannot_do_with_topics_is_refused_in_words(
+    config_factory: Callable[..., StreamConfig],
+) -> None:
+    admin = TopicAdmin(config_factory("write"))
+    refused: dict[str, Callable[[], Any]] = {
+        "create": lambda: admin.create("t", None, None),
+        "grow": lambda: admin.grow("t", 2),
+        "truncate": lambda: admin.truncate("t", {}),
+        "apply retention to": lambda: admin.retain("t", {}),
+        "delete": lambda: admin.delete("t"),
+        "compact": lambda: admin.compact("t"),
+        "verify": lambda: admin.verify("t"),
+    }
+    for verb, use in refused.items():
+        with pytest.raises(Unsupported) as caught:
+            use()
+        assert caught.value.what == f"memory cannot {verb} topics"
+    assert admin.facts("t") == {}
 
 
 # --- claims, processes ----------------------------------------------------------

@@ -10,15 +10,13 @@ from typing import Any, ClassVar
 
 import pyarrow as pa
 
-from streamfactory.arrowlog import Staged
+from streamfactory.arrowlog import LogConsumer, LogMetadata, MemoryLog, Staged
+from streamfactory.arrowlog.writing import LogCommitter, LogWriter
 from streamfactory.backends.memory import (
     MemoryConsumerFactory,
     MemoryProducerFactory,
-    store,
     stores,
 )
-from streamfactory.backends.memory.reading import MemoryConsumer, MemoryMetadata
-from streamfactory.backends.memory.writing import MemoryCommitter, MemoryWriter
 from streamfactory.spi import (
     Claims,
     EpochVisibility,
@@ -31,7 +29,7 @@ from streamfactory.spi import (
 # --- authors who read wrongly ---------------------------------------------------
 
 
-class Provider(MemoryMetadata):
+class Provider(LogMetadata):
     """Answers whatever `told` makes of the truth."""
 
     def fetch_partitions(self, topics: Any, known: Any) -> Any:
@@ -45,17 +43,17 @@ class Provider(MemoryMetadata):
 class Reading(MemoryConsumerFactory):
     """Makes the consumer and the provider of a test."""
 
-    consumer: ClassVar[Any] = MemoryConsumer
-    provider: ClassVar[Any] = MemoryMetadata
+    consumer: ClassVar[Any] = LogConsumer
+    provider: ClassVar[Any] = LogMetadata
 
     def create_partition_level_consumer(
         self, client_id: str, partition: Any, fields_to_read: Any = None
     ) -> Any:
-        log = store(self.config["store"]).open(partition.topic)
+        log = self.store().open(partition.topic)
         return self.consumer(log, partition, fields_to_read)
 
     def create_metadata_provider(self, client_id: str) -> Any:
-        return self.provider(self.config["store"])
+        return self.provider(self)
 
 
 def consuming(consumer: type) -> type:
@@ -66,7 +64,7 @@ def providing(provider: type) -> type:
     return type(provider.__name__, (Reading,), {"provider": provider})
 
 
-class SkipsARowWhenReadAgain(MemoryConsumer):
+class SkipsARowWhenReadAgain(LogConsumer):
     seen: ClassVar[set[tuple[str, int]]] = set()
 
     def fetch_messages(self, start: int, end: Any, limits: Any) -> Fetched:
@@ -79,7 +77,7 @@ class SkipsARowWhenReadAgain(MemoryConsumer):
         return replace(fetched, rows=fetched.rows.slice(1), offsets=offsets)
 
 
-class SharesACursor(MemoryConsumer):
+class SharesACursor(LogConsumer):
     cursors: ClassVar[dict[str, int]] = defaultdict(int)
     turn: ClassVar[Any] = threading.Lock()
 
@@ -94,7 +92,7 @@ class SharesACursor(MemoryConsumer):
         return replace(fetched, offsets=offsets)
 
 
-class BeginsAtAFullBlock(MemoryConsumer):
+class BeginsAtAFullBlock(LogConsumer):
     def fetch_messages(self, start: int, end: Any, limits: Any) -> Fetched:
         at = -(-start // 4) * 4
         at = min(at, self._log.bounds()[self._partition.id].latest)
@@ -105,7 +103,7 @@ class BeginsAtAFullBlock(MemoryConsumer):
         return replace(fetched, offsets=offsets)
 
 
-class JumpsOverWhatIsGone(MemoryConsumer):
+class JumpsOverWhatIsGone(LogConsumer):
     def fetch_messages(self, start: int, end: Any, limits: Any) -> Fetched:
         held = self._log.bounds()[self._partition.id].earliest
         try:
@@ -139,8 +137,8 @@ class LatestGoesBack(Provider):
 class MakesUpIncarnations(Provider):
     made: ClassVar[Any] = itertools.count()
 
-    def __init__(self, store_name: str) -> None:
-        super().__init__(store_name)
+    def __init__(self, factory: Any) -> None:
+        super().__init__(factory)
         self._life = f"life {next(self.made)}"
 
     def told(self, info: Any) -> Any:
@@ -160,7 +158,7 @@ class NoIncarnation(Provider):
 class AnotherLifeUnnoticed(Reading):
     provider = NoIncarnation
 
-    class consumer(MemoryConsumer):  # noqa: N801 - overrides the attribute
+    class consumer(LogConsumer):  # noqa: N801 - overrides the attribute
         def fetch_messages(self, start: int, end: Any, limits: Any) -> Fetched:
             topics = store_of(self._log)
             self._log = topics.open(self._log.name)
@@ -196,22 +194,22 @@ class HoldsALock(MemoryConsumerFactory):
 class Writing(MemoryProducerFactory):
     """Makes the writer and the committer of a test."""
 
-    writer: ClassVar[Any] = MemoryWriter
-    committer: ClassVar[Any] = MemoryCommitter
+    writer: ClassVar[Any] = LogWriter
+    committer: ClassVar[Any] = LogCommitter
 
     def create_writer(self, context: Any) -> Any:
-        return self.writer(self._log(context.schema), context)
+        return self.writer(self.log(context.schema), context)
 
     def create_committer(self, writer_id: str | None) -> Any:
-        return self.committer(writer_id, self.config)
+        return self.committer(self, writer_id)
 
 
 class ForgetsEpochs(Writing):
     """Knows what it has committed, until it is restarted."""
 
-    class committer(MemoryCommitter):  # noqa: N801 - overrides the attribute
-        def __init__(self, writer_id: str | None, config: Any) -> None:
-            super().__init__(None, config)
+    class committer(LogCommitter):  # noqa: N801 - overrides the attribute
+        def __init__(self, factory: Any, writer_id: str | None) -> None:
+            super().__init__(factory, None)
             self._mine: LastCommit | None = None
 
         def commit(self, epoch: int, messages: Any, source_position: Any = None) -> Any:
@@ -230,18 +228,14 @@ class ForgetsEpochs(Writing):
 
 
 class ShowsTasksEarly(Writing):
-    class writer(MemoryWriter):  # noqa: N801 - overrides the attribute
-        def __init__(self, log: Any, context: Any) -> None:
-            super().__init__(log, context)
-            self._log = log
-
+    class writer(LogWriter):  # noqa: N801 - overrides the attribute
         def commit(self) -> Any:
             payload = super().commit()
-            staged = Staged(payload["attempt"], payload["rows"])
+            staged = Staged(payload["attempt"])
             self._log.commit(None, 0, [staged], summary=Summary())
-            return {"attempt": payload["attempt"], "rows": {}}
+            return payload
 
-    class committer(MemoryCommitter):  # noqa: N801 - overrides the attribute
+    class committer(LogCommitter):  # noqa: N801 - overrides the attribute
         def commit(self, epoch: int, messages: Any, source_position: Any = None) -> Any:
             return super().commit(epoch, [], source_position)
 
@@ -256,7 +250,7 @@ class ShowsWhatWasWrittenAtOnce(ShowsTasksEarly):
         def write(self, outgoing: Any) -> None:
             part = replace(self._context, attempt=f"{id(self)}-{next(self._parts)}")
             inner = ShowsTasksEarly.writer(self._log, part)
-            MemoryWriter.write(inner, outgoing)
+            LogWriter.write(inner, outgoing)
             inner.commit()
 
 
@@ -275,13 +269,14 @@ class ShowsRows(ShowsWhatWasWrittenAtOnce):
 class CommitsWhatIsStaged(Writing):
     """Takes everything that any task has staged, whoever sent a message."""
 
-    class committer(MemoryCommitter):  # noqa: N801 - overrides the attribute
+    class committer(LogCommitter):  # noqa: N801 - overrides the attribute
         def commit(self, epoch: int, messages: Any, source_position: Any = None) -> Any:
-            log = store(self._store).open(self._topic)
+            log = self._factory.log()
+            assert isinstance(log, MemoryLog)
             template = messages[0] if messages else None
             if template is not None:
                 messages = [
-                    replace(template, payload={"attempt": attempt, "rows": {}})
+                    replace(template, payload={"attempt": attempt, "files": []})
                     for attempt in list(log._staged)
                 ]
             return super().commit(epoch, messages, source_position)
@@ -292,12 +287,13 @@ class SaysDoneBeforeItIs(Writing):
 
     waiting: ClassVar[dict[str, Any]] = {}
 
-    class committer(MemoryCommitter):  # noqa: N801 - overrides the attribute
+    class committer(LogCommitter):  # noqa: N801 - overrides the attribute
         def commit(self, epoch: int, messages: Any, source_position: Any = None) -> Any:
-            waiting = SaysDoneBeforeItIs.waiting.pop(self._topic, None)
+            topic = self._factory.config.topic
+            waiting = SaysDoneBeforeItIs.waiting.pop(topic, None)
             if waiting is not None:
                 super().commit(*waiting)
-            SaysDoneBeforeItIs.waiting[self._topic] = (epoch, messages, None)
+            SaysDoneBeforeItIs.waiting[topic] = (epoch, messages, None)
             return None
 
         def last(self) -> LastCommit | None:
@@ -310,20 +306,13 @@ class SaysDoneBeforeItIs(Writing):
 class ForgetsOldEpochs(Writing):
     """Knows the last epoch alone, and takes an older one for new."""
 
-    class committer(MemoryCommitter):  # noqa: N801 - overrides the attribute
+    class committer(LogCommitter):  # noqa: N801 - overrides the attribute
         def commit(self, epoch: int, messages: Any, source_position: Any = None) -> Any:
             last = self.last()
             if last is not None and epoch < last.epoch:
-                MemoryCommitter(None, CONFIGS[self._topic]).commit(epoch, messages)
+                LogCommitter(self._factory, None).commit(epoch, messages)
                 return None
             return super().commit(epoch, messages, source_position)
-
-        def __init__(self, writer_id: str | None, config: Any) -> None:
-            super().__init__(writer_id, config)
-            CONFIGS[self._topic] = config
-
-
-CONFIGS: dict[str, Any] = {}
 
 
 class WritesAgainAfterALostReply(Writing):
@@ -331,9 +320,9 @@ class WritesAgainAfterALostReply(Writing):
 
     done: ClassVar[set[str]] = set()
 
-    class committer(MemoryCommitter):  # noqa: N801 - overrides the attribute
-        def __init__(self, writer_id: str | None, config: Any) -> None:
-            super().__init__(None, config)
+    class committer(LogCommitter):  # noqa: N801 - overrides the attribute
+        def __init__(self, factory: Any, writer_id: str | None) -> None:
+            super().__init__(factory, None)
 
         def commit(self, epoch: int, messages: Any, source_position: Any = None) -> Any:
             attempts = {m.payload["attempt"] for m in messages}
@@ -352,8 +341,9 @@ class WritesAgainAfterALostReply(Writing):
 class AbortTakesTheEpoch(Writing):
     """Drops all that is staged of an epoch, and that of later tries with it."""
 
-    class committer(MemoryCommitter):  # noqa: N801 - overrides the attribute
+    class committer(LogCommitter):  # noqa: N801 - overrides the attribute
         def abort(self, epoch: int, messages: Any) -> None:
-            log = store(self._store).open(self._topic)
+            log = self._factory.log()
+            assert isinstance(log, MemoryLog)
             for attempt in list(log._staged):
-                log.drop_staged(attempt)
+                log.discard(Staged(attempt))

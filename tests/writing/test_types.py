@@ -82,7 +82,7 @@ def test_rows_are_stored_in_canonical_types(
         "string",
         "timestamp[us, tz=UTC]",
         "list<item: string>",
-        "string",
+        "dictionary<values=string, indices=int32, ordered=0>",
     ]
     found = log.read(0, 0, max_rows=10, max_bytes=1000).rows
     assert found is not None

@@ -6,14 +6,13 @@ import sys
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from streamfactory.arrowlog import LogConsumer, LogMetadata
+from streamfactory.arrowlog.writing import LogCommitter, LogWriter
 from streamfactory.backends.memory import (
     MemoryConsumerFactory,
     MemoryProducerFactory,
-    store,
     streamfactory_backend,
 )
-from streamfactory.backends.memory.reading import MemoryConsumer, MemoryMetadata
-from streamfactory.backends.memory.writing import MemoryCommitter, MemoryWriter
 from streamfactory.spi import Backend, TopicNotFound
 
 if TYPE_CHECKING:
@@ -45,8 +44,8 @@ ZOO: dict[str, Animal] = {}
 class ZooConsumers(MemoryConsumerFactory):
     """The reading half, with classes that can be replaced."""
 
-    CONSUMER: ClassVar[type[MemoryConsumer]] = MemoryConsumer
-    METADATA: ClassVar[type[MemoryMetadata]] = MemoryMetadata
+    CONSUMER: ClassVar[type[LogConsumer]] = LogConsumer
+    METADATA: ClassVar[type[LogMetadata]] = LogMetadata
 
     def create_partition_level_consumer(
         self,
@@ -54,34 +53,34 @@ class ZooConsumers(MemoryConsumerFactory):
         partition: Partition,
         fields_to_read: Sequence[str] | None = None,
     ) -> PartitionLevelConsumer:
-        log = store(self.config["store"]).open(partition.topic)
+        log = self.store().open(partition.topic)
         if partition.id >= len(log.bounds()):
             msg = f"there is no partition {partition}"
             raise TopicNotFound(msg)
         return self.CONSUMER(log, partition, fields_to_read)
 
     def create_metadata_provider(self, client_id: str) -> MetadataProvider:
-        return self.METADATA(self.config["store"])
+        return self.METADATA(self)
 
 
 class ZooProducers(MemoryProducerFactory):
     """The writing half, with classes that can be replaced."""
 
-    WRITER: ClassVar[type[MemoryWriter]] = MemoryWriter
-    COMMITTER: ClassVar[type[MemoryCommitter]] = MemoryCommitter
+    WRITER: ClassVar[type[LogWriter]] = LogWriter
+    COMMITTER: ClassVar[type[LogCommitter]] = LogCommitter
 
     def create_writer(self, context: WriteContext) -> StreamWriter:
-        return self.WRITER(self._log(context.schema), context)
+        return self.WRITER(self.log(context.schema), context)
 
     def create_committer(self, writer_id: str | None) -> StreamCommitter:
-        return self.COMMITTER(writer_id, self.config)
+        return self.COMMITTER(self, writer_id)
 
 
 _PARTS: dict[type, tuple[type, str]] = {
-    MemoryConsumer: (ZooConsumers, "CONSUMER"),
-    MemoryMetadata: (ZooConsumers, "METADATA"),
-    MemoryWriter: (ZooProducers, "WRITER"),
-    MemoryCommitter: (ZooProducers, "COMMITTER"),
+    LogConsumer: (ZooConsumers, "CONSUMER"),
+    LogMetadata: (ZooConsumers, "METADATA"),
+    LogWriter: (ZooProducers, "WRITER"),
+    LogCommitter: (ZooProducers, "COMMITTER"),
 }
 
 

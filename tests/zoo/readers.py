@@ -13,12 +13,12 @@ from typing import Any, ClassVar
 import pyarrow as pa
 from tests.zoo.cage import ZooConsumers, caught_by
 
-from streamfactory.backends.memory.reading import MemoryConsumer, MemoryMetadata
+from streamfactory.arrowlog import LogConsumer, LogConsumerFactory, LogMetadata
 from streamfactory.spi import BatchState, Fetched, FetchLimits, PartitionInfo
 
 
 @caught_by("offsets_rise_and_nothing_is_missing")
-class AnswersBackwards(MemoryConsumer):
+class AnswersBackwards(LogConsumer):
     """Rows come in the order of a stack."""
 
     def fetch_messages(self, start: int, end: Any, limits: FetchLimits) -> Fetched:
@@ -30,7 +30,7 @@ class AnswersBackwards(MemoryConsumer):
 
 
 @caught_by("offsets_rise_and_nothing_is_missing")
-class LosesTheLastOfABatch(MemoryConsumer):
+class LosesTheLastOfABatch(LogConsumer):
     """The last row of every answer is dropped, and passed over."""
 
     def fetch_messages(self, start: int, end: Any, limits: FetchLimits) -> Fetched:
@@ -41,7 +41,7 @@ class LosesTheLastOfABatch(MemoryConsumer):
 
 
 @caught_by("offsets_rise_and_nothing_is_missing")
-class CountsFromOne(MemoryConsumer):
+class CountsFromOne(LogConsumer):
     """Offsets in answers are one more than those asked for."""
 
     def fetch_messages(self, start: int, end: Any, limits: FetchLimits) -> Fetched:
@@ -53,7 +53,7 @@ class CountsFromOne(MemoryConsumer):
 
 
 @caught_by("offsets_rise_and_nothing_is_missing")
-class RepeatsTheFirstRow(MemoryConsumer):
+class RepeatsTheFirstRow(LogConsumer):
     """The first row of every answer comes twice."""
 
     def fetch_messages(self, start: int, end: Any, limits: FetchLimits) -> Fetched:
@@ -65,7 +65,7 @@ class RepeatsTheFirstRow(MemoryConsumer):
 
 
 @caught_by("offsets_rise_and_nothing_is_missing")
-class NeverMovesOn(MemoryConsumer):
+class NeverMovesOn(LogConsumer):
     """The next offset is the start, for ever."""
 
     def fetch_messages(self, start: int, end: Any, limits: FetchLimits) -> Fetched:
@@ -74,7 +74,7 @@ class NeverMovesOn(MemoryConsumer):
 
 
 @caught_by("a_start_is_inclusive")
-class TakesTheStartForTheLastRead(MemoryConsumer):
+class TakesTheStartForTheLastRead(LogConsumer):
     """Any start but the first is taken for the last offset read."""
 
     def fetch_messages(self, start: int, end: Any, limits: FetchLimits) -> Fetched:
@@ -87,7 +87,7 @@ class TakesTheStartForTheLastRead(MemoryConsumer):
 
 
 @caught_by("an_open_consumer_jumps_where_it_is_told")
-class ReadsOnWhateverItIsTold(MemoryConsumer):
+class ReadsOnWhateverItIsTold(LogConsumer):
     """Once open, it goes on where it was."""
 
     _at: int | None = None
@@ -100,7 +100,7 @@ class ReadsOnWhateverItIsTold(MemoryConsumer):
 
 
 @caught_by("an_empty_fetch_comes_back_in_its_slice")
-class WaitsAsLongAsItLikes(MemoryConsumer):
+class WaitsAsLongAsItLikes(LogConsumer):
     """Nothing there: it waits a second, whatever its slice."""
 
     def fetch_messages(self, start: int, end: Any, limits: FetchLimits) -> Fetched:
@@ -108,7 +108,7 @@ class WaitsAsLongAsItLikes(MemoryConsumer):
 
 
 @caught_by("tiny_limits_answer_the_same_rows")
-class PassesOverWhatDoesNotFit(MemoryConsumer):
+class PassesOverWhatDoesNotFit(LogConsumer):
     """Asked for a single row, it answers none and moves on by one in ten."""
 
     def fetch_messages(self, start: int, end: Any, limits: FetchLimits) -> Fetched:
@@ -119,7 +119,7 @@ class PassesOverWhatDoesNotFit(MemoryConsumer):
 
 
 @caught_by("a_range_read_twice_is_identical")
-class ConsumesWhatItReads(MemoryConsumer):
+class ConsumesWhatItReads(LogConsumer):
     """Everything before the last read is let go of."""
 
     def fetch_messages(self, start: int, end: Any, limits: FetchLimits) -> Fetched:
@@ -134,7 +134,7 @@ class _Shared:
 
 
 @caught_by("two_consumers_do_not_disturb_each_other")
-class SharesItsPosition(MemoryConsumer):
+class SharesItsPosition(LogConsumer):
     """All consumers of a partition have one cursor while their limits are small."""
 
     def fetch_messages(self, start: int, end: Any, limits: FetchLimits) -> Fetched:
@@ -147,7 +147,7 @@ class SharesItsPosition(MemoryConsumer):
 
 
 @caught_by("a_range_split_anywhere_equals_the_whole")
-class LosesTheRowBeforeAnEnd(MemoryConsumer):
+class LosesTheRowBeforeAnEnd(LogConsumer):
     """A range loses its last row."""
 
     def fetch_messages(self, start: int, end: Any, limits: FetchLimits) -> Fetched:
@@ -161,7 +161,7 @@ class LosesTheRowBeforeAnEnd(MemoryConsumer):
 
 
 @caught_by("an_empty_answer_is_a_batch_that_says_why")
-class AnswersNoneWhenIdle(MemoryConsumer):
+class AnswersNoneWhenIdle(LogConsumer):
     """Nothing there: it answers None."""
 
     def fetch_messages(self, start: int, end: Any, limits: FetchLimits) -> Any:
@@ -172,7 +172,7 @@ class AnswersNoneWhenIdle(MemoryConsumer):
 
 
 @caught_by("a_loss_is_recorded_where_the_policy_goes_on")
-class HoldsNothingBack(MemoryConsumer):
+class HoldsNothingBack(LogConsumer):
     """It skips what it is told to begin with after retention has moved."""
 
     def fetch_messages(self, start: int, end: Any, limits: FetchLimits) -> Fetched:
@@ -184,7 +184,7 @@ class HoldsNothingBack(MemoryConsumer):
 
 
 @caught_by("every_partition_is_answered")
-class ForgetsTheLastPartition(MemoryMetadata):
+class ForgetsTheLastPartition(LogMetadata):
     """The last of several partitions is left out."""
 
     def fetch_partitions(self, topics: Any, known: Any) -> Any:
@@ -193,7 +193,7 @@ class ForgetsTheLastPartition(MemoryMetadata):
 
 
 @caught_by("every_partition_is_answered")
-class AnswersAPartitionTwice(MemoryMetadata):
+class AnswersAPartitionTwice(LogMetadata):
     """The first of several partitions comes twice."""
 
     def fetch_partitions(self, topics: Any, known: Any) -> Any:
@@ -202,7 +202,7 @@ class AnswersAPartitionTwice(MemoryMetadata):
 
 
 @caught_by("bounds_are_true")
-class TakesLatestForTheLastRow(MemoryMetadata):
+class TakesLatestForTheLastRow(LogMetadata):
     """Latest is the offset of the last message, not of the next."""
 
     def fetch_partitions(self, topics: Any, known: Any) -> Any:
@@ -213,7 +213,7 @@ class TakesLatestForTheLastRow(MemoryMetadata):
 
 
 @caught_by("offsets_rise_and_nothing_is_missing")
-class PromisesMoreThanItHas(MemoryMetadata):
+class PromisesMoreThanItHas(LogMetadata):
     """Latest is one too far."""
 
     def fetch_partitions(self, topics: Any, known: Any) -> Any:
@@ -224,7 +224,7 @@ class PromisesMoreThanItHas(MemoryMetadata):
 
 
 @caught_by("bounds_of_a_few_equal_those_of_all")
-class HasOtherBoundsForAFew(MemoryMetadata):
+class HasOtherBoundsForAFew(LogMetadata):
     """The cheap question has another answer."""
 
     def fetch_bounds(self, partitions: Any) -> Any:
@@ -235,14 +235,14 @@ class HasOtherBoundsForAFew(MemoryMetadata):
         return infos
 
 
-class _Remembers(MemoryMetadata):
+class _Remembers(LogMetadata):
     """Keeps its first answer."""
 
     _answer: list[PartitionInfo] | None = None
 
     def remembered(self, topics: Any, known: Any) -> list[PartitionInfo]:
         if self._answer is None:
-            self._answer = list(MemoryMetadata.fetch_partitions(self, topics, known))
+            self._answer = list(LogMetadata.fetch_partitions(self, topics, known))
         return self._answer
 
 
@@ -259,7 +259,7 @@ class RemembersItsFirstBounds(_Remembers):
 
 
 @caught_by("retention_moves_earliest_alone")
-class MovesEarliestTooLittle(MemoryMetadata):
+class MovesEarliestTooLittle(LogMetadata):
     """After truncation earliest is one too small."""
 
     def fetch_partitions(self, topics: Any, known: Any) -> Any:
@@ -280,7 +280,7 @@ class RemembersHowManyThereWere(_Remembers):
 
 
 @caught_by("looking_consumes_nothing")
-class ConsumesByLooking(MemoryMetadata):
+class ConsumesByLooking(LogMetadata):
     """Asking for the schema lets go of the first message."""
 
     def fetch_schema(self, topic: str) -> Any:
@@ -292,7 +292,7 @@ class ConsumesByLooking(MemoryMetadata):
 
 
 @caught_by("an_empty_stream_has_its_schema")
-class ReadsTheSchemaOffTheFirstRow(MemoryMetadata):
+class ReadsTheSchemaOffTheFirstRow(LogMetadata):
     """An empty stream has another schema."""
 
     def fetch_schema(self, topic: str) -> Any:
@@ -303,7 +303,7 @@ class ReadsTheSchemaOffTheFirstRow(MemoryMetadata):
 
 
 @caught_by("lag_moves_while_the_reader_stands_still")
-class StandsStillWithTheReader(MemoryMetadata):
+class StandsStillWithTheReader(LogMetadata):
     """Latest is remembered once it was asked for by lag."""
 
     _latest: int | None = None
@@ -316,7 +316,7 @@ class StandsStillWithTheReader(MemoryMetadata):
 
 
 @caught_by("a_stream_begun_again_is_another_incarnation")
-class HasNoIncarnation(MemoryMetadata):
+class HasNoIncarnation(LogMetadata):
     """Offsets of two lives cannot be told apart."""
 
     def fetch_partitions(self, topics: Any, known: Any) -> Any:
@@ -326,7 +326,7 @@ class HasNoIncarnation(MemoryMetadata):
         ]
 
 
-class _NamedMetadata(MemoryMetadata):
+class _NamedMetadata(LogMetadata):
     def fetch_partitions(self, topics: Any, known: Any) -> Any:
         return [
             replace(info, incarnation=info.partition.topic)
@@ -334,7 +334,7 @@ class _NamedMetadata(MemoryMetadata):
         ]
 
 
-class _NamedConsumer(MemoryConsumer):
+class _NamedConsumer(LogConsumer):
     def fetch_messages(self, start: int, end: Any, limits: FetchLimits) -> Fetched:
         fetched = super().fetch_messages(start, end, limits)
         return replace(fetched, incarnation=self._partition.topic)
@@ -349,11 +349,11 @@ class IsNamedAfterItsTopic(ZooConsumers):
 
 
 @caught_by("a_provider_is_thread_safe")
-class BelongsToOneThread(MemoryMetadata):
+class BelongsToOneThread(LogMetadata):
     """Two questions at once are one too many."""
 
-    def __init__(self, store_name: str) -> None:
-        super().__init__(store_name)
+    def __init__(self, factory: LogConsumerFactory) -> None:
+        super().__init__(factory)
         self._asking = False
 
     def fetch_partitions(self, topics: Any, known: Any) -> Any:
@@ -369,7 +369,7 @@ class BelongsToOneThread(MemoryMetadata):
 
 
 @caught_by("closing_wakes_a_blocked_fetch")
-class SleepsThroughItsWaking(MemoryConsumer):
+class SleepsThroughItsWaking(LogConsumer):
     """It says that it can be woken, and cannot."""
 
     def wake(self) -> None:
@@ -377,7 +377,7 @@ class SleepsThroughItsWaking(MemoryConsumer):
 
 
 @caught_by("unused_objects_leave_nothing_open")
-class LeavesAFileOpen(MemoryConsumer):
+class LeavesAFileOpen(LogConsumer):
     """Every consumer opens a file, and none closes it."""
 
     def __init__(self, log: Any, partition: Any, fields: Any) -> None:
@@ -386,16 +386,16 @@ class LeavesAFileOpen(MemoryConsumer):
 
 
 @caught_by("unused_objects_leave_nothing_open")
-class LeavesAThreadRunning(MemoryMetadata):
+class LeavesAThreadRunning(LogMetadata):
     """Every provider starts a thread that nobody ends."""
 
-    def __init__(self, store_name: str) -> None:
-        super().__init__(store_name)
+    def __init__(self, factory: LogConsumerFactory) -> None:
+        super().__init__(factory)
         threading.Thread(target=time.sleep, args=(5,), daemon=True).start()
 
 
 @caught_by("unused_objects_leave_nothing_open")
-class LeavesAChildRunning(MemoryConsumer):
+class LeavesAChildRunning(LogConsumer):
     """Every consumer starts a process that nobody ends."""
 
     def __init__(self, log: Any, partition: Any, fields: Any) -> None:
@@ -420,7 +420,7 @@ class KeepsALock(ZooConsumers):
 
 
 @caught_by("batches_outlive_their_consumer")
-class TakesItsRowsBack(MemoryConsumer):
+class TakesItsRowsBack(LogConsumer):
     """Rows lie in a buffer that is written over when the consumer is closed."""
 
     _buffers: ClassVar[list[bytearray]] = []
@@ -442,7 +442,7 @@ class TakesItsRowsBack(MemoryConsumer):
 
 
 @caught_by("a_loss_is_recorded_where_the_policy_goes_on")
-class KeepsItsEarliestForEver(MemoryMetadata):
+class KeepsItsEarliestForEver(LogMetadata):
     """Earliest stays zero when the source lets go of fifty messages."""
 
     def fetch_partitions(self, topics: Any, known: Any) -> Any:
@@ -453,7 +453,7 @@ class KeepsItsEarliestForEver(MemoryMetadata):
 
 
 @caught_by("a_repeated_start_replays_after_rows")
-class ReplaysNothing(MemoryConsumer):
+class ReplaysNothing(LogConsumer):
     """The same start again, with the same limits, goes on instead."""
 
     _last: tuple[int, int] | None = None
@@ -469,7 +469,7 @@ class ReplaysNothing(MemoryConsumer):
 
 
 @caught_by("an_empty_answer_is_a_batch_that_says_why")
-class RaisesWhenIdle(MemoryConsumer):
+class RaisesWhenIdle(LogConsumer):
     """Nothing there is an error."""
 
     def fetch_messages(self, start: int, end: Any, limits: FetchLimits) -> Fetched:
@@ -481,7 +481,7 @@ class RaisesWhenIdle(MemoryConsumer):
 
 
 @caught_by("an_unknown_topic_is_not_found")
-class LeaksItsOwnErrors(MemoryMetadata):
+class LeaksItsOwnErrors(LogMetadata):
     """An unknown topic is a KeyError that nothing translates."""
 
     def fetch_partitions(self, topics: Any, known: Any) -> Any:
@@ -492,7 +492,7 @@ class LeaksItsOwnErrors(MemoryMetadata):
 
 
 @caught_by("a_start_beyond_latest_is_out_of_range")
-class GrowsWithTheStart(MemoryMetadata):
+class GrowsWithTheStart(LogMetadata):
     """Whatever is asked for is said to be there."""
 
     def fetch_bounds(self, partitions: Any) -> Any:
@@ -503,7 +503,7 @@ class GrowsWithTheStart(MemoryMetadata):
 
 
 @caught_by("an_empty_answer_is_a_batch_that_says_why")
-class GoesBackWhenIdle(MemoryConsumer):
+class GoesBackWhenIdle(LogConsumer):
     """An empty answer moves back by one."""
 
     def fetch_messages(self, start: int, end: Any, limits: FetchLimits) -> Any:

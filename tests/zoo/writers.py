@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import uuid
 from dataclasses import replace
 from typing import Any
@@ -9,18 +10,13 @@ from typing import Any
 from tests.zoo.cage import ZooProducers, caught_by
 
 from streamfactory.arrowlog import Staged
-from streamfactory.backends.memory import store
-from streamfactory.backends.memory.writing import MemoryCommitter, MemoryWriter
+from streamfactory.arrowlog.writing import LogCommitter, LogWriter
 from streamfactory.spi import LastCommit, Summary
 
 
 @caught_by("an_aborted_attempt_leaves_nothing")
-class AbortsByCommitting(MemoryWriter):
+class AbortsByCommitting(LogWriter):
     """What was aborted is written all the same."""
-
-    def __init__(self, log: Any, context: Any) -> None:
-        super().__init__(log, context)
-        self._log = log
 
     def abort(self) -> None:
         sealed = self._stage.seal()
@@ -28,41 +24,30 @@ class AbortsByCommitting(MemoryWriter):
 
 
 @caught_by("nothing_is_visible_before_the_decision")
-class CannotWaitForTheDecision(MemoryWriter):
+class CannotWaitForTheDecision(LogWriter):
     """A task's rows are visible when the task commits."""
-
-    def __init__(self, log: Any, context: Any) -> None:
-        super().__init__(log, context)
-        self._log = log
 
     def commit(self) -> Any:
         sealed = self._stage.seal()
         self._log.commit(None, 0, [sealed], summary=Summary())
         empty = self._log.stage(uuid.uuid4().hex).seal()
-        return {"attempt": empty.attempt, "rows": {}}
+        return {"attempt": empty.attempt, "files": []}
 
 
 @caught_by("an_epoch_that_comes_again_has_no_effect")
-class RemembersNoEpoch(ZooProducers):
-    """Every committer begins with an empty memory."""
+class RemembersNoEpoch(LogCommitter):
+    """Every commit is another writer's."""
 
-    def create_committer(self, writer_id: str | None) -> Any:
-        made = MemoryCommitter(writer_id, self.config)
-        original = made.commit
-
-        def commit(epoch: int, messages: Any, position: Any = None) -> Any:
-            made._writer_id = f"{writer_id}-{uuid.uuid4().hex}"
-            try:
-                return original(epoch, messages, position)
-            finally:
-                made._writer_id = writer_id
-
-        made.commit = commit  # type: ignore[method-assign, assignment]  # the defect
-        return made
+    def commit(self, epoch: int, messages: Any, source_position: Any = None) -> Any:
+        own, self._writer_id = self._writer_id, uuid.uuid4().hex
+        try:
+            return super().commit(epoch, messages, source_position)
+        finally:
+            self._writer_id = own
 
 
 @caught_by("the_last_epoch_and_its_position_are_remembered")
-class ForgetsThePosition(MemoryCommitter):
+class ForgetsThePosition(LogCommitter):
     """The source's position is not stored with the commit."""
 
     def commit(self, epoch: int, messages: Any, source_position: Any = None) -> Any:
@@ -70,11 +55,67 @@ class ForgetsThePosition(MemoryCommitter):
 
 
 @caught_by("the_last_epoch_and_its_position_are_remembered")
-class KnowsNothingOfTheLast(MemoryCommitter):
+class KnowsNothingOfTheLast(LogCommitter):
     """`last` answers None, whatever was committed."""
 
     def last(self) -> Any:
         return None
+
+
+@caught_by("a_later_instance_fences_an_earlier_one")
+class FencesNobody(LogCommitter):
+    """All instances of a writer are one: none can be fenced."""
+
+    def __init__(self, factory: Any, writer_id: Any) -> None:
+        super().__init__(factory, writer_id)
+        self._instance = "the only one"
+
+
+@caught_by("a_later_instance_fences_an_earlier_one")
+class TakesTheWriterBack(LogCommitter):
+    """An instance that was fenced claims the writer again when it asks again."""
+
+    def last(self) -> Any:
+        self._claimed = False
+        return super().last()
+
+
+@caught_by("the_last_instance_to_begin_is_the_writer")
+class GoesByTheHourOfBirth(LogCommitter):
+    """An instance that was made before the one that writes can never begin."""
+
+    def __init__(self, factory: Any, writer_id: Any) -> None:
+        super().__init__(factory, writer_id)
+        self._born = time.monotonic_ns()
+
+    def last(self) -> Any:
+        log, writer = self._factory.log(), str(self._writer_id)
+        youngest = _YOUNGEST.setdefault((log.incarnation, writer), self._born)
+        if self._born >= youngest:
+            _YOUNGEST[log.incarnation, writer] = self._born
+            return super().last()
+        self._claimed = True
+        return log.last(writer)
+
+
+_YOUNGEST: dict[tuple[str, str], int] = {}
+
+
+@caught_by("looking_from_outside_fences_nobody")
+class ClaimsWhenItIsMade(LogCommitter):
+    """Making a committer fences the one that writes."""
+
+    def __init__(self, factory: Any, writer_id: Any) -> None:
+        super().__init__(factory, writer_id)
+        self.last()
+
+
+@caught_by("looking_from_outside_fences_nobody")
+class ClaimsWhenItIsLookedAt(ZooProducers):
+    """A task that looks for the last epoch fences the committer."""
+
+    def fetch_last_commit(self, writer_id: str) -> Any:
+        return self.COMMITTER(self, writer_id).last()
 
 
 @caught_by("writers_do_not_share_epochs")
@@ -83,7 +124,7 @@ class TakesAllWritersForOne(ZooProducers):
 
     def create_committer(self, writer_id: str | None) -> Any:
         name = "sink" if writer_id in ("one", "other") else writer_id
-        return MemoryCommitter(name, self.config)
+        return LogCommitter(self, name)
 
     def fetch_last_commit(self, writer_id: str) -> Any:
         name = "sink" if writer_id in ("one", "other") else writer_id
@@ -91,11 +132,11 @@ class TakesAllWritersForOne(ZooProducers):
 
 
 @caught_by("abort_tolerates_missing_messages_and_repetition")
-class AbortsOnce(MemoryCommitter):
+class AbortsOnce(LogCommitter):
     """A second abort is an error."""
 
-    def __init__(self, writer_id: Any, config: Any) -> None:
-        super().__init__(writer_id, config)
+    def __init__(self, factory: Any, writer_id: Any) -> None:
+        super().__init__(factory, writer_id)
         self._aborted = False
 
     def abort(self, epoch: int, messages: Any) -> None:
@@ -107,43 +148,42 @@ class AbortsOnce(MemoryCommitter):
 
 
 @caught_by("an_empty_epoch_commits")
-class WantsRows(MemoryCommitter):
+class WantsRows(LogCommitter):
     """An epoch without rows is an error."""
 
     def commit(self, epoch: int, messages: Any, source_position: Any = None) -> Any:
-        if len(messages) == 2 and not any(m.payload["rows"] for m in messages):
+        if len(messages) == 2 and not any(m.summary.rows for m in messages):
             msg = "nothing to commit"
             raise ValueError(msg)
         return super().commit(epoch, messages, source_position)
 
 
 @caught_by("nothing_is_visible_before_the_decision")
-class CommitsHalf(MemoryCommitter):
+class CommitsHalf(LogCommitter):
     """Of several tasks one is forgotten."""
 
     def commit(self, epoch: int, messages: Any, source_position: Any = None) -> Any:
         kept = messages[:-1] if len(messages) == 2 and epoch == 0 else messages
-        if any(sum(m.payload["rows"].values()) == 3 for m in messages):
+        if any(m.summary.rows == 3 for m in messages):
             messages = kept
         return super().commit(epoch, messages, source_position)
 
 
 @caught_by("a_driver_that_was_replaced_changes_nothing")
-class SaysThatItCommitted(MemoryCommitter):
+class SaysThatItCommitted(LogCommitter):
     """A repeat is appended once more, by another way."""
 
     def commit(self, epoch: int, messages: Any, source_position: Any = None) -> Any:
-        held = super().commit(epoch, messages, source_position)
-        if held is not None and messages:
-            log = store(self._store).open(self._topic)
-            for message in messages:
-                staged = Staged(message.payload["attempt"], message.payload["rows"])
-                log.commit(None, 0, [replace(staged)], summary=Summary())
+        last = self.last()
+        if last is None or epoch > last.epoch:
+            return super().commit(epoch, messages, source_position)
+        staged = [Staged(m.payload["attempt"]) for m in messages]
+        self._factory.log().commit(None, 0, staged, summary=Summary())
         return None
 
 
 @caught_by("rows_go_to_the_partition_they_name")
-class PutsAllIntoTheFirst(MemoryWriter):
+class PutsAllIntoTheFirst(LogWriter):
     """Every row goes to partition 0."""
 
     def write(self, outgoing: Any) -> None:
@@ -151,7 +191,7 @@ class PutsAllIntoTheFirst(MemoryWriter):
 
 
 @caught_by("an_epoch_without_predecessor_is_refused")
-class InventsAPredecessor(MemoryCommitter):
+class InventsAPredecessor(LogCommitter):
     """A writer that nobody remembers is said to have been here before."""
 
     def last(self) -> Any:
