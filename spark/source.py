@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
+import pyarrow as pa
 from pyspark.sql.datasource import (
     DataSource,
     DataSourceReader,
@@ -22,17 +23,26 @@ from streamfactory.spark.sink import BatchWriter, MicroBatchWriter, check_sink
 from streamfactory.spark.tasks import read
 from streamfactory.spark.types import arrow_schema, spark_schema
 from streamfactory.spi import SchemaMismatch
-from streamfactory.wiring.microbatch import BatchOffset, Planner, Range
+from streamfactory.wiring.microbatch import (
+    BatchOffset,
+    Planner,
+    Range,
+    check_batch,
+    check_shared,
+    check_stream,
+)
 from streamfactory.wiring.source import Source
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, MutableMapping, Sequence
 
-    import pyarrow as pa
     from pyspark.sql.streaming.datasource import ReadLimit
     from pyspark.sql.types import StructType
 
     from streamfactory.spi import StreamConfig
+
+
+_METADATA_REMEDY: Final = "metadata.columns=true adds _topic, _partition, _offset ..."
 
 
 class StreamFactorySource(DataSource):
@@ -62,16 +72,20 @@ class StreamFactorySource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """A batch, by the start and end options."""
+        with told():
+            check_batch(self._config)
         return BatchReader(self._config, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
         """Micro-batches."""
+        with told():
+            check_stream(self._config)
         return MicroBatchReader(self._config, schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
         """A batch, appended or in place of all that was there."""
         with told():
-            check_sink(self._config, overwrite=overwrite, streaming=False)
+            check_sink(self._config, schema, overwrite=overwrite, streaming=False)
         return BatchWriter(self._config, schema, overwrite=overwrite)
 
     def streamWriter(  # noqa: N802
@@ -81,7 +95,7 @@ class StreamFactorySource(DataSource):
     ) -> MicroBatchWriter:
         """Epochs; ``complete`` output replaces what was there, each time."""
         with told():
-            check_sink(self._config, overwrite=overwrite, streaming=True)
+            check_sink(self._config, schema, overwrite=overwrite, streaming=True)
         return MicroBatchWriter(self._config, schema, overwrite=overwrite)
 
 
@@ -112,31 +126,43 @@ class _Reading:
         if wanted is None:
             return  # of a batch without ranges Spark still makes a task
         with told():
-            fields = self._schema.names
-            yield from read(self._config, fields, wanted, arrow_schema(self._schema))
+            yield from read(self._config, wanted, arrow_schema(self._schema))
 
     def _plan(self) -> Planner:
         """The planner. On the driver."""
         if self._planner is None:
             self._source = Source(configured_again(self._config))
+            check_shared(self._source)
             self._check_schema(self._source.schema)
             self._planner = Planner(self._source)
         return self._planner
 
     def _check_schema(self, found: pa.Schema) -> None:
-        """Refuse a stream that has not the columns that the query was made with."""
-        there = {field.name: field for field in spark_schema(found)}
+        """Refuse a stream that has not the columns that the query was made with.
+
+        Whether nulls are allowed is left to the rows: a query may be stricter.
+        """
         for field in self._schema:
-            other = there.get(field.name)
-            if other is None:
-                msg = f"the stream has no column {field.name!r} (any more)"
+            index = found.get_field_index(field.name)
+            if index < 0:
+                msg = f"the query wants a column {field.name!r}, which the stream has "
+                msg += f"not; it has {', '.join(found.names)}"
+                remedy = _METADATA_REMEDY if field.name.startswith("_") else None
+                raise SchemaMismatch(msg, stream=self._config.name, remedy=remedy)
+            there = spark_schema(pa.schema([found.field(index)]))[0]
+            has, wants = there.dataType.simpleString(), field.dataType.simpleString()
+            if has != wants:
+                msg = f"column {field.name!r} is {has} in the stream, and {wants} in "
+                msg += "the query"
                 raise SchemaMismatch(msg, stream=self._config.name)
-            if other.dataType != field.dataType:
-                msg = (
-                    f"column {field.name!r} is {other.dataType.simpleString()} in the "
-                )
-                msg += f"stream, and {field.dataType.simpleString()} in the query"
-                raise SchemaMismatch(msg, stream=self._config.name)
+
+    def _check_again(self) -> None:
+        """What came anew, or was begun again, may have another schema."""
+        source = Source(configured_again(self._config))
+        try:
+            self._check_schema(source.schema)
+        finally:
+            source.close()
 
     def _close(self) -> None:
         source, self._source, self._planner = self._source, None, None
@@ -172,7 +198,10 @@ class MicroBatchReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailabl
         limited = type(limit).__name__ != "ReadAllAvailable"
         with told():
             before = BatchOffset.from_plain(start)
-            return self._plan().latest(before, limited=limited).to_plain()
+            end = self._plan().latest(before, limited=limited)
+            if end.begun and before.at is not None:
+                self._check_again()
+            return end.to_plain()
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         """A token where the configuration limits batches: we do the arithmetic.

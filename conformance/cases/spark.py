@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 from streamfactory.conformance.case import case, expect, require
 from streamfactory.conformance.spark import Crash, Hook, crash_at, one_run, ship
 from streamfactory.conformance.spark.reading import Query
-from streamfactory.conformance.spark.source import SparkOffset, SparkSource
+from streamfactory.conformance.spark.source import SparkSource
 from streamfactory.spi import Partition, Position, PositionRefused
+from streamfactory.wiring.microbatch import BatchOffset
 
 if TYPE_CHECKING:
     from streamfactory.conformance.bench import Bench
@@ -246,7 +247,7 @@ def a_checkpoint_that_is_not_ours_is_refused(bench: Bench) -> None:
     quiet = Query(bench)
     quiet.run()
     text = quiet.logs.offsets[max(quiet.logs.offsets)]
-    position = SparkOffset.parse(text).at
+    position = BatchOffset.parse(text).at
     assert position is not None
     good = position.to_json()
     other = Position({Partition("another-stream", 0): 1}).to_json()

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from contextlib import closing
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from streamfactory.conformance.case import case, expect, require
 from streamfactory.conformance.spark import one_run, ship
 from streamfactory.conformance.spark.process import elsewhere, portable
 from streamfactory.conformance.spark.reading import Query, read
-from streamfactory.conformance.spark.source import SparkSource, Task, ship_configured
+from streamfactory.conformance.spark.source import SparkSource, ship_configured
 from streamfactory.spi import DataLossError, OffsetOutOfRange, StreamError
+from streamfactory.wiring.microbatch import Range
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _REPLAYABLE = ("replayable",)
 
 
-def planned(query: Query, pieces: int = 1) -> list[Task]:
+def planned(query: Query, pieces: int = 1) -> list[Range]:
     """The tasks of a batch that takes all there is."""
     with closing(SparkSource(query.configured)) as source:
         start = source.initial_offset()
@@ -65,7 +65,7 @@ def what_a_task_sends_back_pickles(bench: Bench) -> None:
         expect(arrived.next_offset, batch.next_offset, "next offset that arrived")
         require(arrived.rows.equals(batch.rows), "the rows that arrived are others")
     try:
-        read(configured, replace(task, start=task.end + 1000, end=task.end + 2000))
+        read(configured, task._replace(start=task.end + 1000, end=task.end + 2000))
     except StreamError as error:
         expect(str(ship(error)), str(error), "the error that arrived")
 
@@ -135,7 +135,7 @@ def a_task_skips_what_expired_and_says_so(bench: Bench) -> None:
             (early, late) = (task.start, whole[9][0] + 1)
             bench.note(f"truncate(messages={gone})")
             bench.harness.truncate(number, gone)
-            part = Task(task.partition, early, late, task.incarnation)
+            part = Range(task.partition, early, late, task.incarnation)
             batches = read(ship_configured(query.configured), part)
             expect(query.rows_of(batches), whole[gone:10], "rows of what is left")
             losses = [(x.start, x.end) for batch in batches for x in batch.losses]

@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any, final
 from streamfactory.conformance.bench import PATIENCE, offsets_of
 from streamfactory.conformance.case import Mismatch, expect, require
 from streamfactory.conformance.spark import Crash, Hook, nothing, ship
-from streamfactory.conformance.spark.source import SparkSource, Task, ship_configured
+from streamfactory.conformance.spark.source import SparkSource, ship_configured
 from streamfactory.spi import BatchState, MessageBatch
 from streamfactory.wiring.source import Source
 
@@ -37,13 +37,14 @@ if TYPE_CHECKING:
 
     from streamfactory.conformance.bench import Bench, Row
     from streamfactory.wiring.configure import Configured
+    from streamfactory.wiring.microbatch import Range
 
 Rows = dict[int, list["Row"]]
 """Offset and number of each row, by partition."""
 
 
 def read(
-    configured: Configured, task: Task, hook: Hook = nothing
+    configured: Configured, task: Range, hook: Hook = nothing
 ) -> list[MessageBatch]:
     """Run a task, as an executor does: with nothing but what was sent along."""
     batches: list[MessageBatch] = []
@@ -177,7 +178,7 @@ class Query:
         self._step(f"commit log {batch}")
         return True
 
-    def rows(self, tasks: Sequence[Task]) -> Rows:
+    def rows(self, tasks: Sequence[Range]) -> Rows:
         """Run tasks and put their answers together."""
         rows: Rows = {}
         for task in tasks:
@@ -185,7 +186,7 @@ class Query:
             rows.setdefault(task.partition.id, []).extend(mine)
         return rows
 
-    def task(self, task: Task) -> list[Row]:
+    def task(self, task: Range) -> list[Row]:
         """Run one task: its batches cross a process too."""
         batches = read(ship_configured(self.configured), task, self._called)
         return self.rows_of(ship(batches))
@@ -220,7 +221,7 @@ class Query:
         self.steps += 1
         self._hook(step)
 
-    def _twice(self, task: Task) -> list[Row]:
+    def _twice(self, task: Range) -> list[Row]:
         answers: list[list[Row] | Exception] = []
 
         def attempt() -> None:

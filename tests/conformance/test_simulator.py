@@ -15,8 +15,9 @@ from streamfactory.backends.memory import MemoryConsumerFactory
 from streamfactory.backends.memory.harness import MemoryHarness
 from streamfactory.conformance.case import CASES
 from streamfactory.conformance.runner import Outcome, all_cases, run
-from streamfactory.conformance.spark.source import SparkOffset, SparkSource
+from streamfactory.conformance.spark.source import SparkSource
 from streamfactory.spi import Position, hookimpl
+from streamfactory.wiring.microbatch import BatchOffset
 from streamfactory.wiring.plugins import PluginManager
 
 if TYPE_CHECKING:
@@ -158,7 +159,7 @@ def test_every_case_has_a_hint_and_says_what_it_expects() -> None:
         (
             broken.consuming(broken.SharesACursor),
             "a_task_that_runs_twice_at_once_answers_the_same",
-            "the two attempts of Task(",
+            "the two attempts of Range(",
         ),
         (
             broken.consuming(broken.BeginsAtAFullBlock),
@@ -304,9 +305,9 @@ def test_a_driver_that_does_not_pin_its_start_is_caught(
     pinned = SparkSource.partitions
 
     def trusting(self: Any, start: str, end: str, pieces: int = 1) -> Any:
-        asked = SparkOffset.parse(start)
-        begun = asked.begun if asked.at is None else SparkOffset.parse(end).begun
-        after = SparkOffset(SparkOffset.parse(end).at, begun)
+        asked = BatchOffset.parse(start)
+        begun = asked.begun if asked.at is None else BatchOffset.parse(end).begun
+        after = BatchOffset(BatchOffset.parse(end).at, begun)
         return pinned(self, start, after.to_text(), pieces)
 
     monkeypatch.setattr(SparkSource, "partitions", trusting)
@@ -314,7 +315,7 @@ def test_a_driver_that_does_not_pin_its_start_is_caught(
     result = outcome(memory, "the_start_of_a_new_query_is_pinned_by_its_first_batch")
 
     assert result.outcome is Outcome.FAILED
-    assert "partition 0: expected [6, 8" in result.reason
+    assert "PositionRefused: the batch has no start of" in result.reason
     assert result.script[-1] != "create(partitions=2)"
 
 
@@ -332,12 +333,12 @@ def test_a_target_that_moves_is_caught(
 def test_an_offset_log_that_is_read_leniently_is_caught(
     memory: Backend, outcome: Callable[..., Result], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    strict = SparkOffset.parse
+    strict = BatchOffset.parse
 
-    def lenient(text: str) -> SparkOffset:
-        return strict(text) if text.startswith("{") else SparkOffset(Position())
+    def lenient(text: str) -> BatchOffset:
+        return strict(text) if text.startswith("{") else BatchOffset(Position())
 
-    monkeypatch.setattr(SparkOffset, "parse", lenient)
+    monkeypatch.setattr(BatchOffset, "parse", lenient)
 
     result = outcome(memory, "a_checkpoint_that_is_not_ours_is_refused")
 

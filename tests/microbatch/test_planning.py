@@ -21,7 +21,7 @@ from streamfactory.spi import (
 )
 from streamfactory.wiring.configure import configure
 from streamfactory.wiring.definition import from_mapping
-from streamfactory.wiring.microbatch import BatchOffset, Planner
+from streamfactory.wiring.microbatch import BatchOffset, check_shared
 from streamfactory.wiring.plugins import default_manager
 from streamfactory.wiring.source import Source
 
@@ -361,7 +361,7 @@ def test_a_stream_that_other_processes_do_not_see_is_refused() -> None:
     source = Source(configured)
     try:
         with pytest.raises(Unsupported) as caught:
-            Planner(source)
+            check_shared(source)
     finally:
         source.close()
     assert "not shared between processes" in str(caught.value)

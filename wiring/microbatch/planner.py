@@ -39,23 +39,20 @@ class Planner:
 
     Args:
         source: What is read.
-
-    Raises:
-        Unsupported: misuse; the stream cannot be read again, or not by other processes.
+        admission: How much a batch takes; by default as the configuration says.
     """
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: Source, admission: Admission | None = None) -> None:
         self._source = source
         self._config = source.config
         self._metadata = source.metadata
-        self._admission = Admission(source.config, source.clock)
+        self._admission = admission or Admission(source.config, source.clock)
         self._policy: str = source.config["out.of.range"]
         self._available_now = False
         self._draining = False
         self._target: dict[Partition, int] | None = None
         self.newest: Position | None = None
         """The latest of all partitions, when it was last asked for."""
-        _check_claims(source)
 
     @property
     def limited(self) -> bool:
@@ -82,6 +79,7 @@ class Planner:
             if first is None or last is None:
                 continue
             first = self._begin(info, first, None)
+            last = self._finish(info, last)
             if first > last:
                 msg = f"the batch ends at {last}, before its start {first}"
                 raise OffsetOutOfRange(
@@ -251,6 +249,23 @@ class Planner:
         log.warning("%s: goes on at %d", error, target)
         return target
 
+    def _finish(self, info: PartitionInfo, wanted: int) -> int:
+        """Where a batch ends: no task waits for what nobody has written."""
+        if info.latest is None or wanted <= info.latest:
+            return wanted
+        msg = f"the batch is to end at {wanted}, and the stream ends at {info.latest}"
+        error = OffsetOutOfRange(
+            msg,
+            earliest=info.earliest,
+            latest=info.latest,
+            partition=info.partition,
+            offset=wanted,
+        )
+        if self._policy == "fail":
+            raise error.at(stream=self._config.name)
+        log.warning("%s: ends there", error)
+        return info.latest
+
     def _lose(self, info: PartitionInfo, wanted: int) -> None:
         msg = "the partition is not there any more"
         error = PartitionVanished(msg, partition=info.partition, offset=wanted)
@@ -285,7 +300,12 @@ def _latest(infos: Sequence[PartitionInfo]) -> Position:
     return _position(known, infos)
 
 
-def _check_claims(source: Source) -> None:
+def check_shared(source: Source) -> None:
+    """Refuse a stream that other processes cannot read, or not again.
+
+    Raises:
+        Unsupported: misuse.
+    """
     missing = [
         word
         for word, claimed in (

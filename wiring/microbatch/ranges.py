@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -13,6 +14,8 @@ if TYPE_CHECKING:
     from streamfactory.spi import MessageBatch, Partition
     from streamfactory.wiring.clock import Clock
     from streamfactory.wiring.reader import Reader
+
+log = logging.getLogger("streamfactory")
 
 
 class Range(NamedTuple):
@@ -84,6 +87,14 @@ def read_range(
     progress = clock.now()
     while at < wanted.end:
         batch = reader.fetch(at, end=wanted.end)
+        if _elsewhere(batch, at, wanted):
+            log.warning(
+                "partition %s: %d to %d of a planned range are gone, and not read",
+                wanted.partition,
+                at,
+                wanted.end,
+            )
+            return
         if batch.num_rows or batch.next_offset > at:
             progress = clock.now()
         at = max(at, batch.next_offset)
@@ -95,6 +106,18 @@ def read_range(
             msg = f"no message came for {timeout:.0f} s, and {wanted.end} is planned"
             raise StreamTimeout(msg, partition=wanted.partition, offset=at)
     reader.verify()
+
+
+def _elsewhere(batch: MessageBatch, at: int, wanted: Range) -> bool:
+    """Whether a reader that may go on after a loss did so at other rows.
+
+    These are no part of the range: it counts offsets of an earlier life, or ones that
+    were cut off. Whoever plans next meets the loss too, and plans them once.
+    """
+    lives = {wanted.incarnation, batch.incarnation} - {None}
+    if len(lives) > 1:
+        return True
+    return batch.first_offset is not None and batch.first_offset < at
 
 
 def _check_end(batch: MessageBatch, wanted: Range) -> None:
