@@ -41,6 +41,8 @@ docs: setup  ## prove the built-ins, and write the generated pages
 
 bench: setup  ## ratios against the raw libraries; gates nothing
 	$(BIN)/python benchmarks/spi.py
+	$(BIN)/python benchmarks/log.py
+	$(BIN)/python benchmarks/sockets.py
 
 clean:
 	rm -rf $(VENV) .site dist

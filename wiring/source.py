@@ -5,8 +5,6 @@ from __future__ import annotations
 import itertools
 import logging
 import os
-import threading
-from functools import cached_property
 from typing import TYPE_CHECKING, Final, final
 
 from streamfactory.spi import (
@@ -87,7 +85,8 @@ class Source:
             self.claims = self.factory.claims()
         self.guarantee = self._promise()
         self.metadata = Metadata(self.config, self.factory, self.guard, self._client_id)
-        self._lock = threading.Lock()
+        self._source_schema: pa.Schema | None = None
+        self._schema: pa.Schema | None = None
         self._settings = ReaderSettings(
             stream=self.config.name,
             timeout=self.config["fetch.timeout.millis"] / 1000,
@@ -100,24 +99,16 @@ class Source:
             level = logging.INFO if warning.level == "note" else logging.WARNING
             log.log(level, "stream %r: %s", self.config.name, warning)
 
-    @cached_property
+    # Not `cached_property`: on Python 3.11 that has one lock for all instances, and
+    # a schema may be waited for.
+    @property
     def source_schema(self) -> pa.Schema:
         """The schema of what the consumers answer, before decoding."""
-        schema = self.metadata.schema()
-        if schema.equals(envelope_schema()):
-            if self._decoder is None:
-                msg = "this stream holds undecoded messages, and no decoder is named"
-                key = f"stream.{self.config.type}.decoder.class.name"
-                raise ConfigError(
-                    msg, stream=self.config.name, remedy=f"set {key}; raw keeps them so"
-                )
-        elif self._decoder is not None:
-            name = self._decoder.name
-            msg = f"this stream has typed rows: the decoder {name!r} is refused"
-            raise ConfigError(msg, stream=self.config.name, remedy="leave it out")
-        return schema
+        if self._source_schema is None:
+            self._source_schema = self._ask_schema()
+        return self._source_schema
 
-    @cached_property
+    @property
     def schema(self) -> pa.Schema:
         """The schema of every batch: decoded, projected, with metadata columns.
 
@@ -125,9 +116,11 @@ class Source:
             SchemaUnknown: config.
             ConfigError: config; a wanted column is not there.
         """
-        shaper = self.shaper(Partition("schema", 0))
-        shaper.close()
-        return shaper.schema
+        if self._schema is None:
+            shaper = self.shaper(Partition("schema", 0))
+            shaper.close()
+            self._schema = shaper.schema
+        return self._schema
 
     def reader(
         self,
@@ -190,6 +183,21 @@ class Source:
         finally:
             with self.guard.border():
                 self.factory.close()
+
+    def _ask_schema(self) -> pa.Schema:
+        schema = self.metadata.schema()
+        if schema.equals(envelope_schema()):
+            if self._decoder is None:
+                msg = "this stream holds undecoded messages, and no decoder is named"
+                key = f"stream.{self.config.type}.decoder.class.name"
+                raise ConfigError(
+                    msg, stream=self.config.name, remedy=f"set {key}; raw keeps them so"
+                )
+        elif self._decoder is not None:
+            name = self._decoder.name
+            msg = f"this stream has typed rows: the decoder {name!r} is refused"
+            raise ConfigError(msg, stream=self.config.name, remedy="leave it out")
+        return schema
 
     def _promise(self) -> Verdict:
         policy = self.config["out.of.range"]

@@ -10,6 +10,8 @@ import pyarrow.compute as pc
 from streamfactory.spi import Summary
 
 _MODULUS: Final = 2**64
+_TOGETHER: Final = 65536
+"""Rows that are summed at once."""
 _NULL: Final = 0x9E3779B97F4A7C15
 """What a null counts: no number that data is likely to have."""
 
@@ -29,6 +31,34 @@ def summarize(rows: pa.RecordBatch) -> Summary:
             total = pc.sum(numbers).as_py() or 0
             sums[name] = (total + column.null_count * _NULL) % _MODULUS
     return Summary(rows.num_rows, sums)
+
+
+class Summing:
+    """The summary of many batches: small ones are summed together."""
+
+    def __init__(self) -> None:
+        self._summed = Summary()
+        self._waiting: list[pa.RecordBatch] = []
+        self._rows = 0
+
+    def add(self, rows: pa.RecordBatch) -> None:
+        """Count rows."""
+        self._waiting.append(rows)
+        self._rows += rows.num_rows
+        if self._rows >= _TOGETHER:
+            self._sum()
+
+    def total(self) -> Summary:
+        """Of all rows so far."""
+        self._sum()
+        return self._summed
+
+    def _sum(self) -> None:
+        waiting, self._waiting, self._rows = self._waiting, [], 0
+        if len(waiting) > 1:
+            waiting = pa.Table.from_batches(waiting).combine_chunks().to_batches()
+        for rows in waiting:
+            self._summed += summarize(rows)
 
 
 def difference(one: Summary, other: Summary) -> str | None:

@@ -20,14 +20,13 @@ from streamfactory.spi import (
     ReaderFinished,
     StreamError,
     StreamWriter,
-    Summary,
     Unsupported,
     WriteContext,
 )
 from streamfactory.wiring.conform import conform
 from streamfactory.wiring.guard import log
 from streamfactory.wiring.routing import Parcel, Router, unpack
-from streamfactory.wiring.summary import summarize
+from streamfactory.wiring.summary import Summing
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -85,7 +84,7 @@ class Writer:
         self._sink = sink
         self._target = target
         self._encoder = encoder
-        self._summary = Summary()
+        self._summing = Summing()
         self._state = "open"
         self._busy = threading.Lock()
         self._closing = threading.Event()
@@ -122,7 +121,7 @@ class Writer:
             except StreamError as error:
                 error.at(stream=self._sink.config.name)
                 raise
-            self._summary += summarize(plain)
+            self._summing.add(plain)
             self.counters.rows += plain.num_rows
             if self._author is None:
                 self.counters.drained += plain.num_rows
@@ -147,7 +146,7 @@ class Writer:
             self._state = "committed"
             return CommitMessage(
                 replace(self.context, schema=None),
-                self._summary,
+                self._summing.total(),
                 payload,
                 self._sink.config.digest(),
                 drained=author is None,

@@ -107,12 +107,11 @@ def _paths(path: str) -> tuple[Address, ...]:
     if not path.startswith("/") or "\0" in path:
         msg = "is no absolute path behind unix:"
         raise ValueError(msg)
-    if braces is None:
-        found = (path,)
-    else:
+    found = [path]
+    if braces is not None:
         numbers = _numbers(braces[1], braces[2])
         before, behind = path[: braces.start()], path[braces.end() :]
-        found = tuple(f"{before}{number}{behind}" for number in numbers)
+        found = [f"{before}{number}{behind}" for number in numbers]
     if max(len(name.encode()) for name in found) > _LONGEST_PATH:
         msg = f"is a path of more than {_LONGEST_PATH} bytes"
         raise ValueError(msg)

@@ -1,6 +1,6 @@
 """Sockets: listening, connecting, who the peer is, and how a connection is broken.
 
-Nothing here blocks: what cannot go on raises BlockingIOError, and `wait` waits.
+Nothing here blocks: what cannot go on raises BlockingIOError.
 """
 
 from __future__ import annotations
@@ -8,8 +8,6 @@ from __future__ import annotations
 import errno
 import logging
 import os
-import random
-import select
 import socket
 import ssl
 import stat
@@ -21,86 +19,19 @@ from typing import TYPE_CHECKING, Final
 
 from streamfactory.backends.socket.headers import MARKER
 from streamfactory.backends.socket.tls import make_context
+from streamfactory.backends.socket.waiting import READABLE, WRITABLE
 from streamfactory.spi import ConnectionFailed, NotAuthorized, StreamTimeout
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from streamfactory.backends.socket.addresses import Address
     from streamfactory.backends.socket.options import Settings
     from streamfactory.spi import StreamConfig
 
 log = logging.getLogger(__name__)
 
-READABLE: Final = select.POLLIN
-WRITABLE: Final = select.POLLOUT
-LONGEST_WAIT: Final = 0.25
-"""Seconds after which timers are looked at, whatever happens."""
 _MOST_VIEWS: Final = 512
 """Of one call; systems allow 1024."""
 _BACKLOG: Final = 128
-
-
-class Wake:
-    """Makes a `wait` come back; remembered. From any thread."""
-
-    def __init__(self) -> None:
-        self.is_set = False
-        self._out, self._in = os.pipe()
-
-    def fileno(self) -> int:
-        return self._out
-
-    def set(self) -> None:
-        if not self.is_set:
-            self.is_set = True
-            os.write(self._in, b"!")
-
-    def close(self) -> None:
-        os.close(self._in)
-        os.close(self._out)
-
-
-def wait(wanted: Iterable[tuple[int, int]], seconds: float) -> set[int]:
-    """Wait until one of some descriptors is ready.
-
-    Args:
-        wanted: Descriptors, each with what it waits for.
-        seconds: At the most, and `LONGEST_WAIT` in any case.
-
-    Returns:
-        Those that are ready, or broken.
-    """
-    poll = select.poll()
-    for descriptor, events in wanted:
-        poll.register(descriptor, events)
-    millis = max(0.0, min(seconds, LONGEST_WAIT)) * 1000
-    # Up to whole milliseconds, so that the last part of one is not spun through.
-    found = poll.poll(int(millis) + (millis > int(millis)))
-    return {descriptor for descriptor, _ in found}
-
-
-class Backoff:
-    """Exponential, with full jitter and a cap."""
-
-    def __init__(self, settings: Settings) -> None:
-        self._settings = settings
-        self._failures = 0
-        self._not_before = 0.0
-
-    @property
-    def is_over(self) -> bool:
-        """Whether it is time for the next try."""
-        return time.monotonic() >= self._not_before
-
-    def failed(self) -> None:
-        ceiling = self._settings.retry_first * 2.0 ** min(self._failures, 30)
-        pause = random.uniform(0, min(ceiling, self._settings.retry_longest))  # noqa: S311 - jitter keeps no secret
-        self._failures += 1
-        self._not_before = time.monotonic() + pause
-
-    def reset(self) -> None:
-        self._failures, self._not_before = 0, 0.0
 
 
 class Connection:
@@ -120,6 +51,11 @@ class Connection:
     def use_tls(self, context: ssl.SSLContext, hostname: str | None) -> None:
         """Speak TLS; a host name is that of the side that listens."""
         self._tls, self._hostname = context, hostname
+
+    @property
+    def is_tls(self) -> bool:
+        """Whether bytes may be held back between the system and `receive`."""
+        return self._tls is not None
 
     def fileno(self) -> int:
         return self._socket.fileno()
@@ -186,6 +122,7 @@ class Connection:
 
         Raises:
             ConnectionFailed: transient; the peer sent something.
+            NotAuthorized: permanent; it refuses this side.
             OSError: The connection is torn.
         """
         try:
@@ -259,13 +196,17 @@ class Connection:
             raise
 
     def _translate(self, error: ssl.SSLError) -> None:
-        """Raise BlockingIOError for what only has to wait."""
+        """Raise BlockingIOError for what has to wait; NotAuthorized for a refusal."""
         if isinstance(error, ssl.SSLWantReadError):
             self.waits_for = READABLE
             raise BlockingIOError from error
         if isinstance(error, ssl.SSLWantWriteError):
             self.waits_for = WRITABLE
             raise BlockingIOError from error
+        if "_ALERT_" in (error.reason or "") and self.is_open:
+            # Under TLS 1.3 who comes learns only afterwards that it is not wanted.
+            msg = f"{self.name}: the peer refuses: {error.reason}"
+            raise NotAuthorized(msg) from error
 
     def _peek_tls(self, sock: ssl.SSLSocket) -> bytes:
         try:
@@ -281,9 +222,7 @@ class Connection:
             msg = f"{self.name}: this system does not say who the peer is"
             raise NotAuthorized(msg, remedy="use TCP on the loopback address")
         form = "3i"
-        told = self._socket.getsockopt(
-            socket.SOL_SOCKET, option, struct.calcsize(form)
-        )
+        told = self._socket.getsockopt(socket.SOL_SOCKET, option, struct.calcsize(form))
         user = struct.unpack(form, told)[1]
         if user != os.geteuid():
             msg = f"{self.name}: the peer is of user {user}, not {os.geteuid()}"

@@ -25,11 +25,10 @@ from streamfactory.backends.socket.headers import (
     read_header,
     too_large,
 )
-
-from streamfactory.spi import StreamError
+from streamfactory.spi import ConnectionFailed, StreamError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     Receive = Callable[[list[memoryview]], int]
     """Fills views with what is there; answers how much, 0 at the end of all bytes.
@@ -39,6 +38,8 @@ _AHEAD: Final = 64 * 1024
 """Bytes read beyond what is known to come: many small messages cost one call."""
 _ENOUGH: Final = 1024 * 1024
 """Bytes up to which small batches are put together."""
+_TINY: Final = 128 * 1024
+"""Bytes below which a batch is small: looking at each costs more than copying them."""
 _SMALL: Final = 4096
 """Rows below which pyarrow's own validation is the cheaper one."""
 
@@ -72,15 +73,33 @@ class Inflow:
         self.ended = False
         """Whether the marker of the end has come."""
 
+    def _may_join(self, last: int) -> bool:
+        """Whether the next batch may be put to a last one of that many bytes."""
+        # Dictionaries may change from batch to batch.
+        return last < _TINY and not self._held and not self.is_dry
+
     @property
-    def _has_nothing(self) -> bool:
-        """Whether the next message can only be waited for."""
-        return self._empty and self._from == self._to
+    def is_dry(self) -> bool:
+        """Whether there is nothing to be had without waiting."""
+        known = self.ended or self._failure is not None or self._from < self._to
+        return self._empty and not known
 
     @property
     def is_torn(self) -> bool:
         """Whether a message has begun that is not whole."""
         return self._header is not None or self._to > self._from
+
+    def receive_schema(self, receive: Receive) -> pa.Schema:
+        """The schema, which comes first.
+
+        Raises:
+            As `receive`, and ConnectionFailed: transient; the end came instead.
+        """
+        self.receive(receive)
+        if self.schema is None:
+            msg = "a stream ended before its schema"
+            raise ConnectionFailed(msg)
+        return self.schema
 
     def receive_some(
         self, receive: Receive, most: int
@@ -99,8 +118,7 @@ class Inflow:
             return None
         rows, size = found
         batches, count = [rows], rows.num_rows
-        # Dictionaries may change from batch to batch.
-        while size < _ENOUGH // 2 and count < most and not (self._held or self._has_nothing):
+        while self._may_join(found[1]) and size < _ENOUGH and count < most:
             try:
                 found = self.receive(receive)
             except (BlockingIOError, EndedEarly, StreamError, OSError) as error:
@@ -220,6 +238,7 @@ class Inflow:
     def _open(self) -> None:
         try:
             self._reader = pa.ipc.open_stream(self._feed)
+            _check_names(self._reader.schema)
         except (pa.ArrowException, ValueError, OSError) as error:
             msg = f"the schema cannot be read: {_first_line(error)}"
             raise corrupt(msg) from error
@@ -230,7 +249,7 @@ class Inflow:
         self._held[header.dictionary] = before + size
         total, limit = sum(self._held.values()), self._limits.dictionary
         if total > limit:
-            raise too_large("dictionaries", total, "max.dictionary.bytes", limit)
+            raise too_large(total, "max.dictionary.bytes", limit, "dictionaries")
 
     def _batch(self) -> pa.RecordBatch:
         try:
@@ -281,6 +300,20 @@ class _Feed:
 
     def close(self) -> None:
         """There is nothing to close."""
+
+
+def _check_names(fields: Iterable[pa.Field]) -> None:
+    """Look whether every name is text, also where pyarrow looks only when it is asked.
+
+    Raises:
+        ValueError: One is not.
+    """
+    for field in fields:
+        kind = field.type
+        _ = field.name, getattr(kind, "tz", None)
+        if pa.types.is_dictionary(kind):
+            kind = kind.value_type
+        _check_names(kind.field(number) for number in range(kind.num_fields))
 
 
 def check_rows(rows: pa.RecordBatch) -> None:

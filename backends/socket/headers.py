@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
-from typing import Final
-
-import pyarrow as pa
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from streamfactory.spi import CorruptData, MessageTooLarge
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 MARKER: Final = b"\xff\xff\xff\xff"
 END: Final = MARKER + b"\0\0\0\0"
@@ -25,10 +26,13 @@ SCHEMA, DICTIONARY, ROWS = 1, 2, 3
 
 _KINDS: Final = {SCHEMA: "schema", DICTIONARY: "dictionary", ROWS: "rows"}
 _MOST_ROWS: Final = 2**31
-"""Rows without columns, or of nulls, take no bytes: their number needs its own limit."""
+"""Rows of nulls, or without columns, take no bytes: they need a limit of their own."""
 _MOST_FIELDS: Final = 100_000
 _DEEPEST: Final = 64
 """Levels of nesting: what pyarrow reads."""
+_byte, _ushort, _int, _uint, _long, _pair = (
+    struct.Struct(f"<{form}").unpack_from for form in ("B", "H", "i", "I", "q", "qq")
+)
 _REMEDY: Final = "the peer is no Arrow program, or the connection is damaged"
 
 
@@ -37,7 +41,7 @@ def corrupt(what: str) -> CorruptData:
     return CorruptData(what, remedy=_REMEDY)
 
 
-def too_large(what: str, length: int, option: str, limit: int) -> MessageTooLarge:
+def too_large(length: int, option: str, limit: int, what: str) -> MessageTooLarge:
     """The error for a length that is over its limit."""
     msg = f"{what} of {length} bytes came, {option} allows {limit}"
     remedy = f"raise {option}, or make the writer's batches smaller"
@@ -53,8 +57,7 @@ class Limits:
     dictionary: int
 
 
-@dataclass(frozen=True, slots=True)
-class Header:
+class Header(NamedTuple):
     """What a message says of itself."""
 
     kind: int
@@ -82,11 +85,11 @@ def header_length(prefix: memoryview, limits: Limits) -> int:
         msg = f"{shown!r} came, where an Arrow message was to begin"
         raise corrupt(msg)
     if length > limits.metadata:
-        raise too_large("a header", length, "max.metadata.bytes", limits.metadata)
+        raise too_large(length, "max.metadata.bytes", limits.metadata, "a header")
     return int(length)
 
 
-def read_header(data: bytes | bytearray | memoryview, limits: Limits) -> Header:
+def read_header(data: memoryview, limits: Limits) -> Header:
     """Read a header, and check what it announces.
 
     Raises:
@@ -94,43 +97,54 @@ def read_header(data: bytes | bytearray | memoryview, limits: Limits) -> Header:
         MessageTooLarge: permanent.
     """
     try:
-        message = _Table.root(data)
-        kind, body = message.number(1, "<B"), message.number(3, "<q")
-        content = message.table(2)
-        if kind not in _KINDS or content is None:
+        _, kind_at, content_at, body_at = _fields(data, _uint(data, 0)[0], 4)
+        kind = _byte(data, kind_at)[0] if kind_at else 0
+        body = _long(data, body_at)[0] if body_at else 0
+        if kind not in _KINDS or not content_at:
             msg = f"a message of kind {kind} came, which is not of an Arrow stream"
             raise corrupt(msg)
-        found = _read_content(content, kind, body, limits)
+        if body < 0 or body % 8 or (kind == SCHEMA and body):
+            msg = f"a message announces a body of {body} bytes"
+            raise corrupt(msg)
+        if body > limits.message:
+            raise too_large(body, "max.message.bytes", limits.message, "a message")
+        content = _target(data, content_at)
+        if kind == ROWS:
+            return Header(ROWS, body, compressed=_read_rows(data, content))
+        if kind == DICTIONARY:
+            return _read_dictionary(data, content, body)
+        _count_fields(data, _tables(data, _fields(data, content, 2)[1]), _MOST_FIELDS)
     except struct.error as error:
         msg = "the header of a message points outside of itself"
         raise corrupt(msg) from error
-    return found
+    return Header(SCHEMA, 0)
 
 
-def _read_content(content: _Table, kind: int, body: int, limits: Limits) -> Header:
-    if body < 0 or body % 8 or (kind == SCHEMA and body):
-        msg = f"a message announces a body of {body} bytes"
+def _read_rows(data: memoryview, at: int) -> tuple[tuple[int, int], ...]:
+    """Where the buffers of a batch are, if they are compressed."""
+    length_at, _, buffers_at, compression_at = _fields(data, at, 4)
+    length = _long(data, length_at)[0] if length_at else 0
+    if not 0 <= length < _MOST_ROWS:
+        msg = f"a message announces {length} rows"
         raise corrupt(msg)
-    if kind == SCHEMA:
-        _count_fields(content.tables(1), _MOST_FIELDS, _DEEPEST)
-        return Header(kind, body)
-    if body > limits.message:
-        raise too_large("a message", body, "max.message.bytes", limits.message)
-    rows: _Table | None = content
-    if kind == DICTIONARY:
-        rows = content.table(1)
-        if rows is None:
-            msg = "a dictionary came without values"
-            raise corrupt(msg)
-    assert rows is not None
-    if not 0 <= rows.number(0, "<q") < _MOST_ROWS:
-        msg = f"a message announces {rows.number(0, '<q')} rows"
+    if not compression_at:
+        return ()
+    start, count = _vector(data, buffers_at)
+    if start + 16 * count > len(data):
+        msg = "the list of buffers ends outside of its header"
         raise corrupt(msg)
-    compressed = () if rows.table(3) is None else rows.pairs(2)
-    if kind == ROWS:
-        return Header(kind, body, compressed=compressed)
-    number, delta = content.number(0, "<q"), bool(content.number(2, "<B"))
-    return Header(kind, body, number, delta, compressed)
+    return tuple(_pair(data, start + 16 * number) for number in range(count))
+
+
+def _read_dictionary(data: memoryview, at: int, body: int) -> Header:
+    id_at, rows_at, delta_at = _fields(data, at, 3)
+    if not rows_at:
+        msg = "a dictionary came without values"
+        raise corrupt(msg)
+    number = _long(data, id_at)[0] if id_at else 0
+    delta = bool(_byte(data, delta_at)[0]) if delta_at else False
+    compressed = _read_rows(data, _target(data, rows_at))
+    return Header(DICTIONARY, body, number, delta, compressed)
 
 
 def expanded(header: Header, body: pa.Buffer, limits: Limits) -> int:
@@ -156,11 +170,13 @@ def expanded(header: Header, body: pa.Buffer, limits: Limits) -> int:
         total += length if plain == -1 else plain
         if total > limits.message:
             what = "a decompressed message"
-            raise too_large(what, total, "max.message.bytes", limits.message)
+            raise too_large(total, "max.message.bytes", limits.message, what)
     return total
 
 
-def _count_fields(fields: list[_Table], left: int, levels: int) -> int:
+def _count_fields(
+    data: memoryview, fields: list[int], left: int, levels: int = _DEEPEST
+) -> int:
     """How many more fields are allowed.
 
     Tables may share children, so that a short schema can name very many fields.
@@ -170,78 +186,42 @@ def _count_fields(fields: list[_Table], left: int, levels: int) -> int:
         msg = f"a schema has more than {_MOST_FIELDS} fields, or {_DEEPEST} levels"
         raise corrupt(msg)
     for field in fields:
-        left = _count_fields(field.tables(5), left, levels - 1)
+        children = _tables(data, _fields(data, field, 6)[5])
+        left = _count_fields(data, children, left, levels - 1)
     return left
 
 
-@dataclass(frozen=True, slots=True)
-class _Table:
-    """A FlatBuffers table. What points outside is `struct.error`."""
-
-    data: bytes | bytearray | memoryview
-    at: int
-    fields: int
-    """Where the table of its fields is."""
-    known: int
-    """Bytes of that."""
-
-    @classmethod
-    def root(cls, data: bytes | bytearray | memoryview) -> _Table:
-        return cls.of(data, _unpack("<I", data, 0))
-
-    @classmethod
-    def of(cls, data: bytes | bytearray | memoryview, at: int) -> _Table:
-        fields = at - _unpack("<i", data, at)
-        return cls(data, at, fields, _unpack("<H", data, fields))
-
-    def place(self, index: int) -> int:
-        """Where a field is; 0 where it is left out."""
-        entry = 4 + 2 * index
-        if entry + 2 > self.known:
-            return 0
-        offset = _unpack("<H", self.data, self.fields + entry)
-        return self.at + offset if offset else 0
-
-    def number(self, index: int, form: str) -> int:
-        place = self.place(index)
-        return _unpack(form, self.data, place) if place else 0
-
-    def table(self, index: int) -> _Table | None:
-        place = self.place(index)
-        if not place:
-            return None
-        return _Table.of(self.data, place + _unpack("<I", self.data, place))
-
-    def vector(self, index: int) -> tuple[int, int]:
-        """Where its elements begin, and how many there are."""
-        place = self.place(index)
-        if not place:
-            return 0, 0
-        start = place + _unpack("<I", self.data, place)
-        count = _unpack("<I", self.data, start)
-        return start + 4, count
-
-    def tables(self, index: int) -> list[_Table]:
-        start, count = self.vector(index)
-        if count > _MOST_FIELDS:
-            msg = f"a schema has more than {_MOST_FIELDS} fields"
-            raise corrupt(msg)
-        places = range(start, start + 4 * count, 4)
-        return [_Table.of(self.data, p + _unpack("<I", self.data, p)) for p in places]
-
-    def pairs(self, index: int) -> tuple[tuple[int, int], ...]:
-        start, count = self.vector(index)
-        if start + 16 * count > len(self.data):
-            msg = "the list of buffers ends outside of its header"
-            raise corrupt(msg)
-        return tuple(
-            struct.unpack_from("<qq", self.data, start + 16 * number)
-            for number in range(count)
-        )
+# --- FlatBuffers: what points outside is struct.error ------------------------------
 
 
-def _unpack(form: str, data: bytes | bytearray | memoryview, at: int) -> int:
-    if at < 0:  # which would count from the end
+def _fields(data: memoryview, at: int, count: int) -> list[int]:
+    """Where the first fields of a table are; 0 for one that is left out."""
+    table = at - _int(data, at)[0]
+    if table < 0:  # which would count from the end
         msg = "negative"
         raise struct.error(msg)
-    return int(struct.unpack_from(form, data, at)[0])
+    known = min(max(0, _ushort(data, table)[0] // 2 - 2), count)
+    found = struct.unpack_from(f"<{known}H", data, table + 4)
+    places = [at + offset if offset else 0 for offset in found]
+    return places if known == count else [*places, *[0] * (count - known)]
+
+
+def _target(data: memoryview, at: int) -> int:
+    """What a reference leads to."""
+    return int(at + _uint(data, at)[0])
+
+
+def _vector(data: memoryview, at: int) -> tuple[int, int]:
+    """Where the elements begin, and how many there are."""
+    if not at:
+        return 0, 0
+    start = _target(data, at)
+    return start + 4, int(_uint(data, start)[0])
+
+
+def _tables(data: memoryview, at: int) -> list[int]:
+    start, count = _vector(data, at)
+    if count > _MOST_FIELDS:
+        msg = f"a schema has more than {_MOST_FIELDS} fields"
+        raise corrupt(msg)
+    return [_target(data, place) for place in range(start, start + 4 * count, 4)]

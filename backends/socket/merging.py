@@ -14,31 +14,32 @@ from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-import pyarrow as pa
-
-from streamfactory.backends.socket.connections import Backoff, Connection, Port, wait
 from streamfactory.backends.socket.framing import EndedEarly, Inflow
+from streamfactory.backends.socket.waiting import READABLE, Backoff, wait
 from streamfactory.spi import (
     ConnectionFailed,
     End,
     Failed,
     Finished,
-    SchemaMismatch,
     StreamError,
     StreamTimeout,
     TransientError,
 )
 
 if TYPE_CHECKING:
-    from streamfactory.backends.socket.connections import Wake
+    import pyarrow as pa
+
+    from streamfactory.backends.socket.connections import Connection, Port
     from streamfactory.backends.socket.headers import Limits
     from streamfactory.backends.socket.options import Settings
+    from streamfactory.backends.socket.schemas import SchemaHolder
+    from streamfactory.backends.socket.waiting import Wake
 
 log = logging.getLogger(__name__)
 
 _MOST_AT_ONCE: Final = 64
-"""Connections of one partition, where any number of writers may come: each may have a
-message half received."""
+"""Connections of one partition, unless more writers are wanted: each may have a message
+half received, or stand still in a handshake. Others wait with the system."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,27 +49,6 @@ class Taken:
     rows: pa.RecordBatch
     first: int
     size: int
-
-
-class SchemaHolder:
-    """The schema that all writers of a stream have to have."""
-
-    def __init__(self) -> None:
-        self.schema: pa.Schema | None = None
-
-    def meet(self, schema: pa.Schema) -> None:
-        """Take note of a writer's schema.
-
-        Raises:
-            SchemaMismatch: permanent; it is another one.
-        """
-        if self.schema is None:
-            self.schema = schema
-        elif not schema.equals(self.schema):
-            what = _difference(schema, self.schema)
-            msg = f"a writer came with another schema: {what}"
-            remedy = "all writers, and later connections, need the first one's schema"
-            raise SchemaMismatch(msg, remedy=remedy)
 
 
 class _Writer:
@@ -116,6 +96,8 @@ class Lane:
         self._backoff = Backoff(settings)
         self._dial_until: float | None = None
         self._begin_anew = False
+        self._settled = False
+        """Whether nobody else can come."""
         self.incarnation: str | None = None
         self.next = 0
         """Offset of the next row to be handed out."""
@@ -163,8 +145,8 @@ class Lane:
                 if self.incarnation != incarnation or self.has_ended:
                     return None
                 taken = self._take(most)
-            if taken is not None:
-                return taken
+                if taken is not None or self.has_ended:
+                    return taken
             left = deadline - time.monotonic()
             if not self._wait(left, wake) and (left <= 0 or wake.is_set):
                 return None
@@ -175,7 +157,7 @@ class Lane:
             self._gather()
             for writer in list(self._writers):
                 if writer.inflow.schema is None:
-                    self._receive(writer, 1)
+                    self._receive(writer, 0)
         if self._holder.schema is None:
             self._wait(seconds, None)
 
@@ -193,6 +175,8 @@ class Lane:
     # --- who is there -------------------------------------------------------------
 
     def _gather(self) -> None:
+        if self._settled:
+            return
         self._forget_missing()
         if not self._is_full:
             self._port.open()
@@ -202,8 +186,9 @@ class Lane:
                 self._dial()
         for connection in list(self._arriving):
             self._arrive(connection)
-        if self._is_full and not self._settings.reconnect:
+        if self._is_full and not self._settings.reconnect and not self._arriving:
             self._port.close()  # who comes now is refused by the system
+            self._settled = True
 
     @property
     def _is_full(self) -> bool:
@@ -213,14 +198,15 @@ class Lane:
         return self._came - len(self._missing) >= self._places
 
     def _accept(self) -> None:
-        while len(self._writers) + len(self._arriving) < _MOST_AT_ONCE or self._places:
+        most = max(_MOST_AT_ONCE, self._places or 0)
+        while len(self._writers) + len(self._arriving) < most:
             connection = self._port.accept()
             if connection is None:
                 return
             self._arriving.append(connection)
 
     def _dial(self) -> None:
-        if self._arriving or not self._backoff.is_over:
+        if self._arriving or self._backoff.left:
             return
         now = time.monotonic()
         if self._dial_until is None:
@@ -305,19 +291,13 @@ class Lane:
                 return Taken(rows, first, size)
         return None
 
-    def _receive(
-        self, writer: _Writer, most: int
-    ) -> tuple[pa.RecordBatch, int] | None:
+    def _receive(self, writer: _Writer, most: int) -> tuple[pa.RecordBatch, int] | None:
         """Rows of one writer; None where it has none yet, or has ended."""
         inflow, name = writer.inflow, writer.connection.name
         try:
-            if inflow.schema is None and not inflow.ended:
-                inflow.receive(writer.connection.receive)
-                if inflow.schema is None:
-                    msg = f"{name}: the stream ended before its schema"
-                    raise ConnectionFailed(msg)
-                self._holder.meet(inflow.schema)
-                if most <= 1:
+            if inflow.schema is None:
+                self._holder.meet(inflow.receive_schema(writer.connection.receive))
+                if not most:
                     return None
             found = inflow.receive_some(writer.connection.receive, most)
         except BlockingIOError:
@@ -333,6 +313,7 @@ class Lane:
             self._lose(writer, ConnectionFailed(msg))
         else:
             writer.waited = 0.0
+            writer.may_have_more = writer.connection.is_tls or not inflow.is_dry
             if found is None:
                 self._writers.remove(writer)
                 writer.connection.close()
@@ -364,7 +345,9 @@ class Lane:
             arriving = [(c.fileno(), c.waits_for) for c in self._arriving]
             by_number = {w.connection.fileno(): w for w in self._writers}
             known = [(n, w.connection.waits_for) for n, w in by_number.items()]
-        own = [] if wake is None else [(wake.fileno(), 1)]
+            if not (self._port.listens or arriving or known):
+                seconds = min(seconds, self._backoff.left)
+        own = [] if wake is None else [(wake.fileno(), READABLE)]
         started = time.monotonic()
         ready = wait([*listening, *arriving, *known, *own], seconds)
         waited = time.monotonic() - started
@@ -388,15 +371,3 @@ class Lane:
                 "of waiting (stall.timeout.millis)"
             )
             self._lose(writer, StreamTimeout(msg))
-
-
-def _difference(found: pa.Schema, wanted: pa.Schema) -> str:
-    """The first column that differs, with both types."""
-    for one, other in zip(found, wanted, strict=False):
-        if not one.equals(other):
-            return f"column {_shown(one)}, where the first had {_shown(other)}"
-    return f"{len(found)} columns, where the first had {len(wanted)}"
-
-
-def _shown(field: pa.Field) -> str:
-    return f"{field.name!r} {field.type}{'' if field.nullable else ' not null'}"

@@ -30,6 +30,14 @@ DURABLE_WAY: Final = (
 """The remedy for whatever needs to be read again."""
 
 
+_NEED_REPLAY: Final = (
+    "startingTimestamp",
+    "startingOffsetsByTimestamp",
+    "endingTimestamp",
+    "endingOffsetsByTimestamp",
+)
+
+
 def _writers(text: str) -> int | None:
     if text.strip().lower() == "any":
         return None
@@ -251,19 +259,17 @@ def refuse_replay(config: StreamConfig) -> None:
     Raises:
         ConfigError, GuaranteeRefused: config; name each, and the durable way.
     """
-    wanted = {
-        "guarantee": lambda value: int(value) > 0,
-        "consumer.type": lambda value: value == "highlevel",
-        "startingTimestamp": lambda value: True,
-        "startingOffsetsByTimestamp": lambda value: True,
-        "endingTimestamp": lambda value: True,
-        "endingOffsetsByTimestamp": lambda value: True,
-    }
     problems = [
         _problem(config, key, f"{config.settings[key].text!r} needs replay", None)
-        for key, is_wanted in wanted.items()
-        if key in config and is_wanted(config[key])
+        for key in _NEED_REPLAY
+        if key in config
     ]
+    if config.get("guarantee"):  # at-most-once, the least, is no wish
+        text = config.settings["guarantee"].text
+        problems.append(_problem(config, "guarantee", f"{text!r} needs replay", None))
+    if config["consumer.type"] == "highlevel":
+        what = "highlevel needs replay: a checkpoint could not be gone on from"
+        problems.append(_problem(config, "consumer.type", what, None))
     if problems:
         kind = GuaranteeRefused if config.get("guarantee") else ConfigError
         msg = "a raw socket cannot be read again"

@@ -8,14 +8,16 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 import pyarrow as pa
 
-from streamfactory.backends.socket.connections import Port, Wake
+from streamfactory.backends.socket.connections import Port
 from streamfactory.backends.socket.headers import Limits
-from streamfactory.backends.socket.merging import Lane, SchemaHolder, Taken
+from streamfactory.backends.socket.merging import Lane, Taken
 from streamfactory.backends.socket.options import (
     DURABLE_WAY,
     Settings,
     refuse_replay,
 )
+from streamfactory.backends.socket.schemas import SchemaHolder
+from streamfactory.backends.socket.waiting import Wake
 from streamfactory.spi import (
     BatchState,
     Claims,

@@ -10,14 +10,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
-from streamfactory.backends.socket.connections import (
-    WRITABLE,
-    Backoff,
-    Connection,
-    Port,
-    wait,
-)
 from streamfactory.backends.socket.headers import END
+from streamfactory.backends.socket.waiting import WRITABLE, Backoff, wait
 from streamfactory.spi import (
     ClosedError,
     ConnectionFailed,
@@ -31,8 +25,9 @@ from streamfactory.spi import (
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from streamfactory.backends.socket.connections import Wake
+    from streamfactory.backends.socket.connections import Connection, Port
     from streamfactory.backends.socket.options import Settings
+    from streamfactory.backends.socket.waiting import Wake
 
 log = logging.getLogger(__name__)
 
@@ -133,7 +128,9 @@ class OutLane:
         self._out: Outflow | None = None
         self._lost = 0
         """Readers that are gone for good."""
-        self._opened = self._finished = False
+        self._opened = self._closed = False
+        self.is_finished = False
+        """Whether the marker of the end was sent."""
 
     @property
     def is_left(self) -> bool:
@@ -178,13 +175,13 @@ class OutLane:
             StreamError: As `send`.
         """
         with self._mine(None):
-            if self._finished:
+            if self.is_finished:
                 return
             self._begin(schema, None)
             for reader in self._readers:
                 reader.pending = [*reader.pending, memoryview(END)]
             self._flush(None)
-            self._finished = True
+            self.is_finished = True
             for reader in self._readers:
                 reader.connection.end_sending()
             self._port.close()
@@ -219,7 +216,8 @@ class OutLane:
 
     def close(self) -> None:
         """Close; where the stream has not been finished, readers learn of a failure."""
-        if not self._finished:
+        self._closed = True  # which ends the waiting of whoever has the lane
+        if not self.is_finished:
             self.break_off()
         with self._lock:
             for reader in self._readers:
@@ -231,7 +229,8 @@ class OutLane:
 
     def _begin(self, schema: pa.Schema, wake: Wake | None) -> None:
         """Have all readers, each with the schema on its way."""
-        if self._finished:
+        self._check(wake)
+        if self.is_finished:
             msg = "the stream has been finished"
             raise MisuseError(msg)
         if self._out is None:
@@ -272,7 +271,7 @@ class OutLane:
                 if found is None:
                     break
                 self._arriving.append(found)
-        elif not self._arriving and self._backoff.is_over:
+        elif not self._arriving and not self._backoff.left:
             try:
                 self._arriving.append(self._port.dial())
             except ConnectionFailed as error:
@@ -308,20 +307,14 @@ class OutLane:
 
     def _drop_those_gone(self) -> None:
         for reader in list(self._readers):
-            try:
-                gone = reader.connection.peer_is_gone()
-            except ConnectionFailed:
-                raise
-            except OSError:
-                gone = True
-            if gone:
+            if _is_gone(reader.connection):
                 self._lose(reader)
 
     def _lose(self, reader: _Reader) -> None:
         """A reader has what it wanted, or is gone: which, nobody can tell."""
         self._readers.remove(reader)
         reader.connection.close()
-        if self._finished or not self._settings.reconnect:
+        if self.is_finished or not self._settings.reconnect:
             self._lost += 1
         log.info("%s: a reader is gone", reader.connection.name)
 
@@ -351,7 +344,10 @@ class OutLane:
     def _sent(self, reader: _Reader) -> bool:
         try:
             return reader.flush()
+        except StreamError:
+            raise
         except OSError:
+            _is_gone(reader.connection)  # which may say why
             self._lose(reader)
             return True
 
@@ -366,9 +362,19 @@ class OutLane:
             self._lock.release()
 
     def _check(self, wake: Wake | None) -> None:
-        if wake is not None and wake.is_set:
-            msg = "the writer was closed while it waited"
+        if self._closed or (wake is not None and wake.is_set):
+            msg = "the writer was closed"
             raise ClosedError(msg)
+
+
+def _is_gone(connection: Connection) -> bool:
+    """Whether the peer has closed, however; errors of ours are more than that."""
+    try:
+        return connection.peer_is_gone()
+    except StreamError:
+        raise
+    except OSError:
+        return True
 
 
 def _own(wake: Wake | None) -> list[tuple[int, int]]:

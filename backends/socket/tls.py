@@ -24,6 +24,10 @@ def make_context(config: StreamConfig, *, listens: bool) -> ssl.SSLContext:
     side = ssl.PROTOCOL_TLS_SERVER if listens else ssl.PROTOCOL_TLS_CLIENT
     context = ssl.SSLContext(side)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
+    if listens:
+        # A writer reads nothing: tickets left unread would make its close a reset, and
+        # take with it what is still on its way.
+        context.num_tickets = 0
     key = "tls.ca"
     try:
         if "tls.ca" in config:

@@ -6,9 +6,10 @@ import os
 import time
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from streamfactory.backends.socket.connections import Port, Wake
+from streamfactory.backends.socket.connections import Port
 from streamfactory.backends.socket.options import Settings
 from streamfactory.backends.socket.sending import OutLane
+from streamfactory.backends.socket.waiting import Wake
 from streamfactory.spi import (
     Claims,
     CommitMessage,
@@ -115,9 +116,12 @@ class SocketProducerFactory(ProducerFactory):
         return self._lanes[process]
 
     def create_writer(self, context: WriteContext) -> StreamWriter:
-        self._schema = self._schema or context.schema
+        if any(lane.is_finished for lane in self.lanes):
+            msg = "the stream has been finished"
+            raise MisuseError(msg, remedy="open it again for a stream of its own")
         for lane in self.lanes:
             lane.open()
+        self._schema = self._schema or context.schema
         return SocketWriter(self.lanes)
 
     def create_committer(self, writer_id: str | None) -> StreamCommitter:

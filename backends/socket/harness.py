@@ -1,0 +1,124 @@
+"""The conformance kit's hand on ``socket``: a writer of plain pyarrow.
+
+It serves every connection the whole stream from its beginning, as a program that sends
+a file would. Rows that are read over one connection are taken from no other.
+"""
+
+from __future__ import annotations
+
+import socketserver
+import sys
+import threading
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+
+if TYPE_CHECKING:
+    import socket
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+_SCHEMA: Final = pa.schema([pa.field("number", pa.int64())])
+
+
+class _Server(socketserver.ThreadingUnixStreamServer):
+    """Serves one partition."""
+
+    daemon_threads = False
+    block_on_close = True
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(str(path), _Handler)
+        self.changed = threading.Condition()
+        self.numbers: list[list[int]] = []
+        self.stopped = False
+        self._open: set[socket.socket] = set()
+        self._thread = threading.Thread(target=self.serve_forever, args=(0.01,))
+        self._thread.start()
+
+    def append(self, numbers: Sequence[int]) -> None:
+        with self.changed:
+            self.numbers.append(list(numbers))
+            self.changed.notify_all()
+
+    def stop(self) -> None:
+        with self.changed:
+            self.stopped = True
+            self.changed.notify_all()
+            for connection in self._open:
+                with suppress(OSError):  # the reader was first
+                    connection.shutdown(2)
+        self.shutdown()
+        self._thread.join()
+        self.server_close()
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        with self.changed:
+            self._open.add(request)
+        super().process_request(request, client_address)
+
+    def shutdown_request(self, request: Any) -> None:
+        with self.changed:
+            self._open.discard(request)
+        super().shutdown_request(request)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A reader that goes away is no error; another one is shown."""
+        if not isinstance(sys.exception(), ConnectionError):
+            super().handle_error(request, client_address)
+
+
+class _Handler(socketserver.StreamRequestHandler):
+    server: _Server
+
+    def handle(self) -> None:
+        self.wfile.write(_SCHEMA.serialize())
+        server, at = self.server, 0
+        while True:
+            with server.changed:
+                while not (server.stopped or server.numbers[at:]):
+                    server.changed.wait()
+                if server.stopped:
+                    return
+                found = server.numbers[at:]
+            for numbers in found:
+                rows = pa.record_batch([pa.array(numbers, pa.int64())], schema=_SCHEMA)
+                self.wfile.write(rows.serialize())
+            at += len(found)
+
+
+class SocketHarness:
+    """Unix sockets in the folder of the case."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._servers: list[_Server] = []
+
+    def create(self, partitions: int) -> None:
+        self.close()
+        for number in range(partitions):
+            self._servers.append(_Server(self._folder / f"{number}.sock"))
+
+    def properties(self) -> Mapping[str, str]:
+        last = len(self._servers) - 1
+        return {
+            "streamType": "socket",
+            "stream.socket.connect": f"unix:{self._folder}/{{0-{last}}}.sock",
+        }
+
+    def partitions(self) -> Sequence[int]:
+        return range(len(self._servers))
+
+    def write(self, partition: int, numbers: Sequence[int]) -> None:
+        self._servers[partition].append(numbers)
+
+    def numbers(self, rows: pa.RecordBatch) -> list[int]:
+        found: list[int] = rows.column("number").to_pylist()
+        return found
+
+    def close(self) -> None:
+        while self._servers:
+            server = self._servers.pop()
+            server.stop()
+            (self._folder / f"{len(self._servers)}.sock").unlink(missing_ok=True)

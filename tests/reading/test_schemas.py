@@ -1,0 +1,62 @@
+"""Asking for a schema, where that may take long."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+import uuid
+
+import pyarrow as pa
+
+from streamfactory.backends.memory import store
+from streamfactory.wiring.configure import configure
+from streamfactory.wiring.definition import from_mapping
+from streamfactory.wiring.plugins import default_manager
+from streamfactory.wiring.source import Source
+
+
+def source(properties: dict[str, str]) -> Source:
+    manager = default_manager()
+    return Source(configure(from_mapping(properties), manager, use="read"))
+
+
+def test_a_source_that_waits_for_its_schema_holds_up_no_other() -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    waiting = source(
+        {
+            "streamType": "socket",
+            "stream.socket.listen": f"127.0.0.1:{port}",
+            "stream.socket.connection.timeout.millis": "3000",
+        }
+    )
+    done = threading.Event()
+
+    def wait() -> None:
+        try:
+            _ = waiting.schema
+        except Exception:
+            done.set()
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    name = uuid.uuid4().hex
+    store(name).create("t", pa.schema([pa.field("id", pa.int64())]))
+    other = source(
+        {
+            "streamType": "memory",
+            "stream.memory.store": name,
+            "stream.memory.topic.name": "t",
+        }
+    )
+    time.sleep(0.2)  # it waits by then; were it not so, nothing would be shown
+    began = time.monotonic()
+    assert other.schema.names == ["id"]
+    assert time.monotonic() - began < 1
+    assert not done.is_set()
+    thread.join(10)
+    assert done.is_set()
+    for one in (waiting, other):
+        one.close()

@@ -1,0 +1,245 @@
+"""Hostile bytes: always an error of ours, never a crash, a hang or a leak."""
+
+from __future__ import annotations
+
+import random
+import socket
+import struct
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pytest
+from tests.sockets.peers import (
+    DIALLED,
+    Background,
+    dialled,
+    opened,
+    rows,
+    stream_of,
+)
+
+from streamfactory.backends.socket.framing import EndedEarly, Inflow
+from streamfactory.backends.socket.headers import Limits
+from streamfactory.spi import CorruptData, MessageTooLarge, StreamError
+
+if TYPE_CHECKING:
+    from streamfactory.backends.socket.framing import Receive
+
+LIMITS = Limits(64 * 1024, 1024 * 1024, 64 * 1024)
+TABLE = pa.record_batch(
+    {
+        "n": pa.array([1, None, 3]),
+        "text": ["a", None, "ü" * 40],
+        "words": pa.array(["x", "y", None]).dictionary_encode(),
+        "list": [[1], [], None],
+        "struct": [{"a": 1, "b": [True]}, None, {"a": 2, "b": None}],
+        "map": pa.array([[("k", 1)], [], None], pa.map_(pa.string(), pa.int64())),
+        "view": pa.array(["short", None, "longer than twelve"], pa.string_view()),
+        "nulls": pa.nulls(3),
+        "union": pa.UnionArray.from_dense(
+            pa.array([0, 1, 0], pa.int8()),
+            pa.array([0, 0, 1], pa.int32()),
+            [pa.array([1, 2]), pa.array(["u"])],
+        ),
+        "runs": pa.RunEndEncodedArray.from_arrays([1, 3], [7, 8]),
+    }
+)
+PLAIN = stream_of(TABLE, TABLE, schema=TABLE.schema)
+PACKED = stream_of(TABLE, TABLE, schema=TABLE.schema, compression="zstd")
+
+
+def receiver(data: bytes, chunk: int = 2**30) -> Receive:
+    """Bytes as a connection has them: in pieces, then no more."""
+    at = 0
+
+    def receive(views: list[memoryview]) -> int:
+        nonlocal at
+        got = 0
+        for view in views:
+            piece = data[at : at + min(len(view), chunk - got)]
+            view[: len(piece)] = piece
+            at, got = at + len(piece), got + len(piece)
+        return got
+
+    return receive
+
+
+def read(data: bytes, chunk: int = 2**30) -> list[pa.RecordBatch]:
+    """All batches, with every value looked at."""
+    inflow, receive, found = Inflow(LIMITS), receiver(data, chunk), []
+    inflow.receive_schema(receive)
+    while (some := inflow.receive_some(receive, 2**16)) is not None:
+        found.append(some[0])
+        for column in some[0].columns:
+            look_at(column)
+    return found
+
+
+def look_at(column: pa.Array) -> None:
+    """Touch every value."""
+    try:
+        column.to_pylist()
+    except ValueError as error:
+        # Names that are there twice are odd, and harmless.
+        assert "duplicate field names" in str(error)  # noqa: PT017 - told apart
+
+
+def test_whole_streams_are_read_whatever_their_pieces() -> None:
+    for data in (PLAIN, PACKED):
+        for chunk in (1, 3, 64, 2**30):
+            assert pa.Table.from_batches(read(data, chunk)).num_rows == 6
+
+
+@pytest.mark.parametrize("data", [PLAIN, PACKED], ids=["plain", "packed"])
+def test_a_stream_cut_off_anywhere_has_ended_early(data: bytes) -> None:
+    # Every length near a border, and some of the others.
+    lengths = {*range(0, len(data), 37), *range(24), *range(len(data) - 24, len(data))}
+    for length in sorted(lengths):
+        with pytest.raises(EndedEarly):
+            read(data[:length])
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("data", [PLAIN, PACKED], ids=["plain", "packed"])
+def test_damage_anywhere_is_an_error_or_another_value(data: bytes, seed: int) -> None:
+    chance = random.Random(seed)
+    outcomes = set()
+    for _ in range(700):
+        damaged = bytearray(data)
+        for _ in range(chance.choice((1, 1, 2, 8))):
+            place = chance.randrange(len(damaged))
+            value = chance.choice((0, 1, 0x7F, 0x80, 0xFF, chance.randrange(256)))
+            damaged[place] = value
+        outcomes.add(outcome(bytes(damaged)))
+    assert outcomes <= {"read", "CorruptData", "MessageTooLarge", "early"}
+    assert "CorruptData" in outcomes
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_lengths_that_lie_are_errors(seed: int) -> None:
+    chance = random.Random(seed)
+    lies = (-1, -8, 0, 1, 8, 2**31 - 1, 2**31, 2**40, 2**63 - 1, -(2**63))
+    outcomes = set()
+    for _ in range(1500):
+        damaged = bytearray(PLAIN)
+        place = chance.randrange(0, len(damaged) - 8, 4)
+        struct.pack_into("<q", damaged, place, chance.choice(lies))
+        outcomes.add(outcome(bytes(damaged)))
+    assert outcomes <= {"read", "CorruptData", "MessageTooLarge", "early"}
+    assert {"CorruptData", "MessageTooLarge"} <= outcomes
+
+
+def test_garbage_is_an_error() -> None:
+    chance = random.Random(0)
+    for _ in range(500):
+        data = chance.randbytes(chance.randrange(1, 400))
+        assert outcome(data) != "read"
+        header = struct.pack("<Ii", 0xFFFFFFFF, len(data) // 8 * 8)
+        assert outcome(header + data) != "read"
+
+
+def outcome(data: bytes) -> str:
+    """What became of it, by name."""
+    try:
+        read(data)
+    except EndedEarly:
+        return "early"
+    except StreamError as error:
+        # Streams that end before their schema are torn ones.
+        return "early" if "before its schema" in error.what else type(error).__name__
+    return "read"
+
+
+def test_rows_without_bytes_are_counted_all_the_same() -> None:
+    nulls = pa.record_batch({"x": pa.nulls(5)})
+    data = bytearray(stream_of(nulls, schema=nulls.schema))
+    begin = len(nulls.schema.serialize())
+    place = data.index(struct.pack("<q", 5), begin)
+    while place >= 0:
+        struct.pack_into("<q", data, place, 2**40)
+        place = data.find(struct.pack("<q", 5), begin)
+    with pytest.raises(CorruptData) as caught:
+        read(bytes(data))
+    assert caught.value.what == f"a message announces {2**40} rows"
+
+
+def schema_that_refers_to_itself(levels: int, width: int) -> bytes:
+    """A schema of few bytes with `width` to the power of `levels` fields.
+
+    Written by hand: a table for each level, whose children are all the same table.
+    """
+    # Message: version, kind, header, body length.
+    out = bytearray(struct.pack("<I", 16))
+    out += struct.pack("<HHHHHH", 12, 20, 4, 6, 8, 12)
+    message = len(out)
+    out += struct.pack("<iHBxIq", message - 4, 4, 1, 12, 0)
+    # Schema: endianness, fields.
+    vtable = len(out)
+    out += struct.pack("<HHHH", 8, 8, 0, 4)
+    schema = len(out)
+    struct.pack_into("<I", out, message + 8, schema - (message + 8))
+    out += struct.pack("<iI", schema - vtable, 4)
+    hole = len(out) - 4
+    for _ in range(levels):
+        vector = len(out)
+        struct.pack_into("<I", out, hole, vector - hole)
+        out += struct.pack("<I", width)
+        slots = len(out)
+        out += bytes(4 * width)
+        vtable = len(out)
+        # Field: name, nullable, type kind, type, dictionary, children.
+        out += struct.pack("<HHHHHHHH", 16, 8, 0, 0, 0, 0, 0, 4)
+        table = len(out)
+        out += struct.pack("<iI", table - vtable, 0)
+        for slot in range(slots, slots + 4 * width, 4):
+            struct.pack_into("<I", out, slot, table - slot)
+        hole = table + 4
+    vector = len(out)
+    struct.pack_into("<I", out, hole, vector - hole)
+    out += struct.pack("<I", 0)
+    out += bytes(-len(out) % 8)
+    return struct.pack("<Ii", 0xFFFFFFFF, len(out)) + out
+
+
+@pytest.mark.parametrize(
+    ("levels", "width"), [(60, 50), (10_000 // 40, 1), (8, 100), (2, 12_000)]
+)
+def test_schemas_that_multiply_are_refused_before_they_do(
+    levels: int, width: int
+) -> None:
+    data = schema_that_refers_to_itself(levels, width)
+    assert len(data) < 100_000
+    with pytest.raises((CorruptData, MessageTooLarge)):
+        read(data)
+
+
+def test_a_hundred_hostile_peers_leave_nothing_behind(port: int, address: str) -> None:
+    def descriptors() -> int:
+        return len(list(Path("/proc/self/fd").iterdir()))
+
+    before = descriptors()
+    chance = random.Random(5)
+
+    def collect() -> int:
+        with opened(listen=address, writers="101", x_schema="n bigint") as stream:
+            return sum(batch.num_rows for batch in stream)
+
+    reading = Background(collect)
+    good = dialled(port)
+    good.sendall(stream_of(rows(1), end=False))
+    for _ in range(100):
+        with dialled(port) as peer:
+            damaged = bytearray(PLAIN)
+            damaged[chance.randrange(len(damaged))] ^= 0xFF
+            try:
+                peer.sendall(damaged[: chance.randrange(len(damaged))])
+                peer.shutdown(socket.SHUT_WR)
+            except OSError:
+                continue
+    good.sendall(b"\xff\xff\xff\xff\0\0\0\0")
+    with pytest.raises(StreamError):
+        reading.result()
+    while DIALLED:
+        DIALLED.pop().close()
+    assert descriptors() <= before
