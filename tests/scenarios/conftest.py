@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
+import tempfile
 import uuid
 from contextlib import ExitStack
 from pathlib import Path
@@ -12,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import pyarrow as pa
 import pytest
 
+from streamfactory.arrowlog.disk import DiskLogStore, LocalStorage, Settings
 from streamfactory.backends.memory import store
 from streamfactory.spi import Partition, Summary
 from streamfactory.wiring.configure import configure
@@ -53,6 +56,9 @@ class Broker(Protocol):
     def properties(self) -> dict[str, str]:
         """How the broker is reached: the type, and what it needs but a topic."""
 
+    def close(self) -> None:
+        """Give everything back."""
+
 
 class MemoryBroker:
     """A store of the memory backend."""
@@ -85,8 +91,49 @@ class MemoryBroker:
     def properties(self) -> dict[str, str]:
         return {"streamType": "memory", "stream.memory.store": self._name}
 
+    def close(self) -> None:
+        """What it holds goes with the process."""
 
-ENVIRONMENTS: dict[str, type[Broker]] = {"memory": MemoryBroker}
+
+class FileBroker:
+    """A folder of the file backend."""
+
+    kind = "file"
+
+    def __init__(self) -> None:
+        self._folder = tempfile.mkdtemp(prefix="scenario-")
+        self._store = DiskLogStore(
+            LocalStorage(Path(self._folder), fsync="never"), Settings()
+        )
+
+    def create(self, topic: str, partitions: int) -> None:
+        self._store.create(topic, SCHEMA, partitions)
+
+    def delete(self, topic: str) -> None:
+        self._store.delete(topic)
+
+    def grow(self, topic: str, partitions: int) -> None:
+        self._store.open(topic).grow(partitions)
+
+    def write(self, topic: str, partition: int, ids: list[int]) -> None:
+        log = self._store.open(topic)
+        stage = log.stage(uuid.uuid4().hex)
+        rows = pa.record_batch([pa.array(ids, pa.int64())], schema=SCHEMA)
+        stage.append(partition, rows)
+        log.commit(None, 0, [stage.seal()], summary=Summary())
+
+    def truncate(self, topic: str, partition: int, before: int) -> None:
+        self._store.open(topic).truncate({partition: before})
+
+    def properties(self) -> dict[str, str]:
+        return {"streamType": "file", "stream.file.path": self._folder}
+
+    def close(self) -> None:
+        self._store.close()
+        shutil.rmtree(self._folder)
+
+
+ENVIRONMENTS: dict[str, type[Broker]] = {"memory": MemoryBroker, "file": FileBroker}
 
 
 class Environment:
@@ -147,4 +194,6 @@ class Environment:
 def stream(request: pytest.FixtureRequest) -> Iterator[Environment]:
     """Every backend in turn."""
     with ExitStack() as stack:
-        yield Environment(ENVIRONMENTS[request.param](), stack)
+        broker = ENVIRONMENTS[request.param]()
+        stack.callback(broker.close)
+        yield Environment(broker, stack)
