@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import logging
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from pyspark import TaskContext
 from pyspark.sql.datasource import (
@@ -12,30 +14,39 @@ from pyspark.sql.datasource import (
     DataSourceStreamArrowWriter,
     WriterCommitMessage,
 )
+from pyspark.sql.types import StructType
 
 from streamfactory.spark.definition import configured_again
 from streamfactory.spark.failures import told
+from streamfactory.spark.shipping import Shipped
 from streamfactory.spark.types import arrow_schema
 from streamfactory.spi import (
     CommitMessage,
     ConfigError,
+    EpochInThePast,
+    Guarantee,
     MisuseError,
     StreamCommitter,
     Unsupported,
     WriteKind,
 )
+from streamfactory.wiring.guard import log
 from streamfactory.wiring.sink import Sink
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     import pyarrow as pa
-    from pyspark.sql.types import StructType
 
     from streamfactory.spi import StreamConfig
 
 _QUERY: Final = "sql.streaming.queryId"
 _BATCH: Final = "streaming.sql.batchId"
+_NOT_NULL: Final = ("nullable", "containsNull", "valueContainsNull")
+_REWOUND: Final = (
+    "the checkpoint is older than what it has written: go on with the newest one, or "
+    "give the query another writer.id to write its epochs again"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +56,9 @@ class TaskMessage(WriterCommitMessage):
     message: CommitMessage
 
 
-def check_sink(config: StreamConfig, *, overwrite: bool, streaming: bool) -> None:
+def check_sink(
+    config: StreamConfig, schema: StructType, *, overwrite: bool, streaming: bool
+) -> None:
     """Refuse what cannot work, before anything is written.
 
     Raises:
@@ -53,13 +66,10 @@ def check_sink(config: StreamConfig, *, overwrite: bool, streaming: bool) -> Non
             replaced at once.
         ConfigError: config; a batch has ``writer.id`` without ``epoch`` or the other
             way round, or a query has an ``epoch``.
+        GuaranteeRefused: config; ``guarantee`` asks for more.
+        SchemaMismatch: permanent; the rows do not fit what is there.
     """
-    if streaming and "epoch" in config:
-        msg = "Spark numbers the epochs of a streaming query: leave epoch out"
-        raise ConfigError(msg, stream=config.name)
-    if not streaming and ("writer.id" in config) != ("epoch" in config):
-        msg = "writer.id and epoch belong together: one of them is missing"
-        raise ConfigError(msg, stream=config.name)
+    _check_epoch(config, streaming=streaming)
     with ExitStack() as stack:
         sink = Sink(configured_again(config))
         stack.callback(sink.close)
@@ -74,9 +84,42 @@ def check_sink(config: StreamConfig, *, overwrite: bool, streaming: bool) -> Non
                 msg = f"{config.type} cannot replace at once what is there"
                 remedy = "append, or use output mode append"
                 raise Unsupported(msg, stream=config.name, remedy=remedy)
+        # A query that gives no name is known by the id of its checkpoint.
+        who = config.get("writer.id") or ("query" if streaming else None)
+        verdict = sink.guarantee(writer_id=who)
+        if verdict.guarantee is not Guarantee.EXACTLY_ONCE:
+            # A query asks for its writer with each epoch: once is said by the docs.
+            level = logging.INFO if streaming else logging.WARNING
+            log.log(level, "stream %r: this write is %s", config.name, verdict)
+        sink.check(arrow_schema(_nullable(schema)))
 
 
-class _Writing:
+def _check_epoch(config: StreamConfig, *, streaming: bool) -> None:
+    if streaming and "epoch" in config:
+        msg = "Spark numbers the epochs of a streaming query: leave epoch out"
+        raise ConfigError(msg, stream=config.name)
+    if streaming or ("writer.id" in config) == ("epoch" in config):
+        return
+    there, missing = "writer.id", "epoch"
+    if missing in config:
+        there, missing = missing, there
+    msg = f"{there} and {missing} belong together: {missing} is missing"
+    raise ConfigError(msg, stream=config.name, remedy=f"set {missing} too, or neither")
+
+
+def _nullable(schema: StructType) -> StructType:
+    """The same, where everything may be null, as Spark's own sinks write it.
+
+    That an expression cannot be null today is no promise for the rows of tomorrow.
+    """
+
+    def relaxed(found: dict[str, Any]) -> dict[str, Any]:
+        return {**found, **{key: True for key in _NOT_NULL if key in found}}
+
+    return StructType.fromJson(json.loads(schema.json(), object_hook=relaxed))
+
+
+class _Writing(Shipped):
     """What batches and epochs share."""
 
     kind: WriteKind
@@ -85,7 +128,7 @@ class _Writing:
         self, config: StreamConfig, schema: StructType, *, overwrite: bool
     ) -> None:
         self._config = config
-        self._schema = schema
+        self._schema = _nullable(schema)
         self._overwrite = overwrite
 
     def _stage(
@@ -104,14 +147,10 @@ class _Writing:
                 task=task,
                 kind=self.kind,
             )
-            stack.callback(writer.close)
-            try:
-                for batch in batches:
-                    writer.write(batch)
-                return TaskMessage(writer.commit())
-            except BaseException:
-                writer.abort()
-                raise
+            stack.callback(writer.close)  # aborts what is not committed
+            for batch in batches:
+                writer.write(batch)
+            return TaskMessage(writer.commit())
 
     def _decide(
         self,
@@ -184,7 +223,11 @@ class MicroBatchWriter(_Writing, DataSourceStreamArrowWriter):
     ) -> None:
         """Make the epoch visible. On the driver, which knows it by messages."""
         with told():
-            self._decide(messages, self._writer_of(messages), batchId, made=True)
+            try:
+                self._decide(messages, self._writer_of(messages), batchId, made=True)
+            except EpochInThePast as error:
+                error.remedy = _REWOUND
+                raise
 
     def abort(
         self,
