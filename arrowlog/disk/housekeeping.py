@@ -347,6 +347,8 @@ class Housekeeper:
         if self._log.publish(build):
             self._storage.remove(swept)
         self._sweep_index()
+        if self._log.tidy is not None:
+            self._log.tidy()
 
     def _sweep_index(self) -> None:
         taken = snapshots(self._storage.names("log"))

@@ -139,7 +139,7 @@ def strip(storage: Storage) -> None:
 
     By that one whoever still writes there learns of the end.
     """
-    names = sorted(storage.names("log"))
+    names = sorted(storage.ages("log"))  # temporary ones, too
     last = [record_name(version) for version in records(names)[-1:]]
     storage.remove(f"log/{n}" for n in names if f"log/{n}" not in last)
     for folder in ("data", "index"):

@@ -69,6 +69,7 @@ class DiskLog(Log):
         storage: Of its files.
         settings: How it is written.
         clock: Answers milliseconds since the epoch; the append time.
+        tidy: Sweeps what lies around the topic; called when it is swept itself.
 
     Raises:
         TopicNotFound: permanent.
@@ -83,8 +84,10 @@ class DiskLog(Log):
         storage: Storage,
         settings: Settings,
         clock: Callable[[], float] | None = None,
+        tidy: Callable[[], None] | None = None,
     ) -> None:
         self.name = name
+        self.tidy = tidy
         self.incarnation = incarnation
         self.storage = storage
         self.settings = settings

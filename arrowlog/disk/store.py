@@ -154,7 +154,14 @@ class DiskLogStore(LogStore):
 
     def _opened(self, name: str, incarnation: str) -> DiskLog:
         place = self._place(name, incarnation)
-        return DiskLog(name, incarnation, place, self._settings, self._clock)
+        return DiskLog(
+            name,
+            incarnation,
+            place,
+            self._settings,
+            self._clock,
+            tidy=lambda: self._tidy(name),
+        )
 
     def _place(self, name: str, incarnation: str) -> Storage:
         return self._storage.within(f"{_folder(name)}/{incarnation}")

@@ -1,0 +1,48 @@
+"""Power cuts: what was synced is there; what was not is lost from the end, or told."""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.proving import power
+from tests.proving.verdict import Verdict
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@pytest.fixture(scope="module")
+def steps(tmp_path_factory: pytest.TempPathFactory) -> dict[str, int]:
+    root = tmp_path_factory.mktemp("trace")
+    return {f: power.steps(root / f, f) for f in ("always", "interval", "never")}
+
+
+@pytest.mark.parametrize("part", range(8))
+def test_a_cut_loses_nothing_that_was_synced(
+    part: int, steps: dict[str, int], tmp_path: Path
+) -> None:
+    """Cut at a step of each part of the program, and then again and again."""
+    chance = random.Random(part)
+    cut = chance.randrange(*(steps["always"] * i // 8 for i in (part, part + 1)))
+    cuts = [cut, *(chance.randrange(150) for _ in range(6))]
+    verdict = power.survive(tmp_path, cuts, chance)
+    assert verdict.good
+    assert verdict.kills
+
+
+@pytest.mark.parametrize(
+    ("fsync", "possible"),
+    [("interval", {"whole", "suffix", "told"}), ("never", {"suffix", "told"})],
+)
+def test_a_cut_takes_the_last_epochs_or_is_told(
+    fsync: str, possible: set[str], steps: dict[str, int], tmp_path: Path
+) -> None:
+    """Never a row that was not written, or that was and is missed in between."""
+    chance = random.Random(3)
+    ends = [
+        power.lose(tmp_path / str(cut), cut, chance, fsync)
+        for cut in chance.sample(range(steps[fsync]), 60)
+    ]
+    assert set(ends) == possible

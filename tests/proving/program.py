@@ -1,0 +1,134 @@
+"""All that can be done to a log, in an order that can be taken up anywhere.
+
+The epochs of a writer count the steps: whoever goes on asks for the last one. Each deed
+has, once more, the effect of once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import uuid
+from typing import TYPE_CHECKING, Final
+
+from tests.proving.numbers import SCHEMA, append, numbers_of, store_at
+
+from streamfactory.arrowlog import MemoryLogStore
+from streamfactory.arrowlog.disk import DiskLogStore, Settings
+from streamfactory.arrowlog.disk.loading import snapshot_name, snapshots
+from streamfactory.arrowlog.disk.records import unseal
+from streamfactory.spi import TopicNotFound
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from tests.proving.stepping import SteppedStorage
+
+    from streamfactory.arrowlog import Log, LogStore
+    from streamfactory.arrowlog.disk import DiskLog
+
+STEPS: Final = 36
+LANES: Final = 2
+SETTINGS: Final = Settings(merge_files=4)
+COUNTING: Final = "a"
+PASSING: Final = "b"
+
+
+def run(store: LogStore, told: Callable[[int], None] | None = None) -> None:
+    """Take all steps that are left; ``told`` hears of each commit that returned."""
+    if COUNTING not in store.names():
+        store.create(COUNTING, SCHEMA, LANES)
+    log = store.open(COUNTING)
+    instance = uuid.uuid4().hex
+    held = log.claim("w", instance)
+    for step in range(0 if held is None else held.epoch + 1, STEPS):
+        _deed(store, log, step)
+        lanes = {lane: _rows(step, lane) for lane in range(LANES)}
+        append(log, lanes, "w", step, instance=instance, replace=step == 17)
+        if told is not None:
+            told(step)
+
+
+def _rows(step: int, lane: int) -> range:
+    first = 100 * step + 50 * lane
+    return range(first, first + 1 + (step + lane) % 4)
+
+
+def rows_until(epoch: int, lane: int) -> list[int]:
+    """All that was ever appended to a partition of the counting topic."""
+    if lane >= LANES:
+        return []
+    return [n for step in range(epoch + 1) for n in _rows(step, lane)]
+
+
+def _deed(store: LogStore, log: Log, step: int) -> None:
+    match step % 10:
+        case 2 if step > 10:
+            log.grow(step // 10 + 2)
+        case 3:
+            log.compact()
+        case 5:
+            log.truncate({0: 2 * step - 6})
+        case 6:
+            with contextlib.suppress(TopicNotFound):
+                store.delete(PASSING)
+        case 7:
+            if PASSING not in store.names():
+                store.create(PASSING, SCHEMA)
+        case 8:
+            append(store.open(PASSING), {0: [step]}, "v", step)
+        case 9:
+            log.discard(log.stage("empty").seal())
+
+
+def outcome(store: LogStore) -> dict[str, list[int]]:
+    """Rows by topic and partition, and where each partition begins and ends."""
+    found: dict[str, list[int]] = {}
+    for name in store.names():
+        log = store.open(name)
+        for lane in log.bounds():
+            found[f"{name}/{lane.id}"] = numbers_of(log, lane.id)
+            found[f"{name}/{lane.id} edges"] = [lane.earliest, lane.latest]
+    return found
+
+
+def expected() -> dict[str, list[int]]:
+    """What has to be there, however often it was killed."""
+    store = MemoryLogStore()
+    run(store)
+    return outcome(store)
+
+
+def trace(root: Path, storage: type[SteppedStorage]) -> list[str]:
+    """The names of all steps, in their order."""
+    names: list[str] = []
+    storage_ = storage(root, lambda name, _: names.append(name), fsync="always")
+    run(DiskLogStore(storage_, SETTINGS))
+    return names
+
+
+def leftovers(root: Path) -> list[str]:
+    """Files that nobody needs, once they are old and everything was tidied up."""
+    for path in root.rglob("*"):
+        if path.is_file():
+            os.utime(path, (0, 0))
+    store = store_at(root)
+    needed: set[Path] = set()
+    for name in store.names():
+        log = store.open(name)
+        log.compact()
+        inner = root / f"{name}.topic" / log.incarnation
+        parts = snapshot_parts(log)
+        needed |= {inner / file for file in log.known.index.files() | parts}
+    store.close()
+    files = {path for path in root.rglob("*") if path.is_file()}
+    said = {path for path in files if path.suffix in {".json", ".snapshot"}}
+    return sorted(str(path) for path in files - said - needed)
+
+
+def snapshot_parts(log: DiskLog) -> set[str]:
+    """Names of the parts of all snapshots."""
+    taken = snapshots(log.storage.names("log"))
+    told = [unseal(log.storage.read(snapshot_name(n)), "") for n in taken]
+    return {part for one in told for part in one["parts"]}

@@ -1,0 +1,49 @@
+"""What a proof comes to."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+
+@dataclass(slots=True)
+class Verdict:
+    """Rows lost, rows there twice, kills or cuts made; they add up."""
+
+    lost: int = 0
+    twice: int = 0
+    kills: int = 0
+    notes: list[str] = field(default_factory=list)
+    """What is worth telling."""
+
+    @property
+    def good(self) -> bool:
+        return not self.lost and not self.twice
+
+    def __str__(self) -> str:
+        return f"lost={self.lost} twice={self.twice} kills={self.kills}"
+
+    def __iadd__(self, other: Verdict) -> Verdict:
+        self.lost += other.lost
+        self.twice += other.twice
+        self.kills += other.kills
+        self.notes += other.notes
+        return self
+
+
+def compared(
+    wanted: Mapping[str, Iterable[int]], found: Mapping[str, Iterable[int]]
+) -> Verdict:
+    """Rows by place; rows in another order count as lost, and as there twice."""
+    verdict = Verdict()
+    for place in wanted.keys() | found.keys():
+        here, there = list(wanted.get(place, ())), list(found.get(place, ()))
+        missing, more = Counter(here) - Counter(there), Counter(there) - Counter(here)
+        moved = int(here != there and not missing and not more)
+        verdict.lost += missing.total() + moved
+        verdict.twice += more.total() + moved
+    return verdict
