@@ -1,22 +1,13 @@
 """What `socket` makes of a raw socket: the same bytes, in the same rounds.
 
-    python benchmarks/socket.py [--json] [--rounds N]
+    python benchmarks/sockets.py [--json] [--rounds N]
 
 The sender is another process, on another core where that can be said. Ratios are
 medians of rounds that take turns; nothing is gated. Raw is `sendall` of 1 MB into
 `recv_into`; of 1k rows it serializes each batch.
 """
-# ruff: noqa: E402 - the path is mended before anything is imported
 
 from __future__ import annotations
-
-import sys
-from pathlib import Path
-
-# Scripts of this folder find this file where they look for the standard module.
-sys.path[:] = [p for p in sys.path if Path(p).resolve() != Path(__file__).parent]
-if __name__ == "socket":
-    del sys.modules["socket"]
 
 import argparse
 import itertools
@@ -26,6 +17,7 @@ import random
 import socket
 import statistics
 import subprocess
+import sys
 import tempfile
 import time
 from contextlib import closing

@@ -68,6 +68,13 @@ def _framework() -> str:
     return _table(option_rows(FRAMEWORK_OPTIONS.values()))
 
 
+def _spark() -> str:
+    options = FRAMEWORK_OPTIONS.values()
+    return _table(
+        option_rows(o for o in options if not o.applies or "spark" in o.applies)
+    )
+
+
 def _shared() -> str:
     return _table(option_rows(SHARED_OPTIONS.values(), "stream.TYPE."))
 
@@ -150,6 +157,7 @@ def _commands(group: click.Group, *above: str) -> Iterator[tuple[str, ...]]:
 
 _GENERATORS: Final[Mapping[str, Callable[[], str]]] = {
     "framework": _framework,
+    "spark": _spark,
     "shared": _shared,
     "backends": _backends,
     "decoders": _decoders,

@@ -5,19 +5,23 @@ from __future__ import annotations
 import os
 import threading
 import time
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from streamfactory.spark.definition import configured_again
+from streamfactory.spi import SchemaMismatch, envelope_schema
+from streamfactory.wiring.conform import conform
 from streamfactory.wiring.microbatch import Range, read_range
+from streamfactory.wiring.shaping import metadata_fields
 from streamfactory.wiring.source import Source
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     import pyarrow as pa
 
-    from streamfactory.spi import StreamConfig
+    from streamfactory.spi import Partition, StreamConfig
     from streamfactory.wiring.reader import Reader
 
 _IDLE: Final = 300.0
@@ -26,119 +30,170 @@ _MOST: Final = 64
 """Readers of one stream that are kept."""
 _PATIENCE: Final = 120.0
 """Seconds that a task waits for messages that are planned."""
+_REMEDY: Final = "leave the column out: name those wanted in .schema(...)"
+_METADATA: Final = frozenset(
+    field.name for field in metadata_fields(envelope_schema(), headers=True)
+)
 
 _Key = tuple[str, tuple[str, ...] | None]
+_Place = tuple["Partition", str | None]
 
 
 @dataclass(slots=True)
-class _Pooled:
-    """One stream in this process, with the readers that nobody uses."""
+class _Stream:
+    """One stream in this process, with its readers that nobody uses, oldest first."""
 
     source: Source
-    idle: dict[tuple[Any, ...], list[tuple[float, Reader]]] = field(
-        default_factory=dict
-    )
+    idle: list[tuple[float, _Place, Reader]] = field(default_factory=list)
+    users: int = 0
     used: float = 0.0
+    failed: bool = False
+
+    def take(self, place: _Place) -> Reader | None:
+        """The reader that was used last there."""
+        for index in reversed(range(len(self.idle))):
+            if self.idle[index][1] == place:
+                return self.idle.pop(index)[2]
+        return None
+
+    def trim(self, oldest: float, most: int) -> None:
+        """Close readers that have waited for too long, or are too many."""
+        while self.idle and (len(self.idle) > most or self.idle[0][0] < oldest):
+            self.idle.pop(0)[2].close()
+
+    def close(self) -> None:
+        self.trim(0.0, 0)
+        self.source.close()
 
 
 class ReaderPool:
-    """The readers of one worker process. Thread-safe."""
+    """The readers of one worker process. Thread-safe.
 
-    def __init__(self) -> None:
+    Args:
+        monotonic: Seconds; another clock in tests.
+    """
+
+    def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._monotonic = monotonic
         self._lock = threading.Lock()
         self._process = os.getpid()
-        self._streams: dict[_Key, _Pooled] = {}
+        self._inherited: list[dict[_Key, _Stream]] = []
+        self._streams: dict[_Key, _Stream] = {}
 
-    def take(self, key: _Key, config: StreamConfig, wanted: Range) -> Reader:
-        """A reader: the one of the last task of this partition, or another."""
-        with self._lock:
-            if self._process != os.getpid():
-                # Forked: what the parent holds is the parent's, to use and to close.
-                self._process, self._inherited = os.getpid(), self._streams
-                self._streams = {}
-            self._evict()
-            pooled = self._streams.get(key)
-            if pooled is None:
-                source = Source(configured_again(config), fields=key[1])
-                pooled = self._streams[key] = _Pooled(source)
-            pooled.used = time.monotonic()
-            idle = pooled.idle.get((wanted.partition, wanted.incarnation))
-            if idle:
-                return idle.pop()[1]
-            return pooled.source.reader(
-                wanted.partition, incarnation=wanted.incarnation
-            )
+    @contextmanager
+    def lend(
+        self, config: StreamConfig, fields: Sequence[str] | None, wanted: Range
+    ) -> Iterator[tuple[Source, Reader]]:
+        """A reader for one range: the one of its partition's last task, or another.
 
-    def clock(self, key: _Key) -> Any:
-        """The clock of a stream in use."""
-        return self._streams[key].source.clock
-
-    def give(self, key: _Key, wanted: Range, reader: Reader) -> None:
-        """Keep a reader for the next task of its partition."""
-        with self._lock:
-            pooled = self._streams.get(key)
-            if pooled is not None and sum(map(len, pooled.idle.values())) < _MOST:
-                where = (wanted.partition, wanted.incarnation)
-                pooled.idle.setdefault(where, []).append((time.monotonic(), reader))
-                return
-        reader.close()
+        What is lent when a task fails is closed, and its stream with all that it holds
+        as soon as nobody uses it: the next task begins anew.
+        """
+        key = (config.digest(), None if fields is None else tuple(fields))
+        place = (wanted.partition, wanted.incarnation)
+        stream, reader = self._take(key, place, config)
+        try:
+            yield stream.source, reader
+        except GeneratorExit:
+            raise  # Spark wants no more rows: that is no failure
+        except BaseException:
+            stream.failed = True
+            raise
+        finally:
+            self._give(key, place, stream, reader)
 
     def close(self) -> None:
         """Close everything that nobody uses."""
         with self._lock:
-            streams, self._streams = self._streams, {}
-        for pooled in streams.values():
-            _close(pooled)
+            self._evict(float("inf"))
 
-    def _evict(self) -> None:
-        oldest = time.monotonic() - _IDLE
-        for key, pooled in list(self._streams.items()):
-            for where, idle in list(pooled.idle.items()):
-                for since, reader in idle:
-                    if since < oldest:
-                        reader.close()
-                kept = [entry for entry in idle if entry[0] >= oldest]
-                pooled.idle[where] = kept
-                if not kept:
-                    del pooled.idle[where]
-            if pooled.used < oldest and not pooled.idle:
-                del self._streams[key]
-                _close(pooled)
+    def _take(
+        self, key: _Key, place: _Place, config: StreamConfig
+    ) -> tuple[_Stream, Reader]:
+        with self._lock:
+            if self._process != os.getpid():
+                # Forked: what the parent holds is the parent's, to use and to close.
+                # It is kept, so that no finaliser closes it here.
+                self._process = os.getpid()
+                self._inherited.append(self._streams)
+                self._streams = {}
+            self._evict(self._monotonic() - _IDLE)
+            stream = self._streams.get(key)
+            if stream is None:
+                source = Source(configured_again(config), fields=key[1])
+                stream = self._streams[key] = _Stream(source)
+            stream.used = self._monotonic()
+            try:
+                reader = stream.take(place) or stream.source.reader(
+                    place[0], incarnation=place[1]
+                )
+            except BaseException:
+                self._drop(key, stream)
+                raise
+            stream.users += 1
+            return stream, reader
 
-
-def _close(pooled: _Pooled) -> None:
-    for idle in pooled.idle.values():
-        for _, reader in idle:
+    def _give(self, key: _Key, place: _Place, stream: _Stream, reader: Reader) -> None:
+        with self._lock:
+            stream.users -= 1
+            if not stream.failed:
+                stream.used = self._monotonic()
+                stream.idle.append((stream.used, place, reader))
+                stream.trim(0.0, _MOST)
+                return
             reader.close()
-    pooled.source.close()
+            self._drop(key, stream)
+
+    def _drop(self, key: _Key, stream: _Stream) -> None:
+        """Forget a stream; whoever uses it last closes it."""
+        stream.failed = True
+        if self._streams.get(key) is stream:
+            del self._streams[key]
+        if not stream.users:
+            stream.close()
+
+    def _evict(self, oldest: float) -> None:
+        for key, stream in list(self._streams.items()):
+            stream.trim(oldest, _MOST)
+            if stream.used < oldest and not stream.users:
+                del self._streams[key]
+                stream.close()
 
 
-_pool: Final = ReaderPool()
+pool: Final = ReaderPool()
+"""Of this process."""
 
 
 def read(
-    config: StreamConfig,
-    fields: Sequence[str] | None,
-    wanted: Range,
-    schema: pa.Schema,
+    config: StreamConfig, wanted: Range, schema: pa.Schema
 ) -> Iterator[pa.RecordBatch]:
     """The rows of a range, in Spark's types.
 
     Args:
         config: Of the stream.
-        fields: Columns wanted; None means all.
         wanted: Planned by the driver.
-        schema: What Spark takes.
+        schema: What Spark takes; columns that it has not are not read.
     """
-    key = (config.digest(), None if fields is None else tuple(fields))
-    reader = _pool.take(key, config, wanted)
-    try:
-        clock = _pool.clock(key)
-        same = reader.schema.equals(schema)
-        for batch in read_range(reader, wanted, timeout=_PATIENCE, clock=clock):
+    fields = _fields(config, schema)
+    with pool.lend(config, fields, wanted) as (source, reader):
+        names = schema.names if schema.names != reader.schema.names else None
+        for batch in read_range(reader, wanted, timeout=_PATIENCE, clock=source.clock):
             if batch.num_rows:
-                yield batch.rows if same else batch.rows.cast(schema)
-    except BaseException:
-        reader.close()  # after a failure nobody knows where it stands
-        raise
-    _pool.give(key, wanted, reader)
+                rows = batch.rows if names is None else batch.rows.select(names)
+                try:
+                    fitting = conform(rows, schema)
+                except SchemaMismatch as error:
+                    error.remedy = error.remedy or _REMEDY
+                    raise error.at(
+                        stream=config.name,
+                        partition=wanted.partition,
+                        offset=batch.first_offset,
+                    ) from None
+                yield fitting
+
+
+def _fields(config: StreamConfig, schema: pa.Schema) -> list[str] | None:
+    """The stream's own columns among those of a schema."""
+    added = config["metadata.columns"] or config["metadata.populate"]
+    own = [name for name in schema.names if not (added and name in _METADATA)]
+    return own or None  # who wants none of them still needs to know how many rows

@@ -20,7 +20,11 @@ _WIDER = {
     pa.uint64(): pa.decimal128(20, 0),
     pa.float16(): pa.float32(),
     pa.date64(): pa.date32(),
+    pa.time32("s"): pa.time64("ns"),
+    pa.time32("ms"): pa.time64("ns"),
 }
+_DIGITS = 38
+"""Of a decimal on Spark, at the most."""
 
 
 def spark_schema(schema: pa.Schema) -> StructType:
@@ -51,6 +55,10 @@ def _type(kind: pa.DataType, name: str) -> pa.DataType:
         return pa.duration("us")
     if types.is_fixed_size_binary(kind):
         return pa.binary()
+    if types.is_decimal(kind):
+        return _decimal(kind, name)
+    if isinstance(kind, pa.BaseExtensionType):
+        return _type(kind.storage_type, name)
     if types.is_list(kind) or types.is_fixed_size_list(kind):
         field = kind.value_field
         return pa.list_(field.with_type(_type(field.type, name)))
@@ -65,7 +73,20 @@ def _type(kind: pa.DataType, name: str) -> pa.DataType:
     try:
         from_arrow_schema(pa.schema([pa.field("x", kind)]), prefer_timestamp_ntz=True)
     except Exception as error:
-        msg = f"column {name!r}: Spark has no type for {kind}"
-        remedy = "read without it: name the wanted columns in .schema(...)"
-        raise SchemaMismatch(msg, remedy=remedy) from error
+        raise _unknown(kind, name) from error
     return kind
+
+
+def _decimal(kind: pa.DataType, name: str) -> pa.DataType:
+    """As Spark wants it: all digits before the point, and none beyond the precision."""
+    scale = max(0, kind.scale)
+    precision = max(kind.precision + scale - kind.scale, scale)
+    if precision > _DIGITS:
+        raise _unknown(kind, name)
+    return pa.decimal128(precision, scale)
+
+
+def _unknown(kind: pa.DataType, name: str) -> SchemaMismatch:
+    msg = f"column {name!r}: Spark has no type for {kind}"
+    remedy = "read without it: name the wanted columns in .schema(...)"
+    return SchemaMismatch(msg, remedy=remedy)

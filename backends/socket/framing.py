@@ -10,12 +10,13 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Any, Final
 
-import numpy as np
 import pyarrow as pa
 
+from streamfactory.backends.socket.checking import Checks, check_names, has_dictionary
 from streamfactory.backends.socket.headers import (
     DICTIONARY,
     PREFIX,
+    ROWS,
     SCHEMA,
     Header,
     Limits,
@@ -28,20 +29,22 @@ from streamfactory.backends.socket.headers import (
 from streamfactory.spi import ConnectionFailed, StreamError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable
 
     Receive = Callable[[list[memoryview]], int]
     """Fills views with what is there; answers how much, 0 at the end of all bytes.
     Raises BlockingIOError where nothing is there yet."""
 
 _AHEAD: Final = 64 * 1024
-"""Bytes read beyond what is known to come: many small messages cost one call."""
+"""Bytes read beyond a message that is not small: what is read too far is copied."""
+_BLOCK: Final = 256 * 1024
+"""Bytes read beyond small messages: many of them cost one call."""
 _ENOUGH: Final = 1024 * 1024
 """Bytes up to which small batches are put together."""
 _TINY: Final = 128 * 1024
 """Bytes below which a batch is small: looking at each costs more than copying them."""
-_SMALL: Final = 4096
-"""Rows below which pyarrow's own validation is the cheaper one."""
+_ALIGNED: Final = 64
+"""Bodies begin at multiples of that, as Arrow recommends."""
 
 
 class EndedEarly(Exception):
@@ -57,13 +60,16 @@ class Inflow:
         self._view = memoryview(self._data)
         self._from = self._to = 0
         self._header: Header | None = None
-        self._head: pa.Buffer | None = None
-        self._body: pa.Buffer | None = None
-        self._body_view = memoryview(b"")
-        self._filled = 0
+        self._message: pa.Buffer | None = None
+        self._message_view = memoryview(b"")
+        self._head_size = self._filled = 0
+        self._ahead = _AHEAD
         self._held: dict[int, int] = {}
         self._feed = _Feed()
         self._reader: Any = None
+        self._checks = Checks(pa.schema([]))
+        self._direct = False
+        """Whether a batch can be read by itself, which is faster."""
         self._empty = False
         """Whether the last call left nothing behind in the connection."""
         self._failure: Exception | None = None
@@ -132,7 +138,7 @@ class Inflow:
         if len(batches) > 1:
             rows = pa.concat_batches(batches)
         try:
-            check_rows(rows)
+            self._checks.run(rows)
         except pa.ArrowException as error:
             msg = f"a batch is damaged: {_first_line(error)}"
             raise corrupt(msg) from error
@@ -141,7 +147,7 @@ class Inflow:
     def receive(self, receive: Receive) -> tuple[pa.RecordBatch, int] | None:
         """The next batch and its bytes; None at the end, and when the schema came.
 
-        Its values are not looked at yet: `check_rows` does.
+        Its values are not looked at yet: `Checks` does.
 
         Raises:
             BlockingIOError: The next message is not whole yet; call again.
@@ -160,12 +166,17 @@ class Inflow:
             header = self._header
             assert header is not None
             self._fill(receive)
-            size = expanded(header, self._body, self._limits)
-            self._feed.put(self._head)
-            self._feed.put(self._body)
-            self._header = self._head = self._body = None
+            message = self._message
+            assert message is not None
+            size = header.body
+            if header.compressed:
+                size = expanded(header, message.slice(self._head_size), self._limits)
+            self._header = self._message = None
+            if header.kind == ROWS and self._direct:
+                return self._batch(message), size
+            self._feed.put(message)
             if header.kind == SCHEMA:
-                self._open()
+                self._open(header)
                 return None
             if self.schema is None:
                 msg = "rows came before the schema"
@@ -173,7 +184,7 @@ class Inflow:
             if header.kind == DICTIONARY:
                 self._hold(header, size)
                 continue
-            return self._batch(), size
+            return self._batch(None), size
 
     def _begin(self, receive: Receive) -> bool:
         """Read a header; False where the end came instead."""
@@ -183,37 +194,42 @@ class Inflow:
         if length == 0:
             self._from += PREFIX
             return False
-        self._need(PREFIX + length, receive)
+        size = PREFIX + length
+        self._need(size, receive)
         at = self._from
-        head = bytes(self._view[at : at + PREFIX + length])
-        header = read_header(memoryview(head)[PREFIX:], self._limits)
+        header = read_header(self._view[at + PREFIX : at + size], self._limits)
         if header.kind == SCHEMA and self.schema is not None:
             msg = "a second schema came"
             raise corrupt(msg)
-        self._from += len(head)
-        self._head = pa.py_buffer(head)
-        self._body = pa.allocate_buffer(header.body)
-        self._body_view = memoryview(self._body).cast("B")
-        self._filled = 0
+        room = -size % _ALIGNED
+        whole = pa.allocate_buffer(room + size + header.body)
+        self._message = whole.slice(room)
+        self._message_view = memoryview(whole).cast("B")[room:]
+        self._head_size, self._filled = size, 0
+        self._ahead = _BLOCK if header.body < _TINY else _AHEAD
         self._header = header
         return True
 
     def _need(self, count: int, receive: Receive) -> None:
         """Have so many bytes ahead."""
         while self._to - self._from < count:
-            if self._from + count > len(self._data):
-                rest = self._view[self._from : self._to]
-                grown = bytearray(max(_AHEAD, count))
-                grown[: len(rest)] = rest
-                self._data, self._view = grown, memoryview(grown)
-                self._from, self._to = 0, len(rest)
-            elif self._from == self._to:
-                self._from = self._to = 0
-            self._to += self._received(receive, [self._view[self._to :]])
+            if self._from + count > len(self._data) or self._from == self._to:
+                self._make_room(count)
+            end = max(self._from + count, self._ahead)
+            self._to += self._received(receive, [self._view[self._to : end]])
+
+    def _make_room(self, count: int) -> None:
+        """Have what is ahead at the beginning, with room for so much of it."""
+        rest = self._view[self._from : self._to]
+        if max(count, self._ahead) > len(self._data):
+            self._data = bytearray(max(count, self._ahead))
+            self._view = memoryview(self._data)
+        self._view[: len(rest)] = rest
+        self._from, self._to = 0, len(rest)
 
     def _fill(self, receive: Receive) -> None:
-        """Have the whole body: what is ahead first, the rest in its place."""
-        view = self._body_view
+        """Have the whole message: what is ahead first, the rest in its place."""
+        view = self._message_view
         ahead = min(self._to - self._from, len(view) - self._filled)
         if ahead:
             piece = self._view[self._from : self._from + ahead]
@@ -221,10 +237,11 @@ class Inflow:
             self._filled += ahead
             self._from += ahead
         while self._filled < len(view):
-            # All that was ahead is in the body by now: the room is free.
+            # All that was ahead is in the message by now: the room is free.
             self._from = self._to = 0
             wanted = len(view) - self._filled
-            count = self._received(receive, [view[self._filled :], self._view])
+            views = [view[self._filled :], self._view[: self._ahead]]
+            count = self._received(receive, views)
             self._filled += min(count, wanted)
             self._to = max(0, count - wanted)
 
@@ -235,14 +252,17 @@ class Inflow:
         self._empty = count < sum(map(len, views))
         return count
 
-    def _open(self) -> None:
+    def _open(self, header: Header) -> None:
         try:
             self._reader = pa.ipc.open_stream(self._feed)
-            _check_names(self._reader.schema)
+            check_names(self._reader.schema)
         except (pa.ArrowException, ValueError, OSError) as error:
             msg = f"the schema cannot be read: {_first_line(error)}"
             raise corrupt(msg) from error
         self.schema = self._reader.schema
+        self._checks = Checks(self.schema)
+        # Dictionaries and another order of bytes are the stream reader's business.
+        self._direct = not (header.foreign_order or has_dictionary(self.schema))
 
     def _hold(self, header: Header, size: int) -> None:
         before = self._held.get(header.dictionary, 0) if header.delta else 0
@@ -251,9 +271,13 @@ class Inflow:
         if total > limit:
             raise too_large(total, "max.dictionary.bytes", limit, "dictionaries")
 
-    def _batch(self) -> pa.RecordBatch:
+    def _batch(self, message: pa.Buffer | None) -> pa.RecordBatch:
+        """The batch of a message; without one, of what the stream reader has."""
         try:
-            rows = self._reader.read_next_batch()
+            if message is None:
+                rows = self._reader.read_next_batch()
+            else:
+                rows = pa.ipc.read_record_batch(message, self.schema)
             rows.validate()
         except (pa.ArrowException, ValueError, OSError, StopIteration) as error:
             msg = f"a batch cannot be read: {_first_line(error)}"
@@ -273,9 +297,8 @@ class _Feed:
         self.parts: deque[pa.Buffer] = deque()
         self._at = 0
 
-    def put(self, part: pa.Buffer | None) -> None:
-        if part is not None and part.size:
-            self.parts.append(part)
+    def put(self, part: pa.Buffer) -> None:
+        self.parts.append(part)
 
     def read_buffer(self, count: int) -> pa.Buffer:
         if not self.parts or not count:
@@ -300,57 +323,6 @@ class _Feed:
 
     def close(self) -> None:
         """There is nothing to close."""
-
-
-def _check_names(fields: Iterable[pa.Field]) -> None:
-    """Look whether every name is text, also where pyarrow looks only when it is asked.
-
-    Raises:
-        ValueError: One is not.
-    """
-    for field in fields:
-        kind = field.type
-        _ = field.name, getattr(kind, "tz", None)
-        if pa.types.is_dictionary(kind):
-            kind = kind.value_type
-        _check_names(kind.field(number) for number in range(kind.num_fields))
-
-
-def check_rows(rows: pa.RecordBatch) -> None:
-    """Look whether every value of a batch lies where the batch says.
-
-    As ``rows.validate(full=True)``, but faster for long columns of ASCII text.
-
-    Raises:
-        pyarrow.ArrowInvalid: It does not.
-    """
-    if rows.num_rows < _SMALL:
-        rows.validate(full=True)
-        return
-    rows.validate()
-    for column in rows.columns:
-        if not _is_plain(column):
-            column.validate(full=True)
-
-
-def _is_plain(column: pa.Array) -> bool:
-    """Whether a column is sound at a glance."""
-    kind = column.type
-    if pa.types.is_primitive(kind) and not pa.types.is_decimal(kind):
-        # Times of day have a range of their own; all else takes any bits.
-        return not pa.types.is_time(kind) and not pa.types.is_date64(kind)
-    if not (pa.types.is_string(kind) or pa.types.is_binary(kind)):
-        return False
-    _, offsets, data = column.buffers()
-    places = np.frombuffer(
-        offsets, np.int32, len(column) + 1, column.offset * np.dtype(np.int32).itemsize
-    )
-    if places[0] < 0 or (places[1:] < places[:-1]).any():
-        return False  # pyarrow says what is wrong
-    if data is None or not data.size or pa.types.is_binary(kind):
-        return True
-    text = np.frombuffer(data, np.int8)[places[0] : places[-1]]
-    return not len(text) or bool(text.min() >= 0)
 
 
 def _first_line(error: Exception) -> str:

@@ -8,6 +8,7 @@ limit has to be put on before anything is allocated; the rest is pyarrow's to ve
 from __future__ import annotations
 
 import struct
+import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -70,6 +71,8 @@ class Header(NamedTuple):
     """Whether it is added to what is held, rather than put in its place."""
     compressed: tuple[tuple[int, int], ...] = ()
     """Where buffers lie in the body, and how long, where they are compressed."""
+    foreign_order: bool = False
+    """Whether values have the order of bytes that this machine has not; of a schema."""
 
 
 def header_length(prefix: memoryview, limits: Limits) -> int:
@@ -113,11 +116,13 @@ def read_header(data: memoryview, limits: Limits) -> Header:
             return Header(ROWS, body, compressed=_read_rows(data, content))
         if kind == DICTIONARY:
             return _read_dictionary(data, content, body)
-        _count_fields(data, _tables(data, _fields(data, content, 2)[1]), _MOST_FIELDS)
+        order_at, fields_at = _fields(data, content, 2)
+        order = _ushort(data, order_at)[0] if order_at else 0
+        _count_fields(data, _tables(data, fields_at), _MOST_FIELDS)
     except struct.error as error:
         msg = "the header of a message points outside of itself"
         raise corrupt(msg) from error
-    return Header(SCHEMA, 0)
+    return Header(SCHEMA, 0, foreign_order=order != (sys.byteorder == "big"))
 
 
 def _read_rows(data: memoryview, at: int) -> tuple[tuple[int, int], ...]:

@@ -18,7 +18,7 @@ READABLE: Final = select.POLLIN
 WRITABLE: Final = select.POLLOUT
 LONGEST_WAIT: Final = 0.25
 """Seconds after which timers are looked at, whatever happens."""
-_WATCHED: Final = 200e-6
+_WATCHED: Final = 200e-6 if (os.cpu_count() or 1) > 1 else 0.0
 """Seconds at the beginning of a wait in which nobody sleeps."""
 
 
@@ -64,9 +64,10 @@ def wait(wanted: Iterable[tuple[int, int]], seconds: float) -> set[int]:
         poll.register(descriptor, events)
     millis = max(0.0, min(seconds, LONGEST_WAIT)) * 1000
     # What comes at once is had without sleeping: to be woken takes longer than that.
+    # Nor is the core handed on: on a busy machine it comes back milliseconds later.
     until = time.perf_counter() + min(seconds, _WATCHED)
     while not (found := poll.poll(0)) and time.perf_counter() < until:
-        os.sched_yield()
+        pass
     if not found and millis:
         # Up to whole milliseconds, so that the last part of one is not spun through.
         found = poll.poll(int(millis) + (millis > int(millis)))

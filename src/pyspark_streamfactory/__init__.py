@@ -1,12 +1,29 @@
 """What PySpark looks for at start, by its name: ``format("streamfactory")``.
 
 PySpark imports every module whose name begins like this one's, without a guard: it has
-to be small, and a failure here must not stop sessions that want nothing of us.
+to be small, and a failure here must not stop sessions that want nothing of us. Whoever
+does want something is then told the reason.
 """
 
 from contextlib import suppress
+from importlib import import_module
 
-with suppress(Exception):  # `streamfactory.spark.register` tells what it is
-    from streamfactory.spark.source import StreamFactorySource as DefaultSource
+with suppress(Exception):  # a PySpark without data sources has no use for this
+    from pyspark.sql.datasource import DataSource
 
-__all__ = ["DefaultSource"]
+    try:
+        DefaultSource = import_module("streamfactory.spark.source").StreamFactorySource
+    except Exception as error:  # noqa: BLE001 - whatever is broken
+        _reason = f"streamfactory cannot be used: {type(error).__name__}: {error}"
+
+        class DefaultSource(DataSource):  # type: ignore[no-redef]
+            """Stands for a source that could not be imported."""
+
+            def __init__(self, options: object) -> None:  # noqa: ARG002
+                msg = f"{_reason}; repair it with: pip install 'streamfactory[spark]'"
+                raise ImportError(msg)
+
+            @classmethod
+            def name(cls) -> str:
+                """What ``format`` takes."""
+                return "streamfactory"

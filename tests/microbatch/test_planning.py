@@ -21,7 +21,12 @@ from streamfactory.spi import (
 )
 from streamfactory.wiring.configure import configure
 from streamfactory.wiring.definition import from_mapping
-from streamfactory.wiring.microbatch import BatchOffset, check_shared
+from streamfactory.wiring.microbatch import (
+    BatchOffset,
+    check_batch,
+    check_shared,
+    check_stream,
+)
 from streamfactory.wiring.plugins import default_manager
 from streamfactory.wiring.source import Source
 
@@ -33,6 +38,7 @@ if TYPE_CHECKING:
     from streamfactory.wiring.microbatch import Range
 
 EARLIEST = {"startingOffsets": "earliest"}
+RESET = "stream.file.consumer.prop.auto.offset.reset"
 
 
 def spans(ranges: Sequence[Range]) -> list[tuple[int, int, int]]:
@@ -328,6 +334,74 @@ def test_a_start_that_is_not_held_is_refused(topic: Topic) -> None:
 
 
 # --- cutting --------------------------------------------------------------------
+
+
+def test_a_batch_does_not_wait_for_what_nobody_has_written(
+    topic: Topic, caplog: pytest.LogCaptureFixture
+) -> None:
+    topic.create()
+    topic.write(5)
+    beyond = {"endingOffsets": '{"t": {"0": 9}}'}
+    with pytest.raises(OffsetOutOfRange) as caught:
+        topic.planner(**beyond).batch()
+    assert caught.value.what == "the batch is to end at 9, and the stream ends at 5"
+    going_on = topic.planner(**beyond, **{"out.of.range": "earliest"})
+    assert spans(going_on.batch()) == [(0, 0, 5)]
+    assert "ends there" in caplog.text
+
+
+def test_what_means_nothing_to_a_batch_is_told(
+    topic: Topic, caplog: pytest.LogCaptureFixture
+) -> None:
+    topic.create()
+    check_batch(topic.source(maxTriggerDelay="5s", minOffsetsPerTrigger="3").config)
+    told = [record.getMessage() for record in caplog.records]
+    assert told == [
+        f"stream 'file:t': {key}: has no effect on a batch: no trigger [argument]"
+        for key in ("minOffsetsPerTrigger", "maxTriggerDelay")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"startingOffsets": "latest"}, "a batch that starts at latest has no rows"),
+        ({"startingOffsets": '{"t": {"0": -1}}'}, "starts at latest has no rows"),
+        (
+            {"stream.file.consumer.prop.auto.offset.reset": "largest"},
+            "starts at latest",
+        ),
+        ({"endingOffsets": "earliest"}, "a batch that ends at earliest has no rows"),
+        ({"endingOffsets": '{"t": {"0": -2}}'}, "ends at earliest has no rows"),
+    ],
+)
+def test_a_batch_that_would_be_empty_by_its_options_is_refused(
+    topic: Topic, options: dict[str, str], told: str
+) -> None:
+    config = topic.source(**options).config
+    with pytest.raises(ConfigError) as caught:
+        check_batch(config)
+    assert told in str(caught.value)
+    assert next(iter(options)) in str(caught.value)
+    # A timestamp beats all of these.
+    stamps = {"startingTimestamp": "0", "endingTimestamp": "9"}
+    check_batch(topic.source(**options, **stamps).config)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("endingOffsets", "latest"),
+        ("endingTimestamp", "5"),
+        ("endingOffsetsByTimestamp", '{"t": {"0": 5}}'),
+    ],
+)
+def test_a_stream_that_is_given_an_end_is_refused(
+    topic: Topic, key: str, value: str
+) -> None:
+    with pytest.raises(ConfigError) as caught:
+        check_stream(topic.source(**{key: value}).config)
+    assert f"{key}: a stream has no end: this is for batches" in str(caught.value)
 
 
 def test_large_ranges_are_cut_until_there_are_enough_tasks(topic: Topic) -> None:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import random
 import socket
 import struct
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from tests.sockets.peers import (
     DIALLED,
@@ -20,7 +22,7 @@ from tests.sockets.peers import (
 )
 
 from streamfactory.backends.socket.framing import EndedEarly, Inflow
-from streamfactory.backends.socket.headers import Limits
+from streamfactory.backends.socket.headers import Limits, read_header
 from streamfactory.spi import CorruptData, MessageTooLarge, StreamError
 
 if TYPE_CHECKING:
@@ -45,6 +47,8 @@ TABLE = pa.record_batch(
         "runs": pa.RunEndEncodedArray.from_arrays([1, 3], [7, 8]),
     }
 )
+OFFSETS = struct.pack("<3i", 400, 404, 408)
+FAR = struct.pack("<3i", 400, 2**30, 408)
 PLAIN = stream_of(TABLE, TABLE, schema=TABLE.schema)
 PACKED = stream_of(TABLE, TABLE, schema=TABLE.schema, compression="zstd")
 
@@ -89,6 +93,53 @@ def test_whole_streams_are_read_whatever_their_pieces() -> None:
     for data in (PLAIN, PACKED):
         for chunk in (1, 3, 64, 2**30):
             assert pa.Table.from_batches(read(data, chunk)).num_rows == 6
+
+
+@pytest.mark.parametrize("rows", [1, 700, 1_000, 2_500, 3_000])
+@pytest.mark.parametrize("chunk", [30_011, 1_000_003, 2**30])
+def test_batches_of_every_size_survive_the_borders_of_blocks(
+    rows: int, chunk: int
+) -> None:
+    numbers = pa.arange(0, rows)
+    words = pa.array([f"word {n}" * 6 if n % 3 else None for n in range(rows)])
+    batches = [
+        pa.record_batch({"n": pc.add(numbers, index), "word": words})
+        for index in range(3_000_000 // (rows * 60 + 300))
+    ]
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, batches[0].schema) as writer:
+        for batch in batches:
+            writer.write_batch(batch)
+    data = sink.getvalue().to_pybytes()
+    inflow, receive, found = Inflow(LIMITS), receiver(data, chunk), []
+    inflow.receive_schema(receive)
+    while (some := inflow.receive_some(receive, 2**16)) is not None:
+        found.append(some[0])  # and kept, while others are received
+    assert pa.Table.from_batches(found).equals(pa.Table.from_batches(batches))
+
+
+def test_a_damaged_place_in_the_middle_of_a_long_column_is_an_error() -> None:
+    rows = pa.record_batch({"word": pa.array(["word"] * 5_000)})
+    stream = pa.BufferOutputStream()
+    with pa.ipc.new_stream(stream, rows.schema) as writer:
+        writer.write_batch(rows)
+    data = bytearray(stream.getvalue().to_pybytes())
+    for place, damage in ((b"wordword", b"w\xffrdword"), (OFFSETS, FAR)):
+        damaged = bytearray(data)
+        at = damaged.index(place)
+        damaged[at : at + len(damage)] = damage
+        with pytest.raises(CorruptData) as caught:
+            read(bytes(damaged))
+        assert "a batch is damaged: " in caught.value.what
+
+
+@pytest.mark.parametrize("order", ["little", "big"])
+def test_the_order_of_bytes_is_read_from_the_schema(order: str) -> None:
+    message = struct.pack("<IHHHHHHi", 16, 12, 12, 0, 4, 8, 0, 12)
+    message += struct.pack("<B3xI", 1, 12)
+    schema = struct.pack("<HHHHiIHxxI", 8, 12, 8, 4, 8, 8, order == "big", 0)
+    header = read_header(memoryview(message + schema), LIMITS)
+    assert header.foreign_order == (order != sys.byteorder)
 
 
 @pytest.mark.parametrize("data", [PLAIN, PACKED], ids=["plain", "packed"])

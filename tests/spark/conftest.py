@@ -26,6 +26,31 @@ if TYPE_CHECKING:
     from streamfactory.arrowlog import Log
 
 
+SECRET = "STREAMFACTORY_TEST_SECRET"
+"""An environment variable of the session's processes, with a secret in it."""
+
+LOGGING = """
+rootLogger.level = off
+rootLogger.appenderRef.file.ref = file
+appender.file.type = File
+appender.file.name = file
+appender.file.fileName = {}
+appender.file.layout.type = PatternLayout
+appender.file.layout.pattern = %p %c %m%n%ex
+"""
+
+
+def pytest_collection_modifyitems(
+    config: pytest.Config, items: list[pytest.Item]
+) -> None:
+    """Keep tests that share a session in one process, where groups are heeded."""
+    if not config.pluginmanager.hasplugin("xdist"):
+        return
+    for item in items:
+        if "spark" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.xdist_group("spark"))
+
+
 def missing_java() -> str | None:
     """Why Spark cannot be started here; None where it can."""
     if shutil.which("java") or os.environ.get("JAVA_HOME"):
@@ -34,8 +59,28 @@ def missing_java() -> str | None:
 
 
 @pytest.fixture(scope="session")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """A local session with two cores."""
+def catalogue(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The folder of named streams of the session's driver."""
+    folder = tmp_path_factory.mktemp("streams")
+    with pytest.MonkeyPatch.context() as environment:
+        # The driver's planners inherit what its Java process was started with.
+        environment.setenv("STREAMFACTORY_STREAMS", str(folder))
+        environment.setenv(SECRET, "c0ntinental-drift")
+        yield folder
+
+
+@pytest.fixture(scope="session")
+def spark_log(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What the session logs, once a test has set a level."""
+    return tmp_path_factory.mktemp("log") / "spark.log"
+
+
+@pytest.fixture(scope="session")
+def spark(
+    tmp_path_factory: pytest.TempPathFactory, catalogue: Path, spark_log: Path
+) -> Iterator[SparkSession]:
+    """A local session with two cores. Nothing is registered: the shim does that."""
+    assert catalogue.is_dir()
     reason = missing_java()
     if reason is not None:
         if os.environ.get("CI") == "true":
@@ -43,6 +88,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         pytest.skip(reason)
     prepare_environment()
     folder = tmp_path_factory.mktemp("spark")
+    logging = folder / "log4j2.properties"
+    logging.write_text(LOGGING.format(spark_log), encoding="utf-8")
     with warnings.catch_warnings():
         # PySpark imports pandas 3, which it warns of.
         warnings.simplefilter("ignore")
@@ -57,9 +104,13 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
             .config("spark.local.dir", str(folder / "local"))
             .config("spark.driver.bindAddress", "127.0.0.1")
             .config("spark.driver.host", "127.0.0.1")
+            # Short queries: what a better compiler gains, it has cost before.
+            .config(
+                "spark.driver.extraJavaOptions",
+                f"-XX:TieredStopAtLevel=1 -Dlog4j2.configurationFile={logging}",
+            )
             .getOrCreate()
         )
-    session.sparkContext.setLogLevel("OFF")
     yield session
     session.stop()
 

@@ -1,0 +1,249 @@
+"""Batches on Spark: names, columns, messages, starts and ends; and what is refused."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import re
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pytest
+
+from streamfactory.spark.definition import configured_by
+from streamfactory.spark.failures import reason
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from pyspark.sql import DataFrame, SparkSession
+    from tests.spark.conftest import Topic
+
+SECRET = "c0ntinental-drift"
+SHIM = """
+import sys
+sys.modules[sys.argv[1]] = None
+import pyspark_streamfactory as shim
+if hasattr(shim, "DefaultSource"):
+    try:
+        shim.DefaultSource({})
+    except ImportError as error:
+        print(shim.DefaultSource.name(), error)
+"""
+
+
+def loaded(
+    spark: SparkSession, topic: Topic, schema: str | None = None, **options: str
+) -> DataFrame:
+    reader = spark.read.format("streamfactory").options(**{**topic.options, **options})
+    return (reader if schema is None else reader.schema(schema)).load()
+
+
+def refused(call: Callable[[], object]) -> str:
+    """What the user reads last: our words, without any of Java's."""
+    with pytest.raises(Exception) as caught:
+        call()
+    words = str(caught.value).rpartition("StreamFactoryError: ")[2]
+    assert re.match(r"\[[a-z_]+\] ", words), str(caught.value)
+    assert "org.apache" not in words
+    assert len(words.splitlines()) < 8
+    assert (reason(caught.value) or "").splitlines() == [
+        line for line in words.splitlines() if line.strip() and "SQLSTATE" not in line
+    ]
+    return words
+
+
+def test_columns_are_the_stream_s_own_those_asked_for_and_metadata(
+    spark: SparkSession, topic: Topic
+) -> None:
+    topic.put(
+        pa.table(
+            {"id": [1, 2, 3], "tags": [["a"], None, []], "_partition": [0, 0, 2]},
+            schema=pa.schema(
+                [
+                    pa.field("id", pa.int64(), nullable=False),
+                    pa.field("tags", pa.list_(pa.string())),
+                    pa.field("_partition", pa.int64()),
+                ]
+            ),
+        )
+    )
+    with_metadata = {"metadata.columns": "true"}
+    frame = loaded(spark, topic, **with_metadata)
+    assert frame.schema.simpleString() == (
+        "struct<id:bigint,tags:array<string>,_topic:string,_partition:int,_offset:bigint>"
+    )
+    assert not frame.schema["id"].nullable
+    rows = sorted(frame.collect())
+    assert [(r.id, r._partition, r._offset) for r in rows] == [
+        (1, 0, 0),
+        (2, 0, 1),
+        (3, 2, 0),
+    ]
+    # Fewer columns, in another order, are read alone; nulls are Spark's to allow.
+    some = loaded(spark, topic, "_offset bigint, id bigint", **with_metadata)
+    assert sorted(some.collect()) == [(0, 1), (0, 3), (1, 2)]
+    no_such = "id bigint, name string"
+    assert "the query wants a column 'name', which the stream has not; it has id, " in (
+        refused(loaded(spark, topic, no_such).count)
+    )
+    metadata = refused(loaded(spark, topic, "id bigint, _offset bigint").count)
+    assert "metadata.columns=true adds _topic, _partition, _offset" in metadata
+    assert "column 'id' is bigint in the stream, and string in the query" in (
+        refused(loaded(spark, topic, "id string").count)
+    )
+
+
+def test_a_task_that_fails_tells_column_and_place(
+    spark: SparkSession, topic: Topic
+) -> None:
+    times = pa.array([1_000, 2_001], pa.timestamp("ns"))
+    topic.put(pa.table({"at": times, "_partition": [1, 1]}))
+    told = refused(loaded(spark, topic).collect)
+    assert "[schema_mismatch] column 'at' is timestamp[ns]" in told
+    assert "partition clicks-1, offset 0" in told
+    assert reason(ValueError("something else")) is None
+
+
+def test_a_batch_begins_and_ends_where_options_say(
+    spark: SparkSession, topic: Topic, caplog: pytest.LogCaptureFixture
+) -> None:
+    topic.write(id=[*range(10)], _partition=[0] * 10)
+    topic.write(id=[*range(10, 16)], _partition=[1] * 6)
+
+    def offsets(zero: int, one: int, two: int) -> str:
+        return json.dumps({"clicks": {"0": zero, "1": one, "2": two}})
+
+    span = {"startingOffsets": offsets(3, -2, 0), "endingOffsets": offsets(5, -1, 0)}
+    frame = loaded(spark, topic, **span, minPartitions="4", MAXRECORDSPERPARTITION="2")
+    assert sorted(row.id for row in frame.collect()) == [3, 4, *range(10, 16)]
+    assert frame.rdd.getNumPartitions() == 4
+    for options, told in (
+        ({"endingOffsets": offsets(11, 6, 0)}, "end at 11, and the stream ends at 10"),
+        ({"endingOffsets": offsets(-2, 6, 0)}, "ends at earliest has no rows"),
+        ({"startingOffsets": "latest"}, "starts at latest has no rows"),
+        ({"startingOffsets": '{"clicks": {"0": 1}}'}, "does not name clicks-1"),
+        (
+            {"startingOffsets": offsets(9, 0, 0), "endingOffsets": offsets(8, 6, 0)},
+            "ends at 8, before its start 9",
+        ),
+    ):
+        assert told in refused(loaded(spark, topic, **options).count), told
+    assert caplog.text == ""
+
+
+def test_streams_have_names_in_a_catalogue(
+    spark: SparkSession, topic: Topic, catalogue: Path
+) -> None:
+    topic.write(id=[1, 2])
+    lines = [f'"{key}" = "{value}"' for key, value in topic.options.items()]
+    text = "\n".join(["[properties]", *lines])
+    (catalogue / "named.toml").write_text(text, encoding="utf-8")
+    reader = spark.read.format("streamfactory")
+    assert reader.load("named").count() == 2
+    by_option = spark.read.format("streamfactory").option("stream", "named")
+    assert by_option.option("metadata.columns", "true").load().columns[-1] == "_offset"
+    assert "two streams are named: 'named' and 'other'" in refused(
+        lambda: by_option.load("other")
+    )
+    assert "did you mean 'named'?" in refused(
+        lambda: spark.read.format("streamfactory").load("nmed")
+    )
+
+
+def test_messages_are_read_by_a_decoder_with_what_came_along(
+    spark: SparkSession, topic: Topic
+) -> None:
+    raw = {"stream.file.decoder.class.name": "raw"}
+    messages = topic.another("bytes", **{"stream.file.messages": "true"}, **raw)
+    messages.put(pa.table({"value": [b"v", None], "_key": [b"k", b"l"]}))
+    frame = loaded(spark, messages)
+    rows = frame.select("key", "value", "offset").collect()
+    assert [(bytes(r.key), r.value and bytes(r.value)) for r in sorted(rows)] == [
+        (b"k", b"v"),
+        (b"l", None),
+    ]
+    del messages.options["stream.file.decoder.class.name"]
+    missing = refused(lambda: loaded(spark, messages))
+    assert "this stream holds undecoded messages, and no decoder is named" in missing
+    assert "set stream.file.decoder.class.name; raw keeps them so" in missing
+
+
+def test_a_stream_that_tasks_cannot_share_is_refused_with_the_way_round(
+    spark: SparkSession,
+) -> None:
+    reader = spark.read.format("streamfactory").option("streamType", "memory")
+    reader = reader.option("stream.memory.topic.name", "t").schema("id bigint")
+    told = refused(reader.load().count)
+    assert "[unsupported]" in told
+    assert "not shared between processes" in told
+    assert "`streamfactory copy` it into a stream of type file" in told
+
+
+def test_no_secret_leaves_the_process_that_uses_it(
+    spark: SparkSession,
+    topic: Topic,
+    tmp_path: Path,
+    spark_log: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    topic.write(id=[1, 2])
+    key = "stream.file.storage.secret.key"
+    literal = refused(lambda: loaded(spark, topic, **{key: SECRET}))
+    assert SECRET not in literal
+    by_reference = {key: "${env:STREAMFACTORY_TEST_SECRET}"}
+    spark.sparkContext.setLogLevel("INFO")
+    try:
+        frame = loaded(spark, topic, **by_reference)
+        assert frame.count() == 2
+        query = (
+            spark.readStream.format("streamfactory")
+            .options(**topic.options, **by_reference, startingOffsets="earliest")
+            .load()
+            .writeStream.format("streamfactory")
+            .options(**topic.another().options, **by_reference)
+            .option("checkpointLocation", str(tmp_path / "checkpoint"))
+            .trigger(availableNow=True)
+            .start()
+        )
+        assert query.awaitTermination(100)
+        told = refused(loaded(spark, topic, "id string", **by_reference).count)
+    finally:
+        spark.sparkContext.setLogLevel("OFF")
+    frame.explain("extended")
+    kept = b"".join(p.read_bytes() for p in tmp_path.rglob("*") if p.is_file())
+    logged = spark_log.read_text(encoding="utf-8")
+    assert "Streaming query made progress" in logged
+    for text in (capsys.readouterr().out, logged, told, str(query.lastProgress)):
+        assert "streamfactory" in text or "clicks" in text
+        assert SECRET not in text
+    assert b'"clicks"' in kept
+    assert SECRET.encode() not in kept
+    pickled = pickle.dumps(configured_by({**topic.options, **by_reference}).config)
+    assert b"STREAMFACTORY_TEST_SECRET" in pickled
+    assert SECRET.encode() not in pickled
+
+
+@pytest.mark.parametrize(
+    ("broken", "told"),
+    [
+        ("streamfactory.spark.source", "streamfactory cannot be used: "),
+        ("pyspark.sql.datasource", ""),
+    ],
+)
+def test_a_broken_install_stops_no_session_and_tells_who_asks(
+    broken: str, told: str
+) -> None:
+    ran = subprocess.run(
+        [sys.executable, "-c", SHIM, broken],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stderr
+    assert told in ran.stdout
+    assert bool(ran.stdout) is bool(told)
