@@ -25,7 +25,7 @@ run: java  ## the main job on real data
 	@$(BIN)/python examples/flights.py
 
 test: java  ## the whole suite
-	$(BIN)/python -m pytest -n 2 --dist worksteal
+	$(BIN)/python -m pytest -n 2 --dist loadgroup
 
 N ?= 20
 SEED ?= 0

@@ -19,6 +19,7 @@ from pyspark.sql.streaming.datasource import (
 
 from streamfactory.spark.definition import configured_again, configured_by
 from streamfactory.spark.failures import told
+from streamfactory.spark.shipping import Shipped
 from streamfactory.spark.sink import BatchWriter, MicroBatchWriter, check_sink
 from streamfactory.spark.tasks import read
 from streamfactory.spark.types import arrow_schema, spark_schema
@@ -105,7 +106,7 @@ class RangePartition(InputPartition):
     value: Range
 
 
-class _Reading:
+class _Reading(Shipped):
     """What batches and streams share: the planner on the driver, ranges in tasks."""
 
     def __init__(self, config: StreamConfig, schema: StructType) -> None:
