@@ -29,8 +29,9 @@ test: java  ## the whole suite
 
 N ?= 20
 SEED ?= 0
-prove: setup  ## N kills on each path, and faults, from SEED; ends in lost=0 twice=0
-	@$(BIN)/python tests/prove.py --rounds $(N) --seed $(SEED)
+PATHS ?=
+prove: java  ## N kills on each path, and faults, from SEED; ends in lost=0 twice=0
+	@$(BIN)/python tests/prove.py --rounds $(N) --seed $(SEED) --paths $(PATHS)
 
 check: setup  ## format, lint, types, docs
 	$(BIN)/ruff format --check .

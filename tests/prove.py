@@ -1,4 +1,4 @@
-"""``make prove N=... SEED=...``: kills, power cuts, faults, and what they cost: nothing.
+"""``make prove N=... SEED=...``: kills, power cuts and faults that cost nothing.
 
 So many of them on each path: before steps of the log, at random moments of processes
 that share one, through the `file` backend, as power cuts, and as faults of a backend in
@@ -23,12 +23,12 @@ from tests.proving.verdict import Verdict
 from tests.spark import proving as spark
 
 PATHS = {
-    "steps of the log": points,
-    "processes that share a log": crowd,
-    "the file backend": backend,
-    "power cuts": power,
-    "faults": faults,
-    "Spark's drivers": spark,
+    "steps": ("steps of the log", points),
+    "processes": ("processes that share a log", crowd),
+    "file": ("the file backend", backend),
+    "power": ("power cuts", power),
+    "faults": ("faults", faults),
+    "spark": ("Spark's drivers", spark),
 }
 
 
@@ -37,12 +37,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--paths", nargs="*", choices=PATHS, default=list(PATHS))
     arguments = parser.parse_args()
     logging.getLogger("streamfactory").setLevel(logging.CRITICAL)
     total, begun = Verdict(), time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
-        for number, (name, path) in enumerate(PATHS.items()):
-            place, since = Path(folder) / str(number), time.monotonic()
+        for key in arguments.paths or PATHS:
+            name, path = PATHS[key]
+            place, since = Path(folder) / key, time.monotonic()
             place.mkdir()
             verdict = path.prove(arguments.rounds, arguments.seed, place)
             seconds = time.monotonic() - since
