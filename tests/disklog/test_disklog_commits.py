@@ -313,3 +313,45 @@ def test_a_repeated_epoch_is_held_only_when_its_record_is_safe(
     del interrupted.storage.called[:]
     assert append(interrupted, {0: [1]}, "w", 0) is not None
     assert "settle log" in interrupted.storage.called
+
+
+def test_what_was_committed_cannot_be_committed_as_another_epoch(
+    log: DiskLog, other: DiskLog
+) -> None:
+    """Nor by a writer without a name: its rows would be there twice."""
+    staged = stage(log, {0: [1]})
+    log.commit(None, 0, [staged], summary=Summary(1))
+    deeds: list[tuple[DiskLog, str | None]] = [(log, None), (other, None), (log, "w")]
+    for _ in range(2):
+        for one, writer in deeds:
+            with pytest.raises(MisuseError) as caught:
+                one.commit(writer, 1, [staged], summary=Summary(1))
+            assert caught.value.what == f"what attempt {staged.attempt} staged is gone"
+        append(log, {1: [1]})
+        log.compact()
+    assert numbers_of(log) == [1]
+
+
+def test_two_that_commit_the_same_files_in_one_record_are_told_apart(
+    log: DiskLog,
+) -> None:
+    staged = stage(log, {0: [1]})
+    outcomes: list[object] = []
+
+    def commit() -> None:
+        try:
+            outcomes.append(log.commit(None, 0, [staged], summary=Summary(1)))
+        except MisuseError as error:
+            outcomes.append(error.what)
+
+    threads = [threading.Thread(target=commit) for _ in range(2)]
+    with log.publishing:
+        for thread in threads:
+            thread.start()
+        while len(log._commits._waiting) < 2:
+            pass
+    for thread in threads:
+        thread.join(30)
+    refused = f"what attempt {staged.attempt} staged is gone"
+    assert sorted(outcomes, key=str) == [None, refused]
+    assert numbers_of(log) == [1]

@@ -269,7 +269,7 @@ def test_a_clock_that_goes_back_stands_still(
 def test_a_clock_that_goes_back_within_a_record_does_so_too(
     store_factory: Callable[..., DiskLogStore], clock: HandClock
 ) -> None:
-    """Each look at it is earlier: the epochs of one record have one time all the same."""
+    """Each look at it is earlier: the epochs of a record have one time all the same."""
 
     class Falling(HandClock):
         def __call__(self) -> float:
@@ -332,7 +332,7 @@ def test_offsets_by_time_of_rows_that_were_let_go_are_the_first_held(
 # --- everybody at once --------------------------------------------------------------
 
 
-def test_readers_and_writers_go_on_while_others_merge_and_let_go(
+def test_readers_and_writers_go_on_while_others_merge_and_let_go(  # noqa: C901 - four roles of one play
     store_factory: Callable[..., DiskLogStore],
 ) -> None:
     """Threads of one store, and other stores, which are as other processes."""

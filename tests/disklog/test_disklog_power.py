@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 from tests.proving import power
-from tests.proving.verdict import Verdict
 
 if TYPE_CHECKING:
     from pathlib import Path
