@@ -102,7 +102,7 @@ def test_the_whole_kit_passes_on_memory_as_the_pages_say(
     outcome = program("conformance", "memory", "--json")
     found = outcome.json
     assert (outcome.status, outcome.err, found["ok"]) == (0, "", True)
-    assert found["seconds"] < 30
+    assert found["seconds"] < 120
     words = [[c["case"], c["rule"], c["outcome"], c["reason"]] for c in found["cases"]]
     path = ROOT / "docs" / "support" / "memory.json"
     shown = json.loads(path.read_text(encoding="utf-8"))["cases"]
@@ -116,7 +116,7 @@ def test_quick_names_what_it_leaves_out(streamfactory: Callable[..., Outcome]) -
     reasons = [case["reason"] for case in outcome.json["cases"]]
     assert left_out in reasons
     # The goal is 5 s, which the summary prints; a loaded machine may take more.
-    assert outcome.json["seconds"] < 15
+    assert outcome.json["seconds"] < 60
 
 
 def test_text_lists_cases_and_ends_with_the_sum(
