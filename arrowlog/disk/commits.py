@@ -179,7 +179,7 @@ class CommitQueue:
                 return
             if known is not None and known.owner != request.instance:
                 raise WriterFenced(fenced(request.writer, request.epoch))
-        self._check_staged(state, request)
+        self._check_staged(draft, state, request)
         if request.replace:
             draft.earliest.update(enumerate(draft.latest))
         for file in request.files():
@@ -195,20 +195,21 @@ class CommitQueue:
             )
         draft.appended = True
 
-    def _check_staged(self, state: State, request: _Request) -> None:
+    def _check_staged(self, draft: _Draft, state: State, request: _Request) -> None:
+        taken = {segment.name for segment in draft.segments}
         for one in request.staged:
             for file in one.files:
+                if file["name"] in taken or not self._there(state, file):
+                    msg = f"what attempt {one.attempt} staged is gone"
+                    raise MisuseError(msg, remedy="write the epoch again")
                 lanes = {run[0] for run in file["runs"]}
                 if max(lanes, default=0) >= len(state.latest):
                     msg = f"{self._log.name!r} has no partition {max(lanes)}"
                     raise TopicNotFound(msg)
-                if not self._there(state, file):
-                    msg = f"what attempt {one.attempt} staged is gone"
-                    raise MisuseError(msg, remedy="write the epoch again")
 
     def _there(self, state: State, file: Mapping[str, Any]) -> bool:
-        """Whether a staged file is whole, and was not swept."""
-        if file["name"] in state.removed:
+        """Whether a staged file is whole, and was not swept, or committed before."""
+        if file["name"] in state.removed or state.index.has(file["name"]):
             return False
         try:
             return self._log.storage.size(file["name"]) == int(file["bytes"])

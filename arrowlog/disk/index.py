@@ -206,6 +206,14 @@ class Index:
                 found -= layer.named(rows[alive])
         return found
 
+    def held(self, earliest: Numbers) -> int:
+        """Bytes in memory of all runs that are held, merged ones once."""
+        layers, size = self._layers(), 0
+        for number, layer in enumerate(layers):
+            alive = np.flatnonzero(layer.end > earliest[layer.partition])
+            size += int(layer.size[_shown(layers, number, alive)].sum())
+        return size
+
     def _layers(self) -> list[Part]:
         """All runs, from old to new."""
         recent = self.recent()

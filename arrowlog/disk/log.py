@@ -351,7 +351,7 @@ class DiskLog(Log):
                 "version": state.version,
                 "segments": state.segments,
                 "small segments": len(state.small),
-                "bytes": state.size,
+                "bytes": state.index.held(state.floor()),
                 "writers": len(state.writers),
                 "location": self.storage.location,
             }

@@ -56,7 +56,6 @@ class State:
         self.carried: frozenset[str] = frozenset()
         """Those of them that the snapshot named already."""
         self.segments = 0
-        self.size = 0
         self.deleted = False
         self.void: list[int] = []
         """Torn records right behind this version."""
@@ -100,7 +99,6 @@ class State:
 
     def _add(self, segment: Segment, at: int) -> None:
         self.segments += 1
-        self.size += segment.size
         if not segment.full:
             self.small[segment.name] = (segment.level, segment.size, segment.rows, at)
         for run in segment.runs:
@@ -110,7 +108,6 @@ class State:
     def _remove(self, name: str, size: int) -> None:
         if size:  # what was staged and never committed was not counted
             self.segments -= 1
-            self.size -= size
         self.small.pop(name, None)
         self.removed[name] = size
 
@@ -135,7 +132,6 @@ class State:
                 "writers": {n: w.to_plain() for n, w in self.writers.items()},
                 "small": {name: list(one) for name, one in self.small.items()},
                 "segments": self.segments,
-                "size": self.size,
                 "deleted": self.deleted,
                 "recent": list(self.ids),
                 "parts": parts,
@@ -162,7 +158,6 @@ class State:
         state.writers = {n: WriterState(**w) for n, w in plain["writers"].items()}
         state.small = {name: tuple(one) for name, one in plain["small"].items()}
         state.segments = plain["segments"]
-        state.size = plain["size"]
         state.deleted = plain["deleted"]
         state.ids.extend(plain["recent"])
         state.removed = dict.fromkeys(plain["removed"], 0)

@@ -165,12 +165,19 @@ class Logs(RuleBasedStateMachine):
         turn=TURN,
         rows=st.none() | st.integers(0, 8),
         age=st.none() | st.integers(0, 5),
+        size=st.none() | st.integers(0, 200),
         hold=st.dictionaries(st.integers(0, 3), st.integers(0, 9)),
     )
     def retain(
-        self, turn: int, rows: int | None, age: int | None, hold: dict[int, int]
+        self,
+        turn: int,
+        rows: int | None,
+        age: int | None,
+        size: int | None,
+        hold: dict[int, int],
     ) -> None:
-        self.same(turn, lambda log: log.retain(Retention(age=age, rows=rows), hold))
+        keep = Retention(age=age, rows=rows, size=size)
+        self.same(turn, lambda log: log.retain(keep, hold))
 
     @rule(turn=TURN, idle=st.integers(0, 5), keep=st.none() | WRITERS)
     def forget(self, turn: int, idle: int, keep: str | None) -> None:
