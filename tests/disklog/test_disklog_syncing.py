@@ -56,12 +56,13 @@ def test_an_interval_ends_though_nobody_writes_again(root: Path) -> None:
     log = topic(storage)
     append(log, {0: [1]})
     place = root / "t.topic" / log.incarnation
+    record = place / "log" / f"{1:020d}.json"
     deadline = time.monotonic() + DEADLINE
-    while place / "log" / f"{1:020d}.json" not in storage.synced:
+    while record not in storage.synced or storage.synced[-1] != place / "log":
         assert time.monotonic() < deadline
     log.close()
     (segment,) = place.glob("data/*.arrow")
-    order = [segment, place / "data", place / "log" / f"{1:020d}.json", place / "log"]
+    order = [segment, place / "data", record, place / "log"]
     last = {path: at for at, path in enumerate(storage.synced)}
     assert sorted(order, key=last.__getitem__) == order
 
@@ -82,11 +83,14 @@ def test_what_could_not_be_synced_later_is_told_to_the_next_commit(root: Path) -
     storage = watched(root, "interval")
     log = topic(storage)
     storage.failing.append("data")
-    append(log, {0: [1]})
-    deadline = time.monotonic() + DEADLINE
-    with pytest.raises(StorageFailed) as caught:
+
+    def write_on() -> None:
+        deadline = time.monotonic() + DEADLINE
         while time.monotonic() < deadline:
-            append(log, {0: [2]})
+            append(log, {0: [1]})
+
+    with pytest.raises(StorageFailed) as caught:
+        write_on()
     folder = root / "t.topic" / log.incarnation / "data"
     assert f"{folder}: Input/output error" in caught.value.what
     storage.failing.clear()
