@@ -71,7 +71,10 @@ def test_a_reader_sees_the_old_rows_or_the_new_ones_at_every_moment(
 
     def watch() -> None:
         while not done.is_set():
-            rows = topic.rows()
+            try:
+                rows = topic.rows()
+            except OffsetOutOfRange:
+                continue  # it was replaced while it was read: told, never mixed
             ages = {row["age"] for row in rows}
             seen.add((len(rows), len(ages)))
 
