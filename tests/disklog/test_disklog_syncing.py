@@ -158,3 +158,11 @@ def test_a_snapshot_that_was_killed_is_finished_by_the_next_one(root: Path) -> N
     other.compact()
     assert list(root.rglob("data/*.arrow")) == [merged]
     assert numbers_of(other) == [0, 1, 2, 3]
+
+
+def test_a_creation_makes_safe_what_one_before_it_was_killed_over(root: Path) -> None:
+    """The folder of the topic is there already, and perhaps in no folder's medium."""
+    (root / "t.topic").mkdir(parents=True)
+    storage = watched(root, "always")
+    topic(storage)
+    assert root in storage.synced

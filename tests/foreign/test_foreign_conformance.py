@@ -10,10 +10,6 @@ from tests.foreign.stage import FolderHarness, GrowingHarness, Plugin, plugins
 from streamfactory.conformance import Outcome, run
 from streamfactory.conformance.runner import all_cases
 
-THREE_LANES = "a_provider_is_thread_safe"
-"""The case wants three partitions of whoever it meets, and these have one: what it is
-about is shown in `test_foreign_folder.py`."""
-
 SKIPPED = {
     "no secrets: the type declares none, and has no client to pass one to",
     "the type cannot be written",
@@ -26,8 +22,7 @@ SKIPPED = {
 @pytest.mark.parametrize("harness", [FolderHarness, GrowingHarness])
 def test_files_of_others_pass_the_kit(harness: Any) -> None:
     backend = Plugin().streamfactory_backend()
-    cases = [case for case in all_cases() if case.name != THREE_LANES]
-    results = list(run(backend, harness, plugins(), cases=cases))
+    results = list(run(backend, harness, plugins(), cases=all_cases()))
     failed = [(r.case.name, r.reason) for r in results if r.outcome is Outcome.FAILED]
     assert failed == []
     reasons = {r.reason for r in results if r.outcome is Outcome.SKIPPED}
