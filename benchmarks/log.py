@@ -483,7 +483,7 @@ def merge_epochs(log: DiskLog, partitions: int, epochs: int) -> list[int]:
         for partition in range(partitions):
             stage.append(partition, few_rows(number))
         log.commit(None, number, [stage.seal()], summary=Summary(partitions))
-        times.append(int(log.now_ms()))
+        times.append(int(log.journal.now_ms()))
         time.sleep(0.01)
     log.compact()
     return times
@@ -510,7 +510,7 @@ def name_runs(place: Path, partitions: int, runs: int) -> None:
             for step in range(begin, min(begin + share, steps))
             for partition in range(partitions)
         ]
-        log.publish(partial(log.record, segments=named))
+        log.journal.publish(partial(log.journal.record, segments=named))
         log.compact()
     log.close()
 
@@ -708,7 +708,7 @@ def segments(log: DiskLog) -> list[str]:
     found: dict[str, None] = {}
     at, end = 0, latest(log)
     while at < end:
-        run = log.refreshed().index.find(0, at)
+        run = log.journal.refreshed().index.find(0, at)
         assert run is not None
         found[run.file] = None
         at = run.end

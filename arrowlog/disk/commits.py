@@ -90,7 +90,7 @@ class CommitQueue:
         request = _Request(writer, epoch, once, instance, summary, position, replace)
         with self._lock:
             self._waiting.append(request)
-        with self._log.publishing:
+        with self._log.journal.publishing:
             if not request.done:
                 self._lead()
         return request.outcome()
@@ -104,16 +104,16 @@ class CommitQueue:
             held[0] = None if known is None else known.last()
             if known is not None and known.owner == instance:
                 return None
-            now = int(self._log.now_ms())
+            now = int(self._log.journal.now_ms())
             if known is None:
                 claimed = WriterState(instance, now)
             else:
                 claimed = WriterState(
                     instance, now, known.epoch, known.rows, known.sums, known.position
                 )
-            return self._log.record(state, writers={writer: claimed})
+            return self._log.journal.record(state, writers={writer: claimed})
 
-        self._log.publish(build)
+        self._log.journal.publish(build)
         return held[0]
 
     def _lead(self) -> None:
@@ -130,7 +130,7 @@ class CommitQueue:
             # The names of what tasks have staged have to be safe before their record.
             if any(request.files() for request in requests):
                 self._log.storage.settle("data")
-            self._log.publish(lambda state: self._build(state, requests))
+            self._log.journal.publish(lambda state: self._build(state, requests))
             if any(request.held for request in requests):
                 # Who published it may have been killed before its name was safe.
                 self._log.storage.settle("log")
@@ -149,7 +149,7 @@ class CommitQueue:
             logger.warning("%s: discarding: %s", self._log.name, error)
 
     def _build(self, state: State, requests: Sequence[_Request]) -> Record | None:
-        draft = _Draft(list(state.latest), self._log.time_of(state))
+        draft = _Draft(list(state.latest), self._log.journal.time_of(state))
         for request in requests:
             request.held = request.error = None
             try:
@@ -161,7 +161,7 @@ class CommitQueue:
         removed = {}
         if draft.earliest:
             removed = let_go(state, draft.earliest)
-        return self._log.record(
+        return self._log.journal.record(
             state,
             at=draft.at,
             writers=draft.writers,

@@ -56,11 +56,11 @@ class Housekeeper:
 
     def after_commit(self) -> None:
         """What is due, and costs little on average."""
-        with self._log.lock:
+        with self._log.journal.lock:
             # What this commit has seen will do: a look at the medium costs more.
-            state = self._log.known
+            state = self._log.journal.known
             due = _due(state)
-            merges = choose(state, self._log.settings, self._log.now_ms())
+            merges = choose(state, self._log.settings, self._log.journal.now_ms())
         if merges:
             self._merge_all()
         if due:
@@ -81,7 +81,7 @@ class Housekeeper:
         removed: dict[str, int] = {}
 
         def build(state: State) -> Record | None:
-            self._log.check_partitions(before)
+            self._log.journal.check_partitions(before)
             moved = {
                 lane: min(offset, state.latest[lane])
                 for lane, offset in before.items()
@@ -91,15 +91,15 @@ class Housekeeper:
                 return None
             removed.clear()
             removed.update(let_go(state, moved))
-            return self._log.record(state, earliest=moved, removed=removed)
+            return self._log.journal.record(state, earliest=moved, removed=removed)
 
-        if self._log.publish(build):
+        if self._log.journal.publish(build):
             self._remove(removed)
 
     def retain(self, retention: Retention, hold: Mapping[int, int]) -> None:
         """Let go of what retention does not keep."""
-        with self._log.lock:
-            state = self._log.refreshed()
+        with self._log.journal.lock:
+            state = self._log.journal.refreshed()
             before = np.array(state.earliest, np.int64)
             latest = np.array(state.latest, np.int64)
             if retention.rows is not None:
@@ -110,7 +110,7 @@ class Housekeeper:
                 ]
                 before = np.maximum(before, np.array(kept, np.int64))
         if retention.age is not None:
-            oldest = int(self._log.now_ms() - retention.age * 1000)
+            oldest = int(self._log.journal.now_ms() - retention.age * 1000)
             young = self._log.offsets_at(oldest, range(len(latest)))
             ages = [latest[i] if young[i] is None else young[i] for i in young]
             before = np.maximum(before, np.array(ages, np.int64))
@@ -118,8 +118,8 @@ class Housekeeper:
             lane: min(int(offset), hold.get(lane, int(offset)))
             for lane, offset in enumerate(before)
         }
-        with self._log.lock:
-            state = self._log.refreshed()
+        with self._log.journal.lock:
+            state = self._log.journal.refreshed()
             moved = {i: at for i, at in wanted.items() if at > state.earliest[i]}
         if moved:
             self.truncate(moved)
@@ -141,12 +141,12 @@ class Housekeeper:
             return  # another thread is at it
         try:
             while True:
-                with self._log.lock:
-                    state = self._log.refreshed()
+                with self._log.journal.lock:
+                    state = self._log.journal.refreshed()
                     choice = choose(
                         state,
                         self._log.settings,
-                        self._log.now_ms(),
+                        self._log.journal.now_ms(),
                         everything=everything,
                     )
                 if choice is None or not self._merge(choice):
@@ -157,8 +157,8 @@ class Housekeeper:
     def _merge(self, choice: Choice) -> bool:
         """Merge some segments; False where another process was at them, too."""
         files = choice.files
-        with self._log.lock:
-            state = self._log.refreshed()
+        with self._log.journal.lock:
+            state = self._log.journal.refreshed()
             if not all(name in state.small for name in files):
                 return False
             runs = state.index.runs(files)
@@ -172,10 +172,10 @@ class Housekeeper:
             def build(state: State) -> Record | None:
                 if not all(name in state.small for name in files):
                     return None
-                return self._log.record(state, segments=merged, removed=removed)
+                return self._log.journal.record(state, segments=merged, removed=removed)
 
             try:
-                if self._log.publish(build):
+                if self._log.journal.publish(build):
                     self._remove(removed)
                     return True
             except StorageFailed:  # nobody will publish it, unless it is there
@@ -186,8 +186,8 @@ class Housekeeper:
 
     def _abandon(self, merged: Iterable[Segment]) -> None:
         """Remove what was merged for nothing."""
-        with self._log.lock:
-            index = self._log.refreshed().index
+        with self._log.journal.lock:
+            index = self._log.journal.refreshed().index
             names = [one.name for one in merged if not index.has(one.name)]
         self._storage.remove(names)
 
@@ -208,13 +208,13 @@ class Housekeeper:
         Args:
             early: Also where none is due; another thread may have made it.
         """
-        with self._log.publishing:
-            with self._log.lock:
-                known = self._log.refreshed().snapshot
+        with self._log.journal.publishing:
+            with self._log.journal.lock:
+                known = self._log.journal.refreshed().snapshot
             if snapshots(self._storage.names("log"))[-1:] > [known]:
-                self._log.reload()  # its parts, not those that it replaced
-            with self._log.lock:
-                state = self._log.refreshed()
+                self._log.journal.reload()  # its parts, not those that it replaced
+            with self._log.journal.lock:
+                state = self._log.journal.refreshed()
                 self._finish(state)
                 if state.version == state.snapshot or not (early or _due(state)):
                     return
@@ -226,7 +226,7 @@ class Housekeeper:
                 self._storage.remove(written)
             elif self._secured(name, parts):
                 self._storage.remove(fresh)
-            self._log.reload()
+            self._log.journal.reload()
             self._clean()
 
     def _finish(self, state: State) -> None:
@@ -342,9 +342,9 @@ class Housekeeper:
             if aged:
                 left = aged - state.index.files() - set(state.removed)
                 swept.update(dict.fromkeys(left, 0))
-            return self._log.record(state, removed=swept) if swept else None
+            return self._log.journal.record(state, removed=swept) if swept else None
 
-        if self._log.publish(build):
+        if self._log.journal.publish(build):
             self._storage.remove(swept)
         self._sweep_index()
         if self._log.tidy is not None:

@@ -125,9 +125,9 @@ class DiskLogStore(LogStore):
             raise
 
         def build(state: State) -> Record:
-            return log.record(state, deleted=True)
+            return log.journal.record(state, deleted=True)
 
-        log.publish(build)
+        log.journal.publish(build)
         self._name(name, number + 1, None)
         self._tidy(name)
         with self._lock:

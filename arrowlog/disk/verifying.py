@@ -38,6 +38,6 @@ def verify(log: DiskLog) -> Verification:
 
 def _next_run(log: DiskLog, partition: int, offset: int) -> int | None:
     """Where the run behind an offset begins; None where there is none."""
-    with log.lock:
-        sizes = log.refreshed().index.sizes(partition)
+    with log.journal.lock:
+        sizes = log.journal.refreshed().index.sizes(partition)
     return next((base for base, _, _ in sizes if base > offset), None)

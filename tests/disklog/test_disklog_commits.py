@@ -290,7 +290,7 @@ def test_a_discard_that_fails_costs_no_commit(
     ]
     for thread in threads:
         thread.start()
-    with interrupted.publishing:
+    with interrupted.journal.publishing:
         requests.wait(30)
         while len(queue._waiting) < 2:
             pass
@@ -345,7 +345,7 @@ def test_two_that_commit_the_same_files_in_one_record_are_told_apart(
             outcomes.append(error.what)
 
     threads = [threading.Thread(target=commit) for _ in range(2)]
-    with log.publishing:
+    with log.journal.publishing:
         for thread in threads:
             thread.start()
         while len(log._commits._waiting) < 2:

@@ -157,7 +157,7 @@ def test_a_disk_that_is_full_at_any_byte_costs_nothing(
             for one in (store, store_factory()):
                 assert everything(one.open(journey._name)) == then
         journey.log.compact()
-        held = journey.log.known.index.files()
+        held = journey.log.journal.known.index.files()
         folder = root / f"{journey._name}.topic" / journey.log.incarnation
         files = {f"data/{path.name}" for path in folder.glob("data/*")}
         assert files <= held

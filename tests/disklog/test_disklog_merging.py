@@ -280,14 +280,14 @@ def test_a_clock_that_goes_back_within_a_record_does_so_too(
             return self.ms
 
     log = store_factory().create("t", SCHEMA)
-    log._now_ms = Falling(10_000)
+    log.journal.now_ms = Falling(10_000)
     for n in range(5):
         append(log, {0: [n]})
-    runs = log.known.index.recent()
+    runs = log.journal.known.index.recent()
     times = [at for run in runs for at in (run.first_ms, run.last_ms)]
     assert times == sorted(times)
     assert log.offsets_at(times[0], [0]) == {0: 0}
-    assert log.known.at >= times[-1]
+    assert log.journal.known.at >= times[-1]
 
 
 def test_offsets_by_time_answer_while_others_merge(
@@ -302,15 +302,15 @@ def test_offsets_by_time_answer_while_others_merge(
     other.segments.close()
     clock.ms = 200
     append(log, {0: [9]})
-    find = other._refresh
+    find = other.journal.refreshed
 
     def refreshed_too_early(**options: bool) -> Any:
         state = find(**options)
-        other._refresh = find  # type: ignore[method-assign]
+        other.journal.refreshed = find  # type: ignore[method-assign]
         log.compact()
         return state
 
-    other._refresh = refreshed_too_early  # type: ignore[method-assign]
+    other.journal.refreshed = refreshed_too_early  # type: ignore[method-assign]
     assert times_of(other, range(104, 105)) == [8]
 
 
@@ -461,7 +461,7 @@ def replace_the_first_part(wide: DiskLog, follower: DiskLog) -> None:
     Of the runs since the first snapshot there are few in the end: whoever follows from
     there would keep the first part as it is, and name it once more.
     """
-    first = {part.name for part in wide.known.index.parts}
+    first = {part.name for part in wide.journal.known.index.parts}
     for n in range(LANES):
         append(wide, {0: [n]})
     follower.bounds()

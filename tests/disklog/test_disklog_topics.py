@@ -124,7 +124,7 @@ def test_a_deletion_that_was_killed_is_finished_by_whoever_comes(
     store: DiskLogStore, log: DiskLog, store_factory: Callable[..., DiskLogStore]
 ) -> None:
     append(log, {0: [1]})
-    log.publish(lambda state: log.record(state, deleted=True))  # and killed here
+    log.journal.publish(lambda s: log.journal.record(s, deleted=True))  # killed here
     other = store_factory()
     with pytest.raises(TopicNotFound):
         other.open("t")
@@ -137,7 +137,7 @@ def test_a_creation_after_a_killed_deletion_is_the_first_to_look(
     log: DiskLog, store_factory: Callable[..., DiskLogStore], root: Path
 ) -> None:
     append(log, {0: [1]})
-    log.publish(lambda state: log.record(state, deleted=True))
+    log.journal.publish(lambda state: log.journal.record(state, deleted=True))
     store_factory().create("t", SCHEMA, 1)
     left = [path for path in files(root) if log.incarnation in path]
     assert len(left) == 1, left

@@ -152,8 +152,8 @@ def test_a_damaged_snapshot_falls_back_to_the_one_before(
 def test_a_damaged_part_falls_back_to_the_snapshot_before(
     taken: DiskLog, store_factory: Callable[..., DiskLogStore], length: int | None
 ) -> None:
-    state = taken.known
-    older = {part.name for part in store_factory().open("t").known.index.parts}
+    state = taken.journal.known
+    older = {part.name for part in store_factory().open("t").journal.known.index.parts}
     assert older == {part.name for part in state.index.parts}
     newest = max(folder(taken).glob("index/*.arrow"), key=lambda p: p.stat().st_mtime)
     if length is None:

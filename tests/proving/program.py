@@ -120,7 +120,7 @@ def leftovers(root: Path) -> list[str]:
         log.compact()
         inner = root / f"{name}.topic" / log.incarnation
         parts = snapshot_parts(log)
-        needed |= {inner / file for file in log.known.index.files() | parts}
+        needed |= {inner / file for file in log.journal.known.index.files() | parts}
     store.close()
     files = {path for path in root.rglob("*") if path.is_file()}
     said = {path for path in files if path.suffix in {".json", ".snapshot"}}
