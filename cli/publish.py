@@ -17,7 +17,7 @@ from streamfactory.cli.parameters import (
 from streamfactory.cli.results import Result, count
 from streamfactory.cli.status import Status
 from streamfactory.spi import StreamError
-from streamfactory.wiring.ddl import parse_ddl, to_ddl
+from streamfactory.spi.ddl import parse_ddl, to_ddl
 from streamfactory.wiring.inputs import FORMATS
 from streamfactory.wiring.publishing import Published, Publisher, open_publisher
 

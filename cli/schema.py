@@ -15,8 +15,8 @@ from streamfactory.cli.parameters import (
     set_option,
 )
 from streamfactory.cli.results import Result, table
+from streamfactory.spi.ddl import to_ddl
 from streamfactory.wiring.configure import configure
-from streamfactory.wiring.ddl import to_ddl
 from streamfactory.wiring.plugins import default_manager
 from streamfactory.wiring.source import Source
 

@@ -179,7 +179,7 @@ class Metadata:
         except SchemaUnknown:
             if "schema" not in self._config:
                 raise
-            from streamfactory.wiring.ddl import parse_ddl
+            from streamfactory.spi.ddl import parse_ddl
 
             return parse_ddl(self._config["schema"])
         if not schemas:

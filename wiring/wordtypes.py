@@ -144,7 +144,7 @@ def _pattern(text: str) -> str:
 
 def _schema(text: str) -> str:
     # Parsing makes an Arrow schema, which loads Arrow: only who declares one pays.
-    from streamfactory.wiring.ddl import parse_ddl
+    from streamfactory.spi.ddl import parse_ddl
 
     parse_ddl(text)
     return text

@@ -11,7 +11,7 @@ import pyarrow as pa
 from streamfactory.cli.results import table
 from streamfactory.cli.schema import Column
 from streamfactory.spi import FormatRefused, StorageFailed, envelope_schema
-from streamfactory.wiring.ddl import to_ddl
+from streamfactory.spi.ddl import to_ddl
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

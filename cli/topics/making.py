@@ -11,7 +11,7 @@ from streamfactory.cli.results import Result, count
 from streamfactory.cli.topics.arguments import opened, place_options, target_argument
 from streamfactory.cli.topics.columns import Columns, columns_of, schema_of_file
 from streamfactory.spi import MisuseError
-from streamfactory.wiring.ddl import parse_ddl
+from streamfactory.spi.ddl import parse_ddl
 from streamfactory.wiring.routing import SPECIAL
 
 if TYPE_CHECKING:

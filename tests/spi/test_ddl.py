@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamfactory.wiring.ddl import parse_ddl, to_ddl
+from streamfactory.spi.ddl import parse_ddl, to_ddl
 
 SIMPLE = [
     pa.bool_(),
