@@ -21,7 +21,7 @@ from streamfactory.cli.status import InternalError, Status, status_of
 from streamfactory.spi import PartitionState, Position, StreamError
 from streamfactory.wiring.clock import Clock
 from streamfactory.wiring.configure import Configured, configure, inspect
-from streamfactory.wiring.files import refusal
+from streamfactory.wiring.documents import refusal
 from streamfactory.wiring.guard import Guard
 from streamfactory.wiring.plugins import default_manager
 from streamfactory.wiring.source import Source

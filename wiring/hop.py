@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from streamfactory.spi import Problem
 from streamfactory.spi.references import has_reference
 from streamfactory.wiring.definition import Property, StreamDefinition
-from streamfactory.wiring.files import canonical_text, not_text, pointer_of, refusal
+from streamfactory.wiring.documents import canonical_text, not_text, pointer_of, refusal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from streamfactory.spi import Problem
 from streamfactory.wiring import known
 from streamfactory.wiring.definition import Property, StreamDefinition
-from streamfactory.wiring.files import canonical_text, not_text, pointer_of, refusal
+from streamfactory.wiring.documents import canonical_text, not_text, pointer_of, refusal
 from streamfactory.wiring.vocabulary import FRAMEWORK_OPTIONS
 
 if TYPE_CHECKING:

@@ -456,7 +456,7 @@ def test_file_that_is_too_large(tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as caught:
         read_definitions(path)
     assert str(caught.value) == (
-        f"'{path}' is larger than 1 MiB, which no stream definition is"
+        f"'{path}' is larger than 1 MiB, which no configuration is"
     )
 
 
