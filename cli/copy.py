@@ -11,10 +11,10 @@ import click
 
 from streamfactory.cli.draining import Progress, draining, rate
 from streamfactory.cli.parameters import (
-    _overrides,
     class_paths_flag,
     json_flag,
     one_definition,
+    overrides_of,
 )
 from streamfactory.cli.results import Result, count
 from streamfactory.cli.status import Status
@@ -85,14 +85,14 @@ class CopyAnswer(Result):
     "--from-set",
     multiple=True,
     metavar="KEY=VALUE",
-    callback=_overrides,
+    callback=overrides_of,
     help="Replace or add a property of FROM; may be given several times.",
 )
 @click.option(
     "--to-set",
     multiple=True,
     metavar="KEY=VALUE",
-    callback=_overrides,
+    callback=overrides_of,
     help="Likewise, of TO.",
 )
 @class_paths_flag

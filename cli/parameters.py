@@ -27,9 +27,10 @@ class_paths_flag = click.option(
 )
 
 
-def _overrides(
+def overrides_of(
     context: click.Context, parameter: click.Parameter, given: Sequence[str]
 ) -> dict[str, str]:
+    """A click callback: ``KEY=VALUE``, each key once."""
     overrides: dict[str, str] = {}
     for text in given:
         key, equals, value = text.partition("=")
@@ -48,7 +49,7 @@ set_option = click.option(
     "overrides",
     multiple=True,
     metavar="KEY=VALUE",
-    callback=_overrides,
+    callback=overrides_of,
     help="Replace or add a property; may be given several times.",
 )
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 import click
@@ -10,7 +13,9 @@ import click
 from streamfactory.cli.parameters import class_paths_flag, json_flag, set_option
 from streamfactory.cli.results import Result, count, table
 from streamfactory.cli.status import Status
-from streamfactory.spi import ConfigError, Problem, UnknownStream
+from streamfactory.spark.pipelines.checking import check_draft
+from streamfactory.spark.pipelines.definition import is_pipeline, read_pipeline
+from streamfactory.spi import ConfigError, Problem, StreamError, UnknownStream
 from streamfactory.wiring.catalogue import Catalogue
 from streamfactory.wiring.configure import inspect
 from streamfactory.wiring.describing import effective as effective_values
@@ -18,8 +23,12 @@ from streamfactory.wiring.plugins import default_manager
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+    from contextlib import AbstractContextManager
+
+    from pyspark.sql import SparkSession
 
     from streamfactory.cli.printing import Printer
+    from streamfactory.spark.pipelines.definition import Draft
     from streamfactory.wiring.configure import Inspection
     from streamfactory.wiring.definition import StreamDefinition
 
@@ -73,6 +82,11 @@ class Validation(Result):
     is_flag=True,
     help="Show every value that holds and where it comes from; secrets masked.",
 )
+@click.option(
+    "--no-spark",
+    is_flag=True,
+    help="Leave the SQL of pipelines unread; else a local Spark reads it.",
+)
 @set_option
 @class_paths_flag
 @json_flag
@@ -82,13 +96,15 @@ def validate_command(
     *,
     targets: Sequence[str],
     effective: bool,
+    no_spark: bool,
     overrides: dict[str, str],
     allow_class_paths: bool,
 ) -> Status:
-    """Tell every mistake in the configuration of streams.
+    """Tell every mistake in the configuration of streams and pipelines.
 
     NAME-OR-FILE is a stream of the catalogue, or a file: TOML, JSON, Java properties,
-    an Apache Pinot table config, an Apache Hop data-stream. Connects to nothing.
+    an Apache Pinot table config, an Apache Hop data-stream, a pipeline. Connects to
+    nothing; the SQL of pipelines is analysed by Spark on this machine.
     """
 
     def findings(target: str) -> Iterator[Findings]:
@@ -104,7 +120,14 @@ def validate_command(
             )
             yield _findings(definition, inspection, effective=effective)
 
-    streams = [found for target in targets for found in findings(target)]
+    pipelines = [Path(target) for target in targets if is_pipeline(Path(target))]
+    streams = [
+        found
+        for target in targets
+        if Path(target) not in pipelines
+        for found in findings(target)
+    ]
+    streams += _pipeline_findings(pipelines, spark=not no_spark)
     valid = all(found.valid for found in streams)
     printer.show(Validation(valid, streams))
     return Status.FINE if valid else Status.BAD_INPUT
@@ -127,6 +150,49 @@ def _findings(
         inspection.warnings,
         lines,
     )
+
+
+def _pipeline_findings(paths: Sequence[Path], *, spark: bool) -> Iterator[Findings]:
+    """Of pipelines; one Spark reads the SQL of all."""
+    drafts = [read_pipeline(path) for path in paths]
+    with ExitStack() as stack:
+        session, unread = None, "its SQL was not read: --no-spark"
+        if drafts and spark:
+            try:
+                session = stack.enter_context(_spark(stack))
+            except StreamError as error:
+                unread = f"its SQL was not read: {error.what}"
+        for draft in drafts:
+            problems = check_draft(draft)
+            if session is None:
+                problems.append(Problem("sql", unread, draft.origin, level="warning"))
+            else:
+                problems += _read_sql(session, draft)
+            errors = [one for one in problems if one.level == "error"]
+            rest = [one for one in problems if one.level != "error"]
+            yield Findings(
+                draft.name, draft.origin, "pipeline", not errors, errors, rest, None
+            )
+
+
+def _spark(stack: ExitStack) -> AbstractContextManager[SparkSession]:
+    # Imported here: the streams of most need no Spark.
+    from streamfactory.spark.pipelines.session import spark_session
+
+    folder = stack.enter_context(TemporaryDirectory(prefix="streamfactory-"))
+    return spark_session("local[1]", log=Path(folder, "spark.log"))
+
+
+def _read_sql(session: SparkSession, draft: Draft) -> list[Problem]:
+    from streamfactory.spark.pipelines.preparing import check_sql, declared_schema
+
+    problems = []
+    schema = declared_schema(draft)
+    if schema is None and draft.pipeline is not None:
+        what = "columns were not checked: the source declares no schema"
+        hint = "`streamfactory run` asks the stream"
+        problems.append(Problem("sql", what, draft.origin, hint, level="warning"))
+    return problems + check_sql(session, draft, schema)[1]
 
 
 def _unreadable(target: str, error: ConfigError) -> Findings:

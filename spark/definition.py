@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from streamfactory.spark.arrangement import Arrangement
 from streamfactory.spi import ConfigError
 from streamfactory.wiring.catalogue import Catalogue
 from streamfactory.wiring.configure import Configured, configure
@@ -19,8 +20,10 @@ _ENGINE: Final = frozenset({"checkpointlocation", "queryname"})
 """What Spark adds to the options of a sink, for itself."""
 
 
-def configured_by(options: Mapping[str, str]) -> Configured:
-    """The configuration that options name or hold.
+def configured_by(
+    options: Mapping[str, str],
+) -> tuple[Configured, Arrangement | None]:
+    """The configuration that options name or hold, and what a pipeline adds.
 
     Args:
         options: ``stream`` names a stream, as the argument of ``load`` does (Spark
@@ -35,6 +38,10 @@ def configured_by(options: Mapping[str, str]) -> Configured:
     lowered = {key.lower(): key for key in given}
     for key in _ENGINE & set(lowered):
         del given[lowered[key]]
+    arranged = Arrangement.take(given)
+    if arranged is not None:
+        definition = arranged.definition.with_overrides(given)
+        return configure(definition, default_manager(), use="spark"), arranged
     names = {given.pop(lowered[key]) for key in ("stream", "path") if key in lowered}
     if len(names) > 1:
         msg = f"two streams are named: {' and '.join(sorted(map(repr, names)))}"
@@ -43,7 +50,7 @@ def configured_by(options: Mapping[str, str]) -> Configured:
         definition = Catalogue().get(names.pop()).with_overrides(given)
     else:
         definition = from_mapping(given)
-    return configure(definition, default_manager(), use="spark")
+    return configure(definition, default_manager(), use="spark"), None
 
 
 def configured_again(config: StreamConfig) -> Configured:

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from streamfactory.spark.arrangement import Arrangement
     from streamfactory.spi import StreamConfig
 
 _QUERY: Final = "sql.streaming.queryId"
@@ -122,14 +123,22 @@ def _nullable(schema: StructType) -> StructType:
 class _Writing(Shipped):
     """What batches and epochs share."""
 
-    kind: WriteKind
+    kind: WriteKind = WriteKind.BATCH
 
     def __init__(
-        self, config: StreamConfig, schema: StructType, *, overwrite: bool
+        self,
+        config: StreamConfig,
+        schema: StructType,
+        *,
+        overwrite: bool,
+        arranged: Arrangement | None = None,
     ) -> None:
         self._config = config
         self._schema = _nullable(schema)
         self._overwrite = overwrite
+        self._name = None if arranged is None else arranged.sink
+        if arranged is not None and arranged.streaming:
+            self.kind = WriteKind.STREAMING
 
     def _stage(
         self, batches: Iterator[pa.RecordBatch], writer_id: str | None, epoch: int
@@ -177,8 +186,6 @@ class _Writing(Shipped):
 
 class BatchWriter(_Writing, DataSourceArrowWriter):
     """A batch: ``writer.id`` and ``epoch`` make it idempotent; nothing is inferred."""
-
-    kind = WriteKind.BATCH
 
     @property
     def _who(self) -> tuple[str | None, int]:
@@ -241,7 +248,8 @@ class MicroBatchWriter(_Writing, DataSourceStreamArrowWriter):
 
     def _writer_id(self, query: str) -> str:
         given: str | None = self._config.get("writer.id")
-        return given or f"{query}/{self._config.get('topic.name', self._config.name)}"
+        sink = self._name or self._config.get("topic.name", self._config.name)
+        return given or f"{query}/{sink}"
 
     def _writer_of(self, messages: Sequence[WriterCommitMessage | None]) -> str:
         for one in messages:

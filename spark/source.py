@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.datasource import ReadLimit
     from pyspark.sql.types import StructType
 
+    from streamfactory.spark.arrangement import Arrangement
     from streamfactory.spi import StreamConfig
 
 
@@ -55,7 +56,8 @@ class StreamFactorySource(DataSource):
     def __init__(self, options: MutableMapping[str, str]) -> None:
         super().__init__({})
         with told():
-            self._config = configured_by(options).config
+            configured, self._arranged = configured_by(options)
+            self._config = configured.config
 
     @classmethod
     def name(cls) -> str:
@@ -81,13 +83,15 @@ class StreamFactorySource(DataSource):
         """Micro-batches."""
         with told():
             check_stream(self._config)
-        return MicroBatchReader(self._config, schema)
+        return MicroBatchReader(self._config, schema, self._arranged)
 
     def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
         """A batch, appended or in place of all that was there."""
         with told():
             check_sink(self._config, schema, overwrite=overwrite, streaming=False)
-        return BatchWriter(self._config, schema, overwrite=overwrite)
+        return BatchWriter(
+            self._config, schema, overwrite=overwrite, arranged=self._arranged
+        )
 
     def streamWriter(  # noqa: N802
         self,
@@ -97,7 +101,9 @@ class StreamFactorySource(DataSource):
         """Epochs; ``complete`` output replaces what was there, each time."""
         with told():
             check_sink(self._config, schema, overwrite=overwrite, streaming=True)
-        return MicroBatchWriter(self._config, schema, overwrite=overwrite)
+        return MicroBatchWriter(
+            self._config, schema, overwrite=overwrite, arranged=self._arranged
+        )
 
 
 class RangePartition(InputPartition):
@@ -109,14 +115,21 @@ class RangePartition(InputPartition):
 class _Reading(Shipped):
     """What batches and streams share: the planner on the driver, ranges in tasks."""
 
-    def __init__(self, config: StreamConfig, schema: StructType) -> None:
+    def __init__(
+        self,
+        config: StreamConfig,
+        schema: StructType,
+        arranged: Arrangement | None = None,
+    ) -> None:
         self._config = config
         self._schema = schema
+        self._arranged = arranged
         self._planner: Planner | None = None
         self._source: Source | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"_config": self._config, "_schema": self._schema}
+        kept = ("_config", "_schema", "_arranged")
+        return {name: getattr(self, name) for name in kept}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__init__(**{key[1:]: value for key, value in state.items()})  # type: ignore[misc]
@@ -199,6 +212,8 @@ class MicroBatchReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailabl
         limited = type(limit).__name__ != "ReadAllAvailable"
         with told():
             before = BatchOffset.from_plain(start)
+            if self._arranged is not None and self._arranged.draining:
+                self._plan().drain()
             end = self._plan().latest(before, limited=limited)
             if end.begun and before.at is not None:
                 self._check_again()

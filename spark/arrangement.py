@@ -1,0 +1,61 @@
+"""What a pipeline tells its source and its sinks: one option, in words of its own."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Self
+
+from streamfactory.wiring.definition import Property, StreamDefinition
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+OPTION: Final = "streamfactory.arrangement"
+"""No option of a stream, and none for users: text that `Arrangement` reads back."""
+
+
+@dataclass(frozen=True, slots=True)
+class Arrangement:
+    """The whole stream, since Spark lower-cases the names of options, and more."""
+
+    definition: StreamDefinition
+    drain: str | None = None
+    """A file of the driver: once it is there, the source takes nothing more."""
+    sink: str | None = None
+    """The sink's name within its pipeline."""
+    streaming: bool = False
+    """Whether a batch write is an epoch of a streaming query."""
+
+    @property
+    def draining(self) -> bool:
+        """Whether the source is to take nothing more."""
+        return self.drain is not None and Path(self.drain).exists()
+
+    def to_options(self, **more: str) -> dict[str, str]:
+        """As options of a reader or a writer of Spark."""
+        found = self.definition
+        plain = {
+            "name": found.name,
+            "origin": found.origin,
+            "properties": [[p.key, p.text, p.origin] for p in found.properties],
+            "drain": self.drain,
+            "sink": self.sink,
+            "streaming": self.streaming,
+        }
+        return {**more, OPTION: json.dumps(plain)}
+
+    @classmethod
+    def take(cls, options: dict[str, str]) -> Self | None:
+        """Take the arrangement out of options, where it is among them."""
+        text = next((options.pop(k) for k in [*options] if k.lower() == OPTION), None)
+        if text is None:
+            return None
+        plain: Mapping[str, Any] = json.loads(text)
+        definition = StreamDefinition(
+            plain["name"],
+            tuple(Property(*one) for one in plain["properties"]),
+            origin=plain["origin"],
+        )
+        return cls(definition, plain["drain"], plain["sink"], plain["streaming"])

@@ -1,0 +1,1 @@
+"""Pipelines: from a stream, through SQL on Spark, into other streams."""

@@ -1,0 +1,232 @@
+"""From a pipeline to the query that Spark runs.
+
+Rows go through SQL as a stream up to an id, the trunk. With one sink that is the last
+one, and Spark writes it by itself. With several, or in update mode, the rows of the
+trunk are kept for the time of a batch; what lies behind it is evaluated over them, and
+each sink is written under its own writer id with the batch's number: a batch that is
+repeated after a failure is written only where it is not yet there.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from pyspark.errors import PySparkException
+from pyspark.sql import functions as F  # noqa: N812 - as all of Spark's users write it
+
+from streamfactory.spark.arrangement import Arrangement
+from streamfactory.spark.pipelines.sql import (
+    stateful_between,
+    with_watermark,
+    words_of,
+)
+from streamfactory.spi import Problem
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+    from streamfactory.spark.pipelines.definition import Outlet, Pipeline
+    from streamfactory.spark.pipelines.sql import Analysis
+
+FORMAT: Final = "streamfactory"
+_QUERY: Final = "sql.streaming.queryId"
+_EVIDENCE: Final = ("_error", "_raw")
+_GOOD: Final = "good"
+_BAD: Final = "bad"
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """How the rows of a pipeline part ways."""
+
+    trunk: str
+    batched: bool
+    """Whether batches are written by us, and not by Spark's own writer."""
+    joined: bool
+    """Whether bad messages travel beside the rows of a trunk that has a state."""
+
+
+def shape_of(pipeline: Pipeline, analysis: Analysis) -> Shape | Problem:
+    """Where rows part ways, or why they cannot."""
+    targets = [sink.rows for sink in pipeline.sinks]
+    trunk = _trunk(pipeline, analysis, targets)
+    loose = stateful_between(analysis, trunk, targets)
+    if loose:
+        names = " and ".join(repr(sink.name) for sink in pipeline.sinks)
+        what = f"the rows of {names} part ways at {trunk!r}, before step {loose[0]!r}, "
+        what += "which looks at more than one row: its state would be that of a batch"
+        hint = "give one of them a pipeline of its own, which reads the stream too"
+        return Problem("sinks", what, pipeline.sinks[0].origin, hint)
+    if pipeline.dead_letters is None:
+        batched = len(pipeline.sinks) > 1 or pipeline.mode == "update"
+        return Shape(trunk, batched, joined=False)
+    if stateful_between(analysis, pipeline.source_id, targets):
+        return Shape(trunk, batched=True, joined=True)
+    return Shape(pipeline.source_id, batched=True, joined=False)
+
+
+def _trunk(pipeline: Pipeline, analysis: Analysis, targets: list[str]) -> str:
+    """The last id that all sinks' rows come through."""
+
+    def passes(target: str, name: str) -> bool:
+        waiting, seen = [target], {name}
+        while waiting:
+            at = waiting.pop()
+            if at == pipeline.source_id and at != name:
+                return False
+            if at not in seen:
+                seen.add(at)
+                waiting += analysis.reads.get(at, set())
+        return True
+
+    found = pipeline.source_id
+    for name in analysis.order:
+        within = all(name in analysis.reach(target) for target in targets)
+        if within and all(passes(target, name) for target in targets):
+            found = name
+    return found
+
+
+class Building:
+    """One pipeline on its own session.
+
+    Args:
+        spark: Nobody else's views are in it.
+        pipeline: Without problems.
+        analysis: Of the source's true schema.
+        shape: How its rows part ways.
+        start: Options of the source that say where a new query begins.
+        drain: A file that makes the source take nothing more.
+    """
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        pipeline: Pipeline,
+        analysis: Analysis,
+        shape: Shape,
+        *,
+        start: Mapping[str, str],
+        drain: str | None,
+    ) -> None:
+        self._spark = spark
+        self._pipeline = pipeline
+        self._analysis = analysis
+        self._shape = shape
+        self._steps = {step.id: step for step in pipeline.steps}
+        source = Arrangement(pipeline.source.with_overrides(start), drain)
+        self._raw = (
+            spark.readStream.format(FORMAT).options(**source.to_options()).load()
+        )
+        self.frame = self._frame()
+
+    @property
+    def scans(self) -> int:
+        """How often Spark reads, and counts, each row."""
+        return 2 if self._shape.joined else 1
+
+    def check(self) -> Problem | None:
+        """What Spark cannot do with such a stream in this output mode, if anything."""
+        jvm: Any = self._spark._jvm
+        plan: Any = self.frame._jdf.queryExecution().analyzed()
+        mode = self._pipeline.mode.capitalize()
+        modes = jvm.org.apache.spark.sql.streaming.OutputMode
+        checker = jvm.org.apache.spark.sql.catalyst.analysis.UnsupportedOperationChecker
+        try:
+            checker.checkForStreaming(plan, getattr(modes, mode)())
+        except PySparkException as error:
+            what = words_of(error)
+            return Problem("output.mode", what, self._pipeline.origin)
+        return None
+
+    def writer(self) -> DataStreamWriter:
+        """The query but for its checkpoint and trigger."""
+        writer = self.frame.writeStream.outputMode(self._pipeline.mode)
+        if self._shape.batched:
+            return writer.foreachBatch(self._write)
+        [sink] = self._pipeline.sinks
+        arranged = Arrangement(sink.stream, sink=sink.name)
+        return writer.format(FORMAT).options(**arranged.to_options())
+
+    # --- as a stream ------------------------------------------------------------
+
+    def _frame(self) -> DataFrame:
+        good = with_watermark(self._good(self._raw), self._pipeline.watermark)
+        frames = {self._pipeline.source_id: good}
+        good.createOrReplaceTempView(self._pipeline.source_id)
+        for name in self._analysis.order:
+            if name in self._steps and name in self._analysis.reach(self._shape.trunk):
+                step = self._steps[name]
+                frame = with_watermark(self._spark.sql(step.sql), step.watermark)
+                frame.createOrReplaceTempView(name)
+                frames[name] = frame
+        if self._shape.joined:
+            return self._joined(frames[self._shape.trunk])
+        if self._pipeline.dead_letters is not None:
+            return self._raw
+        return frames[self._shape.trunk]
+
+    def _good(self, rows: DataFrame) -> DataFrame:
+        if self._pipeline.dead_letters is None:
+            return rows
+        return rows.where("_error is null").drop(*_EVIDENCE)
+
+    def _joined(self, trunk: DataFrame) -> DataFrame:
+        """Rows with a state, and bad messages, which have none, in one query."""
+        bad = self._raw.where("_error is not null")
+        rows = trunk.select(F.struct("*").alias(_GOOD))
+        messages = bad.select(F.struct("*").alias(_BAD))
+        no_message = F.lit(None).cast(messages.schema[0].dataType).alias(_BAD)
+        no_row = F.lit(None).cast(rows.schema[0].dataType).alias(_GOOD)
+        return rows.select(_GOOD, no_message).unionByName(messages.select(no_row, _BAD))
+
+    # --- by the batch -----------------------------------------------------------
+
+    def _write(self, batch: DataFrame, epoch: int) -> None:
+        """Write one batch to all sinks."""
+        query = batch.sparkSession.sparkContext.getLocalProperty(_QUERY)
+        batch.persist()
+        try:
+            frames = self._parts(batch)
+            for outlet in self._pipeline.outlets:
+                self._write_outlet(outlet, frames[outlet.name], str(query), epoch)
+        finally:
+            batch.unpersist()
+
+    def _parts(self, batch: DataFrame) -> dict[str, DataFrame]:
+        """The rows of each sink."""
+        trunk, dead = batch, None
+        if self._shape.joined:
+            trunk = batch.where(f"{_GOOD} is not null").select(f"{_GOOD}.*")
+            dead = batch.where(f"{_BAD} is not null").select(f"{_BAD}.*")
+        elif self._pipeline.dead_letters is not None:
+            trunk, dead = self._good(batch), batch.where("_error is not null")
+        trunk.createOrReplaceTempView(self._shape.trunk)
+        frames = {self._shape.trunk: trunk}
+        behind = {
+            name
+            for sink in self._pipeline.sinks
+            for name in self._analysis.reach(sink.rows)
+        } - self._analysis.reach(self._shape.trunk)
+        for name in self._analysis.order:
+            if name in behind:
+                frames[name] = batch.sparkSession.sql(self._steps[name].sql)
+                frames[name].createOrReplaceTempView(name)
+        parts = {sink.name: frames[sink.rows] for sink in self._pipeline.sinks}
+        if dead is not None and self._pipeline.dead_letters is not None:
+            parts[self._pipeline.dead_letters.name] = dead
+        return parts
+
+    def _write_outlet(
+        self, outlet: Outlet, rows: DataFrame, query: str, epoch: int
+    ) -> None:
+        arranged = Arrangement(outlet.stream, sink=outlet.name, streaming=True)
+        options = {"writer.id": f"{query}/{outlet.name}", "epoch": str(epoch)}
+        dead = outlet is self._pipeline.dead_letters
+        replaced = self._pipeline.mode == "complete" and not dead
+        writer = rows.write.format(FORMAT).options(**arranged.to_options(**options))
+        writer.mode("overwrite" if replaced else "append").save()

@@ -1,0 +1,251 @@
+"""Pipelines while they run: several in one Spark, each told of, stopped and ended."""
+
+from __future__ import annotations
+
+import queue
+import time
+from collections import deque
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from pyspark.sql.streaming.listener import StreamingQueryListener
+
+from streamfactory.spark.pipelines.hooks import HookFailed
+from streamfactory.spark.pipelines.preparing import told_by_spark
+from streamfactory.spark.pipelines.progress import Batch, batch_of
+from streamfactory.wiring.guard import log
+
+if TYPE_CHECKING:
+    import threading
+    from collections.abc import Callable, Sequence
+
+    from pyspark.sql.streaming.query import StreamingQuery
+
+    from streamfactory.spark.pipelines.preparing import Prepared
+
+_PAUSE: Final = 0.1
+"""Seconds between two looks at what runs."""
+_LAST_WORDS: Final = 10.0
+"""Seconds that a query's last report may take after its end."""
+_ROUND_MILLIS: Final = 1000
+"""Back to back, rounds without rows are counted once in this time."""
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What became of a pipeline."""
+
+    pipeline: str
+    batches: int = 0
+    rows: int = 0
+    seconds: float = 0.0
+    dropped: int = 0
+    last: Batch | None = None
+    """The last batch of this run."""
+    went_on: str = ""
+    """Where it began, in words."""
+    stopped: bool = False
+    """Whether it was asked to stop before it was done."""
+    failure: str | None = None
+    """Why it failed; None: it did not."""
+
+
+class _Listener(StreamingQueryListener):
+    """Puts what Spark says into a queue: Spark's own thread is kept waiting by none."""
+
+    def __init__(self) -> None:
+        self.said: queue.SimpleQueue[tuple[str, str]] = queue.SimpleQueue()
+
+    def onQueryStarted(self, event: Any) -> None:  # noqa: N802
+        """Nothing."""
+
+    def onQueryProgress(self, event: Any) -> None:  # noqa: N802
+        """A batch is committed."""
+        self.said.put(("batch", event.progress.json))
+
+    def onQueryIdle(self, event: Any) -> None:  # noqa: ARG002, N802
+        """A round had no rows."""
+        self.said.put(("idle", ""))
+
+    def onQueryTerminated(self, event: Any) -> None:  # noqa: ARG002, N802
+        """The last event."""
+        self.said.put(("end", ""))
+
+
+@dataclass(slots=True)
+class _Run:
+    """One pipeline that runs, or has ended."""
+
+    prepared: Prepared
+    tell: Callable[[Batch], None]
+    outcome: Outcome
+    listener: _Listener = field(default_factory=_Listener)
+    query: StreamingQuery | None = None
+    began: float = 0.0
+    idle: int = 0
+    draining: bool = False
+    ended: bool = False
+
+    # --- start ------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Start the query; it works in threads of Spark."""
+        prepared = self.prepared
+        pipeline, session = prepared.pipeline, prepared.session
+        trigger = pipeline.trigger
+        interval = trigger.millis or _ROUND_MILLIS
+        rounds = 0 if trigger.millis else interval
+        session.conf.set("spark.sql.streaming.noDataProgressEventInterval", str(rounds))
+        session.streams.addListener(self.listener)
+        session.sparkContext.setLocalProperty("spark.scheduler.pool", pipeline.name)
+        writer = prepared.building.writer().queryName(pipeline.name)
+        writer = writer.option("checkpointLocation", prepared.checkpoint.folder)
+        if trigger.millis is None:
+            writer = writer.trigger(availableNow=True)
+        else:
+            writer = writer.trigger(processingTime=f"{trigger.millis} milliseconds")
+        self.began = time.monotonic()
+        try:
+            self.query = writer.start()
+        except Exception as error:  # noqa: BLE001 - whatever it is, the others go on
+            self._finish(told_by_spark(error))
+
+    # --- while it runs ----------------------------------------------------------
+
+    def look(self) -> None:
+        """Take in what was said, and see whether it has ended."""
+        if self.ended or self.query is None:
+            return
+        active = self.query.isActive
+        self._take_in()
+        if not active:
+            self._conclude()
+        elif self.draining and not self.query.status["isTriggerActive"]:
+            # Its source takes nothing more: nothing is cut off between two rounds.
+            self.query.stop()
+
+    def drain(self, *, stopped: bool) -> None:
+        """Have it finish what it has begun, and take nothing more."""
+        if not self.draining and not self.ended:
+            self.draining = True
+            self.outcome.stopped = stopped
+            self.prepared.drain.touch()
+
+    def kill(self) -> None:
+        """Stop it where it is; what was not committed is done again by the next run."""
+        if self.query is not None and not self.ended:
+            self.outcome.stopped = True
+            self.query.stop()
+            self._conclude()
+
+    def _take_in(self) -> bool:
+        """Handle what was said; whether the last word was among it."""
+        while True:
+            try:
+                what, text = self.listener.said.get_nowait()
+            except queue.Empty:
+                return False
+            if what == "end":
+                return True
+            if what == "batch":
+                self._batch(text)
+            else:
+                self._round(rows=0)
+
+    def _batch(self, text: str) -> None:
+        prepared, outcome = self.prepared, self.outcome
+        name = prepared.pipeline.name
+        batch = batch_of(name, text, prepared.building.scans)
+        if outcome.last is not None and batch.batch <= outcome.last.batch:
+            self._round(rows=0)  # told again while nothing came
+            return
+        if outcome.batches == 0:
+            prepared.checkpoint.note_begun()
+        outcome.batches += 1
+        outcome.rows += batch.rows
+        outcome.dropped += batch.dropped
+        outcome.last = batch
+        if batch.dropped:
+            log.warning(
+                "pipeline %r, batch %d: %d rows or groups came after the watermark, %s,"
+                " and were dropped; a longer watermark.delay keeps them",
+                name,
+                batch.batch,
+                batch.dropped,
+                batch.watermark,
+            )
+        self.tell(batch)
+        self._call_hook(batch)
+        self._round(rows=batch.rows)
+
+    def _call_hook(self, batch: Batch) -> None:
+        if self.prepared.hook is None:
+            return
+        try:
+            self.prepared.hook(batch)
+        except HookFailed as error:
+            if self.prepared.pipeline.hook.on_failure == "warn":
+                log.warning("%s", error)
+                return
+            self.outcome.failure = f"[{error.code}] {error}"
+            self.drain(stopped=True)
+
+    def _round(self, *, rows: int) -> None:
+        self.idle = 0 if rows else self.idle + 1
+        most = self.prepared.pipeline.idle_rounds
+        if most is not None and self.idle >= most:
+            self.drain(stopped=False)
+
+    # --- end --------------------------------------------------------------------
+
+    def _conclude(self) -> None:
+        assert self.query is not None
+        deadline = time.monotonic() + _LAST_WORDS
+        while not self._take_in() and time.monotonic() < deadline:
+            time.sleep(0.01)
+        error = self.query.exception()
+        self._finish(None if error is None else told_by_spark(error))
+
+    def _finish(self, failure: str | None) -> None:
+        self.ended = True
+        self.outcome.seconds = time.monotonic() - self.began
+        self.outcome.failure = self.outcome.failure or failure
+        self.prepared.session.streams.removeListener(self.listener)
+
+
+def run_prepared(
+    prepared: Sequence[Prepared],
+    stop: threading.Event,
+    tell: Callable[[Batch], None],
+) -> list[Outcome]:
+    """Run pipelines side by side until each has ended.
+
+    One that fails hinders no other one. An interrupt stops all where they are.
+
+    Args:
+        prepared: They share one Spark, and take turns in it.
+        stop: Once it is set, all finish what they have begun, and end.
+        tell: Called with each committed batch, in the calling thread.
+    """
+    runs = [
+        _Run(one, tell, Outcome(one.pipeline.name, went_on=one.checkpoint.why))
+        for one in prepared
+    ]
+    try:
+        for run in runs:
+            run.start()
+        waiting = deque(runs)
+        while waiting:
+            run = waiting.popleft()
+            if stop.is_set():
+                run.drain(stopped=True)
+            run.look()
+            if not run.ended:
+                waiting.append(run)
+                stop.wait(_PAUSE / len(waiting)) if not stop.is_set() else time.sleep(
+                    _PAUSE / len(waiting)
+                )
+    finally:
+        for run in runs:
+            run.kill()
+    return [run.outcome for run in runs]
