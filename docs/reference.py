@@ -28,6 +28,12 @@ from streamfactory.cli.status import MEANINGS
 from streamfactory.conformance.report import Report, support_table, to_plain
 from streamfactory.conformance.runner import all_cases, run
 from streamfactory.conformance.subject import GROUP, find_subject
+from streamfactory.spark.pipelines.options import (
+    PIPELINE_OPTIONS,
+    SINK_OPTIONS,
+    SOURCE_OPTIONS,
+    STEP_OPTIONS,
+)
 from streamfactory.spi.hooks import BACKENDS, DECODERS
 from streamfactory.wiring.describing import OptionRow, option_rows
 from streamfactory.wiring.plugins import OWN_DISTRIBUTION, default_manager
@@ -162,6 +168,10 @@ _GENERATORS: Final[Mapping[str, Callable[[], str]]] = {
     "backends": _backends,
     "decoders": _decoders,
     "statuses": _statuses,
+    "pipeline-options": lambda: _table(option_rows(PIPELINE_OPTIONS)),
+    "pipeline-source": lambda: _table(option_rows(SOURCE_OPTIONS)),
+    "pipeline-steps": lambda: _table(option_rows(STEP_OPTIONS)),
+    "pipeline-sinks": lambda: _table(option_rows(SINK_OPTIONS)),
     "support": _support,
     "help": _help,
     **{

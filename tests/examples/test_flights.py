@@ -1,0 +1,52 @@
+"""``make run``: killed on its way and run again, it ends as if nothing had been."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from xml.etree import ElementTree as ET
+
+import pytest
+from tests.proving.java import java_or_skip
+
+ROOT = Path(__file__).parents[2]
+PATIENCE = 300
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> list[str]:
+    """The job in a folder of its own, as a checkout would have it."""
+    java_or_skip()
+    for name in ("configs", "examples"):
+        shutil.copytree(ROOT / name, tmp_path / name)
+    return [sys.executable, str(tmp_path / "examples" / "flights.py")]
+
+
+@pytest.mark.timeout(2 * PATIENCE)
+@pytest.mark.xdist_group("spark")
+def test_the_main_job_goes_on_after_a_kill(job: list[str], tmp_path: Path) -> None:
+    with subprocess.Popen(
+        job,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        start_new_session=True,
+    ) as first:
+        assert first.stdout is not None
+        seen = next(line for line in first.stdout if line.startswith("  batch   0"))
+        os.killpg(first.pid, signal.SIGKILL)
+    again = subprocess.run(
+        job, capture_output=True, text=True, check=False, timeout=PATIENCE
+    )
+    assert again.returncode == 0, again.stdout + again.stderr
+    said = again.stdout
+    assert "119,999 rows" in seen or "120,000 rows" in seen
+    assert "336,776 were there already" in said
+    assert "goes on from the checkpoint" in said
+    assert "60,142 sums by carrier and hour, the same as by pyarrow" in said
+    picture = ET.parse(tmp_path / ".run" / "delays.svg")
+    assert picture.getroot().tag.endswith("svg")

@@ -1,0 +1,73 @@
+"""The quickstart, as somebody types it: what it shows is what comes."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.proving.java import java_or_skip
+
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs" / "quickstart.md"
+NUMBER = re.compile(r"\d[\d.]*(?= s\b| rows/s)")
+"""What differs from run to run."""
+
+
+@pytest.fixture
+def pages() -> Any:
+    spec = importlib.util.spec_from_file_location(
+        "pages_blocks", ROOT / "tests" / "house" / "pages.py"
+    )
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    yield module
+    del sys.modules[spec.name]
+
+
+@pytest.mark.timeout(400)
+@pytest.mark.xdist_group("spark")
+def test_the_quickstart_does_what_it_shows(pages: Any, tmp_path: Path) -> None:
+    java_or_skip()
+    commands = 0
+    for block in pages.blocks(PAGE.read_text("utf-8")):
+        title = pages.TITLE.search(block.words)
+        if title is not None:
+            file = tmp_path / title[1]
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(block.text)
+            continue
+        for command, shown in console(block.text):
+            done = subprocess.run(
+                [sys.executable, "-m", *shlex.split(command)],
+                capture_output=True,
+                text=True,
+                check=False,
+                cwd=tmp_path,
+                timeout=300,
+            )
+            assert done.returncode == 0, done.stdout + done.stderr
+            assert plain(done.stdout) == plain(shown), command
+            commands += 1
+    assert commands == 8
+
+
+def console(text: str) -> list[tuple[str, str]]:
+    """Our commands of a console, each with what it prints."""
+    parts = re.split(r"^\$ ", text, flags=re.MULTILINE)[1:]
+    found = [part.partition("\n") for part in parts]
+    return [(line, out) for line, _, out in found if line.startswith("streamfactory ")]
+
+
+def plain(text: str) -> list[str]:
+    """Lines, but for times and speeds; those of tables in any order."""
+    lines = [NUMBER.sub("N", line).rstrip() for line in text.strip().splitlines()]
+    return sorted(lines)
