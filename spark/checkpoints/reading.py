@@ -1,0 +1,318 @@
+"""Spark's checkpoint of a query, read without Spark.
+
+A folder with ``metadata`` (the query's id), ``offsets/N`` (a batch as it was planned),
+``commits/N`` (that it is done), and for some sources and operators ``sources`` and
+``state``, which are not looked at. Nothing is ever written.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import zlib
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, Final, final
+
+from streamfactory.spi import Position, PositionRefused
+from streamfactory.wiring.microbatch import BatchOffset
+
+if TYPE_CHECKING:
+    from streamfactory.spark.checkpoints.places import Place
+
+OFFSETS_VERSION: Final = 2
+COMMITS_VERSION: Final = 2
+
+_NUMBER: Final = re.compile("0|[1-9][0-9]{0,18}")
+_VERSION: Final = re.compile("v([1-9][0-9]{0,8})")
+_NAMED: Final = re.compile("([A-Za-z0-9_.-]+):(.*)", re.DOTALL)
+_NONE: Final = "-"
+"""What Spark writes for a source that has no offset."""
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_LAST_MILLIS: Final = 253402300799999
+"""Of the year 9999."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class SourceOffset:
+    """Where one source of a batch ends."""
+
+    name: str | None
+    """None where the query does not name its sources: they are known by their order."""
+    offset: BatchOffset
+
+    @property
+    def position(self) -> Position:
+        """The next offset to read of each partition."""
+        return self.offset.at or Position()
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """One batch as it was planned."""
+
+    number: int
+    planned: datetime
+    watermark: datetime | None
+    """None where no event time has been seen, or none is declared."""
+    sources: tuple[SourceOffset, ...]
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class QueryCheckpoint:
+    """What a query's checkpoint holds, as of one look at it."""
+
+    place: Place
+    query_id: str | None
+    planned: tuple[int, ...]
+    """The batches whose plan is kept, rising; Spark removes old ones."""
+    committed: tuple[int, ...]
+    notes: tuple[str, ...]
+    """What is odd, and does no harm."""
+
+    @property
+    def last(self) -> int | None:
+        """The last batch that is done."""
+        return self.committed[-1] if self.committed else None
+
+    @property
+    def unfinished(self) -> int | None:
+        """The batch that was planned and is not done: Spark replays it as planned."""
+        if not self.planned or self.planned[-1] == self.last:
+            return None
+        return self.planned[-1]
+
+    def batch(self, number: int) -> Batch:
+        """The plan of one batch.
+
+        Raises:
+            PositionRefused: permanent; it is not kept, not whole, of a newer Spark, or
+                of another source than ours.
+        """
+        if number not in self.planned:
+            kept = (
+                f"{self.planned[0]} to {self.planned[-1]}" if self.planned else "none"
+            )
+            msg = f"{self.place.text}: batch {number} is not kept; kept are: {kept}"
+            raise PositionRefused(msg, remedy="name one of these")
+        return _read_batch(self.place, number)
+
+    def reached(self) -> Batch | None:
+        """The last batch that is done: what lies before its offsets is processed."""
+        return None if self.last is None else self.batch(self.last)
+
+    def positions(self) -> tuple[Position, ...] | None:
+        """Where the rest of each source begins; None before anything is planned."""
+        if self.unfinished is None:
+            reached = self.reached()
+            return reached and tuple(source.position for source in reached.sources)
+        if self.unfinished == 0:
+            return tuple(s.offset.begun for s in self.batch(0).sources)
+        before = self.batch(self.unfinished - 1)
+        return tuple(source.position for source in before.sources)
+
+    def watermark(self) -> datetime | None:
+        """The newest one: what the last commit found, else what the plan says."""
+        if self.last is None:
+            return None
+        path = f"{self.place.text}/commits/{self.last}"
+        lines = _read_log(self.place.child("commits"), str(self.last), COMMITS_VERSION)
+        body = _object("\n".join(lines[1:]), path)
+        return _watermark(body.get("nextBatchWatermarkMs", 0), path)
+
+    def committed_at(self) -> datetime | None:
+        """When the last commit was written; None where that is not known."""
+        if self.last is None:
+            return None
+        return self.place.child("commits").written(str(self.last))
+
+
+def is_query_checkpoint(place: Place) -> bool:
+    """Whether a folder looks like a query's checkpoint."""
+    return bool({"metadata", "offsets", "commits"} & set(place.names() or ()))
+
+
+def read_query(place: Place) -> QueryCheckpoint:
+    """Look at a query's checkpoint; Spark may go on writing to it.
+
+    Raises:
+        PositionRefused: permanent; there is none, or it is not whole.
+    """
+    if place.names() is None:
+        msg = f"there is no folder {place.text}"
+        raise PositionRefused(msg, remedy="check the path")
+    if not is_query_checkpoint(place):
+        msg = f"{place.text} is no checkpoint: it has no metadata, offsets or commits"
+        raise PositionRefused(msg, remedy="name the folder that Spark writes to")
+    notes: list[str] = []
+    # In this order: a batch that is done by then was planned by then.
+    committed = _numbers(place.child("commits"), notes)
+    planned = _numbers(place.child("offsets"), notes)
+    if committed and (not planned or planned[-1] < committed[-1]):
+        msg = (
+            f"{place.text}: batch {committed[-1]} is done, and its offsets are missing"
+        )
+        raise PositionRefused(msg)
+    query_id = _query_id(place)
+    if query_id is None:
+        notes.append("there is no query id: Spark will give the query another one")
+    return QueryCheckpoint(place, query_id, planned, committed, tuple(notes))
+
+
+def _numbers(folder: Place, notes: list[str]) -> tuple[int, ...]:
+    found = []
+    for name in folder.names() or ():
+        if _NUMBER.fullmatch(name):
+            found.append(int(name))
+        elif name.endswith(".compact"):
+            msg = f"{folder.text}/{name} is a compacted log, which this does not read"
+            raise PositionRefused(msg, remedy="upgrade streamfactory")
+        elif not name.startswith("."):  # a dot begins checksums and half-written files
+            notes.append(f"{folder.text}/{name} is no batch, and not read")
+    return tuple(sorted(found))
+
+
+def _query_id(place: Place) -> str | None:
+    content = _checked(place, "metadata")
+    if content is None:
+        return None
+    path = f"{place.text}/metadata"
+    found = _object(_text(content, path), path).get("id")
+    if not isinstance(found, str) or not found:
+        msg = f"{path} has no id of a query"
+        raise PositionRefused(msg)
+    return found
+
+
+def _read_batch(place: Place, number: int) -> Batch:
+    folder, path = place.child("offsets"), f"{place.text}/offsets/{number}"
+    lines = _read_log(folder, str(number), OFFSETS_VERSION)
+    if len(lines) < 3:
+        msg = f"{path} is cut off: it names no source"
+        raise PositionRefused(msg)
+    body = _object(lines[1], path)
+    planned = _time(body.get("batchTimestampMs"), path)
+    watermark = _watermark(body.get("batchWatermarkMs", 0), path)
+    sources = tuple(
+        _source(line, index, named=lines[0] != "v1", path=path)
+        for index, line in enumerate(lines[2:])
+    )
+    return Batch(number, planned, watermark, sources)
+
+
+def _source(line: str, index: int, *, named: bool, path: str) -> SourceOffset:
+    name = None
+    if named:
+        match = _NAMED.fullmatch(line)
+        if match is None:
+            msg = f"{path}: source {index} has no name"
+            raise PositionRefused(msg)
+        name, line = match[1], match[2]
+    shown = f"source {index if name is None else name!r}"
+    if line == _NONE:
+        msg = f"{path}: the position of {shown} is recorded, and empty"
+        raise PositionRefused(msg)
+    try:
+        return SourceOffset(name, BatchOffset.parse(line))
+    except PositionRefused as error:
+        if _foreign(line):
+            msg = f"{path}: {shown} is not a source of streamfactory: {line[:80]}"
+            remedy = "checkpoints of other sources are read by their own tools"
+            raise PositionRefused(msg, remedy=remedy) from error
+        msg = f"{path}: {shown}: {error.what}"
+        raise PositionRefused(msg, remedy=error.remedy) from error
+
+
+def _foreign(line: str) -> bool:
+    """Whether it is whole, and not in our words: ours is broken, or newer."""
+    try:
+        plain = json.loads(line)
+    except (ValueError, RecursionError):
+        return False
+    return not isinstance(plain, dict) or not {"version", "at"} & set(plain)
+
+
+def _read_log(folder: Place, name: str, newest: int) -> list[str]:
+    """The lines of a file of Spark's logs; the first is a version that this reads."""
+    path = f"{folder.text}/{name}"
+    content = _checked(folder, name)
+    if content is None:
+        msg = f"{path} is gone: the query goes on meanwhile, or somebody cleans up"
+        raise PositionRefused(msg, remedy="look again")
+    if not content:
+        msg = f"{path} is recorded, and empty"
+        raise PositionRefused(msg)
+    lines = _text(content, path).rstrip("\n").split("\n")
+    match = _VERSION.fullmatch(lines[0])
+    if match is None:
+        msg = f"{path} is no log of Spark: it begins with {lines[0][:40]!r}"
+        raise PositionRefused(msg)
+    if int(match[1]) > newest:
+        msg = f"{path} has version {match[1]}, this reads {newest}"
+        raise PositionRefused(msg, remedy="upgrade streamfactory")
+    return lines
+
+
+def _text(content: bytes, path: str) -> str:
+    try:
+        return content.decode()
+    except UnicodeDecodeError as error:
+        msg = f"{path} is not text"
+        raise PositionRefused(msg) from error
+
+
+def _object(text: str, path: str) -> dict[str, Any]:
+    try:
+        body = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        msg = f"{path} is cut off, or not of Spark: {text[:40]!r} is not JSON"
+        raise PositionRefused(msg) from error
+    if not isinstance(body, dict):
+        msg = f"{path} is not of Spark: {text[:40]!r} is no object"
+        raise PositionRefused(msg)
+    return body
+
+
+def _time(value: Any, path: str) -> datetime:
+    if type(value) is not int or not 0 <= value <= _LAST_MILLIS:
+        msg = f"{path} has no time in milliseconds, but {str(value)[:40]}"
+        raise PositionRefused(msg)
+    return _EPOCH + timedelta(milliseconds=value)
+
+
+def _watermark(value: Any, path: str) -> datetime | None:
+    """None where it has not begun: 0, or less where event times lie before 1970."""
+    if type(value) is int and value <= 0:
+        return None
+    return _time(value, path)
+
+
+# --- checksums -------------------------------------------------------------------
+
+_CRC_HEAD: Final = b"crc\0"
+
+
+def _checked(folder: Place, name: str) -> bytes | None:
+    """A file's content, held against the checksum that Hadoop keeps beside it."""
+    content = folder.read(name)
+    if content is None:
+        return None
+    sums = folder.read(f".{name}.crc")
+    if content and sums is not None and not _sums_hold(content, sums):
+        msg = f"{folder.text}/{name} is not what Spark wrote: its checksum differs"
+        remedy = "Spark refuses it too: restore the file from a copy"
+        raise PositionRefused(msg, remedy=remedy)
+    return content
+
+
+def _sums_hold(content: bytes, sums: bytes) -> bool:
+    """Whether each chunk has its CRC-32; as to Hadoop, what is no such file holds."""
+    size = int.from_bytes(sums[4:8], "big")
+    if sums[:4] != _CRC_HEAD or len(sums) < 8 or not size:
+        return True
+    chunks = [content[at : at + size] for at in range(0, len(content), size)]
+    expected = b"".join(zlib.crc32(chunk).to_bytes(4, "big") for chunk in chunks)
+    return sums[8:] == expected

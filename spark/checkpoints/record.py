@@ -1,0 +1,128 @@
+"""``pipeline.json``: whose checkpoint a folder is, and what was applied to it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, Final, final
+
+from streamfactory.spi import PositionRefused
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from streamfactory.spark.checkpoints.places import Place
+
+RECORD: Final = "pipeline.json"
+VERSION: Final = 1
+MAX_HISTORY: Final = 100
+"""Older entries are dropped: the file stays small."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Change:
+    """Why a generation was begun."""
+
+    generation: int
+    at: str
+    why: str
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Record:
+    """What is known of a pipeline's checkpoint beside what Spark keeps."""
+
+    pipeline: str
+    sources: tuple[str, ...]
+    """Which streams, in their order in the query."""
+    generation: int
+    begun: bool
+    """Whether a batch of this generation is known to be planned."""
+    start: tuple[dict[str, str], ...]
+    """Where this generation begins: options for each source, empty for none."""
+    reset: str | None
+    """The last applied token of ``--reset``."""
+    ignored: str | None
+    """The last applied label of ``--ignore-checkpoint``."""
+    history: tuple[Change, ...]
+
+    def to_json(self) -> str:
+        """One line, sorted keys."""
+        body = {"version": VERSION, **asdict(self)}
+        body["history"] = body["history"][-MAX_HISTORY:]
+        return json.dumps(body, sort_keys=True, separators=(",", ":")) + "\n"
+
+
+def read_record(place: Place) -> Record | None:
+    """The record of a pipeline's checkpoint; None where there is none.
+
+    Raises:
+        PositionRefused: permanent; it is corrupt, foreign or newer (rule P2).
+    """
+    content = place.read(RECORD)
+    if content is None:
+        return None
+    path = f"{place.text}/{RECORD}"
+    try:
+        body = json.loads(content)
+    except (ValueError, RecursionError) as error:
+        msg = f"{path} is not JSON"
+        raise PositionRefused(msg) from error
+    version = body.get("version") if isinstance(body, dict) else None
+    if type(version) is int and version > VERSION:
+        msg = f"{path} has version {version}, this reads {VERSION}"
+        raise PositionRefused(msg, remedy="upgrade streamfactory")
+    if type(version) is not int or not _is_record(body):
+        msg = f"{path} is not the record of a pipeline's checkpoint"
+        raise PositionRefused(msg)
+    return Record(
+        pipeline=body["pipeline"],
+        sources=tuple(body["sources"]),
+        generation=body["generation"],
+        begun=body["begun"],
+        start=tuple(body["start"]),
+        reset=body["reset"],
+        ignored=body["ignored"],
+        history=tuple(Change(**entry) for entry in body["history"]),
+    )
+
+
+def _is_record(body: dict[str, Any]) -> bool:
+    checks: dict[str, Callable[[Any], Any]] = {
+        "version": lambda v: v == VERSION,
+        "pipeline": _is_text,
+        "sources": lambda v: _all(v, _is_text) and v,
+        "generation": _is_number,
+        "begun": lambda v: isinstance(v, bool),
+        "start": lambda v: _all(v, _is_options),
+        "reset": lambda v: v is None or _is_text(v),
+        "ignored": lambda v: v is None or _is_text(v),
+        "history": lambda v: _all(v, _is_change),
+    }
+    if set(body) != set(checks) or not all(checks[key](body[key]) for key in checks):
+        return False
+    return len(body["start"]) == len(body["sources"])
+
+
+def _all(values: Any, check: Any) -> bool:
+    return isinstance(values, list) and all(check(value) for value in values)
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str) and bool(value)
+
+
+def _is_number(value: Any) -> bool:
+    return type(value) is int and value > 0
+
+
+def _is_options(value: Any) -> bool:
+    return isinstance(value, dict) and all(map(_is_text, value.values()))
+
+
+def _is_change(value: Any) -> bool:
+    if not isinstance(value, dict) or set(value) != {"generation", "at", "why"}:
+        return False
+    return _is_number(value["generation"]) and _is_text(value["at"] and value["why"])

@@ -1,0 +1,176 @@
+"""Streams held against checkpoints, and a reset as options of a stream."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import TYPE_CHECKING, Final
+
+from streamfactory.spi import (
+    DataLossError,
+    IncarnationChanged,
+    MisuseError,
+    OffsetOutOfRange,
+    PartitionState,
+    PartitionVanished,
+    PositionRefused,
+)
+from streamfactory.wiring.wordtypes import Ago
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from streamfactory.spark.checkpoints.reading import Batch
+    from streamfactory.spark.checkpoints.resolving import Reset
+    from streamfactory.spi import PartitionInfo, Position, StreamConfig
+    from streamfactory.wiring.source import Source
+
+_STRONGER: Final = ("startingTimestamp", "startingOffsetsByTimestamp")
+"""Start options of a stream that beat ``startingOffsets``."""
+
+
+def identity_of(config: StreamConfig) -> str:
+    """Which stream it is, as a record says it: its type and its topics.
+
+    Not where it is: servers move, and what the offsets count is told by incarnations.
+    """
+    if "subscribePattern" in config:
+        return f"{config.type} /{config['subscribePattern']}/"
+    if "topic.name" in config:
+        return f"{config.type} {config.topic}"
+    word = "subscribe" if "subscribe" in config else "assign"
+    return f"{config.type} {','.join(sorted(config[word]))}"
+
+
+def same_stream(before: str, after: str) -> bool:
+    """Whether they are of one type, and have a topic in common."""
+    kind, _, topics = before.partition(" ")
+    other_kind, _, others = after.partition(" ")
+    if kind != other_kind:
+        return False
+    return topics == others or bool(set(topics.split(",")) & set(others.split(",")))
+
+
+def check_streams(where: str, batch: Batch, sources: Sequence[Source]) -> None:
+    """Refuse a batch of other streams.
+
+    Raises:
+        PositionRefused: permanent.
+    """
+    if len(batch.sources) != len(sources):
+        msg = f"{where}: batch {batch.number} has {len(batch.sources)} sources, and "
+        msg += f"{len(sources)} are given"
+        raise PositionRefused(
+            msg, remedy="give one for each, in the order of the query"
+        )
+    for index, (found, source) in enumerate(zip(batch.sources, sources, strict=True)):
+        check_stream(f"{where}: source {index}", found.position, source)
+
+
+def check_stream(where: str, position: Position, source: Source) -> None:
+    """Refuse a position in another stream.
+
+    Raises:
+        PositionRefused: permanent.
+    """
+    for partition in position:
+        if not source.metadata.covers(partition.topic):
+            msg = f"{where} is of {partition.topic!r}, which is another stream"
+            raise PositionRefused(msg, stream=source.config.name)
+
+
+def start_options(
+    reset: Reset | None, sources: Mapping[str, Source]
+) -> tuple[dict[str, str], ...]:
+    """The options by which each stream begins where a reset says.
+
+    Periods become times, and the rest of a position's stream is filled in: the same
+    options mean the same place when the run that they were made for is killed.
+
+    Raises:
+        MisuseError: misuse; a stream's own options would win, or a position does not
+            name what the streams have.
+        DataLossError: data_loss; the stream has not what the position names.
+    """
+    if reset is None:
+        return tuple({} for _ in sources)
+    at = reset.at
+    if isinstance(at, Ago):
+        at = max(0, time.time_ns() // 1_000_000 - at.millis)
+    if isinstance(at, int):
+        for source in sources.values():
+            _check_time(at, source)
+        later = {"startingOffsetsByTimestampStrategy": "latest"}
+        return tuple({"startingTimestamp": str(at), **later} for _ in sources)
+    _check_own_options(sources.values())
+    if isinstance(at, str):
+        return tuple({"startingOffsets": at} for _ in sources)
+    _check_named(at, sources.values())
+    return tuple({"startingOffsets": _offsets(at, s)} for s in sources.values())
+
+
+def _check_time(millis: int, source: Source) -> None:
+    """Refuse a time where the stream cannot look one up."""
+    partitions = [info.partition for info in source.metadata.partitions()]
+    source.metadata.offsets_at(millis, partitions)
+
+
+def _check_own_options(sources: Iterable[Source]) -> None:
+    for source in sources:
+        for key in _STRONGER:
+            if key in source.config:
+                msg = f"{key} of the stream would beat --reset"
+                remedy = f"take {key} out of it, or reset to a time"
+                raise MisuseError(msg, stream=source.config.name, remedy=remedy)
+
+
+def _check_named(position: Position, sources: Iterable[Source]) -> None:
+    """Refuse a position that names too much, or leaves a stream out."""
+    topics = {partition.topic for partition in position}
+    for source in sources:
+        found = {topic for topic in topics if source.metadata.covers(topic)}
+        if not found:
+            msg = "--reset names no offset of this stream"
+            raise MisuseError(msg, stream=source.config.name, remedy="name them all")
+        topics -= found
+    if topics:
+        msg = f"--reset names {min(topics)!r}, which no stream of the pipeline reads"
+        raise MisuseError(msg)
+
+
+def _offsets(position: Position, source: Source) -> str:
+    """``startingOffsets`` of one stream: all its partitions, as Spark wants it."""
+    covers = source.metadata.covers
+    mine = position.only({p for p in position if covers(p.topic)})
+    by_topic: dict[str, dict[str, int]] = {}
+    for info in source.metadata.partitions(known=mine):
+        partition = info.partition
+        # A partition that the position does not know is new: from its beginning.
+        offset = mine.get(partition, info.earliest)
+        if partition in mine:
+            _check_held(info, offset, mine.incarnations.get(partition), source)
+        elif info.state is PartitionState.VANISHED:
+            continue
+        by_topic.setdefault(partition.topic, {})[str(partition.id)] = offset
+    return json.dumps(by_topic, sort_keys=True, separators=(",", ":"))
+
+
+def _check_held(
+    info: PartitionInfo, offset: int, life: str | None, source: Source
+) -> None:
+    remedy = "name offsets that are there, or a time"
+    error: DataLossError
+    if info.state is PartitionState.VANISHED:
+        msg = "--reset names a partition that is not there"
+        error = PartitionVanished(msg, remedy=remedy)
+    elif None not in (life, info.incarnation) and life != info.incarnation:
+        found = info.incarnation
+        msg = f"--reset counts {life!r}, the stream is now {found!r}"
+        error = IncarnationChanged(msg, expected=life, found=found, remedy=remedy)
+    elif offset < info.earliest or (info.latest is not None and offset > info.latest):
+        first, last = info.earliest, info.latest
+        msg = f"the stream has offsets {first} to {last}, not {offset}"
+        error = OffsetOutOfRange(msg, earliest=first, latest=last, remedy=remedy)
+    else:
+        return
+    raise error.at(stream=source.config.name, partition=info.partition, offset=offset)
