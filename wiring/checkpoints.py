@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import uuid
 from typing import TYPE_CHECKING, Final, final
 
 from streamfactory.spi import (
@@ -16,6 +15,7 @@ from streamfactory.spi import (
     Position,
     PositionRefused,
 )
+from streamfactory.wiring.durable import make_folder, replace_file, sync_folder
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -65,15 +65,15 @@ class FileCheckpointStore(CheckpointStore):
         }
         text = json.dumps(body, sort_keys=True, separators=(",", ":")) + "\n"
         try:
-            _make_folder(path.parent)
-            _replace(path, text.encode())
+            make_folder(path.parent)
+            replace_file(path, text.encode())
         except OSError as error:
             msg = f"the checkpoint {path} could not be saved: {_why(error)}"
             raise CheckpointFailed(
                 msg, remedy="the previous one still holds"
             ) from error
         try:
-            _sync_folder(path.parent)
+            sync_folder(path.parent)
         except OSError as error:
             msg = f"the checkpoint {path} may not outlive a crash: {_why(error)}"
             raise CheckpointFailed(msg, remedy="save it again") from error
@@ -88,35 +88,6 @@ def _safe(what: str, name: str) -> str:
         msg = f"the {what} {name!r} cannot name a file"
         raise MisuseError(msg, remedy="use letters, digits, dots, dashes, underscores")
     return name
-
-
-def _make_folder(folder: Path) -> None:
-    """Make a folder and those above it, each written down in the one above."""
-    if not folder.is_dir():
-        _make_folder(folder.parent)
-        folder.mkdir(exist_ok=True)
-        _sync_folder(folder.parent)
-
-
-def _replace(path: Path, content: bytes) -> None:
-    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
-    try:
-        with temporary.open("xb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _why(error: OSError) -> str:

@@ -12,6 +12,7 @@ from urllib.parse import quote
 import pyarrow as pa
 
 from streamfactory.spi import MisuseError, StorageFailed, Unsupported
+from streamfactory.wiring.durable import sync_folder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -149,10 +150,10 @@ class Writing:
         path = self._outputs.path
         with _storing(path):
             if self._outputs.by_partition:
-                _sync_folder(self._temporary)
+                sync_folder(self._temporary)
             self._move()
         with _storing(path, "it is there, and may not outlive a crash"):
-            _sync_folder(path.parent)
+            sync_folder(path.parent)
         if self._outputs.by_partition:
             return tuple(path / name for name in self._files), self._size
         return (path,), self._size
@@ -312,11 +313,3 @@ def _storing(path: Path, left: str = "nothing of it is left") -> Iterator[None]:
     except OSError as error:
         msg = f"{path} cannot be written: {error.strerror or error}"
         raise StorageFailed(msg, remedy=left) from error
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import re
-import uuid
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, final
 
 from streamfactory.spi import CheckpointFailed, PositionRefused, Unsupported
+from streamfactory.wiring.durable import make_folder, replace_file, sync_folder
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -129,8 +128,8 @@ class Place:
         path = f"{self._path}/{name}"
         try:
             if kind == "local":
-                _make_folder(Path(path).parent)
-                _replace_here(Path(path), content)
+                make_folder(Path(path).parent)
+                replace_file(Path(path), content)
             elif kind in _WHOLE:
                 with self._fs.open_output_stream(path) as file:
                     file.write(content)
@@ -144,7 +143,7 @@ class Place:
             raise CheckpointFailed(msg, remedy=remedy) from error
         try:
             if kind == "local":
-                _sync(Path(path).parent)
+                sync_folder(Path(path).parent)
         except OSError as error:
             msg = f"{self.text}/{name} may not outlive a crash: {_why(error)}"
             raise CheckpointFailed(msg, remedy="run it again") from error
@@ -156,32 +155,3 @@ class Place:
 
 def _why(error: OSError) -> str:
     return error.strerror or str(error)
-
-
-def _replace_here(path: Path, content: bytes) -> None:
-    """Through a temporary name; the folder is left to be synced."""
-    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
-    try:
-        with temporary.open("xb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
-
-
-def _make_folder(folder: Path) -> None:
-    if not folder.is_dir():
-        _make_folder(folder.parent)
-        folder.mkdir(exist_ok=True)
-        _sync(folder.parent)
-
-
-def _sync(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
