@@ -5,6 +5,9 @@
 The sender is another process, on another core where that can be said. Ratios are
 medians of rounds that take turns; nothing is gated. Raw is `sendall` of 1 MB into
 `recv_into`; of 1k rows it serializes each batch.
+
+Beside the ratio of seconds stands that of processor time, of the busier side each: what
+the other ratio comes to on a machine that does nothing else.
 """
 
 from __future__ import annotations
@@ -67,12 +70,26 @@ class Figure:
     goal: str
     rounds: int
     spread: float
+    busy: float | None = None
+    """The same by processor time."""
 
     def __str__(self) -> str:
+        busy = "" if self.busy is None else f", by processor time {self.busy:.2f}"
         return (
             f"{self.name:<46} {self.value:>9.2f} {self.unit:<5} goal {self.goal:<8}"
-            f" rounds {self.rounds}, spread {self.spread:.2f}"
+            f" rounds {self.rounds}, spread {self.spread:.2f}{busy}"
         )
+
+
+class Watch:
+    """Seconds from when it was made, by the clock and of the processor."""
+
+    def __init__(self) -> None:
+        self._started, self._busy = time.perf_counter(), time.process_time()
+
+    def read(self) -> tuple[float, float]:
+        """Both."""
+        return time.perf_counter() - self._started, time.process_time() - self._busy
 
 
 def main() -> None:
@@ -105,19 +122,24 @@ def on_core(number: int) -> None:
 
 def stream_figures(rounds: int) -> list[Figure]:
     """Throughput, as a share of raw."""
-    runs: dict[tuple[str, int], list[float]] = {key: [] for key in GOALS}
+    runs: dict[tuple[str, int], list[tuple[float, float]]] = {key: [] for key in GOALS}
     for _ in range(rounds):
         for (medium, rows), ratios in runs.items():
             pair = [("raw", read_raw), ("ours", read_ours)]
             random.shuffle(pair)
-            seconds = {n: run(f"{n}_sender", f, medium, rows) for n, f in pair}
-            ratios.append(seconds["raw"] / seconds["ours"])
-    return [
-        figure(f"{rows // 1000}k rows, {medium}", ratios, "x raw", f">= {goal}")
-        for ((medium, rows), ratios), goal in zip(
-            runs.items(), GOALS.values(), strict=True
-        )
-    ]
+            took = {n: run(f"{n}_sender", f, medium, rows) for n, f in pair}
+            (raw, raw_busy), (ours, busy) = took["raw"], took["ours"]
+            ratios.append((raw / ours, raw_busy / busy))
+    figures = []
+    for ((medium, rows), ratios), goal in zip(
+        runs.items(), GOALS.values(), strict=True
+    ):
+        by_clock, by_processor = zip(*ratios, strict=True)
+        name = f"{rows // 1000}k rows, {medium}"
+        made = figure(name, list(by_clock), "x raw", f">= {goal}")
+        made.busy = statistics.median(by_processor)
+        figures.append(made)
+    return figures
 
 
 def trip_figures(rounds: int) -> list[Figure]:
@@ -126,8 +148,8 @@ def trip_figures(rounds: int) -> list[Figure]:
     for medium in ("tcp", "unix"):
         ratios = []
         for _ in range(rounds):
-            bare = run("bare_echo", trips_bare, medium, 1)
-            ours = run("our_echo", trips_ours, medium, 1)
+            bare, _ = run("bare_echo", trips_bare, medium, 1)
+            ours, _ = run("our_echo", trips_ours, medium, 1)
             ratios.append(ours / bare)
         figures.append(
             figure(f"round trip of a row, {medium}", ratios, "x echo", "<= 2")
@@ -135,13 +157,22 @@ def trip_figures(rounds: int) -> list[Figure]:
     return figures
 
 
-def run(child: str, parent: Callable[[str, str], float], medium: str, rows: int) -> Any:
-    """Seconds that the parent's side took, over a socket of its own."""
+def run(
+    child: str,
+    parent: Callable[[str, str], tuple[float, float]],
+    medium: str,
+    rows: int,
+) -> tuple[float, float]:
+    """Seconds of the parent's side, over a socket of its own, and of the busier one."""
     with tempfile.TemporaryDirectory() as folder:
         where = folder if medium == "unix" else str(free_ports())
         command = [sys.executable, __file__, "--child", child, medium, where, str(rows)]
-        with subprocess.Popen(command):  # noqa: S603 - ourselves
-            return parent(medium, where)
+        with subprocess.Popen(  # noqa: S603 - ourselves
+            command, stdout=subprocess.PIPE, text=True
+        ) as process:
+            seconds, busy = parent(medium, where)
+            told, _ = process.communicate()
+        return seconds, max(busy, float(told or 0))
 
 
 def figure(name: str, values: list[float], unit: str, goal: str) -> Figure:
@@ -201,28 +232,32 @@ def raw_sender(medium: str, where: str, rows: int) -> None:
         connection, _ = server.accept()
     with connection:
         if rows <= 1_000:
+            watch = Watch()
             for batch in enough(found):
                 connection.sendall(batch.serialize())
+            print(watch.read()[1])
             return
         messages = [memoryview(batch.serialize()) for batch in found]
         size = sum(len(m) for m, _ in zip(itertools.cycle(messages), enough(found)))
         source = memoryview(b"".join(messages))
+        watch = Watch()
         for start in itertools.cycle(range(0, len(source) - PIECE, PIECE)):
             connection.sendall(source[start : start + min(PIECE, size)])
             size -= PIECE
             if size <= 0:
+                print(watch.read()[1])
                 return
 
 
-def read_raw(medium: str, where: str) -> float:
+def read_raw(medium: str, where: str) -> tuple[float, float]:
     """Read until there is no more."""
     buffer = bytearray(PIECE)
     with connected(medium, where) as connection:
         connection.recv_into(buffer)
-        started = time.perf_counter()
+        watch = Watch()
         while connection.recv_into(buffer):
             pass
-        return time.perf_counter() - started
+        return watch.read()
 
 
 def bare_echo(medium: str, where: str, _rows: int) -> None:
@@ -234,7 +269,7 @@ def bare_echo(medium: str, where: str, _rows: int) -> None:
             connection.sendall(data)
 
 
-def trips_bare(medium: str, where: str) -> float:
+def trips_bare(medium: str, where: str) -> tuple[float, float]:
     """Send the bytes of a row there and back."""
     message = batch_of_one().serialize().to_pybytes()
     with connected(medium, where) as connection:
@@ -246,7 +281,7 @@ def trips_bare(medium: str, where: str) -> float:
             while left:
                 left -= len(connection.recv(4096))
             seconds.append(time.perf_counter() - started)
-    return statistics.median(seconds)
+    return statistics.median(seconds), 0.0
 
 
 def listening(medium: str, where: str) -> socket.socket:
@@ -308,26 +343,28 @@ def ours_sender(medium: str, where: str, rows: int) -> None:
     found = batches(rows)
     factory, writer = writing(medium, where, 0, found[0].schema, way="listen")
     with closing(factory):
+        watch = Watch()
         for batch in enough(found):
             writer.write(Outgoing(batch, 0))
         factory.end_stream(Finished())
+        print(watch.read()[1])
         writer.close()
 
 
-def read_ours(medium: str, where: str) -> float:
+def read_ours(medium: str, where: str) -> tuple[float, float]:
     """Read by the backend's consumer until the end."""
     factory, consumer = reading(medium, where, 0, way="connect")
     limits = FetchLimits(65_536, 8 * 1024**2, 60.0)
-    at, started, end = 0, 0.0, None
+    at, watch, end = 0, None, None
     with closing(factory), closing(consumer):
         while end is None:
             fetched = consumer.fetch_messages(at, None, limits)
             at, end = fetched.next_offset, fetched.end
-            if not started and fetched.rows is not None:
-                started = time.perf_counter()
-    if isinstance(end, Failed):
-        sys.exit(end.cause)
-    return time.perf_counter() - started
+            if watch is None and fetched.rows is not None:
+                watch = Watch()
+    if watch is None or isinstance(end, Failed):
+        sys.exit(f"the stream ended: {end}")
+    return watch.read()
 
 
 def our_echo(medium: str, where: str, _rows: int) -> None:
@@ -345,7 +382,7 @@ def our_echo(medium: str, where: str, _rows: int) -> None:
         writer_of.end_stream(Finished())
 
 
-def trips_ours(medium: str, where: str) -> float:
+def trips_ours(medium: str, where: str) -> tuple[float, float]:
     """Write a row, and read it back."""
     row = batch_of_one()
     reader, consumer = reading(medium, where, 1, way="listen")
@@ -365,7 +402,7 @@ def trips_ours(medium: str, where: str) -> float:
             seconds.append(time.perf_counter() - started)
         writer_of.end_stream(Finished())
         consumer.fetch_messages(at, None, limits)
-    return statistics.median(seconds)
+    return statistics.median(seconds), 0.0
 
 
 def batch_of_one() -> pa.RecordBatch:

@@ -108,7 +108,10 @@ class Bench:
     def configured(self, use: str = "read", **options: str) -> Configured:
         """The configuration, with options of the case (``__`` for a dot)."""
         extra = {key.replace("__", "."): value for key, value in options.items()}
-        properties = {**self.harness.properties(), **self._overrides, **extra}
+        given = self.harness.properties()
+        if use == "write" and hasattr(self.harness, "sink_properties"):
+            given = self.harness.sink_properties()
+        properties = {**given, **self._overrides, **extra}
         return configure(
             from_mapping(properties, "conformance"), self._plugins, use=use
         )

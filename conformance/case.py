@@ -25,7 +25,8 @@ class Case:
     """The rule it serves: ``R2``."""
     body: Body = field(repr=False)
     claims: tuple[str, ...] = ()
-    """Claims without which it is skipped: ``replayable``, ..."""
+    """Claims without which it is skipped: ``replayable``, ``epoch_visibility=whole``;
+    ``epoch_visibility`` alone is any but none."""
     abilities: tuple[str, ...] = ()
     """Methods of the harness, or overridden ones of the backend, without which it is
     skipped."""

@@ -21,6 +21,9 @@ by its name.
     Rows that a writer takes, one for each number; with it the writing half is proved.
 ``visible() -> Mapping[int, Sequence[int]]``
     What a reader of the medium sees, by partition, in order.
+``sink_properties() -> Mapping[str, str]``
+    The configuration that writes, where it is another than `Harness.properties`: a
+    wire has two ends.
 
 A harness is found through the entry-point group ``streamfactory.conformance``, under
 the name of its type::
@@ -58,7 +61,7 @@ class Harness(Protocol):
         """Make an empty stream with so many partitions, in place of the last."""
 
     def properties(self) -> Mapping[str, str]:
-        """The configuration that reads and writes that stream."""
+        """The configuration that reads that stream, and writes it."""
 
     def partitions(self) -> Sequence[int]:
         """The ids of its partitions."""

@@ -18,10 +18,15 @@ from streamfactory.conformance import cases as chapters
 from streamfactory.conformance import leaks
 from streamfactory.conformance.bench import Bench
 from streamfactory.conformance.case import CASES, Case, Excluded
-from streamfactory.spi import ConsumerFactory, MetadataProvider, PartitionLevelConsumer
+from streamfactory.spi import (
+    ConsumerFactory,
+    EpochVisibility,
+    MetadataProvider,
+    PartitionLevelConsumer,
+)
 
 if TYPE_CHECKING:
-    from streamfactory.spi import Backend
+    from streamfactory.spi import Backend, Claims
     from streamfactory.wiring.plugins import PluginManager
 
 _TIDY: Final = "unused_objects_leave_nothing_open"
@@ -217,12 +222,20 @@ def _excluded(case: Case, bench: Bench) -> str | None:
     used = bench.configured("write" if case.writing else "read")
     claims = factory(used.config).claims()
     for name in case.claims:
-        wanted, _, value = name.partition("=")
-        claimed = getattr(claims, wanted)
-        if (claimed.value != value) if value else not claimed:
+        if not _is_claimed(claims, name):
             return f"not claimed: {name}"
     missing = [name for name in case.abilities if not _able(name, bench)]
     return f"no ability: {', '.join(missing)}" if missing else None
+
+
+def _is_claimed(claims: Claims, name: str) -> bool:
+    wanted, _, value = name.partition("=")
+    claimed = getattr(claims, wanted)
+    if isinstance(claimed, EpochVisibility):
+        if value:
+            return claimed.value == value
+        return claimed is not EpochVisibility.NONE
+    return bool(claimed)
 
 
 def _able(name: str, bench: Bench) -> bool:

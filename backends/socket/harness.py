@@ -1,11 +1,13 @@
-"""The conformance kit's hand on ``socket``: a writer of plain pyarrow.
+"""The conformance kit's hand on ``socket``: a writer and a reader of plain pyarrow.
 
-It serves every connection the whole stream from its beginning, as a program that sends
-a file would. Rows that are read over one connection are taken from no other.
+The writer serves every connection the whole stream from its beginning, as a program
+that sends a file would. Rows that are read over one connection are taken from no other.
+The reader listens elsewhere, and keeps what every connection has sent.
 """
 
 from __future__ import annotations
 
+import socket
 import socketserver
 import sys
 import threading
@@ -15,7 +17,6 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 
 if TYPE_CHECKING:
-    import socket
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
@@ -88,23 +89,68 @@ class _Handler(socketserver.StreamRequestHandler):
             at += len(found)
 
 
+class _Listener:
+    """Reads one partition, as far as it has come whenever it is asked.
+
+    What a writer has handed to the system waits here: no thread has to fetch it.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._listener = socket.socket(socket.AF_UNIX)
+        self._connections: list[tuple[socket.socket, bytearray]] = []
+        try:
+            self._listener.bind(str(path))
+            self._listener.listen()
+            self._listener.setblocking(False)
+        except OSError:
+            self._listener.close()
+            raise
+
+    def batches(self) -> list[pa.RecordBatch]:
+        with suppress(BlockingIOError):
+            while True:
+                self._connections.append((self._listener.accept()[0], bytearray()))
+        found = []
+        for connection, data in self._connections:
+            with suppress(BlockingIOError, ConnectionResetError):
+                while part := connection.recv(2**20, socket.MSG_DONTWAIT):
+                    data.extend(part)
+            with suppress(pa.ArrowInvalid):  # as soon as no whole message follows
+                for rows in pa.ipc.open_stream(bytes(data)):
+                    found.append(rows)  # noqa: PERF402 - up to what is broken
+        return found
+
+    def stop(self) -> None:
+        for connection, _ in self._connections:
+            connection.close()
+        self._listener.close()
+
+
 class SocketHarness:
     """Unix sockets in the folder of the case."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._servers: list[_Server] = []
+        self._listeners: list[_Listener] = []
 
     def create(self, partitions: int) -> None:
         self.close()
         for number in range(partitions):
             self._servers.append(_Server(self._folder / f"{number}.sock"))
+            self._listeners.append(_Listener(self._folder / f"{number}.sink"))
 
     def properties(self) -> Mapping[str, str]:
+        return self._connected("sock")
+
+    def sink_properties(self) -> Mapping[str, str]:
+        return self._connected("sink")
+
+    def _connected(self, suffix: str) -> Mapping[str, str]:
         last = len(self._servers) - 1
         return {
             "streamType": "socket",
-            "stream.socket.connect": f"unix:{self._folder}/{{0-{last}}}.sock",
+            "stream.socket.connect": f"unix:{self._folder}/{{0-{last}}}.{suffix}",
         }
 
     def partitions(self) -> Sequence[int]:
@@ -117,7 +163,19 @@ class SocketHarness:
         found: list[int] = rows.column("number").to_pylist()
         return found
 
+    def rows(self, numbers: Sequence[int]) -> pa.RecordBatch:
+        return pa.record_batch([pa.array(numbers, pa.int64())], schema=_SCHEMA)
+
+    def visible(self) -> Mapping[int, Sequence[int]]:
+        return {
+            number: [n for rows in listener.batches() for n in self.numbers(rows)]
+            for number, listener in enumerate(self._listeners)
+        }
+
     def close(self) -> None:
+        while self._listeners:
+            self._listeners.pop().stop()
+            (self._folder / f"{len(self._listeners)}.sink").unlink(missing_ok=True)
         while self._servers:
             server = self._servers.pop()
             server.stop()

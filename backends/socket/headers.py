@@ -34,6 +34,7 @@ _DEEPEST: Final = 64
 _byte, _ushort, _int, _uint, _long, _pair = (
     struct.Struct(f"<{form}").unpack_from for form in ("B", "H", "i", "I", "q", "qq")
 )
+_SHORTS: Final = [struct.Struct(f"<{count}H").unpack_from for count in range(7)]
 _REMEDY: Final = "the peer is no Arrow program, or the connection is damaged"
 
 
@@ -205,10 +206,11 @@ def _fields(data: memoryview, at: int, count: int) -> list[int]:
     if table < 0:  # which would count from the end
         msg = "negative"
         raise struct.error(msg)
-    known = min(max(0, _ushort(data, table)[0] // 2 - 2), count)
-    found = struct.unpack_from(f"<{known}H", data, table + 4)
-    places = [at + offset if offset else 0 for offset in found]
-    return places if known == count else [*places, *[0] * (count - known)]
+    known = max(0, _ushort(data, table)[0] // 2 - 2)
+    if known >= count:
+        found = _SHORTS[count](data, table + 4)
+        return [at + offset if offset else 0 for offset in found]
+    return [*_fields(data, at, known), *[0] * (count - known)]
 
 
 def _target(data: memoryview, at: int) -> int:

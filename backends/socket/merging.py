@@ -40,6 +40,8 @@ log = logging.getLogger(__name__)
 _MOST_AT_ONCE: Final = 64
 """Connections of one partition, unless more writers are wanted: each may have a message
 half received, or stand still in a handshake. Others wait with the system."""
+_SHORT: Final = 64 * 1024
+"""Bytes up to which a batch may be an answer that somebody waits for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +98,7 @@ class Lane:
         self._backoff = Backoff(settings)
         self._dial_until: float | None = None
         self._begin_anew = False
+        self._last_size = 0
         self._settled = False
         """Whether nobody else can come."""
         self.incarnation: str | None = None
@@ -288,6 +291,7 @@ class Lane:
             if found is not None:
                 rows, size = found
                 first, self.next = self.next, self.next + rows.num_rows
+                self._last_size = size
                 return Taken(rows, first, size)
         return None
 
@@ -349,7 +353,8 @@ class Lane:
                 seconds = min(seconds, self._backoff.left)
         own = [] if wake is None else [(wake.fileno(), READABLE)]
         started = time.monotonic()
-        ready = wait([*listening, *arriving, *known, *own], seconds)
+        watching = self._last_size <= _SHORT
+        ready = wait([*listening, *arriving, *known, *own], seconds, watching=watching)
         waited = time.monotonic() - started
         with self._lock:
             for number, writer in by_number.items():

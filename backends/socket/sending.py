@@ -6,11 +6,11 @@ import logging
 import threading
 import time
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
-import pyarrow as pa
-
+from streamfactory.backends.socket.flushing import PERIOD, Flusher
 from streamfactory.backends.socket.headers import END
+from streamfactory.backends.socket.outflow import Outflow, behind
 from streamfactory.backends.socket.waiting import WRITABLE, Backoff, wait
 from streamfactory.spi import (
     ClosedError,
@@ -25,61 +25,15 @@ from streamfactory.spi import (
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    import pyarrow as pa
+
     from streamfactory.backends.socket.connections import Connection, Port
     from streamfactory.backends.socket.options import Settings
     from streamfactory.backends.socket.waiting import Wake
 
 log = logging.getLogger(__name__)
 
-_COPIED: Final = 512 * 1024
-"""Bytes up to which a batch is copied into one piece: that beats many small ones."""
 _PAUSE: Final = 0.02
-
-
-class Outflow:
-    """Batches into the bytes of a stream."""
-
-    def __init__(self, schema: pa.Schema, compression: str) -> None:
-        self.schema = schema
-        self._plain = compression == "none"
-        codec = None if self._plain else compression
-        self._options = pa.ipc.IpcWriteOptions(compression=codec)
-        self._pieces: list[memoryview] = []
-        self._writer: Any = None
-        self._row_size = 0.0
-
-    def begin(self) -> list[memoryview]:
-        """What each connection begins with."""
-        return [memoryview(self.schema.serialize())]
-
-    def encode(self, rows: pa.RecordBatch) -> list[memoryview]:
-        """One batch; long ones are not copied."""
-        if self._plain and rows.num_rows * self._row_size <= _COPIED:
-            whole = rows.serialize()
-            self._row_size = whole.size / max(1, rows.num_rows)
-            return [memoryview(whole)]
-        if self._writer is None:
-            self._writer = pa.ipc.new_stream(self, self.schema, options=self._options)
-            self._writer.write_batch(rows.slice(0, 0))  # which writes the schema
-        self._pieces = []
-        self._writer.write_batch(rows)
-        return self._pieces
-
-    # --- a file, to pyarrow -------------------------------------------------------
-
-    closed = False
-
-    def write(self, piece: pa.Buffer | bytes) -> int:
-        view = memoryview(piece).cast("B")
-        if len(view):
-            self._pieces.append(view)
-        return len(view)
-
-    def flush(self) -> None:
-        """Nothing waits here."""
-
-    def close(self) -> None:
-        """There is nothing to close."""
 
 
 class _Reader:
@@ -99,7 +53,7 @@ class _Reader:
             except BlockingIOError:
                 return False
             self.half_sent = True
-            self.pending = _behind(self.pending, count)
+            self.pending = behind(self.pending, count)
         self.half_sent = False
         return True
 
@@ -126,6 +80,10 @@ class OutLane:
         self._readers: list[_Reader] = []
         self._backoff = Backoff(settings)
         self._out: Outflow | None = None
+        self._flusher = Flusher(self._lock, self._flush_held)
+        self._looked_at = 0
+        self._failure: Exception | None = None
+        """Of what was sent while nobody waited for it."""
         self._lost = 0
         """Readers that are gone for good."""
         self._opened = self._closed = False
@@ -151,22 +109,37 @@ class OutLane:
                 self._opened = True
 
     def send(self, rows: pa.RecordBatch, wake: Wake | None) -> None:
-        """Hand rows to the system for every reader; blocks while there is no room.
+        """Take rows for every reader; blocks while there is no room.
+
+        They go to the system at once, or together with those that come right after.
 
         Raises:
             ClosedError: misuse; woken.
             StreamTimeout: transient; readers did not come, or one stands still.
             StreamError: As `Connection.advance`.
         """
-        with self._mine(wake):
-            self._begin(rows.schema, wake)
+        self._acquire(wake)
+        try:
+            out = self._begin(rows.schema, wake)
             if self._lost >= self._wanted:
                 return
-            assert self._out is not None
-            pieces = self._out.encode(rows)
-            for reader in self._readers:
-                reader.pending = [*reader.pending, *pieces]
-            self._flush(wake)
+            if out.take(rows):
+                self._flusher.watch()
+            else:
+                self._send_held(wake)
+            out.rest()
+        finally:
+            self._lock.release()
+
+    def flush(self, wake: Wake | None) -> None:
+        """Hand all rows to the system.
+
+        Raises:
+            StreamError: As `send`.
+        """
+        with self._mine(wake):
+            self._check(wake)
+            self._send_held(wake)
 
     def finish(self, schema: pa.Schema) -> None:
         """Send the marker of the end; twice is fine.
@@ -178,6 +151,7 @@ class OutLane:
             if self.is_finished:
                 return
             self._begin(schema, None)
+            self._send_held(None)
             for reader in self._readers:
                 reader.pending = [*reader.pending, memoryview(END)]
             self._flush(None)
@@ -212,11 +186,12 @@ class OutLane:
             for connection in self._arriving:
                 connection.break_off(torn=False)
             self._readers, self._arriving = [], []
-            self._out, self._lost = None, 0
+            self._out, self._lost, self._failure = None, 0, None
 
     def close(self) -> None:
         """Close; where the stream has not been finished, readers learn of a failure."""
         self._closed = True  # which ends the waiting of whoever has the lane
+        self._flusher.close()
         if not self.is_finished:
             self.break_off()
         with self._lock:
@@ -227,20 +202,21 @@ class OutLane:
 
     # --- who is there -------------------------------------------------------------
 
-    def _begin(self, schema: pa.Schema, wake: Wake | None) -> None:
+    def _begin(self, schema: pa.Schema, wake: Wake | None) -> Outflow:
         """Have all readers, each with the schema on its way."""
         self._check(wake)
         if self.is_finished:
             msg = "the stream has been finished"
             raise MisuseError(msg)
-        if self._out is None:
-            self._out = Outflow(schema.remove_metadata(), self._compression)
-        elif not schema.equals(self._out.schema):
-            msg = f"the stream has begun with {_names(self._out.schema)}, not with "
+        out = self._out
+        if out is None:
+            out = self._out = Outflow(schema.remove_metadata(), self._compression)
+        elif not schema.equals(out.schema):
+            msg = f"the stream has begun with {_names(out.schema)}, not with "
             raise SchemaMismatch(msg + _names(schema))
-        missing = self._wanted - self._lost - len(self._readers)
-        if missing:
-            self._gather(self._out, wake)
+        if self._lost + len(self._readers) < self._wanted:
+            self._gather(out, wake)
+        return out
 
     def _gather(self, out: Outflow, wake: Wake | None) -> None:
         deadline = time.monotonic() + self._settings.timeout
@@ -320,6 +296,37 @@ class OutLane:
 
     # --- sending ------------------------------------------------------------------
 
+    def _send_held(self, wake: Wake | None) -> None:
+        self._encode_held()
+        self._flush(wake)
+
+    def _encode_held(self) -> None:
+        """Make bytes of what is held, and have them pending."""
+        if self._out is not None and self._out.is_holding:
+            pieces = self._out.encode()
+            for reader in self._readers:
+                reader.pending = [*reader.pending, *pieces]
+
+    def _flush_held(self) -> float:
+        """Send what waits for more that does not come; seconds until the next look.
+
+        The flusher calls it, and has the lane. What there is no room for stays pending.
+        """
+        out, before = self._out, self._looked_at
+        if out is None or self._failure is not None:
+            return 0.0
+        self._looked_at = out.taken
+        if out.taken != before:
+            return PERIOD  # somebody writes, and will send
+        try:
+            out.give_up()
+            self._encode_held()
+            sent = [self._sent(reader) for reader in list(self._readers)]
+        except Exception as error:  # noqa: BLE001 - the next who writes is told
+            self._failure = error
+            return 0.0
+        return 0.0 if all(sent) else _PAUSE
+
     def _flush(self, wake: Wake | None) -> None:
         """Send all that is pending, to each as fast as it takes it."""
         waited = 0.0
@@ -354,17 +361,22 @@ class OutLane:
     @contextmanager
     def _mine(self, wake: Wake | None) -> Iterator[None]:
         """Have the lane alone; who waits for it can be woken, too."""
-        while not self._lock.acquire(timeout=_PAUSE):
-            self._check(wake)
+        self._acquire(wake)
         try:
             yield
         finally:
             self._lock.release()
 
+    def _acquire(self, wake: Wake | None) -> None:
+        while not self._lock.acquire(timeout=_PAUSE):
+            self._check(wake)
+
     def _check(self, wake: Wake | None) -> None:
         if self._closed or (wake is not None and wake.is_set):
             msg = "the writer was closed"
             raise ClosedError(msg)
+        if self._failure is not None:
+            raise self._failure
 
 
 def _is_gone(connection: Connection) -> bool:
@@ -383,12 +395,3 @@ def _own(wake: Wake | None) -> list[tuple[int, int]]:
 
 def _names(schema: pa.Schema) -> str:
     return ", ".join(f"{field.name} {field.type}" for field in schema)
-
-
-def _behind(pieces: list[memoryview], count: int) -> list[memoryview]:
-    """What is left behind the first bytes."""
-    for index, piece in enumerate(pieces):
-        if count < len(piece):
-            return [piece[count:], *pieces[index + 1 :]]
-        count -= len(piece)
-    return []

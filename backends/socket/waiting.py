@@ -49,12 +49,16 @@ class Wake:
                 os.close(self._out)
 
 
-def wait(wanted: Iterable[tuple[int, int]], seconds: float) -> set[int]:
+def wait(
+    wanted: Iterable[tuple[int, int]], seconds: float, *, watching: bool = False
+) -> set[int]:
     """Wait until one of some descriptors is ready.
 
     Args:
         wanted: Descriptors, each with what it waits for.
         seconds: At the most, and `LONGEST_WAIT` in any case.
+        watching: Whether not to sleep at first, which takes a core: for an answer that
+            is short, and on its way.
 
     Returns:
         Those that are ready, or broken.
@@ -63,11 +67,13 @@ def wait(wanted: Iterable[tuple[int, int]], seconds: float) -> set[int]:
     for descriptor, events in wanted:
         poll.register(descriptor, events)
     millis = max(0.0, min(seconds, LONGEST_WAIT)) * 1000
-    # What comes at once is had without sleeping: to be woken takes longer than that.
-    # Nor is the core handed on: on a busy machine it comes back milliseconds later.
-    until = time.perf_counter() + min(seconds, _WATCHED)
-    while not (found := poll.poll(0)) and time.perf_counter() < until:
-        pass
+    found = poll.poll(0)
+    if watching and not found:
+        # To be woken takes longer than an answer. Nor is the core handed on: on a busy
+        # machine it comes back milliseconds later.
+        until = time.perf_counter() + min(seconds, _WATCHED)
+        while not (found := poll.poll(0)) and time.perf_counter() < until:
+            pass
     if not found and millis:
         # Up to whole milliseconds, so that the last part of one is not spun through.
         found = poll.poll(int(millis) + (millis > int(millis)))

@@ -49,7 +49,9 @@ class SocketWriter(StreamWriter):
         self._wake.set()
 
     def commit(self) -> Any:
-        """What was written is with the system; no reader of a raw stream answers."""
+        """Hand what was written to the system; no reader of a raw stream answers."""
+        for number in self._wrote:
+            self._lanes[number].flush(self._wake)
         return {"partitions": sorted(self._wrote)}
 
     def abort(self) -> None:

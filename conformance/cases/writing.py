@@ -8,7 +8,13 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from streamfactory.conformance.case import case, expect, require
-from streamfactory.spi import CommitMessage, EpochMarkerLost, Position, WriterFenced
+from streamfactory.spi import (
+    CommitMessage,
+    EpochMarkerLost,
+    EpochVisibility,
+    Position,
+    WriterFenced,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -59,7 +65,13 @@ def is_fenced(
     return False
 
 
-@case("W1", abilities=_NEEDS, writing=True, hint="abort leaves staged rows visible")
+@case(
+    "W1",
+    claims=("epoch_visibility",),
+    abilities=_NEEDS,
+    writing=True,
+    hint="abort leaves staged rows visible",
+)
 def an_aborted_attempt_leaves_nothing(bench: Bench) -> None:
     """Rows of an attempt that was aborted are never seen."""
     bench.create(partitions=2)
@@ -240,14 +252,18 @@ def abort_tolerates_missing_messages_and_repetition(bench: Bench) -> None:
     """Aborting with missing messages, and twice, is fine, and nothing is seen."""
     bench.create()
     sink = bench.sink()
+    # Without epochs rows cannot be taken back; the next try has to come through.
+    isolated = sink.factory.claims().epoch_visibility is not EpochVisibility.NONE
     messages = stage(bench, sink, 0, [[1], [2]])
     committer = bench.closing(sink.committer(writer_id=WRITER))
     for _ in range(2):
         committer.abort(0, [messages[0], None])
         committer.abort(0, [None, messages[1]])
-    expect(seen(bench), [], "what is visible after aborts")
+    if isolated:
+        expect(seen(bench), [], "what is visible after aborts")
     committer.commit(0, stage(bench, sink, 0, [[3]]))
-    expect(seen(bench), [3], "what is visible after the next try")
+    found = [number for number in seen(bench) if isolated or number == 3]
+    expect(found, [3], "what is visible after the next try")
 
 
 @case("W2", abilities=_NEEDS, writing=True, hint="an epoch without rows fails")
