@@ -34,15 +34,23 @@ def summarize(rows: pa.RecordBatch) -> Summary:
 
 
 class Summing:
-    """The summary of many batches: small ones are summed together."""
+    """The summary of many batches: small ones are summed together.
 
-    def __init__(self) -> None:
+    Args:
+        columns: Whether anybody will compare the columns; else rows are counted only.
+    """
+
+    def __init__(self, *, columns: bool) -> None:
+        self._columns = columns
         self._summed = Summary()
         self._waiting: list[pa.RecordBatch] = []
         self._rows = 0
 
     def add(self, rows: pa.RecordBatch) -> None:
         """Count rows."""
+        if not self._columns:
+            self._summed += Summary(rows.num_rows)
+            return
         self._waiting.append(rows)
         self._rows += rows.num_rows
         if self._rows >= _TOGETHER:

@@ -84,7 +84,9 @@ class Writer:
         self._sink = sink
         self._target = target
         self._encoder = encoder
-        self._summing = Summing()
+        # Only an epoch that its writer may repeat is ever compared with another.
+        named = context.writer_id is not None and sink.claims.idempotent
+        self._summing = Summing(columns=named)
         self._state = "open"
         self._busy = threading.Lock()
         self._closing = threading.Event()

@@ -33,10 +33,10 @@ SHOUTING = {"stream.memory.decoder.class.name": "shouting"}
 
 
 def write(sink: Sink, rows: pa.RecordBatch) -> Any:
-    with closing(sink.writer(rows.schema)) as writer:
+    with closing(sink.writer(rows.schema, writer_id="test")) as writer:
         writer.write(rows)
         message = writer.commit()
-    with closing(sink.committer()) as committer:
+    with closing(sink.committer(writer_id="test")) as committer:
         assert committer.commit(0, [message])
     return message
 
