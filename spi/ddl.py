@@ -7,34 +7,48 @@ microseconds in UTC, ``timestamp_ntz`` microseconds without a zone.
 from __future__ import annotations
 
 import re
-from typing import Final
+from functools import cache
+from typing import TYPE_CHECKING, Final
 
-import pyarrow as pa
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import pyarrow as pa
 
 _TOKEN: Final = re.compile(
     r"\s*(`(?:[^`]|``)+`|[A-Za-z_][A-Za-z0-9_]*|[0-9]+|[<>(),:])"
 )
 
-_SIMPLE: Final = {
-    "boolean": pa.bool_(),
-    "tinyint": pa.int8(),
-    "byte": pa.int8(),
-    "smallint": pa.int16(),
-    "short": pa.int16(),
-    "int": pa.int32(),
-    "integer": pa.int32(),
-    "bigint": pa.int64(),
-    "long": pa.int64(),
-    "float": pa.float32(),
-    "real": pa.float32(),
-    "double": pa.float64(),
-    "string": pa.string(),
-    "binary": pa.binary(),
-    "date": pa.date32(),
-    "timestamp": pa.timestamp("us", tz="UTC"),
-    "timestamp_ntz": pa.timestamp("us"),
-}
-_NAMES: Final = {kind: name for name, kind in reversed(_SIMPLE.items())}
+
+@cache
+def _simple() -> dict[str, pa.DataType]:
+    """Types of one word; of two words for a type, the first is written."""
+    import pyarrow as pa
+
+    return {
+        "boolean": pa.bool_(),
+        "tinyint": pa.int8(),
+        "byte": pa.int8(),
+        "smallint": pa.int16(),
+        "short": pa.int16(),
+        "int": pa.int32(),
+        "integer": pa.int32(),
+        "bigint": pa.int64(),
+        "long": pa.int64(),
+        "float": pa.float32(),
+        "real": pa.float32(),
+        "double": pa.float64(),
+        "string": pa.string(),
+        "binary": pa.binary(),
+        "date": pa.date32(),
+        "timestamp": pa.timestamp("us", tz="UTC"),
+        "timestamp_ntz": pa.timestamp("us"),
+    }
+
+
+@cache
+def _names() -> Mapping[pa.DataType, str]:
+    return {kind: name for name, kind in reversed(_simple().items())}
 
 
 def parse_ddl(text: str) -> pa.Schema:
@@ -43,6 +57,8 @@ def parse_ddl(text: str) -> pa.Schema:
     Raises:
         ValueError: What is wrong and where, in words.
     """
+    import pyarrow as pa
+
     try:
         return pa.schema(_Parser(text).fields())
     except RecursionError:
@@ -91,6 +107,8 @@ class _Parser:
                 self._fail("null")
             self._next()
             nullable = False
+        import pyarrow as pa
+
         return pa.field(name, kind, nullable=nullable)
 
     def _name(self) -> str:
@@ -101,10 +119,12 @@ class _Parser:
         return name[1:-1].replace("``", "`") if name[0] == "`" else name
 
     def _type(self) -> pa.DataType:
+        import pyarrow as pa
+
         word = self._word.lower()
-        if word in _SIMPLE:
+        if word in _simple():
             self._next()
-            return _SIMPLE[word]
+            return _simple()[word]
         if word not in ("decimal", "array", "map", "struct"):
             self._fail("a type")
         self._next()
@@ -126,6 +146,8 @@ class _Parser:
         return kind
 
     def _decimal(self) -> pa.DataType:
+        import pyarrow as pa
+
         if not self._take("("):
             return pa.decimal128(10, 0)
         precision = self._number()
@@ -177,8 +199,10 @@ def _field_text(field: pa.Field, separator: str) -> str:
 
 
 def _type_text(kind: pa.DataType) -> str:
-    if kind in _NAMES:
-        return _NAMES[kind]
+    import pyarrow as pa
+
+    if kind in _names():
+        return _names()[kind]
     if pa.types.is_decimal128(kind):
         return f"decimal({kind.precision},{kind.scale})"
     if pa.types.is_list(kind):

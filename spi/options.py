@@ -150,6 +150,14 @@ def _json_object(text: str) -> Mapping[str, Any]:
     return value
 
 
+def _schema(text: str) -> str:
+    # Parsing makes an Arrow schema, which loads Arrow: only who declares one pays.
+    from streamfactory.spi.arrowjson import parse_schema
+
+    parse_schema(text)
+    return text
+
+
 STRING: Final = OptionType("string", str, {"type": "string"})
 INTEGER: Final = OptionType("integer", whole_number, {"type": ["string", "integer"]})
 NUMBER: Final = OptionType("number", _number, {"type": ["string", "number"]})
@@ -163,6 +171,9 @@ PATH: Final = OptionType("path", _path, {"type": "string"})
 LIST: Final = OptionType("list", _list, {"type": "string"})
 """``a,b,c``; the value is a tuple of strings."""
 JSON_OBJECT: Final = OptionType("JSON object", _json_object, {"type": "string"})
+SCHEMA: Final = OptionType("schema", _schema, {"type": "string"})
+"""Spark's DDL, or Arrow's JSON form; the value is the text: `arrowjson.parse_schema`
+makes a schema of it."""
 
 
 def choice(*words: str) -> OptionType:
@@ -220,7 +231,14 @@ class Option:
             msg = f"option {self.key!r}: required and a default exclude each other"
             raise ValueError(msg)
         bounded = self.minimum is not None or self.maximum is not None
-        if bounded and self.type in (STRING, BOOLEAN, PATH, LIST, JSON_OBJECT):
+        if bounded and self.type in (
+            STRING,
+            BOOLEAN,
+            PATH,
+            LIST,
+            JSON_OBJECT,
+            SCHEMA,
+        ):
             msg = f"option {self.key!r}: bounds need a number"
             raise ValueError(msg)
         if self.default is not None:

@@ -32,8 +32,7 @@ KNOWN_DECODERS: Final[Mapping[str, str]] = MappingProxyType(
         "avro": _LATER,
         "bson": _NOBODY,
         "clplog": _NOBODY,
-        "csv": _LATER,
-        "json": _LATER,
+        "json": "install streamfactory[json]",
         "protobuf": _LATER,
     }
 )

@@ -1,0 +1,350 @@
+"""``arrow``: a message is an Arrow IPC stream, or one batch whose schema is known.
+
+A message has as many rows as its batches. A batch alone is a third of the cost of a
+stream, which repeats its schema. Both may come in one topic: a message shows which it
+is.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from streamfactory.decoders.arrow.headers import ROWS, NotArrow, plain_batches, walk
+from streamfactory.decoders.arrow_batches import SCHEMA, Sieve, places, plain
+from streamfactory.spi import (
+    PATH,
+    SIZE,
+    ConfigError,
+    DecodeContext,
+    Decoded,
+    Decoder,
+    MessageDecoder,
+    MessageEncoder,
+    Option,
+    SchemaMismatch,
+    SchemaUnknown,
+    choice,
+    hookimpl,
+)
+from streamfactory.spi.arrowjson import parse_schema
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from streamfactory.decoders.arrow_batches import Refusal
+
+_AT_ONCE: Final = 4096
+"""Messages whose batches are held at a time: very many objects slow Python down."""
+_REMEDY: Final = "give decoder.prop.schema or decoder.prop.schema.file"
+
+
+def _is_schema(text: str) -> str | None:
+    try:
+        parse_schema(text)
+    except ValueError as error:
+        return str(error)
+    return None
+
+
+_OPTIONS: Final = (
+    Option(
+        "schema",
+        "Columns of rows, as Spark's DDL, or as Arrow's JSON.",
+        validator=_is_schema,
+        example="id bigint not null, name string",
+    ),
+    Option("schema.file", "An Arrow IPC stream or file whose schema rows have.", PATH),
+    Option(
+        "payload",
+        "What is written: a stream with its schema, or a batch alone.",
+        choice("stream", "batch"),
+        default="stream",
+        applies=frozenset({"write"}),
+    ),
+    Option(
+        "max.message.bytes",
+        "Bytes that one message may become, decompressed.",
+        SIZE,
+        default="256M",
+        minimum=1024,
+        aliases=("arrow.allocator.limit",),
+        applies=frozenset({"read"}),
+    ),
+    Option(
+        "extractRawTimeValues",
+        "Of Pinot's decoder.",
+        no_effect="times have the types of the schema: declare bigint to have numbers",
+    ),
+)
+
+
+def _declared(options: Mapping[str, Any], topic: str) -> pa.Schema:
+    text, path = options.get("schema"), options.get("schema.file")
+    if text is not None and path is not None:
+        msg = "schema and schema.file are both given"
+        raise ConfigError(msg, remedy="give one of them")
+    if text is not None:
+        schema, where = parse_schema(text), "schema"
+    elif path is not None:
+        schema, where = _of_file(path), f"schema.file {path!r}"
+    else:
+        msg = f"the schema of topic {topic!r} is not known"
+        raise SchemaUnknown(msg, remedy=_REMEDY)
+    for field in schema:
+        if not _is_plain(field.type):
+            msg = f"{where}: column {field.name!r} is {field.type}"
+            raise ConfigError(msg, remedy="declare the type of its values")
+    return schema.remove_metadata()
+
+
+def _of_file(path: str) -> pa.Schema:
+    try:
+        with Path(path).open("rb") as file:
+            opened = pa.ipc.open_file if file.read(6) == b"ARROW1" else None
+            file.seek(0)
+            return (opened or pa.ipc.open_stream)(file).schema
+    except (OSError, pa.ArrowException) as error:
+        reason = getattr(error, "strerror", None) or "it is no Arrow stream or file"
+        msg = f"schema.file {path!r} cannot be read: {reason}"
+        raise ConfigError(msg) from error
+
+
+class ArrowDecoder(MessageDecoder):
+    """Decodes Arrow messages of any number of rows."""
+
+    def __init__(self, options: Mapping[str, Any], topic: str) -> None:
+        super().__init__(options, topic)
+        self._schema = _declared(options, topic)
+        self._limit = options.get("max.message.bytes", 1 << 28)
+
+    def schema(self) -> pa.Schema:
+        return self._schema
+
+    def decode(self, values: pa.Array, context: DecodeContext) -> Decoded:
+        values = plain(values)
+        sieve = Sieve(self._schema)
+        for start in range(0, len(values), _AT_ONCE):
+            self._decode(values[start : start + _AT_ONCE], start, sieve)
+        return sieve.decoded(len(values))
+
+    def _decode(self, values: pa.Array, first: int, sieve: Sieve) -> None:
+        parts, which = self._read(values, first, sieve)
+        if parts and not _are_sound(parts, self._schema):
+            parts, which = _sound(parts, which, self._schema, sieve)
+        if parts:
+            whole = pa.Table.from_batches(parts, self._schema).combine_chunks()
+            sizes = np.fromiter((part.num_rows for part in parts), np.int64, len(parts))
+            for rows in whole.to_batches():  # one, or none where there is no row
+                sieve.keep(rows, np.repeat(np.array(which), sizes))
+
+    def _read(
+        self, values: pa.Array, first: int, sieve: Sieve
+    ) -> tuple[list[pa.RecordBatch], list[int]]:
+        starts, lengths, data = places(values)
+        fast = plain_batches(starts, lengths, data)
+        parts: list[pa.RecordBatch] = []
+        which: list[int] = []
+        read, schema = pa.ipc.read_record_batch, self._schema
+        pairs = zip(values, fast.tolist(), strict=True)
+        for index, (value, is_plain) in enumerate(pairs, first):
+            try:
+                if is_plain:
+                    parts.append(read(value.as_buffer(), schema))
+                    which.append(index)
+                else:
+                    found = self._carefully(value.as_buffer())
+                    parts += found
+                    which += [index] * len(found)
+            except NotArrow as error:
+                sieve.refuse([index], (error.code, str(error)))
+            except (pa.ArrowException, OSError, MemoryError, ValueError):
+                sieve.refuse([index], _MALFORMED)
+        return parts, which
+
+    def _carefully(self, payload: pa.Buffer) -> list[pa.RecordBatch]:
+        """The batches of one message, whatever it is.
+
+        Raises:
+            NotArrow: It is none, or is too large, or is of another schema.
+        """
+        kinds = [
+            header.kind for header in walk(memoryview(payload).cast("B"), self._limit)
+        ]
+        if not kinds:
+            why = "the message is empty"
+            raise NotArrow(why)
+        if kinds == [ROWS]:
+            return [pa.ipc.read_record_batch(payload, self._schema)]
+        with pa.ipc.open_stream(payload) as stream:
+            found = list(stream)
+        return [self._fitted(batch) for batch in found]
+
+    def _fitted(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Columns by their name; what is not declared is left out."""
+        if batch.schema.equals(self._schema):
+            return batch
+        batch.validate(full=True)
+        columns = [_column(batch, field, self._limit) for field in self._schema]
+        if not columns:
+            return batch.select([])
+        return pa.RecordBatch.from_arrays(columns, schema=self._schema)
+
+
+_MALFORMED: Final[Refusal] = ("malformed", "it is no Arrow stream and no batch")
+_UNSOUND: Final[Refusal] = (
+    "malformed",
+    "values lie outside of the message, or are none",
+)
+
+
+def _column(batch: pa.RecordBatch, field: pa.Field, limit: int) -> pa.Array:
+    found = batch.schema.get_all_field_indices(field.name)
+    if len(found) > 1 or (not found and not field.nullable):
+        why = f"column {field.name!r} is there {len(found)} times"
+        raise NotArrow(why, SCHEMA)
+    if not found:
+        return pa.nulls(batch.num_rows, field.type)
+    column = batch.column(found[0])
+    if pa.types.is_dictionary(column.type):
+        column = _looked_up(column, field, limit)
+    if column.type == field.type:
+        return column
+    if not _is_plain(column.type) or not _casts(column.type, field.type):
+        why = f"column {field.name!r} is of another type than {field.type}"
+        raise NotArrow(why, SCHEMA)
+    try:
+        return column.cast(field.type)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+        why = f"column {field.name!r} has values that are none of {field.type}"
+        raise NotArrow(why, SCHEMA) from None
+
+
+def _looked_up(column: pa.DictionaryArray, field: pa.Field, limit: int) -> pa.Array:
+    """A dictionary's words in place of their numbers, where they are not too many."""
+    words = column.dictionary
+    kind = words.type
+    width = 16
+    if pa.types.is_string(kind) or pa.types.is_binary(kind):
+        width = pc.max(pc.binary_length(words)).as_py() or 0
+    elif not pa.types.is_primitive(kind):
+        why = f"column {field.name!r} has a dictionary of {kind}"
+        raise NotArrow(why, SCHEMA)
+    if width * len(column) > limit:
+        why = f"column {field.name!r} becomes more than {limit} bytes"
+        raise NotArrow(why, "too_large")
+    return column.dictionary_decode()
+
+
+def _casts(have: pa.DataType, want: pa.DataType) -> bool:
+    """Whether a cast keeps what is meant: what pyarrow takes for safe is more."""
+    groups = (
+        lambda kind: pa.types.is_integer(kind) or pa.types.is_floating(kind),
+        pa.types.is_decimal,
+        lambda kind: pa.types.is_timestamp(kind) and kind.tz is None,
+        lambda kind: pa.types.is_timestamp(kind) and kind.tz is not None,
+        pa.types.is_date,
+        pa.types.is_time,
+        lambda kind: pa.types.is_string(kind) or pa.types.is_large_string(kind),
+        lambda kind: pa.types.is_binary(kind) or pa.types.is_large_binary(kind),
+    )
+    if pa.types.is_floating(have) and pa.types.is_floating(want):
+        return bool(have.bit_width <= want.bit_width)
+    return any(group(have) and group(want) for group in groups)
+
+
+def _is_plain(kind: pa.DataType) -> bool:
+    """Whether a value takes about the bytes that it has in its message."""
+    odd = (
+        pa.types.is_dictionary,
+        pa.types.is_run_end_encoded,
+        pa.types.is_union,
+        pa.types.is_string_view,
+        pa.types.is_binary_view,
+        pa.types.is_list_view,
+        pa.types.is_large_list_view,
+    )
+    if any(check(kind) for check in odd) or isinstance(kind, pa.BaseExtensionType):
+        return False
+    return all(_is_plain(kind.field(at).type) for at in range(kind.num_fields))
+
+
+def _are_sound(parts: list[pa.RecordBatch], schema: pa.Schema) -> bool:
+    try:
+        pa.Table.from_batches(parts, schema).validate(full=True)
+    except pa.ArrowException:
+        return False
+    return all(
+        field.nullable or not any(part.column(at).null_count for part in parts)
+        for at, field in enumerate(schema)
+    )
+
+
+def _sound(
+    parts: list[pa.RecordBatch], which: list[int], schema: pa.Schema, sieve: Sieve
+) -> tuple[list[pa.RecordBatch], list[int]]:
+    """What is sound of messages; one with a batch that is not is bad."""
+    bad = {
+        index
+        for part, index in zip(parts, which, strict=True)
+        if not _are_sound([part], schema)
+    }
+    sieve.refuse(sorted(bad), _UNSOUND)
+    kept = [pair for pair in zip(parts, which, strict=True) if pair[1] not in bad]
+    return [part for part, _ in kept], [index for _, index in kept]
+
+
+class ArrowEncoder(MessageEncoder):
+    """Encodes each row as an Arrow message of its own.
+
+    No library writes many messages at once; this is the dearest way to send single
+    rows. A producer that can should put many rows into a message.
+    """
+
+    def __init__(self, options: Mapping[str, Any], topic: str) -> None:
+        super().__init__(options, topic)
+        declared = {"schema", "schema.file"} & {k for k, v in options.items() if v}
+        self._schema = _declared(options, topic) if declared else None
+        self._bare = options.get("payload", "stream") == "batch"
+
+    def encode(self, rows: pa.RecordBatch) -> pa.Array:
+        rows = self._fitted(rows)
+        singles = (rows.slice(at, 1) for at in range(rows.num_rows))
+        if self._bare:
+            return pa.array([bytes(row.serialize()) for row in singles], pa.binary())
+        return pa.array([_stream(row) for row in singles], pa.binary())
+
+    def _fitted(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        if self._schema is None:
+            return rows
+        try:
+            fitted = rows.select(self._schema.names).cast(self._schema)
+            fitted.validate()
+        except (KeyError, pa.ArrowException, ValueError) as error:
+            msg = f"rows do not fit the declared schema: {str(error).splitlines()[0]}"
+            raise SchemaMismatch(msg) from error
+        return fitted
+
+
+def _stream(rows: pa.RecordBatch) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, rows.schema) as stream:
+        stream.write_batch(rows)
+    return bytes(sink.getvalue())
+
+
+@hookimpl
+def streamfactory_decoder() -> Decoder:
+    """The descriptor."""
+    return Decoder(
+        name="arrow",
+        doc="Arrow IPC: a stream in each message, or a batch whose schema is known.",
+        spi_level=1,
+        options=_OPTIONS,
+        decoder=ArrowDecoder,
+        encoder=ArrowEncoder,
+    )

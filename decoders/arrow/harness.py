@@ -1,0 +1,55 @@
+"""What the conformance kit needs to write Arrow messages."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+_SCHEMA: Final = pa.schema([pa.field("number", pa.int64()), ("text", pa.string())])
+
+
+class ArrowHarness:
+    """A number is a long with its text beside it."""
+
+    def options(self) -> Mapping[str, str]:
+        """The columns."""
+        return {"schema": "number bigint, text string"}
+
+    def message(self, numbers: Sequence[int]) -> bytes:
+        """A stream for even numbers of rows, a batch alone for odd ones."""
+        texts = [f"number {number}" for number in numbers]
+        rows = pa.record_batch([pa.array(numbers, pa.int64()), texts], schema=_SCHEMA)
+        if len(numbers) % 2:
+            return bytes(rows.serialize())
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, _SCHEMA) as stream:
+            stream.write_batch(rows)
+        return bytes(sink.getvalue())
+
+    def numbers(self, rows: pa.RecordBatch) -> list[int]:
+        """The column ``number``, where the text agrees.
+
+        What was changed on the way may be sound and still have other values.
+        """
+        return list(rows.column("number").to_pylist())
+
+    def bad(self) -> Mapping[str, bytes]:
+        """Messages that are not Arrow, or not of the schema."""
+        alone, stream = self.message([1]), self.message([1, 2])
+        other = pa.record_batch({"number": ["one"]})
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, other.schema) as writer:
+            writer.write_batch(other)
+        return {
+            "empty": b"",
+            "a batch cut short": alone[:-8],
+            "a stream cut short": stream[:-8],
+            "junk behind a batch": alone + bytes(8),
+            "junk behind a stream": stream + b"x",
+            "two batches": alone + alone,
+            "a column of text for numbers": sink.getvalue().to_pybytes(),
+        }

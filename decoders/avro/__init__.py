@@ -1,0 +1,274 @@
+"""``avro``: Apache Avro without its container, bare or framed for a Schema Registry.
+
+Needs the extra ``avro``, and ``registry`` where a Schema Registry is named. pyruhvro
+reads and writes whole columns; what it has no types for (a fixed, a union of several
+types) is read row by row, here. One rule of strictness holds for both: see `reading`.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from streamfactory.decoders import registry as registries
+from streamfactory.decoders.arrow_batches import SCHEMA, Sieve, plain
+from streamfactory.decoders.avro.decoding import Reading, schema_of
+from streamfactory.decoders.avro.encoding import Writing, derived
+from streamfactory.decoders.avro.schemas import Node, SchemaRefused, parse
+from streamfactory.decoders.registry import REGISTRY_OPTIONS, Registry, UnknownId
+from streamfactory.spi import (
+    BOOLEAN,
+    INTEGER,
+    PATH,
+    ConfigError,
+    DecodeContext,
+    Decoded,
+    Decoder,
+    MessageDecoder,
+    MessageEncoder,
+    Option,
+    SchemaUnknown,
+    hookimpl,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_REMEDY: Final = (
+    "give decoder.prop.schema, decoder.prop.schema.file, or "
+    "decoder.prop.schema.registry.rest.url with a subject that is there"
+)
+
+
+def _is_schema(text: str) -> str | None:
+    try:
+        parse(text)
+    except SchemaRefused as error:
+        return f"is no schema for columns: {error}"
+    return None
+
+
+_OPTIONS: Final = (
+    Option(
+        "schema",
+        "The schema of rows, as JSON.",
+        validator=_is_schema,
+        example='{"type":"record","name":"click","fields":[{"name":"id","type":"long"}]}',
+    ),
+    Option("schema.file", "A file with the schema of rows.", PATH),
+    Option(
+        "leading.bytes.to.strip",
+        "Bytes before each payload that are left out.",
+        INTEGER,
+        default="0",
+        minimum=0,
+        maximum=1024,
+        applies=frozenset({"read"}),
+    ),
+    Option(
+        "times.as.numbers",
+        "Leave dates and times the numbers that they are on the wire.",
+        BOOLEAN,
+        default="false",
+        aliases=("extractRawTimeValues",),
+    ),
+    *REGISTRY_OPTIONS,
+)
+
+
+def _given(options: Mapping[str, Any]) -> str | None:
+    """The schema that the options hold or name."""
+    text, path = options.get("schema"), options.get("schema.file")
+    if path is None:
+        return text
+    if text is not None:
+        msg = "schema and schema.file are both given"
+        raise ConfigError(msg, remedy="give one of them")
+    try:
+        return Path(path).read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+        msg = f"schema.file {path!r} cannot be read: {reason}"
+        raise ConfigError(msg) from error
+
+
+def _parsed(text: str, references: list[str], options: Mapping[str, Any]) -> Node:
+    try:
+        return parse(text, references, raw_times=bool(options.get("times.as.numbers")))
+    except SchemaRefused as error:
+        msg = f"the schema cannot be used: {error}"
+        raise ConfigError(msg) from error
+
+
+def references_of(registry: Registry, schema: Any) -> list[str]:
+    """The schemas that a schema of the registry refers to, deepest first."""
+    found: dict[tuple[str, int], str] = {}
+
+    def visit(refers: Any, depth: int) -> None:
+        for reference in refers.references or ():
+            key = (reference.subject, reference.version)
+            if key in found:
+                continue
+            if depth > 64 or len(found) > 1000:
+                msg = "the schema refers to too many others"
+                raise SchemaRefused(msg)
+            other = registry.version(*key)
+            visit(other, depth + 1)
+            found[key] = other.schema_str
+
+    visit(schema, 0)
+    return list(found.values())
+
+
+class AvroDecoder(MessageDecoder):
+    """Decodes Avro messages of one row each."""
+
+    def __init__(self, options: Mapping[str, Any], topic: str) -> None:
+        super().__init__(options, topic)
+        self._registry: Registry | None = None
+        self._wanted: Node | None = None
+        self._schema: pa.Schema | None = None
+        self._readings: dict[int | None, Reading | tuple[str, str]] = {}
+        self._strip = options.get("leading.bytes.to.strip", 0)
+        text = _given(options)
+        if text is not None:
+            self._wanted = _parsed(text, [], options)
+        if options.get("schema.registry.rest.url") is not None:
+            self._registry = Registry(options, topic)
+        elif text is None:
+            msg = f"the schema of topic {topic!r} is not known"
+            raise SchemaUnknown(msg, remedy=_REMEDY)
+
+    def schema(self) -> pa.Schema:
+        if self._schema is None:
+            self._schema = schema_of(self._node())
+        return self._schema
+
+    def decode(self, values: pa.Array, context: DecodeContext) -> Decoded:
+        count = len(values)
+        values, messages = plain(values), np.arange(count)
+        sieve = Sieve(self.schema())
+        if self._strip:
+            long_enough = registries.lengths_of(values) >= self._strip
+            if not long_enough.all():
+                why = f"the message is shorter than the {self._strip} bytes before it"
+                sieve.refuse(messages[~long_enough], ("framing", why))
+                messages = messages[long_enough]
+                values = values.take(pa.array(messages))
+            values = registries.stripped(values, self._strip)
+        if self._registry is None:
+            self._read(None, values, messages, sieve)
+            return sieve.decoded(count)
+        groups = registries.by_schema(values, messages, sieve.refuse)
+        for number, framed, which in groups:
+            payloads = registries.stripped(framed, registries.HEADER)
+            self._read(number, payloads, which, sieve)
+        return sieve.decoded(count)
+
+    def close(self) -> None:
+        if self._registry is not None:
+            self._registry.close()
+
+    def _node(self) -> Node:
+        """What rows are to be: as declared, or as the registry has it at first."""
+        if self._wanted is None:
+            assert self._registry is not None
+            try:
+                latest = self._registry.latest("AVRO")
+                references = references_of(self._registry, latest.schema)
+            except UnknownId as error:
+                msg = f"the Schema Registry has no schema of {self._registry.subject!r}"
+                raise SchemaUnknown(msg, remedy=_REMEDY) from error
+            self._wanted = _parsed(latest.schema.schema_str, references, self.options)
+        return self._wanted
+
+    def _read(
+        self, number: int | None, values: pa.Array, messages: np.ndarray, sieve: Sieve
+    ) -> None:
+        if not len(values):
+            return
+        reading = self._readings.get(number)
+        if reading is None:
+            try:
+                reading = self._reading(number)
+            except UnknownId:
+                # Not kept: it may be registered later.
+                why = f"the Schema Registry has no Avro schema with the id {number}"
+                sieve.refuse(messages, ("unknown_schema_id", why))
+                return
+            self._readings[number] = reading
+        if isinstance(reading, tuple):
+            sieve.refuse(messages, reading)
+        else:
+            reading.run(values, messages, sieve)
+
+    def _reading(self, number: int | None) -> Reading | tuple[str, str]:
+        wanted = self._node()
+        if number is None:
+            return Reading(wanted, wanted)
+        assert self._registry is not None
+        schema = self._registry.by_id(number, "AVRO")
+        raw_times = bool(self.options.get("times.as.numbers"))
+        try:
+            references = references_of(self._registry, schema)
+            writer = parse(schema.schema_str, references, raw_times=raw_times)
+            return Reading(writer, wanted)
+        except SchemaRefused as error:
+            return (
+                SCHEMA,
+                f"schema {number} cannot be read as the declared one: {error}",
+            )
+
+
+class AvroEncoder(MessageEncoder):
+    """Encodes rows as one Avro message each."""
+
+    def __init__(self, options: Mapping[str, Any], topic: str) -> None:
+        super().__init__(options, topic)
+        self._text = _given(options)
+        self._writing: Writing | None = None
+        self._head = b""
+        self._registry: Registry | None = None
+        if options.get("schema.registry.rest.url") is not None:
+            self._registry = Registry(options, topic)
+
+    def encode(self, rows: pa.RecordBatch) -> pa.Array:
+        if self._writing is None:
+            self._prepare(rows.schema)
+        assert self._writing is not None
+        payloads = self._writing.run(rows)
+        return registries.framed(payloads, self._head) if self._head else payloads
+
+    def close(self) -> None:
+        if self._registry is not None:
+            self._registry.close()
+
+    def _prepare(self, schema: pa.Schema) -> None:
+        text = derived(schema) if self._text is None else self._text
+        writing = Writing(_parsed(text, [], self.options))
+        if self._registry is not None:
+            new = self.options.get("schema.registry.auto.register", True)
+            try:
+                number = self._registry.register(text, "AVRO", new=new)
+            except UnknownId as error:
+                msg = f"the schema is not registered for {self._registry.subject!r}"
+                remedy = "register it, or set schema.registry.auto.register to true"
+                raise ConfigError(msg, remedy=remedy) from error
+            self._head = b"\0" + number.to_bytes(4, "big")
+        self._writing = writing
+
+
+@hookimpl
+def streamfactory_decoder() -> Decoder:
+    """The descriptor."""
+    return Decoder(
+        name="avro",
+        doc="Apache Avro, bare or framed for a Schema Registry; one row a message.",
+        spi_level=1,
+        options=_OPTIONS,
+        decoder=AvroDecoder,
+        encoder=AvroEncoder,
+    )

@@ -1,0 +1,161 @@
+"""The way back: rows to one Avro message each."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Final
+
+import pyarrow as pa
+import pyruhvro
+
+from streamfactory.decoders.arrow_batches import is_panic
+from streamfactory.decoders.avro.columns import begin
+from streamfactory.decoders.avro.rows import writer
+from streamfactory.decoders.avro.schemas import Node, wire
+from streamfactory.spi import SchemaMismatch
+
+
+def derived(schema: pa.Schema) -> str:
+    """An Avro schema for the columns.
+
+    Raises:
+        SchemaMismatch: permanent; a type has no counterpart.
+    """
+    return json.dumps(_Derive().record("row", list(schema)))
+
+
+_SIMPLE: Final = {
+    pa.null(): "null",
+    pa.bool_(): "boolean",
+    pa.int8(): "int",
+    pa.int16(): "int",
+    pa.int32(): "int",
+    pa.uint8(): "int",
+    pa.uint16(): "int",
+    pa.int64(): "long",
+    pa.uint32(): "long",
+    pa.float32(): "float",
+    pa.float64(): "double",
+    pa.string(): "string",
+    pa.large_string(): "string",
+    pa.binary(): "bytes",
+    pa.large_binary(): "bytes",
+    pa.date32(): {"type": "int", "logicalType": "date"},
+    pa.time32("ms"): {"type": "int", "logicalType": "time-millis"},
+    pa.time64("us"): {"type": "long", "logicalType": "time-micros"},
+}
+_UNITS: Final = {"ms": "millis", "us": "micros", "ns": "nanos"}
+
+
+class _Derive:
+    def __init__(self) -> None:
+        self._names = 0
+
+    def record(self, name: str, fields: list[pa.Field]) -> dict[str, Any]:
+        columns = []
+        for field in fields:
+            column = {"name": field.name, "type": self._field(field)}
+            if isinstance(column["type"], list):
+                column["default"] = None
+            columns.append(column)
+        return {"type": "record", "name": name, "fields": columns}
+
+    def _field(self, field: pa.Field) -> Any:
+        kind = self._type(field.type, field.name)
+        return ["null", kind] if field.nullable and kind != "null" else kind
+
+    def _type(self, kind: pa.DataType, where: str) -> Any:
+        if kind in _SIMPLE:
+            return _SIMPLE[kind]
+        if pa.types.is_timestamp(kind) and kind.unit in _UNITS:
+            word = "timestamp" if kind.tz else "local-timestamp"
+            return {"type": "long", "logicalType": f"{word}-{_UNITS[kind.unit]}"}
+        if pa.types.is_decimal(kind):
+            digits = {"precision": kind.precision, "scale": kind.scale}
+            return {"type": "bytes", "logicalType": "decimal", **digits}
+        if pa.types.is_dictionary(kind):
+            return self._type(kind.value_type, where)
+        self._names += 1
+        name = f"t{self._names}"
+        if pa.types.is_fixed_size_binary(kind):
+            return {"type": "fixed", "name": name, "size": kind.byte_width}
+        if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+            return {"type": "array", "items": self._field(kind.value_field)}
+        if pa.types.is_map(kind) and kind.key_type == pa.string():
+            return {"type": "map", "values": self._field(kind.item_field)}
+        if pa.types.is_struct(kind):
+            return self.record(name, [kind.field(i) for i in range(kind.num_fields)])
+        msg = f"column {where!r} is {kind}, which Avro has no type for"
+        raise SchemaMismatch(msg, remedy="cast it, or leave it out")
+
+
+class Writing:
+    """Encodes rows with one schema.
+
+    Args:
+        node: The schema.
+    """
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        pairs = zip(node.names, node.children, strict=True)
+        self._schema = pa.schema([child.field(name) for name, child in pairs])
+        schema = wire(node)
+        self._wire = None if schema is None else json.dumps(schema)
+        self._write = writer(node)
+
+    def run(self, rows: pa.RecordBatch) -> pa.Array:
+        """One message for each row.
+
+        Raises:
+            SchemaMismatch: permanent; the rows are not of the schema.
+        """
+        columns = self._columns(rows)
+        if not rows.num_rows:
+            return pa.array([], pa.binary())
+        whole = pa.StructArray.from_arrays(columns, fields=list(self._schema))
+        if self._wire is None:
+            found = begin(whole, self._node).to_pylist()
+            return pa.array([self._write(row) for row in found], pa.binary())
+        batch = pa.RecordBatch.from_struct_array(
+            begin(whole, self._node, bytes_type=pa.string())
+        )
+        try:
+            parts = pyruhvro.serialize_record_batch(batch, self._wire, 1)
+        except BaseException as error:
+            if not is_panic(error) and not isinstance(error, Exception):
+                raise
+            msg = "rows cannot be encoded as Avro with this schema"
+            raise SchemaMismatch(msg) from error
+        return pa.concat_arrays([part.cast(pa.binary()) for part in parts])
+
+    def _columns(self, rows: pa.RecordBatch) -> list[pa.Array]:
+        unknown = set(rows.schema.names) - set(self._schema.names)
+        if unknown:
+            msg = f"column {min(unknown)!r} is not in the schema"
+            raise SchemaMismatch(msg)
+        found = []
+        for field in self._schema:
+            at = rows.schema.get_field_index(field.name)
+            if at < 0 and not field.nullable:
+                msg = f"column {field.name!r} is missing, and may not be null"
+                raise SchemaMismatch(msg)
+            column = pa.nulls(rows.num_rows, field.type) if at < 0 else rows.column(at)
+            found.append(_cast(column, field))
+        return found
+
+
+def _cast(column: pa.Array, field: pa.Field) -> pa.Array:
+    if not field.nullable and column.null_count:
+        msg = f"column {field.name!r} has {column.null_count} nulls, and may have none"
+        raise SchemaMismatch(msg)
+    if column.type == field.type:
+        return column
+    if getattr(column.type, "tz", None) is None and getattr(field.type, "tz", None):
+        msg = f"column {field.name!r} has times without zone, the schema has UTC"
+        raise SchemaMismatch(msg)
+    try:
+        return column.cast(field.type)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        msg = f"column {field.name!r} is {column.type}, the schema has {field.type}"
+        raise SchemaMismatch(msg) from error

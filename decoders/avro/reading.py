@@ -1,0 +1,330 @@
+"""One message at a time, strictly.
+
+It is the arbiter of what is bad, and the way of schemas that no library has columns
+for.
+A reader is made once for a schema: functions within functions. The same rule holds as
+for whole batches: a number has at most ten bytes and fits its type, a boolean is 0 or
+1, an index names a branch or a symbol, a length lies within the message, and nothing
+follows the last field.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING, Any, Final
+
+from streamfactory.decoders.avro.schemas import Node, SchemaRefused, same
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    Reader = Callable[[bytes, int], tuple[Any, int]]
+
+_FLOAT: Final = struct.Struct("<f").unpack_from
+_DOUBLE: Final = struct.Struct("<d").unpack_from
+
+
+class Malformed(ValueError):
+    """The message is not of its schema. Says why, without a part of it."""
+
+
+def _long(data: bytes, at: int) -> tuple[int, int]:
+    value = shift = 0
+    for byte in data[at : at + 10]:
+        value |= (byte & 0x7F) << shift
+        at += 1
+        if byte < 0x80:
+            value &= 0xFFFFFFFFFFFFFFFF
+            return (value >> 1) ^ -(value & 1), at
+        shift += 7
+    msg = "a number does not end"
+    raise Malformed(msg)
+
+
+def _int(data: bytes, at: int) -> tuple[int, int]:
+    value, at = _long(data, at)
+    if not -0x80000000 <= value < 0x80000000:
+        msg = "a number does not fit 32 bits"
+        raise Malformed(msg)
+    return value, at
+
+
+def _bytes(data: bytes, at: int) -> tuple[bytes, int]:
+    length, at = _long(data, at)
+    if not 0 <= length <= len(data) - at:
+        msg = "a length lies outside of the message"
+        raise Malformed(msg)
+    return data[at : at + length], at + length
+
+
+def _string(data: bytes, at: int) -> tuple[str, int]:
+    value, at = _bytes(data, at)
+    try:
+        return value.decode(), at
+    except UnicodeDecodeError:
+        msg = "text is not UTF-8"
+        raise Malformed(msg) from None
+
+
+def _boolean(data: bytes, at: int) -> tuple[bool, int]:
+    if data[at : at + 1] not in (b"\0", b"\1"):
+        msg = "a boolean is neither 0 nor 1"
+        raise Malformed(msg)
+    return data[at] == 1, at + 1
+
+
+def _real(unpack: Any, size: int) -> Reader:
+    def read(data: bytes, at: int) -> tuple[float, int]:
+        if at + size > len(data):
+            msg = "the message is cut short"
+            raise Malformed(msg)
+        return unpack(data, at)[0], at + size
+
+    return read
+
+
+_SIMPLE: Final[dict[str, Reader]] = {
+    "null": lambda _, at: (None, at),
+    "boolean": _boolean,
+    "int": _int,
+    "long": _long,
+    "float": _real(_FLOAT, 4),
+    "double": _real(_DOUBLE, 8),
+    "bytes": _bytes,
+    "string": _string,
+}
+
+
+def reader(writer: Node, wanted: Node | None = None) -> Reader:
+    """A function that reads one value.
+
+    Args:
+        writer: What lies on the wire.
+        wanted: As what it is read; by default as what it is.
+
+    Raises:
+        SchemaRefused: What the writer wrote cannot be read so.
+    """
+    wanted = writer if wanted is None else wanted
+    if wanted.kind in ("option", "union") or writer.kind in ("option", "union"):
+        return _unions(writer, wanted)
+    if writer.kind == wanted.kind and writer.kind in _SIMPLE:
+        if writer.arrow != wanted.arrow:
+            raise _differ(writer, wanted)
+        return _SIMPLE[writer.kind]
+    makers = {
+        "record": _record,
+        "array": _array,
+        "map": _map,
+        "enum": _enum,
+        "fixed": _fixed,
+    }
+    if writer.kind == wanted.kind:
+        return makers[writer.kind](writer, wanted)
+    return _promoted(writer, wanted)
+
+
+def read_all(read: Reader, data: bytes) -> Any:
+    """The value of a whole message.
+
+    Raises:
+        Malformed: It is not of its schema.
+    """
+    value, at = read(data, 0)
+    if at != len(data):
+        msg = f"{len(data) - at} bytes follow the last field"
+        raise Malformed(msg)
+    return value
+
+
+def _differ(writer: Node, wanted: Node) -> SchemaRefused:
+    have, want = (f"{node.kind} {node.name}".strip() for node in (writer, wanted))
+    if have == want:
+        have, want = str(writer.arrow), str(wanted.arrow)
+    return SchemaRefused(f"{have} was written, which cannot be read as {want}")
+
+
+_PROMOTIONS: Final = {
+    "int": ("long", "float", "double"),
+    "long": ("float", "double"),
+    "float": ("double",),
+    "string": ("bytes",),
+    "bytes": ("string",),
+}
+
+
+def _promoted(writer: Node, wanted: Node) -> Reader:
+    if wanted.kind not in _PROMOTIONS.get(writer.kind, ()) or wanted.is_decimal:
+        raise _differ(writer, wanted)
+    if (writer.kind, wanted.kind) == ("bytes", "string"):
+        return _string
+    if writer.kind == "string":
+        return _bytes
+    read = _SIMPLE[writer.kind]
+    if wanted.kind == "long":
+        return read
+
+    def promote(data: bytes, at: int) -> tuple[float, int]:
+        value, at = read(data, at)
+        return float(value), at
+
+    return promote
+
+
+def _record(writer: Node, wanted: Node) -> Reader:
+    target = {
+        other: name
+        for name, aliases in zip(wanted.names, wanted.aliases, strict=True)
+        for other in (*aliases, name)
+    }
+    steps: list[tuple[str | None, Reader]] = []
+    found: set[str] = set()
+    for name, child in zip(writer.names, writer.children, strict=True):
+        goal = name if name in wanted.names else target.get(name)
+        if goal is None or goal in found:
+            steps.append((None, reader(child)))
+            continue
+        found.add(goal)
+        steps.append((goal, reader(child, wanted.children[wanted.names.index(goal)])))
+    missing = {}
+    for name, default in zip(wanted.names, wanted.defaults, strict=True):
+        if name not in found:
+            if not default:
+                msg = f"field {name!r} was not written, and has no default"
+                raise SchemaRefused(msg)
+            missing[name] = default[0]
+
+    def read(data: bytes, at: int) -> tuple[dict[str, Any], int]:
+        row = dict(missing)
+        for name, step in steps:
+            value, at = step(data, at)
+            if name is not None:
+                row[name] = value
+        return row, at
+
+    return read
+
+
+def _blocks(read_item: Reader) -> Reader:
+    def read(data: bytes, at: int) -> tuple[list[Any], int]:
+        found: list[Any] = []
+        while True:
+            count, at = _long(data, at)
+            if count == 0:
+                return found, at
+            if count < 0:
+                count = -count
+                _, at = _long(data, at)
+            if count > len(data) - at:  # an item takes a byte at least
+                msg = "a list is longer than the message"
+                raise Malformed(msg)
+            for _ in range(count):
+                item, at = read_item(data, at)
+                found.append(item)
+
+    return read
+
+
+def _array(writer: Node, wanted: Node) -> Reader:
+    return _blocks(reader(writer.children[0], wanted.children[0]))
+
+
+def _map(writer: Node, wanted: Node) -> Reader:
+    read_value = reader(writer.children[0], wanted.children[0])
+
+    def entry(data: bytes, at: int) -> tuple[tuple[str, Any], int]:
+        key, at = _string(data, at)
+        value, at = read_value(data, at)
+        return (key, value), at
+
+    return _blocks(entry)
+
+
+def _enum(writer: Node, wanted: Node) -> Reader:
+    known = set(wanted.names)
+    symbols = [name if name in known else wanted.default for name in writer.names]
+
+    def read(data: bytes, at: int) -> tuple[str, int]:
+        index, at = _long(data, at)
+        if not 0 <= index < len(symbols):
+            msg = "an index names no symbol"
+            raise Malformed(msg)
+        symbol = symbols[index]
+        if symbol is None:
+            msg = "a symbol is not known to the reader's schema"
+            raise Malformed(msg)
+        return symbol, at
+
+    return read
+
+
+def _fixed(writer: Node, wanted: Node) -> Reader:
+    size = writer.size
+    if (size, writer.arrow) != (wanted.size, wanted.arrow):
+        raise _differ(writer, wanted)
+
+    def read(data: bytes, at: int) -> tuple[bytes, int]:
+        if at + size > len(data):
+            msg = "the message is cut short"
+            raise Malformed(msg)
+        return data[at : at + size], at + size
+
+    return read
+
+
+def _unions(writer: Node, wanted: Node) -> Reader:
+    if writer.kind not in ("option", "union"):
+        return _into(writer, wanted)
+    readers: list[Reader | SchemaRefused] = []
+    for branch in writer.children:
+        try:
+            readers.append(_into(branch, wanted))
+        except SchemaRefused as error:  # an error only of the messages that have it
+            readers.append(error)
+    refused = [found for found in readers if isinstance(found, SchemaRefused)]
+    if len(refused) == len(readers):
+        raise refused[0]
+
+    def read(data: bytes, at: int) -> tuple[Any, int]:
+        index, at = _long(data, at)
+        if not 0 <= index < len(readers):
+            msg = "an index names no type of a union"
+            raise Malformed(msg)
+        found = readers[index]
+        if isinstance(found, SchemaRefused):
+            msg = f"a value is not for the reader's schema: {found}"
+            raise Malformed(msg)
+        return found(data, at)
+
+    return read
+
+
+def _into(writer: Node, wanted: Node) -> Reader:
+    """One type, read as one of the types of a union, or as a type of its own."""
+    if wanted.kind not in ("option", "union"):
+        return reader(writer, wanted)
+
+    def _named(found: list[int]) -> list[int]:
+        return sorted(found, key=lambda at: wanted.children[at].name != writer.name)
+
+    equal = [at for at, branch in enumerate(wanted.children) if same(writer, branch)]
+    alike = [
+        at for at, branch in enumerate(wanted.children) if branch.kind == writer.kind
+    ]
+    for at in (*_named(equal), *_named(alike), *range(len(wanted.children))):
+        try:
+            read = reader(writer, wanted.children[at])
+        except SchemaRefused:
+            continue
+        if wanted.kind == "option" or wanted.children[at].kind == "null":
+            return read
+        return _member(wanted.names[at], read)
+    raise _differ(writer, wanted)
+
+
+def _member(name: str, read: Reader) -> Reader:
+    def wrapped(data: bytes, at: int) -> tuple[dict[str, Any], int]:
+        value, at = read(data, at)
+        return {name: value}, at
+
+    return wrapped

@@ -1,0 +1,36 @@
+"""Columns of text or bytes: what they are made of, and gluing them together."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+
+def offsets_of(column: pa.Array) -> np.ndarray:
+    """Where each value begins in the data, and where the last one ends."""
+    if not len(column):
+        return np.zeros(1, np.int32)
+    found: np.ndarray = np.frombuffer(column.buffers()[1], np.int32)
+    return found[column.offset :][: len(column) + 1]
+
+
+def data_of(column: pa.Array) -> np.ndarray:
+    """The bytes of all values, one behind the other."""
+    offsets = offsets_of(column)
+    first, last = int(offsets[0]), int(offsets[-1])
+    if first == last:
+        return np.zeros(0, np.uint8)
+    return np.frombuffer(column.buffers()[2], np.uint8, last - first, first)
+
+
+def has_byte(column: pa.Array, *values: int) -> bool:
+    """Whether one of these bytes is anywhere in a column."""
+    data = data_of(column)
+    return any(bool((data == value).any()) for value in values)
+
+
+def glued(*parts: pa.Array | str) -> pa.StringArray:
+    """The parts of each row, one behind the other; null where one is null."""
+    texts = [pa.scalar(p, pa.string()) if isinstance(p, str) else p for p in parts]
+    return pc.binary_join_element_wise(*texts, pa.scalar("", pa.string()))

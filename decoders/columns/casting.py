@@ -1,0 +1,296 @@
+"""From text to the types of a schema, telling apart the rows that do not fit.
+
+Whole columns are cast at once. Where one does not cast it is cut into pieces until what
+is bad stands alone, so that one bad value does not send its neighbours to a loop.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from streamfactory.decoders.columns.base64 import from_base64
+from streamfactory.decoders.columns.buffers import glued, has_byte
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_PIECES: Final = 8
+_DAY: Final = "1970-01-01T"
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """Rows that do not fit, and why."""
+
+    rows: np.ndarray
+    """Their indices."""
+    code: str
+    what: str
+    """One sentence; it names the column, never the value."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Casting:
+    """How to cast.
+
+    Args:
+        unit: Of times that are written as whole numbers; None where none are.
+        finite: Whether NaN and the infinities are faults.
+    """
+
+    unit: str | None = None
+    finite: bool = False
+
+    def cast(
+        self, column: pa.Array, field: pa.Field, path: str = ""
+    ) -> tuple[pa.Array, list[Fault]]:
+        """Cast a column; null where it has a fault.
+
+        Args:
+            column: Of the type wanted, or what stands for it in a text: text, 64-bit
+                integers, doubles, and lists, structs and maps of them.
+            field: What is wanted.
+            path: Of the struct that the field is in, with a dot behind.
+        """
+        path = f"{path}{field.name}"
+        cast, faults = self._nested(column, field.type, path)
+        if not field.nullable and cast.null_count:
+            rows = np.flatnonzero(cast.is_null())
+            what = f"column {path!r} is null, and may not be"
+            faults.append(Fault(rows, "null", what))
+        return cast, faults
+
+    def _nested(
+        self, column: pa.Array, want: pa.DataType, path: str
+    ) -> tuple[pa.Array, list[Fault]]:
+        if column.type == want and not pa.types.is_nested(want):
+            return self._leaf(column, want, path)
+        if pa.types.is_struct(want):
+            return self._struct(column, want, path)
+        if pa.types.is_map(want):
+            return self._map(column, want, path)
+        if pa.types.is_list(want) or pa.types.is_large_list(want):
+            return self._list(column, want, path)
+        return self._leaf(column, want, path)
+
+    def _struct(
+        self, column: pa.Array, want: pa.DataType, path: str
+    ) -> tuple[pa.Array, list[Fault]]:
+        children, faults = [], []
+        for child, field in zip(column.flatten(), want, strict=True):
+            cast, found = self.cast(child, field, f"{path}.")
+            children.append(cast)
+            faults += found
+        if not column.null_count:
+            return pa.StructArray.from_arrays(children, fields=list(want)), faults
+        mask = column.is_null()
+        alive = np.asarray(column.is_valid())
+        # What is within a null struct is null, whatever its fields may be.
+        faults = [Fault(f.rows[alive[f.rows]], f.code, f.what) for f in faults]
+        cast = pa.StructArray.from_arrays(children, fields=list(want), mask=mask)
+        return cast, [fault for fault in faults if len(fault.rows)]
+
+    def _list(
+        self, column: pa.Array, want: pa.DataType, path: str
+    ) -> tuple[pa.Array, list[Fault]]:
+        values, faults = self.cast(column.flatten(), want.value_field, f"{path}.")
+        if faults:
+            parents = np.asarray(pc.list_parent_indices(column))
+            faults = [Fault(np.unique(parents[f.rows]), f.code, f.what) for f in faults]
+        mask = column.is_null() if column.null_count else None
+        lengths = np.asarray(pc.fill_null(pc.list_value_length(column), 0))
+        offsets = np.concatenate([[0], np.cumsum(lengths)])
+        large = pa.types.is_large_list(want)
+        made = pa.LargeListArray if large else pa.ListArray
+        at = pa.array(offsets, pa.int64() if large else pa.int32())
+        return made.from_arrays(at, values, type=want, mask=mask), faults
+
+    def _map(
+        self, column: pa.Array, want: pa.DataType, path: str
+    ) -> tuple[pa.Array, list[Fault]]:
+        lists = column.cast(pa.list_(pa.struct(_entry(column.type))))
+        kind = pa.list_(pa.struct(_entry(want)))
+        made, faults = self._list(lists, kind, path)
+        if faults:
+            # A key that does not cast is null, which no map can hold.
+            fine = np.ones(len(lists), bool)
+            fine[np.concatenate([fault.rows for fault in faults])] = False
+            lists = pc.if_else(pa.array(fine), lists, pa.scalar(None, lists.type))
+            made, _ = self._list(lists, kind, path)
+        keys, items = (made.values.field(index) for index in (0, 1))
+        mask = made.is_null() if made.null_count else None
+        parts = (made.offsets, keys, items)
+        return pa.MapArray.from_arrays(*parts, type=want, mask=mask), faults
+
+    def _leaf(
+        self, column: pa.Array, want: pa.DataType, path: str
+    ) -> tuple[pa.Array, list[Fault]]:
+        letters = _letters(want) if pa.types.is_string(column.type) else None
+        cast, bad = isolated(
+            column, lambda piece: self._cast(piece, want), want, letters
+        )
+        if self.finite and pa.types.is_floating(want):
+            wild = np.flatnonzero(pc.invert(pc.is_finite(cast)).fill_null(False))
+            bad = np.union1d(bad, wild) if len(wild) else bad
+        if not len(bad):
+            return cast, []
+        return cast, [Fault(bad, "value", f"column {path!r} holds no {want}")]
+
+    def _cast(self, column: pa.Array, want: pa.DataType) -> pa.Array:
+        """Cast; raises ArrowInvalid where a value does not fit."""
+        if column.type == want:
+            return column
+        if pa.types.is_string(column.type):
+            return self._parse(column, want)
+        if pa.types.is_timestamp(want) and pa.types.is_integer(column.type):
+            return column.cast(pa.timestamp(self.unit, want.tz)).cast(want)
+        cast = column.cast(want)
+        if pa.types.is_floating(want) and want.bit_width < 64:
+            _check(pc.equal(pc.is_finite(cast), pc.is_finite(column)))
+        return cast
+
+    def _parse(self, column: pa.Array, want: pa.DataType) -> pa.Array:
+        if pa.types.is_large_string(want):
+            return column.cast(want)
+        if _is_binary(want):
+            return from_base64(column).cast(want)
+        if pa.types.is_integer(want):
+            _check(not has_byte(column, *b"xX"))  # Arrow reads 0x1F, too
+        if self.unit is not None and pa.types.is_timestamp(want):
+            whole = pc.match_substring_regex(column, "^-?[0-9]+$")
+            if pc.all(whole).as_py():
+                return self._cast(column.cast(pa.int64()), want)
+            _check(pc.invert(whole))  # one or the other: pieces are of one kind
+        if pa.types.is_floating(want) and want.bit_width < 64:
+            return self._cast(column.cast(pa.float64()), want)
+        if pa.types.is_time(want):
+            # Arrow casts texts to times of a day only by way of a day.
+            return glued(_DAY, column).cast(pa.timestamp(want.unit)).cast(want)
+        return column.cast(want)
+
+
+def isolated(
+    column: pa.Array,
+    convert: Callable[[pa.Array], pa.Array],
+    want: pa.DataType,
+    letters: str | None = None,
+) -> tuple[pa.Array, np.ndarray]:
+    """Convert a column, but for the values that do not convert.
+
+    Args:
+        column: Whose values are converted one independently of the other.
+        convert: Raises ArrowInvalid where one does not.
+        want: What it makes.
+        letters: All that a text which converts is made of, as in a regular
+            expression: what is not is not even tried.
+
+    Returns:
+        The converted column, null where a value did not convert, and their indices.
+    """
+    try:
+        return convert(column), np.zeros(0, np.int64)
+    except pa.ArrowInvalid:
+        pass
+    hopeless = np.zeros(0, np.int64)
+    if letters is not None:
+        fine = pc.match_substring_regex(column, f"^[{letters}]+$")
+        hopeless = np.flatnonzero(pc.invert(fine).fill_null(False))
+        column = pc.if_else(fine, column, pa.scalar(None, column.type))
+    made, bad = _pieces(column, convert, want, 0)
+    found = made[0] if len(made) == 1 else pa.concat_arrays(made)
+    return found, np.union1d(hopeless, np.array(bad, np.int64))
+
+
+def _pieces(
+    column: pa.Array,
+    convert: Callable[[pa.Array], pa.Array],
+    want: pa.DataType,
+    first: int,
+) -> tuple[list[pa.Array], list[int]]:
+    try:
+        return [convert(column)], []
+    except pa.ArrowInvalid:
+        if len(column) == 1:
+            return [pa.nulls(1, want)], [first]
+    made, bad = [], []
+    step = -(-len(column) // _PIECES)
+    for at in range(0, len(column), step):
+        found, wrong = _pieces(column.slice(at, step), convert, want, first + at)
+        made += found
+        bad += wrong
+    return made, bad
+
+
+def _letters(want: pa.DataType) -> str | None:
+    """All that a text of this type is made of."""
+    is_ = pa.types
+    if is_.is_integer(want):
+        return "0-9+-"
+    if is_.is_floating(want) or is_.is_decimal(want):
+        return "0-9+.a-zA-Z-"
+    return "0-9+:. TZ-" if is_.is_temporal(want) else None
+
+
+def unsupported(schema: pa.Schema, *, nested: bool) -> str | None:
+    """The first column whose type has no text, in words; None where all have.
+
+    Args:
+        schema: What is wanted.
+        nested: Whether structs and maps can be written.
+    """
+    for field in schema:
+        if not _has_text(field.type, nested=nested):
+            return f"column {field.name!r} is {field.type}, which this format lacks"
+    return None if len(schema) else "there is no column"
+
+
+def _has_any_text(kind: pa.DataType) -> bool:
+    return _has_text(kind, nested=True)
+
+
+def _has_text(kind: pa.DataType, *, nested: bool) -> bool:
+    is_ = pa.types
+    if is_.is_struct(kind) or is_.is_map(kind):
+        children = [kind.field(index).type for index in range(kind.num_fields)]
+        return nested and bool(children) and all(map(_has_any_text, children))
+    if is_.is_list(kind) or is_.is_large_list(kind):
+        inner = kind.value_type
+        flat = not is_.is_nested(inner)
+        return (nested or flat) and _has_text(inner, nested=nested)
+    return bool(
+        is_.is_boolean(kind)
+        or is_.is_integer(kind)
+        or is_.is_floating(kind)
+        or is_.is_decimal128(kind)
+        or is_.is_decimal256(kind)
+        or is_.is_string(kind)
+        or is_.is_large_string(kind)
+        or _is_binary(kind)
+        or is_.is_date(kind)
+        or is_.is_time(kind)
+        or is_.is_timestamp(kind)
+    )
+
+
+def _is_binary(kind: pa.DataType) -> bool:
+    return bool(
+        pa.types.is_binary(kind)
+        or pa.types.is_large_binary(kind)
+        or pa.types.is_fixed_size_binary(kind)
+    )
+
+
+def _entry(kind: pa.DataType) -> list[pa.Field]:
+    return [kind.key_field, kind.item_field]
+
+
+def _check(fine: pa.Array | bool) -> None:
+    if fine is False or (fine is not True and pc.all(fine).as_py() is False):
+        msg = "a value does not fit"
+        raise pa.ArrowInvalid(msg)

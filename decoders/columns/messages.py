@@ -1,0 +1,92 @@
+"""From the columns of a batch of messages to a decoder's answer (rules D1 and D2)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from streamfactory.decoders.columns.casting import isolated
+from streamfactory.spi import BadMessage, Decoded
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from streamfactory.decoders.columns.casting import Casting
+
+
+@final
+class Findings:
+    """The bad messages of one call: of each, the first that was found."""
+
+    def __init__(self) -> None:
+        self._found: dict[int, BadMessage] = {}
+
+    def add(self, messages: Iterable[int], code: str, what: str) -> None:
+        """Tell messages bad, unless they are."""
+        for message in messages:
+            index = int(message)
+            self._found.setdefault(index, BadMessage(index, code, what))
+
+    @property
+    def errors(self) -> Sequence[BadMessage]:
+        """In the order of their messages."""
+        return [self._found[index] for index in sorted(self._found)]
+
+    @property
+    def messages(self) -> np.ndarray:
+        """The indices of bad messages, rising."""
+        return np.array(sorted(self._found), np.int64)
+
+
+def as_texts(values: pa.Array, findings: Findings) -> pa.StringArray:
+    """Messages as text; a bad one is null."""
+    values = values.cast(pa.binary())
+    texts, bad = isolated(values, lambda piece: piece.cast(pa.string()), pa.string())
+    if len(bad):
+        findings.add(bad, "encoding", "the bytes are no UTF-8")
+    return texts
+
+
+def joined(texts: pa.Array, separator: str) -> pa.Buffer:
+    """All messages, one behind the other."""
+    listed = pa.ListArray.from_arrays(pa.array([0, len(texts)], pa.int32()), texts)
+    separator_ = separator if pa.types.is_string(texts.type) else separator.encode()
+    return pc.binary_join(listed, separator_)[0].as_buffer()
+
+
+def answer(
+    columns: Sequence[pa.Array],
+    schema: pa.Schema,
+    casting: Casting,
+    findings: Findings,
+    source: np.ndarray | None = None,
+) -> Decoded:
+    """Cast the columns, and leave out the rows of bad messages.
+
+    Args:
+        columns: What stands for the columns of the schema, in their order.
+        schema: The decoder's.
+        casting: How to cast.
+        findings: What is known to be bad; what is found here is added.
+        source: The message of each row, rising; None where row i is of message i.
+    """
+    arrays = []
+    for column, field in zip(columns, schema, strict=True):
+        array, faults = casting.cast(column, field)
+        arrays.append(array)
+        for fault in faults:
+            rows = fault.rows if source is None else source[fault.rows]
+            findings.add(rows, fault.code, fault.what)
+    rows = pa.RecordBatch.from_arrays(arrays, schema=schema)
+    errors = findings.errors
+    if source is None and not errors:
+        return Decoded(rows)
+    if source is None:
+        source = np.arange(rows.num_rows)
+    if errors:
+        kept = ~np.isin(source, findings.messages)
+        rows, source = rows.filter(pa.array(kept)), source[kept]
+    return Decoded(rows, pa.array(source, pa.int32()), errors)

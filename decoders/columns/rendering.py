@@ -1,0 +1,96 @@
+"""From typed columns to text, a column at a time; `casting` reads all of it back."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from streamfactory.decoders.columns.base64 import to_base64
+from streamfactory.spi import SchemaMismatch
+
+_YEARS: Final = (1, 9999)
+"""Years that ISO 8601 writes with four digits."""
+
+
+def rendered(column: pa.Array, path: str) -> pa.StringArray:
+    """The text of each value of a column that is not nested; null of null.
+
+    Raises:
+        SchemaMismatch: permanent; a value, or the type, has no text.
+    """
+    kind = column.type
+    is_ = pa.types
+    if is_.is_dictionary(kind):
+        return rendered(column.dictionary_decode(), path)
+    if is_.is_null(kind) or is_.is_string(kind) or is_.is_large_string(kind):
+        return column.cast(pa.string())
+    if is_.is_binary(kind) or is_.is_large_binary(kind):
+        return to_base64(column.cast(pa.binary()))
+    if is_.is_fixed_size_binary(kind):
+        return to_base64(column.cast(pa.binary()))
+    if is_.is_date(kind):
+        _check_years(column, path)
+        return column.cast(pa.date32()).cast(pa.string())
+    if is_.is_timestamp(kind):
+        return _times(column, path)
+    if is_.is_floating(kind):
+        # A float prints its own digits: as a double it would print all of them.
+        wide = column.cast(pa.float32()) if kind.bit_width == 16 else column
+        texts = wide.cast(pa.string())
+        return pc.if_else(pc.equal(texts, "-0"), "-0.0", texts)
+    if (
+        is_.is_boolean(kind)
+        or is_.is_integer(kind)
+        or is_.is_decimal(kind)
+        or is_.is_time(kind)
+    ):
+        return column.cast(pa.string())
+    msg = f"column {path!r} is {kind}, which has no text"
+    raise SchemaMismatch(msg)
+
+
+def listed(column: pa.Array, texts: pa.StringArray, separator: str) -> pa.StringArray:
+    """The texts of the values of each list, with a separator between them.
+
+    Args:
+        column: Lists, or maps.
+        texts: Of all their values, none null.
+        separator: What stands between two.
+    """
+    lengths = lengths_of(column)
+    offsets = pa.array(np.concatenate([[0], np.cumsum(lengths)]), pa.int32())
+    mask = column.is_null() if column.null_count else None
+    lists = pa.ListArray.from_arrays(offsets, texts, mask=mask)
+    return pc.binary_join(lists, separator)
+
+
+def lengths_of(column: pa.Array) -> np.ndarray:
+    """How many values each list or map has; none of null."""
+    if pa.types.is_map(column.type):
+        column = as_lists(column)
+    return np.asarray(pc.fill_null(pc.list_value_length(column), 0))
+
+
+def as_lists(column: pa.MapArray) -> pa.ListArray:
+    """Maps as lists of their entries."""
+    kind = column.type
+    return column.cast(pa.list_(pa.struct([kind.key_field, kind.item_field])))
+
+
+def _times(column: pa.Array, path: str) -> pa.StringArray:
+    _check_years(column, path)
+    if column.type.tz is not None:
+        column = column.cast(pa.timestamp(column.type.unit, "UTC"))
+    return pc.replace_substring(column.cast(pa.string()), " ", "T", max_replacements=1)
+
+
+def _check_years(column: pa.Array, path: str) -> None:
+    bounds = pc.min_max(column)
+    years = [pc.year(bounds[key]).as_py() for key in ("min", "max")]
+    first, last = _YEARS
+    if years[0] is not None and not (first <= years[0] and years[1] <= last):
+        msg = f"column {path!r} has years outside of {first} to {last}"
+        raise SchemaMismatch(msg, remedy="write numbers, or another format")

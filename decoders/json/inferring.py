@@ -1,0 +1,63 @@
+"""A schema that fits a sample of JSON."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import pyarrow as pa
+from pyarrow import json
+
+from streamfactory.decoders.columns.inferring import declarable
+from streamfactory.decoders.columns.messages import Findings, as_texts
+from streamfactory.decoders.json.nesting import too_deep
+from streamfactory.spi import SchemaUnknown
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+def infer(
+    values: pa.Array, decodes: Callable[[pa.Array, pa.Schema], bool]
+) -> pa.Schema:
+    """A schema that fits the good messages of a sample.
+
+    Args:
+        values: The sample.
+        decodes: Whether messages decode by a schema.
+
+    Raises:
+        SchemaUnknown: config; none is good, or they do not agree.
+    """
+    findings = Findings()
+    texts = as_texts(values, findings)
+    findings.add(too_deep(texts), "too_deep", "")
+    bad = {error.message for error in findings.errors}
+    found = (
+        _object(text)
+        for index, text in enumerate(texts.to_pylist())
+        if index not in bad
+    )
+    lines = [msgspec.json.encode(one) for one in found if one]
+    if not lines:
+        msg = f"none of {len(values)} messages is a JSON object with a field"
+        raise SchemaUnknown(msg, remedy="declare the schema")
+    whole = b"\n".join(lines)
+    # One block: another one could not change what the first has shown.
+    options = json.ReadOptions(use_threads=False, block_size=len(whole) + 1)
+    try:
+        schema = json.read_json(pa.BufferReader(whole), options).schema
+    except pa.ArrowInvalid:
+        # What Arrow says may quote the messages.
+        msg = f"{len(lines)} messages have fields of one name and of several types"
+        raise SchemaUnknown(msg, remedy="declare the schema") from None
+    sample = pa.array(lines, pa.binary())
+    return declarable(schema, lambda tried: decodes(sample, tried))
+
+
+def _object(text: str) -> dict[str, Any] | None:
+    try:
+        found = msgspec.json.decode(text)
+    except (msgspec.MsgspecError, RecursionError):
+        return None
+    return found if isinstance(found, dict) else None

@@ -1,0 +1,169 @@
+"""msgspec's half: a class of the schema, and columns from its instances.
+
+Columns are what stands for their type in JSON: text for times and bytes, 64-bit
+integers and doubles for numbers. Casting them to the schema is the same whoever read
+them, and so are the rules.
+"""
+
+from __future__ import annotations
+
+from itertools import chain
+from operator import attrgetter
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    Build = Callable[[Sequence[Any]], pa.Array]
+    Getter = tuple[Callable[[Any], Any], Build]
+
+_INTEGER: Final = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
+_NONE: Final = type(None)
+
+
+class Structs:
+    """What msgspec needs to decode messages of a schema, and the way to columns.
+
+    Args:
+        schema: The decoder's.
+        strict_fields: Whether a field that the schema lacks is an error.
+        all_fields: Whether a field that a message lacks is an error.
+        numbers_as_text: Whether numbers may be in quotes.
+        numeric_times: Whether timestamps may be whole numbers.
+    """
+
+    def __init__(
+        self,
+        schema: pa.Schema,
+        *,
+        strict_fields: bool,
+        all_fields: bool,
+        numbers_as_text: bool,
+        numeric_times: bool,
+    ) -> None:
+        self._strict_fields = strict_fields
+        self._all_fields = all_fields
+        self._numbers_as_text = numbers_as_text
+        self._numeric_times = numeric_times
+        row, self._columns = self._struct(list(schema))
+        self.decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(row)
+
+    def columns(self, rows: Sequence[Any]) -> list[pa.Array]:
+        """The columns of decoded messages."""
+        return [build(list(map(get, rows))) for get, build in self._columns]
+
+    def _struct(self, fields: Sequence[pa.Field]) -> tuple[Any, list[Getter]]:
+        members: list[Any] = []
+        columns: list[Getter] = []
+        names = {}
+        for index, field in enumerate(fields):
+            kind, build = self._type(field.type)
+            name = f"f{index}"
+            names[name] = field.name
+            missing = msgspec.Raw() if kind is msgspec.Raw else None
+            wanted = kind if kind is msgspec.Raw else kind | _NONE
+            members.append(
+                (name, wanted) if self._all_fields else (name, wanted, missing)
+            )
+            columns.append((attrgetter(name), build))
+        made = msgspec.defstruct(
+            "Row",
+            members,
+            rename=names,
+            gc=False,
+            forbid_unknown_fields=self._strict_fields,
+        )
+        return made, columns
+
+    def _type(self, kind: pa.DataType) -> tuple[Any, Build]:
+        """What msgspec is to make of a type, and what makes a column of that."""
+        is_ = pa.types
+        if is_.is_struct(kind):
+            made, columns = self._struct(list(kind))
+            return made, lambda values: _structs(values, kind, columns)
+        if is_.is_map(kind):
+            item, build = self._type(kind.item_type)
+            item = item if item is msgspec.Raw else item | _NONE
+            made = dict.__class_getitem__((str, item))
+            return made, lambda values: _maps(values, build)
+        if is_.is_list(kind) or is_.is_large_list(kind):
+            item, build = self._type(kind.value_type)
+            item = item if item is msgspec.Raw else item | _NONE
+            return list.__class_getitem__(item), lambda values: _lists(values, build)
+        if is_.is_boolean(kind):
+            return bool, lambda values: pa.array(values, pa.bool_())
+        if is_.is_decimal(kind) or kind == pa.uint64():
+            return msgspec.Raw, _tokens
+        if is_.is_integer(kind):
+            return self._number(_INTEGER, pa.int64())
+        if is_.is_floating(kind):
+            return self._number(float, pa.float64())
+        if is_.is_timestamp(kind) and self._numeric_times:
+            return _INTEGER | str, _mixed
+        return str, lambda values: pa.array(values, pa.string())
+
+    def _number(self, kind: Any, arrow: pa.DataType) -> tuple[Any, Build]:
+        if self._numbers_as_text:
+            return kind | str, _mixed
+        return kind, lambda values: pa.array(values, arrow)
+
+
+def _mixed(values: Iterable[Any]) -> pa.Array:
+    """Numbers and texts, all as text."""
+    texts = [None if value is None else str(value) for value in values]
+    return pa.array(texts, pa.string())
+
+
+def _tokens(values: Iterable[Any]) -> pa.Array:
+    """Numbers as they are written, of more digits than a machine's number has."""
+    return pa.array([_token(bytes(value)) for value in values], pa.string())
+
+
+def _token(raw: bytes) -> str | None:
+    if raw in (b"", b"null"):
+        return None
+    if raw[:1] == b'"':
+        return str(msgspec.json.decode(raw))
+    return raw.decode()
+
+
+def _structs(
+    values: Sequence[Any],
+    kind: pa.DataType,
+    columns: Sequence[Getter],
+) -> pa.Array:
+    dead = np.array([value is None for value in values], bool)
+    alive = [value for value in values if value is not None]
+    children = [build(list(map(get, alive))) for get, build in columns]
+    names = [field.name for field in kind]
+    if not dead.any():
+        return pa.StructArray.from_arrays(children, names=names)
+    at = pa.array(np.cumsum(~dead) - 1, pa.int64(), mask=dead)
+    children = [child.take(at) for child in children]
+    return pa.StructArray.from_arrays(children, names=names, mask=pa.array(dead))
+
+
+def _lists(values: Sequence[Any], build: Build) -> pa.Array:
+    found = build(list(chain.from_iterable(value or () for value in values)))
+    offsets, mask = _offsets(values)
+    return pa.ListArray.from_arrays(offsets, found, mask=mask)
+
+
+def _maps(values: Sequence[Any], build: Build) -> pa.Array:
+    alive = [value or {} for value in values]
+    keys = pa.array(list(chain.from_iterable(alive)), pa.string())
+    items = build(list(chain.from_iterable(value.values() for value in alive)))
+    offsets, mask = _offsets(values)
+    kind = pa.map_(pa.string(), items.type)
+    return pa.MapArray.from_arrays(offsets, keys, items, type=kind, mask=mask)
+
+
+def _offsets(values: Sequence[Any]) -> tuple[pa.Array, pa.Array | None]:
+    lengths = np.fromiter((len(value or ()) for value in values), np.int64, len(values))
+    offsets = pa.array(np.concatenate([[0], np.cumsum(lengths)]), pa.int32())
+    dead = [value is None for value in values]
+    return offsets, pa.array(dead) if any(dead) else None

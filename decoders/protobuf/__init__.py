@@ -1,0 +1,264 @@
+"""``protobuf``: Protocol Buffers, bare or framed for a Schema Registry.
+
+Needs the extra ``protobuf``, and ``registry`` where a Schema Registry is named. ptars
+reads whole columns; a message that it has other columns for than are promised here is
+read row by row with protobuf itself. Fields that the descriptor does not know are
+passed over, as protobuf means it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from streamfactory.decoders import registry as registries
+from streamfactory.decoders.arrow_batches import SCHEMA, Sieve, plain, varint
+from streamfactory.decoders.protobuf.decoding import Reading
+from streamfactory.decoders.protobuf.descriptors import (
+    DescriptorRefused,
+    index_path,
+    of_file,
+    of_registry,
+    serialized,
+)
+from streamfactory.decoders.protobuf.encoding import Writing
+from streamfactory.decoders.registry import REGISTRY_OPTIONS, Registry, UnknownId
+from streamfactory.spi import (
+    PATH,
+    ConfigError,
+    DecodeContext,
+    Decoded,
+    Decoder,
+    MessageDecoder,
+    MessageEncoder,
+    Option,
+    SchemaUnknown,
+    choice,
+    hookimpl,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from google.protobuf.descriptor import Descriptor
+
+_REMEDY: Final = (
+    "give decoder.prop.descriptor.file, or "
+    "decoder.prop.schema.registry.rest.url with a subject that is there"
+)
+
+_OPTIONS: Final = (
+    Option(
+        "descriptor.file",
+        "A descriptor set, written by protoc --include_imports --descriptor_set_out.",
+        PATH,
+        aliases=("descriptorFile",),
+    ),
+    Option(
+        "message",
+        "Name of the message; the first one of the file by default.",
+        aliases=("protoClassName",),
+        example="shop.Order",
+    ),
+    Option(
+        "enums",
+        "Whether an enum is the name of its value, or its number.",
+        choice("text", "number"),
+        default="text",
+    ),
+    Option(
+        "jarFile",
+        "Of Pinot's decoder of generated classes.",
+        no_effect="classes of Java cannot be used here: give descriptor.file",
+    ),
+    *REGISTRY_OPTIONS,
+)
+
+
+class _Source:
+    """Where the descriptor is from."""
+
+    def __init__(self, options: Mapping[str, Any], topic: str) -> None:
+        self.registry: Registry | None = None
+        self.number: int | None = None
+        self.name = options.get("message")
+        self.text = options.get("enums", "text") == "text"
+        path = options.get("descriptor.file")
+        self._path = path
+        if options.get("schema.registry.rest.url") is not None:
+            self.registry = Registry(options, topic)
+        elif path is None:
+            msg = f"the message type of topic {topic!r} is not known"
+            raise SchemaUnknown(msg, remedy=_REMEDY)
+
+    def message(self) -> Descriptor:
+        """The descriptor."""
+        try:
+            if self._path is not None:
+                return of_file(self._path, self.name)
+            assert self.registry is not None
+            latest = self.registry.latest("PROTOBUF", "serialized")
+            self.number = latest.schema_id
+            return of_registry(self.registry, latest.schema, self.name)
+        except DescriptorRefused as error:
+            msg = f"the descriptor cannot be used: {error}"
+            raise ConfigError(msg) from error
+        except UnknownId as error:
+            assert self.registry is not None
+            msg = f"the Schema Registry has no schema of {self.registry.subject!r}"
+            raise SchemaUnknown(msg, remedy=_REMEDY) from error
+
+    def close(self) -> None:
+        """Close the registry."""
+        if self.registry is not None:
+            self.registry.close()
+
+
+class ProtobufDecoder(MessageDecoder):
+    """Decodes protobuf messages of one row each."""
+
+    def __init__(self, options: Mapping[str, Any], topic: str) -> None:
+        super().__init__(options, topic)
+        self._source = _Source(options, topic)
+        self._message: Descriptor | None = None
+        self._reading: Reading | None = None
+        self._heads: dict[int, list[bytes] | tuple[str, str]] = {}
+
+    def schema(self) -> pa.Schema:
+        return self._made().schema
+
+    def decode(self, values: pa.Array, context: DecodeContext) -> Decoded:
+        count, values = len(values), plain(values)
+        reading, messages = self._made(), np.arange(len(values))
+        sieve = Sieve(reading.schema)
+        if self._source.registry is None:
+            if count:
+                reading.run(values, messages, sieve)
+            return sieve.decoded(count)
+        groups = registries.by_schema(values, messages, sieve.refuse)
+        for number, framed, which in groups:
+            self._framed(number, framed, which, sieve)
+        return sieve.decoded(count)
+
+    def close(self) -> None:
+        self._source.close()
+
+    def _made(self) -> Reading:
+        if self._reading is None:
+            self._message = self._source.message()
+            try:
+                self._reading = Reading(self._message, text=self._source.text)
+            except DescriptorRefused as error:
+                msg = f"the message cannot be had in columns: {error}"
+                raise ConfigError(msg) from error
+        return self._reading
+
+    def _framed(
+        self, number: int, values: pa.Array, messages: np.ndarray, sieve: Sieve
+    ) -> None:
+        heads = self._heads.get(number)
+        if heads is None:
+            try:
+                heads = self._heads[number] = self._heads_of(number)
+            except UnknownId:
+                # Not kept: it may be registered later.
+                why = f"the Schema Registry has no protobuf schema with the id {number}"
+                sieve.refuse(messages, ("unknown_schema_id", why))
+                return
+        if isinstance(heads, tuple):
+            sieve.refuse(messages, heads)
+            return
+        rest = np.ones(len(values), bool)
+        for head in heads:
+            start = registries.HEADER
+            length = start + len(head)
+            first = registries.heads(values, length)[:, start:]
+            fits = rest & (first == np.frombuffer(head, np.uint8)).all(axis=1)
+            fits &= registries.lengths_of(values) >= length
+            rest &= ~fits
+            if fits.any():
+                at = pa.array(np.flatnonzero(fits))
+                part = values if fits.all() else values.take(at)
+                payloads = registries.stripped(part, length)
+                self._made().run(payloads, messages[fits], sieve)
+        if rest.any():
+            assert self._message is not None
+            why = f"the message is of another type than {self._message.full_name}"
+            sieve.refuse(messages[rest], (SCHEMA, why))
+
+    def _heads_of(self, number: int) -> list[bytes] | tuple[str, str]:
+        """How the message type is written in messages of a schema."""
+        assert self._source.registry is not None
+        assert self._message is not None
+        schema = self._source.registry.by_id(number, "PROTOBUF", "serialized")
+        wanted = self._message.full_name
+        try:
+            written = of_registry(self._source.registry, schema, wanted)
+        except DescriptorRefused as error:
+            return SCHEMA, f"schema {number} has no message {wanted!r}: {error}"
+        return _heads(index_path(written))
+
+
+def _heads(path: list[int]) -> list[bytes]:
+    """The ways to write the place of a message: the first of a file has a short one."""
+    whole = b"".join(varint(2 * place) for place in (len(path), *path))
+    return [b"\0", whole] if path == [0] else [whole]
+
+
+class ProtobufEncoder(MessageEncoder):
+    """Encodes rows as one protobuf message each."""
+
+    def __init__(self, options: Mapping[str, Any], topic: str) -> None:
+        super().__init__(options, topic)
+        self._source = _Source(options, topic)
+        self._writing: Writing | None = None
+        self._head = b""
+
+    def encode(self, rows: pa.RecordBatch) -> pa.Array:
+        if self._writing is None:
+            self._prepare()
+        assert self._writing is not None
+        payloads = self._writing.run(rows)
+        return registries.framed(payloads, self._head) if self._head else payloads
+
+    def close(self) -> None:
+        self._source.close()
+
+    def _prepare(self) -> None:
+        message = self._source.message()
+        try:
+            writing = Writing(message, text=self._source.text)
+            if self._source.registry is not None:
+                number = self._number(message, self._source.registry)
+                place = _heads(index_path(message))[0]
+                self._head = b"\0" + number.to_bytes(4, "big") + place
+        except DescriptorRefused as error:
+            msg = f"the descriptor cannot be used: {error}"
+            raise ConfigError(msg) from error
+        self._writing = writing
+
+    def _number(self, message: Descriptor, registry: Registry) -> int:
+        if self._source.number is not None:  # the schema is the registry's own
+            return self._source.number
+        new = self.options.get("schema.registry.auto.register", True)
+        try:
+            return registry.register(serialized(message), "PROTOBUF", new=new)
+        except UnknownId as error:
+            msg = f"the schema is not registered for {registry.subject!r}"
+            remedy = "register it, or set schema.registry.auto.register to true"
+            raise ConfigError(msg, remedy=remedy) from error
+
+
+@hookimpl
+def streamfactory_decoder() -> Decoder:
+    """The descriptor."""
+    return Decoder(
+        name="protobuf",
+        doc="Protocol Buffers, bare or framed for a registry; one row a message.",
+        spi_level=1,
+        options=_OPTIONS,
+        decoder=ProtobufDecoder,
+        encoder=ProtobufEncoder,
+    )

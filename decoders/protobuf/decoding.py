@@ -1,0 +1,126 @@
+"""Whole batches of protobuf: columns at once where ptars can, else row by row."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import ptars
+import pyarrow as pa
+from google.protobuf import message_factory
+from google.protobuf.message import DecodeError
+
+from streamfactory.decoders import arrow_batches as batches
+from streamfactory.decoders.protobuf.scanning import suspects
+from streamfactory.decoders.protobuf.types import (
+    BAD_TIME,
+    Types,
+    Unreadable,
+    holds_time,
+    times_are_right,
+)
+
+if TYPE_CHECKING:
+    from google.protobuf.descriptor import Descriptor
+
+    from streamfactory.decoders.arrow_batches import Refusal, Sieve
+
+_LONG: Final = 4096
+"""Bytes of a message beyond which protobuf looks at it first."""
+_MALFORMED: Final[Refusal] = ("malformed", "the bytes are no message of its type")
+_RANGE: Final[Refusal] = ("range", BAD_TIME)
+
+
+def library(message: Descriptor, schema: pa.Schema, *, text: bool) -> Any:
+    """What ptars has for a message; None where it has other columns, or none."""
+    config = ptars.PtarsConfig(
+        timestamp_unit="us",
+        duration_unit="us",
+        enum_repr="string" if text else "int32",
+    )
+    try:
+        found = ptars.HandlerPool([message.file], config).get_for_message(message)
+        return found if found.schema().equals(schema) else None
+    except BaseException as error:
+        if not isinstance(error, Exception) and not batches.is_panic(error):
+            raise
+        return None
+
+
+class Reading:
+    """Messages of one type.
+
+    Args:
+        message: The type.
+        text: Enums as their names rather than their numbers.
+
+    Raises:
+        DescriptorRefused: It cannot be had in columns.
+    """
+
+    def __init__(self, message: Descriptor, *, text: bool) -> None:
+        types = Types(message, text=text)
+        self.schema = types.schema
+        self._handler = library(message, types.schema, text=text)
+        self._parse = message_factory.GetMessageClass(message).FromString
+        self._row = types.row()
+        self._timed = any(holds_time(kind) for kind in types.schema.types)
+        self._struct = pa.struct(list(types.schema))
+
+    @property
+    def columnar(self) -> bool:
+        """Whether a batch is read at once."""
+        return self._handler is not None
+
+    def run(self, values: pa.Array, messages: np.ndarray, sieve: Sieve) -> None:
+        """Decode; ``messages`` has the message of each value."""
+        batches.sift(values, messages, sieve, self._batch, self._judge, suspects)
+
+    def _batch(self, values: pa.Array) -> pa.RecordBatch | None:
+        found = self._decode(values)
+        return found if isinstance(found, pa.RecordBatch) else None
+
+    def _judge(self, value: bytes) -> Refusal | None:
+        found = self._decode(pa.array([value], pa.binary()))
+        return found if isinstance(found, tuple) else None
+
+    def _decode(self, values: pa.Array) -> Refusal | pa.RecordBatch:
+        if self._handler is None or not self.schema.names:
+            return self._by_row(values)
+        if not self._is_shallow(values):
+            return _MALFORMED
+        try:
+            rows = self._handler.array_to_record_batch(values)
+        except BaseException as error:
+            if isinstance(error, Exception) or batches.is_panic(error):
+                return _MALFORMED
+            raise
+        if self._timed and not all(map(times_are_right, rows.columns)):
+            return _RANGE
+        return pa.RecordBatch.from_arrays(rows.columns, schema=self.schema)
+
+    def _is_shallow(self, values: pa.Array) -> bool:
+        """Whether protobuf reads what is long enough to be nested beyond the stack.
+
+        ptars goes down into groups that it does not know without counting: a hostile
+        message of some 200,000 bytes ends the process.
+        """
+        long = np.flatnonzero(batches.places(values)[1] > _LONG)
+        try:
+            for at in long.tolist():
+                self._parse(values[at].as_py())
+        except DecodeError:
+            return False
+        return True
+
+    def _by_row(self, values: pa.Array) -> Refusal | pa.RecordBatch:
+        try:
+            parsed = [self._parse(value) for value in values.to_pylist()]
+            if not all(message.IsInitialized() for message in parsed):
+                return "malformed", "a required field is missing"
+            found = pa.array([self._row(message) for message in parsed], self._struct)
+        except Unreadable:
+            return _RANGE
+        except (DecodeError, UnicodeDecodeError, pa.ArrowException, ValueError):
+            return _MALFORMED
+        return pa.RecordBatch.from_struct_array(found).cast(self.schema)

@@ -1,0 +1,26 @@
+"""``text``: messages of text, whole or by the named groups of a regular expression.
+
+Arrow's RE2 matches whole batches, in time that grows with the text and nothing else.
+"""
+
+from __future__ import annotations
+
+from streamfactory.decoders.text.decoder import TextDecoder
+from streamfactory.decoders.text.encoder import TextEncoder
+from streamfactory.decoders.text.options import OPTIONS
+from streamfactory.spi import Decoder, hookimpl
+
+__all__ = ["TextDecoder", "TextEncoder", "streamfactory_decoder"]
+
+
+@hookimpl
+def streamfactory_decoder() -> Decoder:
+    """The descriptor."""
+    return Decoder(
+        name="text",
+        doc="Text: one column, or the named groups of a regular expression.",
+        spi_level=1,
+        options=OPTIONS,
+        decoder=TextDecoder,
+        encoder=TextEncoder,
+    )

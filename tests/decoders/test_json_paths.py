@@ -1,0 +1,148 @@
+"""msgspec and Arrow's reader answer the same, whatever a batch holds."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pyarrow as pa
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from streamfactory.decoders.json import JsonDecoder, streamfactory_decoder
+from streamfactory.spi import DecodeContext, Decoded, Partition
+
+SCHEMA = (
+    "i bigint, b tinyint, d double, f float, s string, o boolean, t timestamp, "
+    "n timestamp_ntz, day date, x binary, l array<int>, "
+    "r struct<i:int,l:array<struct<d:double>>>"
+)
+
+
+class ByArrow(JsonDecoder):
+    LARGE = 0
+
+
+class ByMsgspec(JsonDecoder):
+    LARGE = 2**31
+
+
+def options(**given: str) -> dict[str, Any]:
+    given = {key.replace("_", "."): text for key, text in given.items()}
+    parsed = {}
+    for option in streamfactory_decoder().options:
+        text = given.pop(option.key, option.default)
+        if text is not None:
+            parsed[option.key] = option.parse(text)
+    assert not given
+    return parsed
+
+
+def decode(
+    decoder: type[JsonDecoder], payloads: list[bytes], **given: str
+) -> tuple[Decoded, list[dict[str, Any]], list[int]]:
+    made = decoder(options(**{"schema": SCHEMA, **given}), "t")
+    values = pa.array(payloads, pa.binary())
+    decoded = made.decode(values, DecodeContext(Partition("t", 0)))
+    decoded.rows.validate(full=True)
+    source = decoded.source
+    numbers = range(len(payloads)) if source is None else source.to_pylist()
+    return decoded, decoded.rows.to_pylist(), list(numbers)
+
+
+TOKENS = [
+    *("0", "-0", "-0.0", "1", "1.0", "1e2", "127", "128", "2147483648", "1.5", "1e400"),
+    *("9223372036854775807", "9223372036854775808", "9" * 400, "1e-400", "01", "+1"),
+    *("NaN", "Infinity", "-Infinity", "Inf", "nan", "null", "true", "false", "True"),
+    *(
+        '""',
+        '"a"',
+        '"1"',
+        '"\\u0000"',
+        '"\\ud800"',
+        '"\\ud83d\\ude00"',
+        '"\n"',
+        '"Inf"',
+    ),
+    *('"2013-01-01"', '"2013-01-01T05:00:00Z"', '"2013-01-01T05:00:00"', '"aGk="'),
+    *('"2013-01-01T05:00:00.123456789Z"', '"aGk"', '"a=k="', '"2013-13-01"', '"é"'),
+    *("[]", "[1,null,2]", "[1.5]", '["1"]', "{}", '{"i":1}', '{"i":"1"}', "[[[[1]]]]"),
+    *('{"l":[{"d":1},null,{}]}', '{"l":[{"d":NaN}]}', '{"l":{}}', "[1,]", "3.4e39"),
+]
+keys = st.sampled_from(
+    ["i", "b", "d", "f", "s", "o", "t", "n", "day", "x", "l", "r", "u", "\\u0069"]
+)
+pairs = st.tuples(keys, st.sampled_from(TOKENS)).map(lambda p: f'"{p[0]}":{p[1]}')
+objects = st.lists(pairs, max_size=4).map(lambda p: ("{" + ",".join(p) + "}").encode())
+WHOLE = [
+    *(
+        b"",
+        b" ",
+        b"null",
+        b"[]",
+        b"{",
+        b"}",
+        b"{}}",
+        b"{}{}",
+        b"{}\n{}",
+        b"\xef\xbb\xbf{}",
+    ),
+    *(
+        b' {"i":1}',
+        b'{"i":1}\n',
+        b'{"i":1},"x":{}',
+        b'{"s":"}',
+        b'{","i":2}',
+        b"{\xff}",
+    ),
+    *(b'{"u":"\xff"}', b'{"i":\n1}', b'{"u":{"a":1}', b'{"u":' + b"[" * 300 + b"}"),
+]
+messages = st.one_of(objects, objects, st.sampled_from(WHOLE))
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(messages, min_size=2, max_size=5))
+@example([b'{"d":-0}', b"{}"])
+@example([b'{"u":NaN}', b"{}"])
+@example([b'{"i":1,"i":2}', b"{}"])
+@example([b'{"s":"}', b'{","i":2}'])
+@example([b'{"i":1}{"i":2}', b"", b"{}"])
+def test_both_answer_the_same(payloads: list[bytes]) -> None:
+    for told in (
+        {},
+        {"unknown_fields": "error"},
+        {"missing_fields": "error", "schema": "i int, d double"},
+        {"timestamp_unit": "millis"},
+        {"schema": "i int not null, r struct<i:int not null,l:array<string>>"},
+    ):
+        arrow, rows, source = decode(ByArrow, payloads, **told)
+        msgspec, others, other_source = decode(ByMsgspec, payloads, **told)
+        assert list(arrow.errors) == list(msgspec.errors)
+        assert source == other_source
+        assert repr(rows) == repr(others)  # -0.0 and 0.0 differ, NaN is itself
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(objects, min_size=2, max_size=20))
+def test_a_message_means_the_same_in_company_and_alone(payloads: list[bytes]) -> None:
+    together, rows, source = decode(ByArrow, payloads)
+    found = dict(zip(source, rows, strict=True))
+    errors = {error.message: error.code for error in together.errors}
+    for index, payload in enumerate(payloads):
+        alone, its_rows, _ = decode(ByMsgspec, [payload])
+        assert repr(its_rows) == repr([found[index]] if index in found else [])
+        assert [e.code for e in alone.errors] == [
+            code for message, code in errors.items() if message == index
+        ]
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(messages, max_size=4))
+def test_what_is_decoded_is_what_the_standard_library_reads(
+    payloads: list[bytes],
+) -> None:
+    _, rows, source = decode(ByArrow, payloads, schema="i bigint, s string, d double")
+    for row, index in zip(rows, source, strict=True):
+        read = json.loads(payloads[index])
+        assert (row["i"], row["s"]) == (read.get("i"), read.get("s"))
+        assert row["d"] == read.get("d")

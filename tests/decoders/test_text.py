@@ -1,0 +1,212 @@
+"""The decoder and encoder `text`."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streamfactory.conformance.decoders import decoder_cases, run_decoder
+from streamfactory.conformance.runner import Outcome
+from streamfactory.decoders.text import TextDecoder, TextEncoder, streamfactory_decoder
+from streamfactory.decoders.text.harness import TextHarness
+from streamfactory.spi import (
+    ConfigError,
+    DecodeContext,
+    Decoded,
+    Partition,
+    SchemaMismatch,
+    SchemaUnknown,
+)
+from streamfactory.spi.ddl import to_ddl
+
+if TYPE_CHECKING:
+    from streamfactory.conformance.case import Case
+
+CONTEXT = DecodeContext(Partition("t", 0))
+LINE = r"(?P<host>\S+) (?P<status>[0-9]*)"
+
+
+def options(**told: str) -> dict[str, Any]:
+    texts = {key.replace("_", "."): text for key, text in told.items()}
+    parsed: dict[str, Any] = {}
+    for option in streamfactory_decoder().options:
+        text = texts.pop(option.key, option.default)
+        if text is not None:
+            parsed[option.key] = option.parse(text)
+    assert not texts
+    return parsed
+
+
+def decode(*payloads: bytes, **told: str) -> Decoded:
+    decoder = TextDecoder(options(**told), "t")
+    decoded = decoder.decode(pa.array(payloads, pa.binary()), CONTEXT)
+    decoded.rows.validate(full=True)
+    assert decoded.rows.schema.equals(decoder.schema())
+    return decoded
+
+
+@pytest.mark.parametrize("case", decoder_cases(), ids=lambda case: case.name)
+def test_kit_proves_it(case: Case) -> None:
+    [result] = run_decoder(streamfactory_decoder(), TextHarness, cases=[case])
+    several = case.name == "messages_have_any_number_of_rows"
+    expected = Outcome.SKIPPED if several else Outcome.PASSED
+    assert result.outcome is expected, result.reason
+
+
+def test_without_a_pattern_a_message_is_a_value() -> None:
+    decoded = decode("é\n".encode(), b"", b"\xff")
+    assert decoded.rows.to_pylist() == [{"value": "é\n"}, {"value": ""}]
+    assert [(e.message, e.code) for e in decoded.errors] == [(2, "encoding")]
+
+
+def test_groups_are_columns_cast_to_the_schema() -> None:
+    decoded = decode(b"a 200", b"b ", pattern=LINE, schema="status int, host string")
+    assert decoded.rows.to_pylist() == [
+        {"status": 200, "host": "a"},
+        {"status": None, "host": "b"},
+    ]
+
+
+def test_groups_are_text_where_no_schema_is_declared() -> None:
+    assert decode(b"a 200", pattern=LINE).rows.to_pylist() == [
+        {"host": "a", "status": "200"}
+    ]
+
+
+def test_a_pattern_matches_the_whole_message_unless_it_searches() -> None:
+    payloads = (b"a 200", b"a 200 ", b" a 200", b"a 200\n", b"x\na 200")
+    whole = decode(*payloads, pattern=LINE)
+    assert [(e.message, e.code) for e in whole.errors] == [
+        (index, "no_match") for index in (1, 2, 3, 4)
+    ]
+    assert list(decode(*payloads, pattern=LINE, search="true").errors) == []
+
+
+def test_alternatives_are_within_the_whole() -> None:
+    decoded = decode(b"a", b"b", b"ab", pattern="(?P<x>a)|b", null_value="")
+    assert [e.message for e in decoded.errors] == [2]
+    assert decoded.rows.to_pylist() == [{"x": "a"}, {"x": None}]
+
+
+def test_a_value_that_does_not_cast_is_told_with_its_column() -> None:
+    decoded = decode(
+        b"a 200", b"PLANTED 999999", pattern=LINE, schema="status smallint"
+    )
+    [error] = decoded.errors
+    assert (error.message, error.code) == (1, "value")
+    assert error.what == "column 'status' holds no int16"
+    assert decoded.rows.to_pylist() == [{"status": 200}]
+
+
+def test_time_grows_with_the_text_only() -> None:
+    payload = b"a" * 100_000 + b"!"
+    started = time.monotonic()
+    decoded = decode(payload, pattern="(?P<x>(?:a*)*(?:a*)*b)")
+    assert time.monotonic() - started < 10
+    assert [e.code for e in decoded.errors] == ["no_match"]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "what"),
+    [
+        ("(", "is not a regular expression of RE2 with named groups: "),
+        (r"(?P<a>x)(?=y)", "is not a regular expression of RE2 with named groups: "),
+        ("abc", "has no named group (?P<name>...), or two of one name"),
+        ("(a)", "is not a regular expression of RE2 with named groups: "),
+    ],
+)
+def test_what_is_no_pattern_is_refused(pattern: str, what: str) -> None:
+    with pytest.raises(ValueError, match=r"^(is|has) ") as caught:
+        options(pattern=pattern)
+    assert str(caught.value).startswith(what)
+
+
+def test_schema_and_pattern_that_differ_are_refused_where_that_is_said() -> None:
+    told = {"pattern": LINE, "schema": "host string, other int"}
+    assert decode(b"a 1", **told).rows.to_pylist() == [{"host": "a", "other": None}]
+    with pytest.raises(ConfigError) as missing:
+        TextDecoder(options(**told, missing_fields="error"), "t")
+    assert "no group for column 'other'" in str(missing.value)
+    with pytest.raises(ConfigError) as unknown:
+        TextDecoder(options(**told, unknown_fields="error"), "t")
+    assert "no column for group 'status'" in str(unknown.value)
+
+
+# --- the way back ---------------------------------------------------------------------
+
+texts = st.text(st.characters(exclude_categories=["Cs"]))
+
+
+@given(st.lists(texts))
+def test_values_come_back_as_they_were(values: list[str]) -> None:
+    batch = pa.RecordBatch.from_pydict({"value": pa.array(values, pa.string())})
+    encoded = TextEncoder(options(), "t").encode(batch)
+    assert TextDecoder(options(), "t").decode(encoded, CONTEXT).rows.equals(batch)
+
+
+def test_rows_are_written_by_the_template() -> None:
+    told = {
+        "pattern": LINE,
+        "template": "{host} {status}",
+        "schema": "status int, host string",
+    }
+    batch = pa.RecordBatch.from_pydict({"status": [200, None], "host": ["a", "b"]})
+    encoded = TextEncoder(options(**told), "t").encode(batch)
+    assert encoded.to_pylist() == [b"a 200", b"b "]
+
+
+@pytest.mark.parametrize(
+    ("columns", "what"),
+    [
+        (
+            {"host": ["a b"], "status": ["1"]},
+            "the pattern does not find again what the template writes",
+        ),
+        (
+            {"host": ["a"], "status": [""]},
+            "column 'status' has '', which is what null is written as",
+        ),
+        (
+            {"host": ["a"]},
+            "column 'status' is in the rows or in the template, not in both",
+        ),
+    ],
+)
+def test_what_would_not_come_back_is_refused(
+    columns: dict[str, list[str]], what: str
+) -> None:
+    encoder = TextEncoder(options(pattern=LINE, template="{host} {status}"), "t")
+    with pytest.raises(SchemaMismatch) as caught:
+        encoder.encode(pa.RecordBatch.from_pydict(columns))
+    assert caught.value.what == what
+
+
+def test_several_columns_need_a_template_and_null_is_no_text() -> None:
+    encoder = TextEncoder(options(), "t")
+    with pytest.raises(SchemaMismatch) as several:
+        encoder.encode(pa.RecordBatch.from_pydict({"a": [1], "b": [2]}))
+    assert str(several.value) == (
+        "there are 2 columns, and no template for them; set decoder.prop.template"
+    )
+    with pytest.raises(SchemaMismatch) as null:
+        encoder.encode(pa.RecordBatch.from_pydict({"a": ["x", None]}))
+    assert null.value.what == "column 'a' has nulls, which are no text"
+
+
+# --- inferring ------------------------------------------------------------------------
+
+
+def test_a_schema_fits_the_messages_that_match() -> None:
+    sample = pa.array([b"a 200", b"b ", b"PLANTED"], pa.binary())
+    schema = TextDecoder.infer(sample, options(pattern=LINE))
+    assert to_ddl(schema) == "host string, status bigint"
+    with pytest.raises(SchemaUnknown) as caught:
+        TextDecoder.infer(sample.slice(2), options(pattern=LINE))
+    assert str(caught.value) == (
+        "none of 1 messages matches the pattern; declare the schema"
+    )
