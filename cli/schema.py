@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import json
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
 
 import click
@@ -14,7 +15,7 @@ from streamfactory.cli.parameters import (
     one_definition,
     set_option,
 )
-from streamfactory.cli.results import Result, table
+from streamfactory.cli.results import Result, count, table
 from streamfactory.spi.ddl import to_ddl
 from streamfactory.wiring.configure import configure
 from streamfactory.wiring.plugins import default_manager
@@ -64,29 +65,80 @@ class StreamSchema(Result):
         )
 
 
+@dataclass(frozen=True, slots=True)
+class InferredSchema(StreamSchema):
+    """The answer of ``schema --infer``."""
+
+    inferred_from: int
+    """Messages that were looked at, at the most."""
+
+    def lines(self) -> Iterator[str]:
+        """The answer as text."""
+        yield from StreamSchema.lines(self)
+        yield ""
+        yield f"inferred from {count(self.inferred_from, 'message')} at the most."
+        if self.ddl:
+            yield "Look at it, mend it, and declare it:"
+            yield f"  schema = {json.dumps(self.ddl)}"
+
+
 @click.command("schema")
 @click.argument("target", metavar="NAME-OR-FILE")
+@click.option(
+    "--infer", is_flag=True, help="Make a schema of the first messages, to be declared."
+)
+@click.option(
+    "--sample",
+    type=click.IntRange(min=1),
+    default=1000,
+    show_default=True,
+    help="With --infer: look at so many messages.",
+)
 @set_option
 @class_paths_flag
 @json_flag
 @click.pass_obj
 def schema_command(
-    printer: Printer, *, target: str, overrides: dict[str, str], allow_class_paths: bool
+    printer: Printer,
+    *,
+    target: str,
+    infer: bool,
+    sample: int,
+    overrides: dict[str, str],
+    allow_class_paths: bool,
 ) -> None:
     """Show the columns of a stream, as Spark DDL and as Arrow.
 
     They are what open() answers: decoded, with metadata columns where the configuration
     wants them. Connects, for connection.timeout.millis at the most, and reads nothing.
+    With --infer its decoder makes a schema of some messages instead, which nothing
+    uses before it is declared.
     """
+    definition = one_definition(target, overrides)
     configured = configure(
-        one_definition(target, overrides),
-        default_manager(),
-        use="read",
-        allow_class_paths=allow_class_paths,
+        definition, default_manager(), use="read", allow_class_paths=allow_class_paths
     )
     config = configured.config
     printer.mask = config.mask
     seconds = config["connection.timeout.millis"] / 1000
+    if infer:
+        from streamfactory.wiring.undecoded import infer_schema
+
+        seconds += config["fetch.timeout.millis"] / 1000
+        found = bounded(
+            "schema",
+            seconds,
+            lambda: infer_schema(
+                definition,
+                default_manager(),
+                sample=sample,
+                allow_class_paths=allow_class_paths,
+            ),
+        )
+        told = _answer(config.name, found)
+        facts = {one.name: getattr(told, one.name) for one in fields(told)}
+        printer.show(InferredSchema(**facts, inferred_from=sample))
+        return
     schema = bounded("schema", seconds, lambda: _ask(configured))
     printer.show(_answer(config.name, schema))
 

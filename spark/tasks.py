@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 from streamfactory.spark.definition import configured_again
 from streamfactory.spi import SchemaMismatch, envelope_schema
 from streamfactory.wiring.conform import conform
+from streamfactory.wiring.deadletters import EVIDENCE
 from streamfactory.wiring.microbatch import Range, read_range
 from streamfactory.wiring.shaping import metadata_fields
 from streamfactory.wiring.source import Source
@@ -34,6 +35,7 @@ _REMEDY: Final = "leave the column out: name those wanted in .schema(...)"
 _METADATA: Final = frozenset(
     field.name for field in metadata_fields(envelope_schema(), headers=True)
 )
+_EVIDENCE: Final = frozenset(field.name for field in EVIDENCE)
 
 _Key = tuple[str, tuple[str, ...] | None]
 _Place = tuple["Partition", str | None]
@@ -120,7 +122,7 @@ class ReaderPool:
             self._evict(self._monotonic() - _IDLE)
             stream = self._streams.get(key)
             if stream is None:
-                source = Source(configured_again(config), fields=key[1])
+                source = Source(configured_again(config), fields=key[1], aside=False)
                 stream = self._streams[key] = _Stream(source)
             stream.used = self._monotonic()
             try:
@@ -176,6 +178,7 @@ def read(
     """
     fields = _fields(config, schema)
     with pool.lend(config, fields, wanted) as (source, reader):
+        reader.begin_range()  # it may have read others before: a budget is a range's
         names = schema.names if schema.names != reader.schema.names else None
         for batch in read_range(reader, wanted, timeout=_PATIENCE, clock=source.clock):
             if batch.num_rows:
@@ -194,6 +197,10 @@ def read(
 
 def _fields(config: StreamConfig, schema: pa.Schema) -> list[str] | None:
     """The stream's own columns among those of a schema."""
-    added = config["metadata.columns"] or config["metadata.populate"]
-    own = [name for name in schema.names if not (added and name in _METADATA)]
+    added: frozenset[str] = frozenset()
+    if config["metadata.columns"] or config["metadata.populate"]:
+        added |= _METADATA
+    if config["decode.on.error"] == "dead-letter":
+        added |= _EVIDENCE
+    own = [name for name in schema.names if name not in added]
     return own or None  # who wants none of them still needs to know how many rows

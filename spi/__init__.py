@@ -44,6 +44,7 @@ from streamfactory.spi.decoder import (
     Decoded,
     MessageDecoder,
     MessageEncoder,
+    PerMessageDecoder,
 )
 from streamfactory.spi.ends import (
     Abandoned,
@@ -115,6 +116,7 @@ from streamfactory.spi.options import (
     NUMBER,
     PATH,
     PERIOD,
+    SCHEMA,
     SIZE,
     STRING,
     Option,
@@ -143,6 +145,7 @@ __all__ = [
     "NUMBER",
     "PATH",
     "PERIOD",
+    "SCHEMA",
     "SIZE",
     "SPI_LEVEL",
     "STRING",
@@ -205,6 +208,7 @@ __all__ = [
     "PartitionLevelConsumer",
     "PartitionState",
     "PartitionVanished",
+    "PerMessageDecoder",
     "PermanentError",
     "PluginBlocked",
     "PluginError",

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from math import isfinite, isinf
+from typing import TYPE_CHECKING, Any, ClassVar, final
+
+from streamfactory.spi.errors import StreamError, Unsupported
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     import pyarrow as pa
 
@@ -57,9 +61,30 @@ class MessageDecoder(ABC):
         topic: Name of the topic.
     """
 
+    MESSAGE_BY_MESSAGE: ClassVar[bool] = False
+    """Whether Python runs for each message, rather than for each batch."""
+
     def __init__(self, options: Mapping[str, Any], topic: str) -> None:
         self.options = options
         self.topic = topic
+
+    @classmethod
+    def infer(cls, values: pa.Array, options: Mapping[str, Any]) -> pa.Schema:  # noqa: ARG003
+        """A schema that fits a sample: an ability, shown by overriding.
+
+        Called by ``streamfactory schema --infer``, never while a stream is read: the
+        answer is printed, for somebody to look at and to declare.
+
+        Args:
+            values: binary, no nulls: some messages of the stream, bad ones among them.
+            options: As for the constructor.
+
+        Raises:
+            Unsupported: misuse; this format has no schema that a sample shows.
+            SchemaUnknown: config; none of the messages is good.
+        """
+        msg = "this decoder cannot infer a schema"
+        raise Unsupported(msg, remedy="declare it")
 
     @abstractmethod
     def schema(self) -> pa.Schema:
@@ -85,6 +110,155 @@ class MessageDecoder(ABC):
 
     def close(self) -> None:  # noqa: B027 - a decoder that holds nothing may keep this
         """Give back all that was opened."""
+
+
+class PerMessageDecoder(MessageDecoder):
+    """For those who have one function of one message.
+
+    Every policy holds, as for any decoder; but Python runs for each message, some
+    hundred thousand a second at the most. Where that is too slow, derive from
+    `MessageDecoder`, and decode whole columns.
+
+    ::
+
+        class Clicks(PerMessageDecoder):
+            def schema(self):
+                return pa.schema({"page": pa.string(), "at": pa.int64()})
+
+            def decode_message(self, value):
+                page, at = value.split(b" ")
+                return {"page": page.decode(), "at": int(at)}
+    """
+
+    MESSAGE_BY_MESSAGE = True
+
+    @abstractmethod
+    def decode_message(
+        self, value: bytes
+    ) -> Mapping[str, Any] | Sequence[Mapping[str, Any]] | None:
+        """Decode one message.
+
+        Whatever it raises makes the message bad, under the code ``malformed``, and of
+        the error only the type is told: its text may hold what nobody should log.
+
+        Returns:
+            A row, several, or None for a message without any. A column that a row
+            lacks is null; one that the schema lacks makes the message bad.
+        """
+
+    @final
+    def decode(self, values: pa.Array, context: DecodeContext) -> Decoded:
+        """Call `decode_message` for each, and keep apart what is bad."""
+        import pyarrow as pa
+
+        schema = self.schema()
+        found: list[Mapping[str, Any]] = []
+        source: list[int] = []
+        errors: list[BadMessage] = []
+        for message, value in enumerate(values.to_pylist()):
+            try:
+                rows = _rows(self.decode_message(value), schema)
+            except StreamError:
+                raise  # about what the decoder needs, not about the message
+            except Exception as error:  # noqa: BLE001 - whatever a function raises
+                errors.append(_bad(message, error))
+            else:
+                found += rows
+                source += [message] * len(rows)
+        try:
+            batch = _batch(found, schema)
+        except Exception:  # noqa: BLE001 - of all rows; which, is found one by one
+            found, source, unfit = _apart(found, source, schema)
+            errors += unfit
+            batch = _batch(found, schema)
+        return Decoded(batch, pa.array(source, pa.int32()), errors)
+
+
+def _rows(
+    answer: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None, schema: pa.Schema
+) -> Sequence[Mapping[str, Any]]:
+    if answer is None:
+        return ()
+    rows = [answer] if isinstance(answer, Mapping) else list(answer)
+    names = frozenset(schema.names)
+    for row in rows:
+        if not row.keys() <= names:
+            msg = f"column {min(row.keys() - names)!r} is not in the schema"
+            raise _UnfitError(msg)
+    return rows
+
+
+def _batch(rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> pa.RecordBatch:
+    import pyarrow as pa
+
+    batch = pa.RecordBatch.from_pylist(rows, schema=schema)
+    for field, column in zip(schema, batch.columns, strict=True):
+        if column.null_count and not field.nullable:
+            msg = f"column {field.name!r} is null"
+            raise _UnfitError(msg)
+        loses = _loser(field.type)  # Arrow makes 1 of 1.5 without a word
+        if loses is not None and any(loses(row.get(field.name)) for row in rows):
+            msg = f"column {field.name!r} has a value that is no {field.type}"
+            raise _UnfitError(msg)
+    return batch
+
+
+def _loser(kind: pa.DataType) -> Callable[[Any], bool] | None:
+    """Tells whether a value that Arrow took becomes another number; None: never."""
+    import pyarrow as pa
+
+    types = pa.types
+    if types.is_integer(kind):
+        return lambda v: type(v) is not int and v is not None and v != int(v)
+    if types.is_float32(kind) or types.is_float16(kind):
+        return lambda v: (
+            v is not None and isfinite(v) and isinf(pa.scalar(v, kind).as_py())
+        )
+    if not types.is_nested(kind):
+        return None
+    inner = [_loser(kind.field(at).type) for at in range(kind.num_fields)]
+    if not any(inner):
+        return None
+    if types.is_struct(kind):
+        pairs = [(f.name, one) for f, one in zip(kind, inner, strict=True) if one]
+        return lambda v: v is not None and any(one(v.get(name)) for name, one in pairs)
+    (item,) = inner
+    assert item is not None
+    if types.is_map(kind):
+        names = kind.key_field.name, kind.item_field.name
+        return lambda v: (
+            v is not None
+            and any(
+                item(dict(zip(names, pair, strict=True)))
+                for pair in (v.items() if isinstance(v, Mapping) else v)
+            )
+        )
+    return lambda v: v is not None and any(map(item, v))
+
+
+def _apart(
+    rows: Sequence[Mapping[str, Any]], source: Sequence[int], schema: pa.Schema
+) -> tuple[list[Mapping[str, Any]], list[int], list[BadMessage]]:
+    """The rows of messages that fit the schema, and the other messages."""
+    bad: dict[int, BadMessage] = {}
+    for row, message in zip(rows, source, strict=True):
+        try:
+            _batch([row], schema)
+        except Exception as error:  # noqa: BLE001 - whatever Arrow raises
+            bad.setdefault(message, _bad(message, error))
+    good = [pair for pair in zip(rows, source, strict=True) if pair[1] not in bad]
+    return [row for row, _ in good], [at for _, at in good], [*bad.values()]
+
+
+class _UnfitError(Exception):
+    """A row does not fit the schema; its text tells no value."""
+
+
+def _bad(message: int, error: Exception) -> BadMessage:
+    if isinstance(error, _UnfitError):
+        return BadMessage(message, "schema", str(error))
+    what = f"it does not decode: {type(error).__name__}"
+    return BadMessage(message, "malformed", what)
 
 
 class MessageEncoder(ABC):

@@ -22,6 +22,8 @@ class Configured:
     config: StreamConfig
     backend: Backend
     decoder: Decoder | None
+    key_decoder: Decoder | None = None
+    """None where keys stay bytes, or nobody looked for it yet."""
 
 
 def configure(
@@ -55,7 +57,10 @@ def configure(
     decoder = result.decoder
     if config.decoder is not None and decoder is None:
         decoder = plugins.decoder(config.decoder)
-    return Configured(config, backend, decoder)
+    key_decoder = result.key_decoder
+    if key_decoder is None and "key.decoder.class.name" in config:
+        key_decoder = plugins.decoder(config["key.decoder.class.name"].lower())
+    return Configured(config, backend, decoder, key_decoder)
 
 
 def inspect(

@@ -13,8 +13,6 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Self, final
 
-import pyarrow as pa
-
 from streamfactory.spi import (
     Checkpoint,
     ConfigError,
@@ -32,7 +30,9 @@ from streamfactory.spi import (
     envelope_schema,
 )
 from streamfactory.wiring.configure import Configured, configure
+from streamfactory.wiring.conversion import Route
 from streamfactory.wiring.creating import ensure_topic
+from streamfactory.wiring.diverting import Diversion, open_target
 from streamfactory.wiring.epochs import Epochs
 from streamfactory.wiring.following import all_ended, read_from, refuse_torn
 from streamfactory.wiring.guard import log
@@ -47,7 +47,10 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Any
 
+    import pyarrow as pa
+
     from streamfactory.spi import CheckpointStore, LastCommit, Loss, MessageBatch
+    from streamfactory.wiring.conversion import Conversion
     from streamfactory.wiring.definition import StreamDefinition
     from streamfactory.wiring.faults import Faults
     from streamfactory.wiring.rotation import Rotation
@@ -74,6 +77,8 @@ class Copied:
     """Whether it reached its end, rather than being stopped."""
     losses: tuple[Loss, ...] = ()
     """What the source had lost."""
+    dead_letters: int = 0
+    """Committed by this run."""
 
 
 def open_copy(
@@ -131,14 +136,24 @@ def open_copy(
         if carried:
             again = configured(source, "read", given | _CARRIED)
             fields = ("value",) if _is_raw(again) else None
-            opened = _open_source(again, faults[0], fields)
+            opened = _open_source(again, faults[0], fields, raw_keys=True)
             unless_made.callback(opened.close)
+        letters = None
+        if opened.decodes and opened.config["decode.on.error"] == "dead-letter":
+            letters = open_target(
+                opened.config,
+                plugins=plugins,
+                allow_class_paths=allow_class_paths,
+                faults=faults[1],
+            )
+            unless_made.callback(letters.close)
         copy = Copy(
             opened,
             to,
             writer_id or f"copy/{opened.config.name}/{to.config.name}",
             checkpoints=checkpoints,
             carried=carried,
+            letters=letters,
         )
         if partitions is None and _has_no_number(of_sink):
             partitions = len(opened.metadata.partitions()) or None
@@ -160,6 +175,9 @@ class Copy:
         checkpoints: Where positions are kept beside the sink; closed with the copy.
         carried: Whether both are streams of messages: then key, headers and timestamp
             go along.
+        letters: Where dead letters go; closed with the copy.
+        convert: Makes of the source's batches what the sink gets; else they go as
+            they are.
 
     Raises:
         GuaranteeRefused: config; ``guarantee`` of either end asks for more.
@@ -173,6 +191,8 @@ class Copy:
         *,
         checkpoints: CheckpointStore | None = None,
         carried: bool = False,
+        letters: Sink | None = None,
+        convert: Callable[[pa.Schema], Conversion] | None = None,
     ) -> None:
         self.writer_id = writer_id
         self.created = False
@@ -182,9 +202,12 @@ class Copy:
         self._store = checkpoints
         self._group = _file_name(writer_id)
         self._carried = carried
+        self._letters = letters
+        self._convert = convert
+        self._diversion: Diversion | None = None
         self._generation = 0
         self._position: Position | None = None
-        self._rows = self._epochs = 0
+        self._rows = self._epochs = self._dead = 0
         self._losses: list[Loss] = []
         self.guarantee = self._promise()
         """What copying promises, with reasons."""
@@ -252,6 +275,8 @@ class Copy:
         with ExitStack() as last:
             last.callback(self._sink.close)
             last.callback(self._source.close)
+            if self._letters is not None:
+                last.callback(self._letters.close)
             if self._store is not None:
                 last.callback(self._store.close)
 
@@ -271,6 +296,7 @@ class Copy:
     ) -> Copied:
         with ExitStack() as stack:
             route = self._route()
+            stack.callback(route.close)
             epochs = Epochs(
                 self._sink,
                 route.schema,
@@ -278,6 +304,7 @@ class Copy:
                 clock=self._source.clock,
             )
             stack.callback(epochs.close)
+            self._begin_letters(stack, route)
             self._position = self._stands_at(epochs.last)
             rotation = read_from(
                 self._source, start=self._position, default="earliest", follow=follow
@@ -288,20 +315,40 @@ class Copy:
                 self._settle(epochs, rotation.position)
             complete = self._pump(epochs, rotation, route, stop, tell, follow=follow)
             self._settle(epochs, rotation.position)
+        if self._dead and self._letters is not None:
+            place = self._letters.config.name
+            log.warning("dead letters in %r: %d more", place, self._dead)
         if complete and not self._sink.claims.durable:
             # What does not outlive this process ends with it: readers learn that all
             # is well.
             self._sink.end_stream(Finished())
         assert self._position is not None
         return Copied(
-            self._rows, self._epochs, self._position, complete, tuple(self._losses)
+            self._rows,
+            self._epochs,
+            self._position,
+            complete,
+            tuple(self._losses),
+            self._dead,
         )
+
+    def _begin_letters(self, stack: ExitStack, route: Conversion) -> None:
+        """Take the dead letters of a pass, beginning where their stream stands."""
+        self._source.begin_round()
+        if self._letters is None:
+            return
+        writer_id = f"{self.writer_id}/dead-letters"
+        diversion = Diversion(self._letters, writer_id, self._source.clock)
+        stack.callback(diversion.close)
+        self._diversion = diversion
+        self._source.divert(diversion.add)
+        route.divert(diversion)
 
     def _pump(
         self,
         epochs: Epochs,
         rotation: Rotation,
-        route: _Route,
+        route: Conversion,
         stop: threading.Event,
         tell: Callable[[int], None],
         *,
@@ -312,7 +359,9 @@ class Copy:
             batch = self._next(epochs, rotation)
             if batch is not None and batch.num_rows:
                 epochs.write(route.apply(batch), batch.size)
-            if epochs.pending and epochs.due:
+            diversion = self._diversion
+            late = diversion is not None and diversion.due
+            if late or (epochs.pending and epochs.due):
                 self._settle(epochs, rotation.position)
             tell(self._rows + epochs.pending)
             if rotation.finished:
@@ -339,6 +388,11 @@ class Copy:
         if not epochs.pending and position == self._position:
             return
         rows = epochs.pending
+        if self._diversion is not None:
+            # First: what is committed behind them is not read again.
+            before = self._diversion.rows
+            self._diversion.commit(position)
+            self._dead += self._diversion.rows - before
         if rows or self._remembered:
             epochs.commit(position)
             self._epochs += bool(rows)
@@ -348,6 +402,7 @@ class Copy:
             self._store.save(self._group, _INSTANCE, checkpoint)
             self._generation += 1
         self._position = position
+        self._source.begin_round()
 
     def _stands_at(self, last: LastCommit | None) -> Position | None:
         """Where to begin; None where nobody has begun yet."""
@@ -384,7 +439,10 @@ class Copy:
 
     def _promise(self) -> Verdict:
         source, sink = self._source, self._sink
-        verdict = combine(source.guarantee, sink.guarantee(writer_id=self.writer_id))
+        parts = [source.guarantee, sink.guarantee(writer_id=self.writer_id)]
+        if self._letters is not None:
+            parts.append(self._letters.guarantee(writer_id=self.writer_id))
+        verdict = combine(*parts)
         if not self._remembered and self._store is None:
             reason = "nobody keeps the position, so a new run copies all again"
             verdict = combine(verdict, Verdict(Guarantee.AT_LEAST_ONCE, (reason,)))
@@ -395,42 +453,15 @@ class Copy:
             raise GuaranteeRefused(msg, stream=sink.config.name)
         return verdict
 
-    def _route(self) -> _Route:
+    def _route(self) -> Conversion:
+        if self._convert is not None:
+            return self._convert(self._source.schema)
         partitions = len(self._source.metadata.partitions())
         count = self._sink.partition_count()
         keyed = self._carried or bool(self._sink.config.get("producer.key.columns"))
         kept = partitions == count or not keyed
         dropped = {"_topic", "_offset", "_partition"} if self._carried else set()
-        return _Route(self._source.schema, dropped, count if kept else None)
-
-
-@final
-class _Route:
-    """What rows are given to the sink, and to which of its partitions they go.
-
-    Args:
-        schema: Of the source's batches.
-        dropped: Columns that stay behind.
-        count: Of the sink's partitions, where a partition stays together; None where
-            keys choose.
-    """
-
-    def __init__(self, schema: pa.Schema, dropped: set[str], count: int | None) -> None:
-        dropped = dropped if count is None else dropped | {"_partition"}
-        self._kept = [i for i, f in enumerate(schema) if f.name not in dropped]
-        self._count = count
-        fields = [schema.field(index) for index in self._kept]
-        if count is not None:
-            fields.append(pa.field("_partition", pa.int32(), nullable=False))
-        self.schema = pa.schema(fields)
-
-    def apply(self, batch: MessageBatch) -> pa.RecordBatch:
-        """The rows as the sink is to have them."""
-        columns = [batch.rows.column(index) for index in self._kept]
-        if self._count is not None:
-            number = pa.scalar(batch.partition.id % self._count, pa.int32())
-            columns.append(pa.repeat(number, batch.num_rows))
-        return pa.RecordBatch.from_arrays(columns, schema=self.schema)
+        return Route(self._source.schema, dropped, count if kept else None)
 
 
 def _carries(source: Source, configured: Configured, sink: Sink) -> bool:
@@ -466,11 +497,19 @@ def _open_source(
     configured: Configured,
     faults: Faults | None,
     fields: tuple[str, ...] | None = None,
+    *,
+    raw_keys: bool = False,
 ) -> Source:
-    if faults is None:
-        return Source(configured, fields=fields)
+    clock = wrap = None
+    if faults is not None:
+        clock, wrap = faults.clock, faults.around_consumers
     return Source(
-        configured, fields=fields, clock=faults.clock, wrap=faults.around_consumers
+        configured,
+        fields=fields,
+        clock=clock,
+        wrap=wrap,
+        aside=True,
+        raw_keys=raw_keys,
     )
 
 

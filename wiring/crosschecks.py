@@ -34,7 +34,7 @@ def cross_checks(settings: Mapping[str, Setting], use: str | None) -> list[Probl
     """
     known = {k: s for k, s in settings.items() if s.secret or s.value is not None}
     given = {k: s for k, s in known.items() if s.origin != "default"}
-    problems = [*_exclusions(given), *_bounds(known, given)]
+    problems = [*_exclusions(given), *_bounds(known, given), *_decoding(known, given)]
     consumer_type = given.get("consumer.type")
     if consumer_type and consumer_type.value == "highlevel" and use in (None, "read"):
         problems += [
@@ -72,4 +72,25 @@ def _bounds(
         if key in given and needed not in given:
             setting = given[key]
             what = f"has no effect without {needed}"
+            yield Problem(setting.full_key, what, setting.origin, level="warning")
+
+
+def _decoding(
+    settings: Mapping[str, Setting], given: Mapping[str, Setting]
+) -> Iterator[Problem]:
+    """What says how messages are decoded, where none is."""
+    place, policy = given.get("dead.letter.stream"), settings.get("decode.on.error")
+    if place and policy and policy.value != "dead-letter":
+        what = "has no effect without decode.on.error=dead-letter"
+        yield Problem(place.full_key, what, place.origin, level="warning")
+    decoder = settings.get("decoder.class.name")
+    if decoder is not None and str(decoder.value).lower() != "raw":
+        return
+    for key, nothing in (
+        ("payload.compression", "none"),
+        ("key.decoder.class.name", ""),
+    ):
+        setting = given.get(key)
+        if setting is not None and setting.value != nothing:
+            what = "has no effect: no decoder makes rows of messages here"
             yield Problem(setting.full_key, what, setting.origin, level="warning")

@@ -6,6 +6,7 @@ import re
 import threading
 import zlib
 from abc import ABC, abstractmethod
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Final, TypeVar, final
 
 from streamfactory.spi import (
@@ -24,6 +25,7 @@ from streamfactory.spi import (
     StreamLevelConsumer,
 )
 from streamfactory.wiring.counters import Counters
+from streamfactory.wiring.diverting import Letters
 from streamfactory.wiring.rotation import Rotation
 from streamfactory.wiring.starts import starting_offsets
 
@@ -120,7 +122,17 @@ class CheckpointedGroup(GroupReader):
         self._name = f"{instance}-of-{instances}"
         self._closed = threading.Event()
         self._gone = Counters()
-        saved = _Saved(group, store.load(group))
+        self._letters = Letters(source, f"{group}/{self._name}", clock)
+        try:
+            self._begin(source, instance, instances, clock)
+        except BaseException:
+            self._letters.close()
+            raise
+
+    def _begin(
+        self, source: Source, instance: int, instances: int, clock: Clock
+    ) -> None:
+        saved = _Saved(self._group, self._store.load(self._group))
         self._generation = saved.generation
 
         def mine(partition: Partition) -> bool:
@@ -150,6 +162,7 @@ class CheckpointedGroup(GroupReader):
             msg = "the group reader is closed"
             raise ClosedError(msg)
         position = self.position
+        self._letters.commit(position)
         checkpoint = Checkpoint(position, self._generation + 1)
         self._store.save(self._group, self._name, checkpoint)
         self._generation += 1
@@ -169,8 +182,10 @@ class CheckpointedGroup(GroupReader):
         """See `GroupReader`."""
         if not self._closed.is_set():
             self._closed.set()
-            self._rotation.close()
-            self._store.close()
+            with ExitStack() as last:
+                last.callback(self._store.close)
+                last.callback(self._letters.close)
+                last.callback(self._rotation.close)
 
     def _miss(
         self,
@@ -270,6 +285,8 @@ class AuthoredGroup(GroupReader):
         self._incarnations: dict[Partition, str] = {}
         self._counters = Counters()
         self._closed = threading.Event()
+        # Members of such a group have no names that survive a restart.
+        self._letters = Letters(source, None, source.clock)
 
     def next_batch(self, timeout: float) -> MessageBatch | None:
         """See `GroupReader`."""
@@ -283,6 +300,7 @@ class AuthoredGroup(GroupReader):
     def commit(self) -> Position:
         """See `GroupReader`; what was taken from this member meanwhile is left out."""
         position = self.position
+        self._letters.commit(position)
         self._call(lambda: self._author.commit(position))
         return position
 
@@ -302,12 +320,12 @@ class AuthoredGroup(GroupReader):
         """See `GroupReader`."""
         if self._closed.is_set():
             return
-        try:
-            self._call(self._author.close)
-        finally:
-            self._closed.set()
+        with ExitStack() as last:
             for shaper in self._shapers.values():
-                shaper.close()
+                last.callback(shaper.close)
+            last.callback(self._letters.close)
+            last.callback(self._closed.set)
+            last.callback(self._call, self._author.close)
 
     def _batch(self, partition: Partition, fetched: Fetched) -> MessageBatch:
         shaper = self._shapers.get(partition)
@@ -321,6 +339,9 @@ class AuthoredGroup(GroupReader):
             first = offsets[0].as_py()
         start = min(self._next.get(partition, first), first)
         rows, offsets = shaper.shape(fetched.rows, offsets, first, partition)
+        letters = shaper.take_letters()
+        if letters is not None:
+            self._source.deliver(partition, letters, fetched.incarnation)
         self._next[partition] = fetched.next_offset
         if fetched.incarnation is not None:
             self._incarnations[partition] = fetched.incarnation

@@ -53,6 +53,7 @@ D = TypeVar("D", Backend, Decoder)
 
 _META: Final = "stream.meta."
 _DECODER: Final = "decoder.prop."
+_KEY_DECODER: Final = "key.decoder.prop."
 _CHOOSERS: Final = ("subscribe", "subscribePattern", "assign")
 
 
@@ -64,6 +65,7 @@ class Inspection:
     config: StreamConfig | None = None
     backend: Backend | None = None
     decoder: Decoder | None = None
+    key_decoder: Decoder | None = None
     problems: list[Problem] = field(default_factory=list)
 
     @property
@@ -104,7 +106,10 @@ class Ladder:
         self._own: dict[str, Option] = {}
         self._bare = by_spelling(FRAMEWORK_OPTIONS.values())
         self._given: dict[str, list[Property]] = defaultdict(list)
-        self._decoder_given: list[tuple[str, Property]] = []
+        self._decoder_given: dict[str, list[tuple[str, Property]]] = {
+            _DECODER: [],
+            _KEY_DECODER: [],
+        }
         self._client: dict[str, dict[str, Setting]] = {}
         self._meta: dict[str, str] = {}
         self._meant: set[str] = set()
@@ -128,6 +133,7 @@ class Ladder:
             prefix = f"stream.{self._type}."
             settings |= self._settler.settle(options.values(), self._given, prefix)
         decoder, decoder_settings = self._find_decoder(settings)
+        settings |= self._find_key_decoder(settings)
         self._result.problems += cross_checks(settings, self._use)
         if not self._result.errors:
             self._result.config = self._config(settings, decoder, decoder_settings)
@@ -219,9 +225,10 @@ class Ladder:
 
     def _pass_through(self, prop: Property, short: str) -> bool:
         lowered = short.lower()
-        if lowered.startswith(_DECODER):
-            self._decoder_given.append((short[len(_DECODER) :], prop))
-            return True
+        for start, given in self._decoder_given.items():
+            if lowered.startswith(start):
+                given.append((short[len(start) :], prop))
+                return True
         for namespace in ("consumer", "producer"):
             start = f"{namespace}.prop."
             if lowered.startswith(start):
@@ -291,8 +298,7 @@ class Ladder:
                 hint = f"known are {', '.join(self._plugins.names(DECODERS))}"
                 what = f"is required: {backend.name!r} yields undecoded messages"
                 self._settler.error(key, what, "", hint)
-            for _, prop in self._decoder_given:
-                self._settler.error(prop.key, f"is set, but not {key}", prop.origin)
+            self._refuse_orphans(_DECODER, key)
             return None, {}
         if backend is not None and backend.yields is Yields.TYPED:
             what = f"is refused: {backend.name!r} yields typed rows"
@@ -300,19 +306,49 @@ class Ladder:
             return None, {}
         if word.value is None:
             return None, {}  # not resolved here, and told
-        name = self._load_decoder(word)
+        name, self._result.decoder = self._load_decoder(word)
         decoder = self._result.decoder
-        return name, {} if decoder is None else self._decoder_settings(decoder)
+        return name, {} if decoder is None else self._decoder_settings(
+            decoder, _DECODER
+        )
 
-    def _load_decoder(self, word: Setting) -> str:
+    def _find_key_decoder(self, settings: Mapping[str, Setting]) -> dict[str, Setting]:
+        """The settings of the decoder of keys, which stand among the others."""
+        word = settings.get("key.decoder.class.name")
+        key = f"stream.{self._type}.key.decoder.class.name"
+        if word is None:
+            self._refuse_orphans(_KEY_DECODER, key)
+            return {}
+        if "decoder.class.name" not in settings:
+            what = "is set, but not the decoder of the values"
+            self._settler.error(word.full_key, what, word.origin)
+            return {}
+        if word.value is None:
+            return {}  # not resolved here, and told
+        _, decoder = self._load_decoder(word)
+        self._result.key_decoder = decoder
+        if decoder is None:
+            return {}
+        if decoder.decoder is None:
+            what = f"{decoder.name!r} decodes nothing"
+            hint = "leave it out: keys are bytes then"
+            self._settler.error(word.full_key, what, word.origin, hint)
+            return {}
+        found = self._decoder_settings(decoder, _KEY_DECODER)
+        return {_KEY_DECODER + name: setting for name, setting in found.items()}
+
+    def _refuse_orphans(self, start: str, needed: str) -> None:
+        for _, prop in self._decoder_given[start]:
+            self._settler.error(prop.key, f"is set, but not {needed}", prop.origin)
+
+    def _load_decoder(self, word: Setting) -> tuple[str, Decoder | None]:
         name = str(word.value)
         if ":" in name:
             found = self._by_path(word.full_key, name, word.origin, Decoder, None)
-            self._result.decoder = found
-            return name if found is None else str(found.name)
+            return (name, None) if found is None else (str(found.name), found)
         name = name.lower()
         try:
-            self._result.decoder = self._plugins.decoder(name)
+            return name, self._plugins.decoder(name)
         except PluginError as error:
             known = KNOWN_DECODERS.get(name)
             hint = _java_hint(str(word.value), PINOT_DECODERS)
@@ -321,13 +357,13 @@ class Ladder:
                 self._settler.error(word.full_key, what, word.origin, hint)
             else:
                 self._absent_plugin(word.full_key, word.origin, error, known)
-        return name
+        return name, None
 
-    def _decoder_settings(self, decoder: Decoder) -> dict[str, Setting]:
-        prefix = f"stream.{self._type}.{_DECODER}"
+    def _decoder_settings(self, decoder: Decoder, start: str) -> dict[str, Setting]:
+        prefix = f"stream.{self._type}.{start}"
         spellings = by_spelling(decoder.options)
         given: dict[str, list[Property]] = defaultdict(list)
-        for short, prop in self._decoder_given:
+        for short, prop in self._decoder_given[start]:
             option = spellings.get(short.lower())
             if option is not None:
                 given[option.key].append(prop)

@@ -15,6 +15,7 @@ from streamfactory.spi import Problem
 from streamfactory.wiring import known
 from streamfactory.wiring.definition import Property, StreamDefinition
 from streamfactory.wiring.documents import canonical_text, not_text, pointer_of, refusal
+from streamfactory.wiring.pinotcolumns import pinot_columns
 from streamfactory.wiring.vocabulary import FRAMEWORK_OPTIONS
 
 if TYPE_CHECKING:
@@ -99,6 +100,7 @@ class _Table:
         streams = [
             _Stream(keys, pointer, self._origin_of) for pointer, keys in maps.items()
         ]
+        self._carry_columns(streams)
         problems = [*self._found.problems, *(p for s in streams for p in s.problems)]
         if len(streams) > 1:
             problems += _rules_of_many(streams)
@@ -114,6 +116,23 @@ class _Table:
             )
             for number, stream in enumerate(streams)
         ]
+
+    def _carry_columns(self, streams: list[_Stream]) -> None:
+        """Let streams carry the metadata whose columns the table names."""
+        columns = pinot_columns(self._table, *self._wrapper)
+        for column in columns:
+            what = "has no counterpart here"
+            if column.place is not None:
+                what = f"is {column.place} here"
+            self._found.note(column.name, what, column.pointer)
+        known_here = [column for column in columns if column.place]
+        words = {"metadata.columns": bool(known_here)}
+        words["includeHeaders"] = any(column.is_header for column in columns)
+        for stream in streams:
+            for key, wanted in words.items():
+                if wanted and not any(p.key == key for p in stream.properties):
+                    origin = self._origin_of(known_here[0].pointer)
+                    stream.properties.append(Property(key, "true", origin))
 
     def _name_of(self, stream: _Stream, number: int, count: int) -> str:
         if count == 1:

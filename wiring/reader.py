@@ -38,6 +38,8 @@ if TYPE_CHECKING:
     from streamfactory.wiring.guard import Guard
     from streamfactory.wiring.shaping import Shaper
 
+    Divert = Callable[[Partition, pa.RecordBatch, str | None], None]
+
 log = logging.getLogger("streamfactory")
 
 _CLOSE: Final = 5.0
@@ -77,6 +79,7 @@ class Reader:
         clock: Time.
         info: The partition as it was just seen, if it was: spares the first look-up.
         incarnation: What the caller's offsets count, where it knows.
+        divert: Takes the dead letters of each fetch that succeeds.
     """
 
     def __init__(
@@ -91,11 +94,13 @@ class Reader:
         clock: Clock,
         info: PartitionInfo | None = None,
         incarnation: str | None = None,
+        divert: Divert | None = None,
     ) -> None:
         self.partition = partition
         self.counters = Counters()
         self._settings = settings
         self._shaper = shaper
+        self._divert = divert
         self._clock = clock
         self._closed = threading.Event()
         self._bounds = Bounds(
@@ -166,15 +171,18 @@ class Reader:
             msg = "two threads fetch from one reader"
             raise MisuseError(msg, partition=self.partition, remedy="make one for each")
         known, checked = self._bounds.incarnation, self._checked
+        before = self._asked, self._next, self._was_empty
         try:
             self._check_open()
             limits = self._limits(start, max_rows, max_bytes, timeout)
             if start == end and not self._bounds.begun_again:
                 return self._nothing(start, end)
-            return self._fetch(start, end, limits)
+            return self._with_letters(self._fetch(start, end, limits))
         except BaseException as error:
             # What failed has not happened: the next fetch does all of it again.
             self._rest, self._checked = None, checked
+            self._asked, self._next, self._was_empty = before
+            self._shaper.take_letters()
             self._bounds.forget(known)
             if not isinstance(error, StreamError):
                 raise
@@ -186,6 +194,10 @@ class Reader:
             if self._closed.is_set():
                 self._release()
             self._busy.release()
+
+    def begin_range(self) -> None:
+        """Begin a planned range: it has an error budget of its own (rule D3)."""
+        self._shaper.begin_range()
 
     def verify(self) -> None:
         """Ask once more that the offsets still count the same.
@@ -330,6 +342,13 @@ class Reader:
         if rows:
             counters.rows += rows
             counters.batches += 1
+
+    def _with_letters(self, batch: MessageBatch) -> MessageBatch:
+        """The batch, once its dead letters have been taken."""
+        letters = self._shaper.take_letters()
+        if letters is not None and self._divert is not None:
+            self._divert(self.partition, letters, self.incarnation)
+        return batch
 
     def _take_losses(self, said: Sequence[Loss]) -> tuple[Loss, ...]:
         losses = (*self._bounds.losses, *said)

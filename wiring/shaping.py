@@ -8,6 +8,7 @@ import pyarrow as pa
 
 from streamfactory.spi import ContractBroken, envelope_schema, headers_type
 from streamfactory.wiring.conform import conform
+from streamfactory.wiring.deadletters import EVIDENCE
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,18 +26,24 @@ ENVELOPE_FIELDS: Final = (
     pa.field("_key", pa.binary()),
 )
 _HEADERS: Final = pa.field("_headers", headers_type())
+_EVIDENCE: Final = frozenset(field.name for field in EVIDENCE)
 
 
-def metadata_fields(source: pa.Schema, *, headers: bool) -> list[pa.Field]:
+def metadata_fields(
+    source: pa.Schema, *, headers: bool, key: pa.DataType | None = None
+) -> list[pa.Field]:
     """The metadata columns that a stream can have.
 
     Args:
         source: What consumers answer.
         headers: Whether ``_headers`` is one of them.
+        key: What ``_key`` is, where keys are decoded.
     """
     if not source.equals(envelope_schema()):
         return [*METADATA_FIELDS]
-    return [*METADATA_FIELDS, *ENVELOPE_FIELDS, *([_HEADERS] if headers else [])]
+    time, raw_key = ENVELOPE_FIELDS
+    own = [time, raw_key if key is None else raw_key.with_type(key)]
+    return [*METADATA_FIELDS, *own, *([_HEADERS] if headers else [])]
 
 
 @final
@@ -47,7 +54,8 @@ class Shaper:
         base: What the rows have before anything is added: the source's columns, or
             the decoder's.
         fields: Columns wanted of them, in this order; None means all.
-        added: Metadata columns: `metadata_fields`.
+        added: Metadata columns: `metadata_fields`; and `EVIDENCE`, where the stage
+            has it.
         envelopes: Whether the author answers envelopes.
         stage: Decodes them; None where rows stay as they are.
     """
@@ -69,11 +77,22 @@ class Shaper:
         self._empty = pa.RecordBatch.from_pylist([], schema=self.schema)
         self._envelopes = envelopes
         self._stage = stage
+        self._letters: list[pa.RecordBatch] = []
 
     @property
     def bad_messages(self) -> int:
         """Messages that could not be decoded, so far."""
         return 0 if self._stage is None else self._stage.bad
+
+    def begin_range(self) -> None:
+        """Begin a planned range: it has an error budget of its own."""
+        if self._stage is not None:
+            self._stage.begin_range()
+
+    def take_letters(self) -> pa.RecordBatch | None:
+        """The dead letters of what was shaped since the last call, if there are any."""
+        letters, self._letters = self._letters, []
+        return pa.concat_batches(letters) if letters else None
 
     def offsets_of(self, fetched: Fetched) -> pa.Int64Array | None:
         """The offset of each row; None where they are consecutive."""
@@ -104,14 +123,19 @@ class Shaper:
         if not isinstance(rows, pa.RecordBatch):
             msg = f"the consumer answers a {type(rows).__name__}, wanted a RecordBatch"
             raise ContractBroken(msg)
-        source = None
+        source = keys = None
         shaped = rows
         if self._stage is not None:
-            shaped, source = self._stage.apply(rows)
+            staged = self._stage.decode(rows)
+            shaped, source, keys = staged.rows, staged.source, staged.keys
+            if staged.letters is not None:
+                self._letters.append(staged.letters)
             if source is not None:
                 assert offsets is not None
                 offsets = offsets.take(source)
         if self._added or len(self._names) != shaped.num_columns:
+            if keys is not None:
+                rows = rows.set_column(0, pa.field("key", keys.type), keys)
             shaped = self._assemble(rows, shaped, source, offsets, start, partition)
         return conform(shaped, self.schema), offsets
 
@@ -140,6 +164,8 @@ class Shaper:
                 column = pa.repeat(pa.scalar(partition.id, pa.int32()), count)
             elif name == "_offset":
                 column = pa.arange(start, start + count) if offsets is None else offsets
+            elif name in _EVIDENCE:
+                column = shaped.column(name)
             else:
                 column = rows.column(name[1:])
                 column = column if source is None else column.take(source)

@@ -5,32 +5,44 @@ from __future__ import annotations
 import itertools
 import logging
 import os
-from typing import TYPE_CHECKING, Final, final
+from contextlib import ExitStack, suppress
+from typing import TYPE_CHECKING, Any, Final, final
 
 from streamfactory.spi import (
+    SCHEMA,
     ConfigError,
     ConsumerFactory,
     GuaranteeRefused,
     Partition,
     PartitionInfo,
+    StreamError,
     Unsupported,
     Verdict,
+    Yields,
     envelope_schema,
     source_guarantee,
 )
+from streamfactory.spi.ddl import parse_ddl
+from streamfactory.wiring.budgets import Rounds
 from streamfactory.wiring.clock import Clock
+from streamfactory.wiring.deadletters import EVIDENCE, Origin
 from streamfactory.wiring.decoding import DecodePolicy, DecodeStage
 from streamfactory.wiring.guard import Guard, log
+from streamfactory.wiring.keys import KEY_PREFIX, KeyStage
 from streamfactory.wiring.metadata import Metadata
+from streamfactory.wiring.payloads import Payloads
+from streamfactory.wiring.plugins import default_manager
 from streamfactory.wiring.reader import Reader, ReaderSettings
 from streamfactory.wiring.shaping import Shaper, metadata_fields
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     import pyarrow as pa
 
+    from streamfactory.spi import Decoder, MessageDecoder, StreamConfig
     from streamfactory.wiring.configure import Configured
+    from streamfactory.wiring.reader import Divert
 
     Wrap = Callable[[ConsumerFactory], ConsumerFactory]
 
@@ -54,6 +66,9 @@ class Source:
         client_id: Prefix of the name in the source's logs.
         clock: Time; another one in simulations.
         wrap: Puts something around the author's factory: faults, in simulations.
+        aside: Whether dead letters are taken aside, for `divert`, rather than left
+            among the rows; None: for a group whose ``dead.letter.stream`` is set.
+        raw_keys: Whether keys stay bytes, though they have a decoder.
 
     Raises:
         Unsupported: misuse; the type cannot be read.
@@ -68,13 +83,28 @@ class Source:
         client_id: str = "streamfactory",
         clock: Clock | None = None,
         wrap: Wrap | None = None,
+        aside: bool | None = None,
+        raw_keys: bool = False,
     ) -> None:
         self.config = configured.config
         self._decoder = configured.decoder
+        self._key_decoder = None if raw_keys else _key_decoder(configured)
+        self.origin = Origin.of(self.config, self._decoder)
+        """What dead letters of this stream say of where they come from."""
+        if aside is None:
+            grouped = self.config["consumer.type"] == "highlevel"
+            aside = grouped and "dead.letter.stream" in self.config
+        self._rounds = Rounds()
+        self._policy = DecodePolicy.of(
+            self.config, self.origin if aside else None, self._rounds
+        )
+        self._divert: Divert | None = None
+        self._told = False
         self._fields = None if fields is None else tuple(fields)
         self._client_id = unique_client_id(client_id)
         self.clock = clock or Clock()
         backend = configured.backend
+        self._envelopes = backend.yields is Yields.ENVELOPE
         if backend.consumer_factory is None:
             msg = f"the stream type {backend.name!r} cannot be read"
             raise Unsupported(msg, stream=self.config.name)
@@ -98,6 +128,11 @@ class Source:
         for warning in self.config.warnings:
             level = logging.INFO if warning.level == "note" else logging.WARNING
             log.log(level, "stream %r: %s", self.config.name, warning)
+
+    @property
+    def decodes(self) -> bool:
+        """Whether messages become rows here, rather than staying as they are."""
+        return self._decoder is not None and self._decoder.decoder is not None
 
     # Not `cached_property`: on Python 3.11 that has one lock for all instances, and
     # a schema may be waited for.
@@ -149,19 +184,43 @@ class Source:
             clock=self.clock,
             info=info,
             incarnation=incarnation,
+            divert=self.deliver,
         )
+
+    def divert(self, take: Divert) -> None:
+        """Say who takes the dead letters of all readers, before the next fetch."""
+        self._divert = take
+
+    def deliver(
+        self, partition: Partition, letters: pa.RecordBatch, incarnation: str | None
+    ) -> None:
+        """Hand dead letters over to who takes them."""
+        if self._divert is not None:
+            self._divert(partition, letters, incarnation)
+        elif not self._told:
+            self._told = True
+            what = "bad messages are left out here: who commits keeps dead letters"
+            log.warning("stream %r: " + what, self.config.name)
+
+    def begin_round(self) -> None:
+        """Begin a round of ranges: each of them has an error budget of its own."""
+        self._rounds.number += 1
 
     def shaper(self, partition: Partition) -> Shaper:
         """What turns the answers of one consumer into rows of the schema."""
         source = self.source_schema
         with self.guard.border():
-            stage = self._stage(partition)
+            stage = self.decode_stage(partition)
         base = source if stage is None else stage.schema
         populate = self.config["metadata.populate"]
         added: list[pa.Field] = []
         if populate or self.config["metadata.columns"]:
             headers = populate or self.config["includeHeaders"]
-            added = metadata_fields(source, headers=headers)
+            keys = None if stage is None else stage.keys
+            key = None if keys is None else keys.type
+            added = metadata_fields(source, headers=headers, key=key)
+        if stage is not None and self._policy.evidence:
+            added += EVIDENCE
         try:
             self._check_columns(base, added)
             return Shaper(
@@ -185,7 +244,9 @@ class Source:
                 self.factory.close()
 
     def _ask_schema(self) -> pa.Schema:
-        schema = self.metadata.schema()
+        # Where consumers answer envelopes, `schema` declares what they decode to.
+        declared = self._envelopes and "schema" in self.config
+        schema = envelope_schema() if declared else self.metadata.schema()
         if schema.equals(envelope_schema()):
             if self._decoder is None:
                 msg = "this stream holds undecoded messages, and no decoder is named"
@@ -211,18 +272,49 @@ class Source:
     def _pushed_fields(self) -> Sequence[str] | None:
         return self._fields if self._decoder is None else None
 
-    def _stage(self, partition: Partition) -> DecodeStage | None:
-        descriptor = self._decoder
+    def decode_stage(self, partition: Partition) -> DecodeStage | None:
+        """What decodes the messages of a partition; None where they stay as they are.
+
+        The caller closes it.
+        """
+        try:
+            return self._decode_stage(partition)
+        except StreamError as error:
+            error.at(stream=self.config.name)
+            raise
+
+    def _decode_stage(self, partition: Partition) -> DecodeStage | None:
+        descriptor, config = self._decoder, self.config
         if descriptor is None or descriptor.decoder is None:
             return None
-        topic = self.config.get("topic.name", "")
-        decoder = descriptor.decoder(self.config.decoder_options(), topic)
-        policy = DecodePolicy.of(self.config)
-        try:
-            return DecodeStage(decoder, policy, partition, self._fields)
-        except BaseException:
-            decoder.close()
-            raise
+        declared = config.settings.get("schema")
+        options = config.decoder_options()
+        codec, most = config["payload.compression"], config["payload.max.bytes"]
+        with ExitStack() as unless_made:
+            keys = None
+            if self._key_decoder is not None:
+                of_keys = _prefixed(config, KEY_PREFIX)
+                keys = KeyStage(self._make(self._key_decoder, of_keys))
+                unless_made.callback(keys.close)
+            if declared is not None:
+                options |= _handed_over(descriptor, options, declared.text)
+            decoder = self._make(descriptor, options)
+            unless_made.callback(decoder.close)
+            stage = DecodeStage(
+                decoder,
+                self._policy,
+                partition,
+                self._fields,
+                declared=None if declared is None else parse_ddl(declared.value),
+                keys=keys,
+                payloads=None if codec == "none" else Payloads(codec, most),
+            )
+            unless_made.pop_all()
+        return stage
+
+    def _make(self, descriptor: Decoder, options: dict[str, Any]) -> MessageDecoder:
+        assert descriptor.decoder is not None
+        return descriptor.decoder(options, self.config.get("topic.name", ""))
 
     def _check_columns(self, base: pa.Schema, added: Sequence[pa.Field]) -> None:
         names, complaint = list(base.names), None
@@ -240,3 +332,32 @@ class Source:
             complaint = f"the column {twice[0]!r} would be there twice"
         if complaint is not None:
             raise ConfigError(complaint, stream=self.config.name)
+
+
+def _key_decoder(configured: Configured) -> Decoder | None:
+    config = configured.config
+    if configured.key_decoder is not None or "key.decoder.class.name" not in config:
+        return configured.key_decoder
+    # Configured in another process: plug-ins are found here again.
+    return default_manager().decoder(config["key.decoder.class.name"].lower())
+
+
+def _handed_over(
+    decoder: Decoder, given: Mapping[str, Any], schema: str
+) -> dict[str, Any]:
+    """The stream's ``schema`` as the decoder's, where it has none and knows the form.
+
+    A decoder whose schema is written otherwise (Avro's, say) keeps its own.
+    """
+    if any(key.startswith("schema") for key, value in given.items() if value):
+        return {}
+    for option in decoder.options:
+        if option.key == "schema" and (option.type is SCHEMA or option.validator):
+            with suppress(ValueError):
+                return {"schema": option.parse(schema)}
+    return {}
+
+
+def _prefixed(config: StreamConfig, prefix: str) -> dict[str, Any]:
+    found = [key for key in config if key.startswith(prefix)]
+    return {key.removeprefix(prefix): config[key] for key in found}

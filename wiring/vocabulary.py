@@ -60,6 +60,13 @@ _SHARED: Final = (
         example="json",
     ),
     Option(
+        "key.decoder.class.name",
+        "Name of the decoder of keys, whose options are key.decoder.prop.*; without "
+        "one, `_key` is bytes.",
+        applies=READ,
+        example="avro",
+    ),
+    Option(
         "connection.timeout.millis",
         "How long connecting and asking for metadata may take, retries included.",
         PERIOD,
@@ -232,24 +239,59 @@ _FRAMEWORK: Final = (
     ),
     Option(
         "decode.on.error",
-        "What a bad message becomes: an error, nothing, or a row of nulls.",
-        choice("fail", "skip", "null"),
+        "What a bad message becomes: an error, nothing, a row of nulls, or a dead "
+        "letter: in dead.letter.stream where ranges are committed, elsewhere a row of "
+        "nulls with `_error` and `_raw`.",
+        choice("fail", "skip", "null", "dead-letter"),
         default="fail",
         applies=READ,
     ),
     Option(
+        "dead.letter.stream",
+        "Name of the stream that takes dead letters, with the range that they are of.",
+        applies=READ,
+        example="bad_clicks",
+    ),
+    Option(
         "max.errors",
-        "Bad messages allowed by `skip` and `null` before reading fails.",
+        "Bad messages that a range may have before reading fails, unless the first "
+        "one fails: a round of `copy`, what a Spark task reads, else all of a "
+        "partition.",
         INTEGER,
         minimum=0,
         applies=READ,
     ),
     Option(
         "max.error.ratio",
-        "The same as a share of the messages read, once 1000 were read.",
+        "The same as a share of the range's messages, once 1000 were read.",
         NUMBER,
         minimum=0,
         maximum=1,
+        applies=READ,
+    ),
+    Option(
+        "schema.contract",
+        "What does not fit the declared schema: `freeze` fails, `evolve` takes columns "
+        "that are new when the stream is opened and leaves out later ones, "
+        "`discard_row` drops the row, `discard_value` the value.",
+        choice("evolve", "freeze", "discard_row", "discard_value"),
+        default="freeze",
+        applies=READ,
+    ),
+    Option(
+        "payload.compression",
+        "How each message's value is packed; auto goes by its first bytes, and knows "
+        "gzip, zstd and lz4.",
+        choice("none", "gzip", "zstd", "lz4", "snappy", "auto"),
+        default="none",
+        applies=READ,
+    ),
+    Option(
+        "payload.max.bytes",
+        "Bytes that one packed value may have, unpacked; more make a bad message.",
+        SIZE,
+        default="64M",
+        minimum=1,
         applies=READ,
     ),
     # stream level

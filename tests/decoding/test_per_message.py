@@ -1,0 +1,157 @@
+"""Decoders of one message at a time: every policy, and no wrong value."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.specimens import LANE, Dictionary
+
+from streamfactory.spi import ConnectionFailed, DecodeContext, Unsupported
+from streamfactory.spi.decoder import MessageDecoder, PerMessageDecoder
+from streamfactory.spi.hooks import DECODERS
+from streamfactory.wiring.stream import open_stream
+
+if TYPE_CHECKING:
+    from tests.decoding.conftest import Streams
+
+SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), ("name", pa.string())])
+
+
+class Parsing(PerMessageDecoder):
+    """What ``json.loads`` says."""
+
+    def schema(self) -> pa.Schema:
+        return SCHEMA
+
+    def decode_message(self, value: bytes) -> Any:
+        return json.loads(value)
+
+
+def decoded(*values: bytes) -> tuple[list[Any], list[int], list[tuple[int, str, str]]]:
+    decoder = Parsing({}, "t")
+    found = decoder.decode(pa.array(values, pa.binary()), DecodeContext(LANE))
+    assert found.source is not None
+    errors = [(e.message, e.code, e.what) for e in found.errors]
+    return found.rows.to_pylist(), found.source.to_pylist(), errors
+
+
+def test_message_becomes_no_row_one_or_several() -> None:
+    rows, source, errors = decoded(
+        b'{"id":1}', b"null", b'[{"id":2,"name":"b"},{"id":3}]', b"[]"
+    )
+    assert [row["id"] for row in rows] == [1, 2, 3]
+    assert rows[0]["name"] is None
+    assert (source, errors) == ([0, 2, 2], [])
+
+
+@pytest.mark.parametrize(
+    ("value", "code", "what"),
+    [
+        (b"{", "malformed", "it does not decode: JSONDecodeError"),
+        (b"7", "malformed", "it does not decode: TypeError"),
+        (b"[7]", "malformed", "it does not decode: AttributeError"),
+        (b'{"id":"seven"}', "malformed", "it does not decode: ArrowInvalid"),
+        (b'{"id":1.5}', "schema", "column 'id' has a value that is no int64"),
+        (b'{"id":true}', "malformed", "it does not decode: ArrowTypeError"),
+        (b'{"id":NaN}', "malformed", "it does not decode: "),
+        (b'{"id":99999999999999999999}', "malformed", "it does not decode: Overflow"),
+        (b'{"name":"b"}', "schema", "column 'id' is null"),
+        (b'[{"id":1},{"id":null}]', "schema", "column 'id' is null"),
+        (b'{"id":1,"age":2}', "schema", "column 'age' is not in the schema"),
+    ],
+)
+def test_bad_message_is_told_without_its_content(
+    value: bytes, code: str, what: str
+) -> None:
+    rows, source, errors = decoded(b'{"id":1}', value, b'{"id":2}')
+    assert [row["id"] for row in rows] == [1, 2]
+    assert source == [0, 2]
+    ((message, found, told),) = errors
+    assert (message, found) == (1, code)
+    assert told.startswith(what)
+
+
+@pytest.mark.parametrize(
+    ("kind", "good", "bad"),
+    [
+        (pa.list_(pa.int32()), [1, 2.0, None], [1, 2.5]),
+        (pa.struct({"n": pa.int8()}), {"n": 3}, {"n": 3.5}),
+        (pa.map_(pa.string(), pa.int64()), {"a": 1}, {"a": 1.5}),
+        (pa.float32(), 0.1, 1e300),
+        (pa.list_(pa.float32()), [float("inf")], [1e300]),
+    ],
+)
+def test_number_is_never_another_one(kind: pa.DataType, good: Any, bad: Any) -> None:
+    given_ = {b"good": good, b"bad": bad}
+
+    class Given(Parsing):
+        def schema(self) -> pa.Schema:
+            return pa.schema({"n": kind})
+
+        def decode_message(self, value: bytes) -> dict[str, Any]:
+            return {"n": given_[value]}
+
+    values = pa.array([b"good", b"bad", b"good"])
+    found = Given({}, "t").decode(values, DecodeContext(LANE))
+    assert found.source is not None
+    assert found.source.to_pylist() == [0, 2]
+    assert [error.code for error in found.errors] == ["schema"]
+
+
+@given(
+    st.lists(
+        st.sampled_from([b'{"id":1}', b'{"id":"x"}', b"{", b"null", b'{"name":"b"}']),
+        max_size=30,
+    )
+)
+def test_bad_messages_are_found_whatever_stands_beside_them(
+    values: list[bytes],
+) -> None:
+    rows, source, errors = decoded(*values)
+    good = [at for at, value in enumerate(values) if value == b'{"id":1}']
+    assert source == good
+    assert rows == [{"id": 1, "name": None}] * len(good)
+    bad = [at for at, v in enumerate(values) if v not in (b'{"id":1}', b"null")]
+    assert sorted(message for message, _, _ in errors) == bad
+
+
+def test_what_the_decoder_needs_is_no_fault_of_the_message() -> None:
+    class Away(Parsing):
+        def decode_message(self, value: bytes) -> None:
+            msg = "the registry is away"
+            raise ConnectionFailed(msg)
+
+    with pytest.raises(ConnectionFailed):
+        Away({}, "t").decode(pa.array([b"a"]), DecodeContext(LANE))
+
+
+def test_policies_hold_for_it_as_for_any_decoder(streams: Streams) -> None:
+    streams.plugins.unregister(DECODERS, "words")
+    streams.plugins.register(Dictionary(Parsing))
+    streams.messages("from", [b'{"id":1}', b"{", None, b'[{"id":2},{"id":3}]'])
+    properties = streams.define(
+        "from",
+        stream__memory__decoder__class__name="words",
+        decode__on__error="dead-letter",
+    )
+    with open_stream(properties, plugins=streams.plugins) as stream:
+        (batch,) = list(stream)
+    found = batch.rows.to_pydict()
+    assert found["id"] == [1, None, None, 2, 3]
+    assert found["_raw"] == [None, b"{", None, None, None]
+
+
+def test_it_says_that_it_works_message_by_message() -> None:
+    assert Parsing.MESSAGE_BY_MESSAGE
+    assert not MessageDecoder.MESSAGE_BY_MESSAGE
+
+
+def test_decoder_that_cannot_infer_says_so() -> None:
+    with pytest.raises(Unsupported) as caught:
+        Parsing.infer(pa.array([b"{}"]), {})
+    assert str(caught.value) == "this decoder cannot infer a schema; declare it"

@@ -1,0 +1,286 @@
+"""Dead letters through again: rows to their sink, messages to their topic."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+from tests.specimens import Dictionary, Words
+
+from streamfactory.cli.printing import JsonPrinter
+from streamfactory.cli.replay import replay_command
+from streamfactory.spi import (
+    BadMessage,
+    ConfigError,
+    DecodeContext,
+    Decoded,
+    SchemaMismatch,
+)
+from streamfactory.spi.hooks import DECODERS
+from streamfactory.wiring.catalogue import Catalogue
+from streamfactory.wiring.copying import open_copy
+from streamfactory.wiring.diverting import Diversion
+from streamfactory.wiring.replaying import Replayed, open_replay
+
+if TYPE_CHECKING:
+    from tests.decoding.conftest import Streams
+
+ROUTED: dict[str, str] = {
+    "stream__memory__decoder__class__name": "words",
+    "decode__on__error": "dead-letter",
+    "dead__letter__stream": "dead",
+}
+RAW: dict[str, str] = {"stream__memory__decoder__class__name": "raw"}
+
+
+class Patient(Words):
+    """Understands those that shout, but not those that ask."""
+
+    def decode(self, values: pa.Array, context: DecodeContext) -> Decoded:
+        given = values.to_pylist()
+        bad = [at for at, value in enumerate(given) if b"?" in value]
+        calm = pa.array([v.replace(b"!", b"").replace(b"?", b"") for v in given])
+        found = super().decode(calm, context)
+        assert found.source is not None
+        good = pa.array([at not in bad for at in found.source.to_pylist()], pa.bool_())
+        return Decoded(
+            found.rows.filter(good),
+            found.source.filter(good),
+            [BadMessage(at, "asks", "it asks") for at in bad],
+        )
+
+
+@pytest.fixture
+def letters(streams: Streams) -> Streams:
+    """Three dead letters of two partitions, one of which asks and shouts."""
+    streams.messages("from", [b"a", b"b,c!", b"d"], [b"e?!", b"f!"])
+    streams.define("from", **ROUTED)
+    streams.define("to")
+    streams.define("dead")
+    with open_copy("from", "to", plugins=streams.plugins) as copy:
+        copy.run(threading.Event())
+    assert len(streams.rows("dead")) == 3
+    streams.plugins.unregister(DECODERS, "words")
+    streams.plugins.register(Dictionary(Patient))
+    return streams
+
+
+def replayed(streams: Streams, to: str = "to", of: str | None = None) -> Replayed:
+    get = Catalogue().get
+    of_ = None if of is None else get(of)
+    with open_replay(
+        get("dead"), get(to), get, of=of_, plugins=streams.plugins
+    ) as replay:
+        return replay.run(threading.Event())
+
+
+def words(streams: Streams, topic: str = "to") -> list[str]:
+    return sorted(row["word"] for row in streams.rows(topic))
+
+
+def test_letters_become_the_rows_of_their_stream(letters: Streams) -> None:
+    done = replayed(letters)
+    assert (done.rows, done.again, done.others, done.complete) == (3, 1, 0, True)
+    assert words(letters) == ["a", "b", "c", "d", "f"]
+
+
+def test_what_is_bad_again_stays_with_what_is_wrong_now(letters: Streams) -> None:
+    replayed(letters)
+    *before, last = letters.rows("dead")
+    (first,) = [row for row in before if row["value"] == b"e?!"]
+    assert (first["error_code"], last["error_code"]) == ("malformed", "asks")
+    for row in (first, last):
+        for changing in ("error_code", "error_message", "failed_at"):
+            del row[changing]
+    assert first == last
+
+
+def test_next_replay_meets_only_what_was_bad_again(letters: Streams) -> None:
+    replayed(letters)
+    done = replayed(letters)
+    assert (done.rows, done.again) == (0, 1)
+    letters.plugins.unregister(DECODERS, "words")
+
+    class Forgiving(Words):
+        def decode(self, values: pa.Array, context: DecodeContext) -> Decoded:
+            calm = [v.strip(b"?!") for v in values.to_pylist()]
+            return super().decode(pa.array(calm), context)
+
+    letters.plugins.register(Dictionary(Forgiving))
+    done = replayed(letters)
+    assert (done.rows, done.again) == (1, 0)
+    assert words(letters) == ["a", "b", "c", "d", "e", "f"]
+    assert replayed(letters).rows == 0
+
+
+def test_crash_between_letters_and_rows_repeats_neither(
+    letters: Streams, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commit, calls = Diversion.commit, []
+
+    def die(diversion: Diversion, position: Any) -> None:
+        commit(diversion, position)
+        calls.append(position)
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as crash:
+        crash.setattr(Diversion, "commit", die)
+        with pytest.raises(KeyboardInterrupt):
+            replayed(letters)
+    assert len(letters.rows("dead")) == 4
+    assert words(letters) == ["a", "d"]
+    replayed(letters)
+    assert words(letters) == ["a", "b", "c", "d", "f"]
+
+
+def test_messages_go_back_to_their_topic_as_they_were(letters: Streams) -> None:
+    done = replayed(letters, to="from")
+    assert (done.rows, done.again) == (3, 0)
+    back = letters.rows("from")
+    values = Counter(row["value"] for row in back)
+    assert values == {b"a": 1, b"d": 1, b"b,c!": 2, b"e?!": 2, b"f!": 2}
+    twice = [row for row in back if row["value"] == b"b,c!"]
+    assert twice[0]["key"] == twice[1]["key"] == b"k1"
+    assert twice[1]["headers"] == [{"key": "kind", "value": b"test"}]
+    assert replayed(letters, to="from").rows == 0
+
+
+def test_raw_stream_takes_the_messages_of_all_streams(letters: Streams) -> None:
+    letters.messages("pile", [])
+    letters.define("pile", **RAW)
+    assert replayed(letters, to="pile").rows == 3
+    assert sorted(r["value"] for r in letters.rows("pile")) == [b"b,c!", b"e?!", b"f!"]
+
+
+def test_letters_of_other_streams_are_left_alone_and_told(letters: Streams) -> None:
+    letters.messages("more", [b"x!"])
+    letters.define("more", **ROUTED)
+    letters.define("others")
+    letters.plugins.unregister(DECODERS, "words")
+    letters.plugins.register(Dictionary())
+    with open_copy("more", "others", plugins=letters.plugins) as copy:
+        copy.run(threading.Event())
+    letters.plugins.unregister(DECODERS, "words")
+    letters.plugins.register(Dictionary(Patient))
+    done = replayed(letters)
+    assert (done.rows, done.others) == (3, 1)
+    assert replayed(letters, to="others", of="more").rows == 1
+    assert words(letters, "others") == ["x"]
+
+
+def test_rows_get_the_metadata_columns_that_their_stream_has(
+    letters: Streams,
+) -> None:
+    letters.define("from", metadata__columns="true", **ROUTED)
+    letters.define("wide")
+    fields = [("word", pa.string()), ("_offset", pa.int64())]
+    letters.create("wide", pa.schema(fields))
+    replayed(letters, to="wide")
+    found = [(row["word"], row["_offset"]) for row in letters.rows("wide")]
+    assert sorted(found) == [("b", 1), ("c", 1), ("f", 1)]
+
+
+def test_no_letter_is_nothing_to_do(streams: Streams) -> None:
+    from streamfactory.wiring.deadletters import DEAD_LETTER_SCHEMA
+
+    streams.create("dead", DEAD_LETTER_SCHEMA)
+    streams.define("dead")
+    streams.define("to")
+    assert replayed(streams) == Replayed()
+
+
+def test_stream_of_other_rows_has_no_letters(streams: Streams) -> None:
+    streams.create("dead", pa.schema({"value": pa.binary()}))
+    streams.define("dead")
+    streams.define("to")
+    with pytest.raises(SchemaMismatch) as caught:
+        replayed(streams)
+    assert caught.value.what == "these are no dead letters: there is no column 'key'"
+
+
+def test_stream_without_a_decoder_cannot_take_its_letters(letters: Streams) -> None:
+    letters.define("from", **RAW)
+    with pytest.raises(ConfigError) as caught:
+        replayed(letters)
+    assert caught.value.what == (
+        "this stream has no decoder that its dead letters could go through again"
+    )
+
+
+def test_command_tells_what_became_of_the_letters(
+    letters: Streams, capsys: pytest.CaptureFixture[str]
+) -> None:
+    letters.messages("pile", [])
+    letters.define("pile", **RAW)
+    status = replay_command.main(
+        ["dead", "--to", "pile", "--json"], standalone_mode=False, obj=JsonPrinter()
+    )
+    assert int(status) == 0
+    assert '"rows": 3' in capsys.readouterr().out
+
+
+class Counting(Words):
+    """``1,2,x`` is three rows, the last of which has no number."""
+
+    def schema(self) -> pa.Schema:
+        return pa.schema([pa.field("number", pa.string(), nullable=False)])
+
+    def decode(self, values: pa.Array, context: DecodeContext) -> Decoded:
+        found, source = [], []
+        for at, value in enumerate(values.to_pylist()):
+            for part in value.decode().split(","):
+                found.append(self.number(part))
+                source.append(at)
+        rows = pa.record_batch({"number": pa.array(found, pa.string())})
+        return Decoded(rows, pa.array(source, pa.int32()))
+
+    def number(self, text: str) -> str | None:
+        return text if text.isdigit() else None
+
+
+class CountingBetter(Counting):
+    """It knows ``y``, too."""
+
+    def number(self, text: str) -> str | None:
+        return "25" if text == "y" else super().number(text)
+
+
+def test_only_the_rows_that_were_bad_go_through_again(streams: Streams) -> None:
+    streams.plugins.unregister(DECODERS, "words")
+    streams.plugins.register(Dictionary(Counting))
+    streams.messages("from", [b"1,x,y,2", b"3", b"y,4"])
+    streams.define("from", schema__contract="discard_row", **ROUTED)
+    streams.define("to")
+    streams.define("dead")
+    with open_copy("from", "to", plugins=streams.plugins) as copy:
+        copy.run(threading.Event())
+    numbers = [row["number"] for row in streams.rows("to")]
+    assert numbers == ["1", "2", "3", "4"]
+    places = [(row["offset"], row["ordinal"]) for row in streams.rows("dead")]
+    assert places == [(0, 1), (0, 2), (2, 0)]
+    streams.plugins.unregister(DECODERS, "words")
+    streams.plugins.register(Dictionary(CountingBetter))
+    done = replayed(streams)
+    assert (done.rows, done.again) == (2, 1)
+    numbers = [row["number"] for row in streams.rows("to")]
+    assert numbers == ["1", "2", "3", "4", "25", "25"]
+    *_, again = streams.rows("dead")
+    assert (again["offset"], again["ordinal"]) == (0, 1)
+
+
+def test_message_of_several_bad_rows_goes_back_once(streams: Streams) -> None:
+    streams.plugins.unregister(DECODERS, "words")
+    streams.plugins.register(Dictionary(Counting))
+    streams.messages("from", [b"x,1,x"])
+    streams.define("from", schema__contract="discard_row", **ROUTED)
+    streams.define("to")
+    streams.define("dead")
+    with open_copy("from", "to", plugins=streams.plugins) as copy:
+        copy.run(threading.Event())
+    assert len(streams.rows("dead")) == 2
+    assert replayed(streams, to="from").rows == 1
+    assert [row["value"] for row in streams.rows("from")] == [b"x,1,x"] * 2

@@ -1,0 +1,166 @@
+"""What becomes of rows that do not fit the declared schema (rule D4)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from streamfactory.spi import SchemaMismatch
+from streamfactory.wiring.conform import conform
+from streamfactory.wiring.guard import log
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+MODES: Final = ("evolve", "freeze", "discard_row", "discard_value")
+
+
+def agreed(declared: pa.Schema | None, found: pa.Schema, mode: str) -> pa.Schema:
+    """The schema of a stream that is opened, every column nullable.
+
+    Tombstones are rows of nulls, whatever a decoder says (rule D2).
+
+    Args:
+        declared: By the option ``schema``; None where nobody did.
+        found: What the decoder answers now.
+        mode: Of `MODES`. ``evolve`` takes columns that are new behind the declared.
+
+    Raises:
+        SchemaMismatch: permanent; the decoder's columns do not fit the declared ones.
+    """
+    fields = list(found)
+    if declared is not None:
+        fields = list(declared)
+        if mode == "evolve":
+            fields += [f for f in found if f.name not in declared.names]
+    schema = pa.schema([field.with_nullable(True) for field in fields])
+    if declared is not None and mode in ("evolve", "freeze"):
+        conform(pa.RecordBatch.from_pylist([], schema=found), schema)
+    return schema
+
+
+@final
+class Contract:
+    """Fits the rows of one decoder. One thread at a time.
+
+    Args:
+        schema: The declared one: `agreed`.
+        mode: Of `MODES`.
+        fields: Columns wanted; None means all.
+        required: Columns that no row may lack under ``discard_row``.
+    """
+
+    def __init__(
+        self,
+        schema: pa.Schema,
+        mode: str,
+        fields: Sequence[str] | None,
+        required: Sequence[str],
+    ) -> None:
+        self._known = frozenset(schema.names)
+        self._mode = mode
+        # What nobody wants is not even looked at; unknown names are told elsewhere.
+        names = [n for n in schema.names if fields is None or n in fields]
+        self._wanted = pa.schema([schema.field(name) for name in names])
+        self._required = [name for name in required if name in names]
+        self._told: set[str] = set()
+
+    def fit(self, rows: pa.RecordBatch) -> tuple[pa.RecordBatch, dict[int, str]]:
+        """Rows of the wanted columns, and what is wrong with some of them.
+
+        Only ``discard_row`` finds rows wrong: they are there still, for the caller to
+        drop.
+
+        Raises:
+            SchemaMismatch: permanent; under ``freeze`` and ``evolve``.
+        """
+        wrong: dict[int, str] = {}
+        if rows.schema is not self._wanted:
+            rows = self._known_columns(rows, wrong)
+        if self._mode == "discard_row":
+            for name in self._required:
+                if name in rows.schema.names:
+                    missing = rows.column(name).is_null()
+                    _mark(wrong, missing, f"column {name!r} is null")
+        try:
+            return conform(rows, self._wanted), wrong
+        except SchemaMismatch:
+            if not self._mode.startswith("discard"):
+                raise
+        return self._cast_each(rows, wrong), wrong
+
+    def _known_columns(
+        self, rows: pa.RecordBatch, wrong: dict[int, str]
+    ) -> pa.RecordBatch:
+        names = rows.schema.names
+        unknown = [name for name in names if name not in self._known]
+        if unknown and self._mode == "freeze":
+            return rows  # `conform` names the column
+        for name in unknown:
+            if self._mode == "discard_row":
+                what = f"column {name!r} is not in the declared schema"
+                _mark(wrong, rows.column(name).is_valid(), what)
+            else:
+                self._tell(name, "is not in the schema of the stream: left out")
+        wanted = self._wanted.names
+        kept = [index for index, name in enumerate(names) if name in wanted]
+        return rows if len(kept) == len(names) else rows.select(kept)
+
+    def _cast_each(self, rows: pa.RecordBatch, wrong: dict[int, str]) -> pa.RecordBatch:
+        """Cast value by value: one that does not fit is null."""
+        columns = []
+        for field in self._wanted:
+            index = rows.schema.get_field_index(field.name)
+            if index < 0:
+                columns.append(pa.nulls(rows.num_rows, field.type))
+                continue
+            found = rows.column(index)
+            column = pa.concat_arrays(
+                [part.cast(field.type) for part in _parts(found, field)]
+            )
+            lost = pc.and_(found.is_valid(), column.is_null())
+            if self._mode == "discard_row":
+                what = f"column {field.name!r} is {found.type}, declared {field.type}"
+                _mark(wrong, lost, what)
+            elif pc.any(lost).as_py():
+                self._tell(field.name, f"has values that are no {field.type}: now null")
+            columns.append(column)
+        return pa.RecordBatch.from_arrays(columns, schema=self._wanted)
+
+    def _tell(self, name: str, what: str) -> None:
+        if name not in self._told:
+            self._told.add(name)
+            log.warning("column %r %s", name, what)
+
+
+def _mark(wrong: dict[int, str], mask: pa.Array, what: str) -> None:
+    for index in pc.indices_nonzero(mask).to_pylist():
+        wrong.setdefault(index, what)
+
+
+def _parts(column: pa.Array, field: pa.Field) -> list[pa.Array]:
+    """The values as they can be cast, in order; what cannot is null.
+
+    Halves what does not fit: each value that is wrong costs its own few casts.
+    """
+    schema = pa.schema([field])
+    try:
+        rows = pa.RecordBatch.from_arrays([column], names=[field.name])
+        return [conform(rows, schema).column(0)]
+    except SchemaMismatch:
+        if len(column) <= 1 or _hopeless(column, field):
+            return [pa.nulls(len(column), field.type)]
+    half = len(column) // 2
+    return _parts(column[:half], field) + _parts(column[half:], field)
+
+
+def _hopeless(column: pa.Array, field: pa.Field) -> bool:
+    """Whether no value but null has a meaning there, so that halving is in vain."""
+    try:
+        nothing = pa.RecordBatch.from_arrays([column[:0]], names=[field.name])
+        conform(nothing, pa.schema([field]))
+    except SchemaMismatch:
+        return True
+    return False
