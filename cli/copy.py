@@ -20,12 +20,13 @@ from streamfactory.cli.results import Result, count
 from streamfactory.cli.status import Status
 from streamfactory.spi import StreamError
 from streamfactory.wiring.checkpoints import FileCheckpointStore
-from streamfactory.wiring.copying import Copied, Copy, open_copy
+from streamfactory.wiring.copies import open_copy
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from streamfactory.cli.printing import Printer
+    from streamfactory.wiring.copying import Copied, Copy
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from streamfactory.spi import (
     WriterFenced,
 )
 from streamfactory.wiring.checkpoints import FileCheckpointStore
-from streamfactory.wiring.copying import Copied, open_copy
+from streamfactory.wiring.copies import open_copy
 from streamfactory.wiring.faults import Faults
 
 if TYPE_CHECKING:
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.commands.conftest import Memory, Outcome
+
+    from streamfactory.wiring.copying import Copied
 
     Command = Callable[..., Outcome]
 

@@ -22,7 +22,7 @@ from streamfactory.spi import (
     hookimpl,
 )
 from streamfactory.wiring.checkpoints import FileCheckpointStore
-from streamfactory.wiring.copying import Copied, open_copy
+from streamfactory.wiring.copies import open_copy
 from streamfactory.wiring.plugins import PluginManager
 
 if TYPE_CHECKING:
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from tests.commands.conftest import Memory
 
     from streamfactory.spi import Checkpoint
+    from streamfactory.wiring.copying import Copied
 
 
 class UnrememberingFactory(durable.DurableProducerFactory):

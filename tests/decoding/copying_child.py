@@ -10,7 +10,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from tests.specimens import Dictionary
 
-from streamfactory.wiring.copying import open_copy
+from streamfactory.wiring.copies import open_copy
 from streamfactory.wiring.plugins import default_manager
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ from tests.specimens import decoding
 from streamfactory.spi import Decoded, ErrorBudgetExceeded, SchemaMismatch
 from streamfactory.spi.hooks import DECODERS
 from streamfactory.wiring.contracts import Contract, agreed
-from streamfactory.wiring.copying import open_copy
+from streamfactory.wiring.copies import open_copy
 from streamfactory.wiring.stream import open_stream
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from streamfactory.spi import (
     GuaranteeRefused,
     SchemaMismatch,
 )
-from streamfactory.wiring.copying import Copied, open_copy
+from streamfactory.wiring.copies import open_copy
 from streamfactory.wiring.deadletters import (
     DEAD_LETTER_SCHEMA,
     Origin,
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
     from tests.decoding.conftest import Streams
 
+    from streamfactory.wiring.copying import Copied
     from streamfactory.wiring.stream import Stream
 
 WORDS: dict[str, str] = {

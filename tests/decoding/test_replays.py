@@ -21,7 +21,7 @@ from streamfactory.spi import (
 )
 from streamfactory.spi.hooks import DECODERS
 from streamfactory.wiring.catalogue import Catalogue
-from streamfactory.wiring.copying import open_copy
+from streamfactory.wiring.copies import open_copy
 from streamfactory.wiring.diverting import Diversion
 from streamfactory.wiring.replaying import Replayed, open_replay
 
