@@ -461,7 +461,13 @@ def test_consumer_type_highlevel_is_left_out_and_named(word: str) -> None:
 def test_offset_criteria_come_along_and_are_good_here(criteria: str) -> None:
     key = "stream.kafka.consumer.prop.auto.offset.reset"
     definition = read_keys(
-        {"streamType": "kafka", "stream.kafka.topic.name": "clicks", key: criteria}
+        {
+            "streamType": "kafka",
+            "stream.kafka.topic.name": "clicks",
+            "stream.kafka.broker.list": "localhost:9092",
+            "stream.kafka.decoder.class.name": "raw",
+            key: criteria,
+        }
     )
     assert values(definition)[key] == criteria
     assert not inspect(definition, PluginManager({})).errors
