@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 import tempfile
 from contextlib import ExitStack
@@ -14,8 +15,10 @@ import click
 
 from streamfactory.cli.draining import draining, rate
 from streamfactory.cli.parameters import json_flag, overrides_of
+from streamfactory.cli.printing import JsonPrinter
 from streamfactory.cli.results import Result, count
 from streamfactory.cli.status import Status
+from streamfactory.spi import StreamError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -35,6 +38,8 @@ class PipelineEnd:
     pipeline: str
     status: str
     """``finished``, ``stopped`` or ``failed``."""
+    complete: bool
+    """Whether it has done what it was to do: one without an end has, if stopped."""
     began: str
     batches: int
     rows: int
@@ -56,17 +61,29 @@ class RunAnswer(Result):
     def lines(self) -> Iterator[str]:
         """The answer as text."""
         for one in self.pipelines:
-            told = f"{count(one.rows, 'row')} in {count(one.batches, 'batch')}"
-            told = told.replace("batchs", "batches")
-            speed = f"{one.seconds:.1f} s, {one.rows_per_second} rows/s"
+            batches = f"{one.batches} batch{'es' * (one.batches != 1)}"
+            told = f"{count(one.rows, 'row')} in {batches}"
+            speed = f"{one.seconds:.2f} s, {one.rows_per_second} rows/s"
             yield f"{one.pipeline}: {one.status}, {told}, {speed}"
             yield f"  began: {one.began}"
             if one.offsets:
                 yield f"  offsets: {json.dumps(one.offsets, sort_keys=True)}"
+            if one.watermark is not None:
+                yield f"  watermark: {one.watermark}"
             if one.dropped:
-                yield f"  dropped after the watermark: {one.dropped}"
+                yield f"  dropped behind the watermark: {one.dropped}"
             if one.error is not None:
                 yield f"  error: {one.error}"
+            elif not one.complete:
+                yield "  stopped before the end: the same command goes on from there"
+
+
+def _settings_of(
+    context: click.Context, parameter: click.Parameter, given: Sequence[str]
+) -> dict[str, str]:
+    """``KEY=VALUE``; ``spark.`` may be left out, as in the files."""
+    found = overrides_of(context, parameter, given)
+    return {f"spark.{key.removeprefix('spark.')}": found[key] for key in found}
 
 
 @click.command("run")
@@ -91,8 +108,8 @@ class RunAnswer(Result):
     "settings",
     multiple=True,
     metavar="KEY=VALUE",
-    callback=overrides_of,
-    help="A setting of Spark; may be given several times.",
+    callback=_settings_of,
+    help="A setting of Spark, before those of files; may be given several times.",
 )
 @click.option(
     "--reset",
@@ -135,49 +152,67 @@ def run_command(
     if once and continuous:
         msg = "--once and --continuous exclude each other."
         raise click.UsageError(msg)
+    pace = "once" if once else "continuous" if continuous else None
+    with ExitStack() as stack:
+        if spark_log is None:
+            folder = Path(tempfile.mkdtemp(prefix="streamfactory-"))
+            spark_log = folder / "spark.log"
+            stack.callback(shutil.rmtree, folder, ignore_errors=True)
+        over = (pace, reset, ignore, settings)
+        outcomes = _outcomes(printer, files, over, master, spark_log)
+        if any(one.failure is not None for one in outcomes):
+            stack.pop_all()  # the log stays
+            printer.note("note", f"Spark's log is {spark_log}")
+    if any(one.failure is not None for one in outcomes):
+        return Status.FAILED
+    done = all(one.complete for one in outcomes)
+    return Status.FINE if done else Status.INTERRUPTED
+
+
+def _outcomes(
+    printer: Printer,
+    files: Sequence[Path],
+    over: tuple[str | None, str | None, str | None, dict[str, str]],
+    master: str,
+    log: Path,
+) -> list[Outcome]:
+    """Start Spark, run the pipelines and tell of them."""
     # Imported here: they load Spark.
-    from streamfactory.spark.pipelines.session import spark_session
+    from streamfactory.spark.pipelines.session import check_installed, spark_session
+
+    check_installed()
     from streamfactory.spark.pipelines.together import Overrides, Pipelines
 
-    pace = "once" if once else "continuous" if continuous else None
-    pipelines = Pipelines(files, Overrides(pace, reset, ignore))
+    pipelines = Pipelines(files, Overrides(*over))
+    lines = _Lines(printer)
     with ExitStack() as stack:
-        stop = stack.enter_context(draining())
-        if spark_log is None:
-            spark_log = Path(tempfile.mkdtemp(prefix="streamfactory-"), "spark.log")
-        wanted = pipelines.settings | settings
         printer.progress("starting Spark ...")
-        spark = stack.enter_context(spark_session(master, wanted, log=spark_log))
-        printer.progress("")
-        lines = _Lines(printer)
+        stack.callback(printer.progress, "")
+        try:
+            started = spark_session(master, pipelines.settings, log=log)
+            spark = stack.enter_context(started)
+        except StreamError:
+            pipelines.refuse()  # what is wrong with the files comes first
+            raise
+        # Only here: PySpark takes SIGINT for itself as it starts.
+        stop = stack.enter_context(draining())
         outcomes = pipelines.run(spark, stop, lines.tell)
         printer.progress("")
-        failed = [one for one in outcomes if one.failure is not None]
-        answer = RunAnswer([_end(one) for one in outcomes])
-        if lines.json:
-            click.echo(json.dumps({"pipelines": answer.plain()["pipelines"]}))
-        else:
-            printer.show(answer)
-        if failed:
-            printer.note("note", f"Spark's log is {spark_log}")
-            return Status.FAILED
-        cut = any(one.stopped for one in outcomes)
-        return Status.INTERRUPTED if cut and not continuous else Status.FINE
+        lines.end(RunAnswer([_end(one) for one in outcomes]))
+    return outcomes
 
 
 class _Lines:
     """A line for each batch: in place of the one before, or of JSON."""
 
     def __init__(self, printer: Printer) -> None:
-        from streamfactory.cli.printing import JsonPrinter
-
         self._printer = printer
-        self.json = isinstance(printer, JsonPrinter)
+        self._json = isinstance(printer, JsonPrinter)
 
     def tell(self, batch: Batch) -> None:
-        """Show one."""
-        if self.json:
-            click.echo(json.dumps(batch.plain()))
+        """Show one batch."""
+        if self._json:
+            click.echo(json.dumps(batch.plain(), ensure_ascii=False))
             sys.stdout.flush()
             return
         text = f"{batch.pipeline}: batch {batch.batch}  {batch.rows:,} rows  "
@@ -185,6 +220,13 @@ class _Lines:
         if batch.watermark is not None:
             text += f"  watermark {batch.watermark}"
         self._printer.progress(text)
+
+    def end(self, answer: RunAnswer) -> None:
+        """Show what became of all."""
+        if self._json:
+            click.echo(json.dumps(answer.plain(), ensure_ascii=False))
+        else:
+            self._printer.show(answer)
 
 
 def _lag(batch: Batch) -> str:
@@ -208,6 +250,7 @@ def _end(outcome: Outcome) -> PipelineEnd:
         rows=outcome.rows,
         seconds=round(outcome.seconds, 3),
         rows_per_second=rate(outcome.rows, outcome.seconds),
+        complete=outcome.complete,
         dropped=outcome.dropped,
         error=outcome.failure,
         **known,

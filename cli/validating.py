@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from streamfactory.cli.printing import Printer
-    from streamfactory.spark.pipelines.definition import Draft
+    from streamfactory.spark.pipelines.model import Draft
     from streamfactory.wiring.configure import Inspection
     from streamfactory.wiring.definition import StreamDefinition
 
@@ -167,7 +167,8 @@ def _pipeline_findings(paths: Sequence[Path], *, spark: bool) -> Iterator[Findin
             if session is None:
                 problems.append(Problem("sql", unread, draft.origin, level="warning"))
             else:
-                problems += _read_sql(session, draft)
+                sound = not any(one.level == "error" for one in problems)
+                problems += _read_sql(session, draft, sound=sound)
             errors = [one for one in problems if one.level == "error"]
             rest = [one for one in problems if one.level != "error"]
             yield Findings(
@@ -183,15 +184,19 @@ def _spark(stack: ExitStack) -> AbstractContextManager[SparkSession]:
     return spark_session("local[1]", log=Path(folder, "spark.log"))
 
 
-def _read_sql(session: SparkSession, draft: Draft) -> list[Problem]:
-    from streamfactory.spark.pipelines.preparing import check_sql, declared_schema
+def _read_sql(session: SparkSession, draft: Draft, *, sound: bool) -> list[Problem]:
+    from streamfactory.spark.pipelines.deadletters import declared_inflow
+    from streamfactory.spark.pipelines.preparing import check_sql
 
-    problems = []
-    schema = declared_schema(draft)
-    if schema is None and draft.pipeline is not None:
-        what = "columns were not checked: the source declares no schema"
-        hint = "`streamfactory run` asks the stream"
-        problems.append(Problem("sql", what, draft.origin, hint, level="warning"))
+    problems, schema = list[Problem](), None
+    if sound and draft.pipeline is not None:
+        inflow = declared_inflow(draft.pipeline)
+        if inflow is None:
+            what = "columns were not checked: the source declares no schema"
+            hint = "`streamfactory run` asks the stream"
+            problems.append(Problem("sql", what, draft.origin, hint, level="warning"))
+        else:
+            schema = inflow.schema
     return problems + check_sql(session, draft, schema)[1]
 
 

@@ -21,6 +21,17 @@ _WORDS: Final = re.compile(
 )
 """Ours in a text of Spark: what follows is its state, its code, or a trace of Java."""
 
+_CODE: Final = re.compile(r"\[[A-Z_.0-9]+\]")
+_SAID: Final = re.compile(
+    r"(?:\[[A-Z_.0-9]+\] )?(.*?)(?: ?SQLSTATE:|;\n|\n\n|\n=|\Z)", re.DOTALL
+)
+"""Behind a code, before its state and the plan."""
+_PLACE: Final = re.compile(r"\bline (\d+),? pos (\d+)")
+_ENDED: Final = re.compile(
+    r"\A\[STREAM_FAILED\].*?terminated with exception: ", re.DOTALL
+)
+_LOGGERS: Final = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
+
 
 class StreamFactoryError(RuntimeError):
     """A failure of ours, with its stable code in brackets."""
@@ -43,3 +54,47 @@ def reason(error: BaseException) -> str | None:
     """
     found = _WORDS.findall(str(error))
     return found[-1] if found else None
+
+
+def words_of(error: Exception) -> str:
+    """What Spark says is wrong, in one line, without its code and its plans."""
+    text = str(error).strip()
+    found = _SAID.match(text)
+    words = " ".join((found[1] if found else text).split()).rstrip(".;: ")
+    place = _PLACE.search(text)
+    if place is None:
+        return words
+    return f"{words} (line {place[1]} of the SQL, column {int(place[2]) + 1})"
+
+
+def told_by_spark(error: Exception) -> str:
+    """Why a query failed: our words, where they are ours; else Spark's, with its code.
+
+    Args:
+        error: What the query, or a write within it, was ended by.
+    """
+    ours = reason(error)
+    if ours is not None:
+        return ours
+    if not hasattr(error, "getCondition"):
+        return f"{type(error).__name__}: {error}"
+    text = _ENDED.sub("", str(error).strip())
+    code = _CODE.match(text)
+    words = words_of(Exception(text))
+    return words if code is None else f"{code[0]} {words}"
+
+
+@contextmanager
+def unlogged() -> Iterator[None]:
+    """Keep PySpark from logging, with a trace, mistakes in SQL that we tell."""
+    from pyspark.logger import PySparkLogger
+
+    loggers = [PySparkLogger.getLogger(name) for name in _LOGGERS]
+    before = [logger.disabled for logger in loggers]
+    for logger in loggers:
+        logger.disabled = True
+    try:
+        yield
+    finally:
+        for logger, disabled in zip(loggers, before, strict=True):
+            logger.disabled = disabled

@@ -58,9 +58,21 @@ class TaskMessage(WriterCommitMessage):
 
 
 def check_sink(
-    config: StreamConfig, schema: StructType, *, overwrite: bool, streaming: bool
+    config: StreamConfig,
+    schema: StructType,
+    *,
+    overwrite: bool,
+    streaming: bool,
+    repeated: bool = False,
 ) -> None:
     """Refuse what cannot work, before anything is written.
+
+    Args:
+        config: Of the sink.
+        schema: Of the rows.
+        overwrite: Whether they replace what is there.
+        streaming: Whether a query writes its epochs, and not somebody a batch.
+        repeated: Whether a batch is an epoch of a query that was checked before.
 
     Raises:
         Unsupported: misuse; other processes do not see the stream, or it cannot be
@@ -90,7 +102,7 @@ def check_sink(
         verdict = sink.guarantee(writer_id=who)
         if verdict.guarantee is not Guarantee.EXACTLY_ONCE:
             # A query asks for its writer with each epoch: once is said by the docs.
-            level = logging.INFO if streaming else logging.WARNING
+            level = logging.INFO if streaming or repeated else logging.WARNING
             log.log(level, "stream %r: this write is %s", config.name, verdict)
         sink.check(arrow_schema(_nullable(schema)))
 

@@ -87,11 +87,16 @@ class StreamFactorySource(DataSource):
 
     def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
         """A batch, appended or in place of all that was there."""
+        arranged = self._arranged
         with told():
-            check_sink(self._config, schema, overwrite=overwrite, streaming=False)
-        return BatchWriter(
-            self._config, schema, overwrite=overwrite, arranged=self._arranged
-        )
+            check_sink(
+                self._config,
+                schema,
+                overwrite=overwrite,
+                streaming=False,
+                repeated=arranged is not None and arranged.streaming,
+            )
+        return BatchWriter(self._config, schema, overwrite=overwrite, arranged=arranged)
 
     def streamWriter(  # noqa: N802
         self,

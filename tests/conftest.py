@@ -7,9 +7,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import settings
+from tests.proving.sessions import catalogue, spark, spark_log
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+__all__ = ["catalogue", "spark", "spark_log"]
 
 # Shared machines are slow at times, and a failure has to come again when asked for.
 settings.register_profile("house", deadline=None, derandomize=True, database=None)
@@ -22,3 +25,14 @@ def isolated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in [name for name in os.environ if name.startswith("STREAMFACTORY_")]:
         monkeypatch.delenv(name)
     monkeypatch.chdir(tmp_path)
+
+
+def pytest_collection_modifyitems(
+    config: pytest.Config, items: list[pytest.Item]
+) -> None:
+    """Keep tests that share a session in one process, where groups are heeded."""
+    if not config.pluginmanager.hasplugin("xdist"):
+        return
+    for item in items:
+        if "spark" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.xdist_group("spark"))

@@ -18,6 +18,8 @@ from pathlib import Path
 # A command's path is its own folder; its children look for the same names as pytest.
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from tests.kafka import proving as kafka
+from tests.pipelines import proving as pipelines
 from tests.proving import backend, crowd, faults, points, power
 from tests.proving.verdict import Verdict
 from tests.spark import proving as spark
@@ -29,6 +31,8 @@ PATHS = {
     "power": ("power cuts", power),
     "faults": ("faults", faults),
     "spark": ("Spark's drivers", spark),
+    "pipelines": ("pipelines with several sinks", pipelines),
+    "kafka": ("the kafka sink", kafka),
 }
 
 

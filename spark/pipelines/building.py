@@ -9,6 +9,8 @@ repeated after a failure is written only where it is not yet there.
 
 from __future__ import annotations
 
+import copy
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -16,11 +18,9 @@ from pyspark.errors import PySparkException
 from pyspark.sql import functions as F  # noqa: N812 - as all of Spark's users write it
 
 from streamfactory.spark.arrangement import Arrangement
-from streamfactory.spark.pipelines.sql import (
-    stateful_between,
-    with_watermark,
-    words_of,
-)
+from streamfactory.spark.failures import told_by_spark, words_of
+from streamfactory.spark.pipelines.deadletters import BAD, GOOD, source_of
+from streamfactory.spark.pipelines.sql import stateful_between, with_watermark
 from streamfactory.spi import Problem
 
 if TYPE_CHECKING:
@@ -29,12 +29,13 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-    from streamfactory.spark.pipelines.definition import Outlet, Pipeline
+    from streamfactory.spark.pipelines.deadletters import Inflow
+    from streamfactory.spark.pipelines.model import Outlet, Pipeline
     from streamfactory.spark.pipelines.sql import Analysis
 
 FORMAT: Final = "streamfactory"
 _QUERY: Final = "sql.streaming.queryId"
-_EVIDENCE: Final = ("_error", "_raw")
+_SCAN: Final = re.compile(r"^[\s:+\-]*~?StreamingRelation", re.MULTILINE)
 _GOOD: Final = "good"
 _BAD: Final = "bad"
 
@@ -99,7 +100,7 @@ class Building:
         pipeline: Without problems.
         analysis: Of the source's true schema.
         shape: How its rows part ways.
-        start: Options of the source that say where a new query begins.
+        inflow: What the source gives.
         drain: A file that makes the source take nothing more.
     """
 
@@ -109,27 +110,35 @@ class Building:
         pipeline: Pipeline,
         analysis: Analysis,
         shape: Shape,
-        *,
-        start: Mapping[str, str],
-        drain: str | None,
+        inflow: Inflow,
+        drain: str,
     ) -> None:
         self._spark = spark
         self._pipeline = pipeline
         self._analysis = analysis
         self._shape = shape
+        self._inflow = inflow
+        self._drain = drain
+        self.failure: str | None = None
+        """Why a batch could not be written, in words."""
         self._steps = {step.id: step for step in pipeline.steps}
-        source = Arrangement(pipeline.source.with_overrides(start), drain)
-        self._raw = (
-            spark.readStream.format(FORMAT).options(**source.to_options()).load()
-        )
+        self._raw = self._read({})
         self.frame = self._frame()
+
+    def starting(self, start: Mapping[str, str]) -> Building:
+        """The same, where options of the source say where a new query begins."""
+        other = copy.copy(self)
+        other._raw = other._read(start)
+        other.frame = other._frame()
+        return other
 
     @property
     def scans(self) -> int:
-        """How often Spark reads, and counts, each row."""
-        return 2 if self._shape.joined else 1
+        """How often the query reads the source: Spark makes as many sources of it."""
+        plan: Any = self.frame._jdf.queryExecution().analyzed()
+        return max(1, len(_SCAN.findall(plan.treeString())))
 
-    def check(self) -> Problem | None:
+    def check(self) -> list[Problem]:
         """What Spark cannot do with such a stream in this output mode, if anything."""
         jvm: Any = self._spark._jvm
         plan: Any = self.frame._jdf.queryExecution().analyzed()
@@ -140,8 +149,8 @@ class Building:
             checker.checkForStreaming(plan, getattr(modes, mode)())
         except PySparkException as error:
             what = words_of(error)
-            return Problem("output.mode", what, self._pipeline.origin)
-        return None
+            return [Problem("output.mode", what, self._pipeline.origin)]
+        return []
 
     def writer(self) -> DataStreamWriter:
         """The query but for its checkpoint and trigger."""
@@ -170,19 +179,26 @@ class Building:
             return self._raw
         return frames[self._shape.trunk]
 
+    def _read(self, start: Mapping[str, str]) -> DataFrame:
+        stream = source_of(self._pipeline).with_overrides(start)
+        options = Arrangement(stream, self._drain).to_options()
+        return self._spark.readStream.format(FORMAT).options(**options).load()
+
     def _good(self, rows: DataFrame) -> DataFrame:
-        if self._pipeline.dead_letters is None:
+        if not self._inflow.letters:
             return rows
-        return rows.where("_error is null").drop(*_EVIDENCE)
+        return rows.where(GOOD).drop(*self._inflow.hidden)
+
+    def _letters(self, rows: DataFrame) -> DataFrame:
+        return rows.where(BAD).selectExpr(*self._inflow.letters)
 
     def _joined(self, trunk: DataFrame) -> DataFrame:
-        """Rows with a state, and bad messages, which have none, in one query."""
-        bad = self._raw.where("_error is not null")
+        """Rows with a state, and dead letters, which have none, in one query."""
         rows = trunk.select(F.struct("*").alias(_GOOD))
-        messages = bad.select(F.struct("*").alias(_BAD))
-        no_message = F.lit(None).cast(messages.schema[0].dataType).alias(_BAD)
+        letters = self._letters(self._raw).select(F.struct("*").alias(_BAD))
+        no_letter = F.lit(None).cast(letters.schema[0].dataType).alias(_BAD)
         no_row = F.lit(None).cast(rows.schema[0].dataType).alias(_GOOD)
-        return rows.select(_GOOD, no_message).unionByName(messages.select(no_row, _BAD))
+        return rows.select(_GOOD, no_letter).unionByName(letters.select(no_row, _BAD))
 
     # --- by the batch -----------------------------------------------------------
 
@@ -194,6 +210,10 @@ class Building:
             frames = self._parts(batch)
             for outlet in self._pipeline.outlets:
                 self._write_outlet(outlet, frames[outlet.name], str(query), epoch)
+        except Exception as error:
+            # Through Java and back, little is left of it.
+            self.failure = told_by_spark(error)
+            raise
         finally:
             batch.unpersist()
 
@@ -204,7 +224,7 @@ class Building:
             trunk = batch.where(f"{_GOOD} is not null").select(f"{_GOOD}.*")
             dead = batch.where(f"{_BAD} is not null").select(f"{_BAD}.*")
         elif self._pipeline.dead_letters is not None:
-            trunk, dead = self._good(batch), batch.where("_error is not null")
+            trunk, dead = self._good(batch), self._letters(batch)
         trunk.createOrReplaceTempView(self._shape.trunk)
         frames = {self._shape.trunk: trunk}
         behind = {
@@ -226,6 +246,8 @@ class Building:
     ) -> None:
         arranged = Arrangement(outlet.stream, sink=outlet.name, streaming=True)
         options = {"writer.id": f"{query}/{outlet.name}", "epoch": str(epoch)}
+        if any(prop.key.lower() == "writer.id" for prop in outlet.stream.properties):
+            del options["writer.id"]  # it was given one, as a query's sink may be
         dead = outlet is self._pipeline.dead_letters
         replaced = self._pipeline.mode == "complete" and not dead
         writer = rows.write.format(FORMAT).options(**arranged.to_options(**options))

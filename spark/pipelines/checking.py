@@ -4,31 +4,42 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from streamfactory.spark.checkpoints import Place
+from streamfactory.spark.pipelines.deadletters import check_policy, source_of
 from streamfactory.spark.pipelines.hooks import hook_of
-from streamfactory.spi import ConfigError, Problem, StreamError
+from streamfactory.spi import ConfigError, PositionRefused, Problem, StreamError
 from streamfactory.wiring.configure import configure, inspect
 from streamfactory.wiring.microbatch import check_shared, check_stream
 from streamfactory.wiring.plugins import default_manager
 from streamfactory.wiring.source import Source
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Iterable, Sequence
 
-    from streamfactory.spark.pipelines.definition import Draft, Pipeline
+    from streamfactory.spark.pipelines.model import Draft, Hook, Pipeline
     from streamfactory.wiring.definition import StreamDefinition
 
 
 def check_draft(draft: Draft) -> list[Problem]:
     """What is wrong with a file and the configuration of its streams; asks nobody."""
     problems = list(draft.problems)
+    for stream in draft.streams:
+        problems += stream_problems(stream)
+    if draft.hook is not None:
+        problems += _hook_problems(draft.hook)
     pipeline = draft.pipeline
     if pipeline is None:
         return problems
-    for definition in (pipeline.source, *(one.stream for one in pipeline.outlets)):
-        problems += stream_problems(definition)
-    problems += _caught(pipeline, lambda: hook_of(pipeline.hook))
-    if not errors(problems):
-        problems += _caught(pipeline, lambda: _check_source(pipeline.source))
+    try:
+        Place.of(pipeline.checkpoint)
+    except PositionRefused as error:
+        one = Problem("checkpoint", error.what, pipeline.origin, error.remedy)
+        problems.append(one)
+    policy = check_policy(pipeline)
+    if policy is not None:
+        problems.append(policy)
+    elif not errors(problems):
+        problems += _source_problems(pipeline)
     return problems
 
 
@@ -54,19 +65,26 @@ def stream_problems(definition: StreamDefinition) -> list[Problem]:
     return errors(inspect(definition, default_manager(), use="spark").errors)
 
 
-def _check_source(definition: StreamDefinition) -> None:
-    configured = configure(definition, default_manager(), use="spark")
-    check_stream(configured.config)
-    source = Source(configured)
+def _source_problems(pipeline: Pipeline) -> list[Problem]:
     try:
-        check_shared(source)
-    finally:
-        source.close()
-
-
-def _caught(pipeline: Pipeline, check: Callable[[], object]) -> list[Problem]:
-    try:
-        check()
+        configured = configure(source_of(pipeline), default_manager(), use="spark")
+        check_stream(configured.config)
+        source = Source(configured)
+        try:
+            check_shared(source)
+        finally:
+            source.close()
     except StreamError as error:
-        return [Problem(pipeline.name, error.what, pipeline.origin, error.remedy)]
+        inner = error.problems if isinstance(error, ConfigError) else ()
+        one = Problem("source", error.what, pipeline.source.origin, error.remedy)
+        return list(inner) or [one]
+    return []
+
+
+def _hook_problems(hook: Hook) -> list[Problem]:
+    key = "hook.entry.point" if hook.command is None else "hook.command"
+    try:
+        hook_of(hook)
+    except StreamError as error:
+        return [Problem(key, error.what, hook.origin, error.remedy)]
     return []

@@ -1,13 +1,22 @@
-"""A pipeline as its file says: a source, steps of SQL, sinks, and how to run."""
+"""A pipeline as its file says it. No stream is asked, and no Spark is needed."""
 
 from __future__ import annotations
 
 import difflib
 import re
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
+from streamfactory.spark.pipelines.model import (
+    Draft,
+    Hook,
+    Outlet,
+    Pipeline,
+    Step,
+    Watermark,
+)
 from streamfactory.spark.pipelines.options import (
+    DEAD_LETTER_OPTIONS,
     PIPELINE_OPTIONS,
     SINK_OPTIONS,
     SOURCE_OPTIONS,
@@ -26,102 +35,15 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from streamfactory.spark.pipelines.options import Trigger
     from streamfactory.spi import Option, Problem
     from streamfactory.wiring.definition import Property, StreamDefinition
     from streamfactory.wiring.documents import Document
 
-INPUT: Final = "input"
-"""The id of the source's rows, where the file gives it no other."""
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _ID: Final = re.compile("[A-Za-z_][A-Za-z0-9_]{0,99}")
 _TABLES: Final = ("source", "steps", "sinks", "dead-letters", "spark")
-
-
-@dataclass(frozen=True, slots=True)
-class Watermark:
-    """How late rows may come, by their event time, before Spark drops them."""
-
-    column: str
-    delay: str
-    """An interval as Spark reads it: ``10 minutes``."""
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """One query, and the name that it has in later ones."""
-
-    id: str
-    sql: str
-    watermark: Watermark | None
-    origin: str
-
-
-@dataclass(frozen=True, slots=True)
-class Outlet:
-    """A sink: where the rows of one id go."""
-
-    name: str
-    """Unlike all others of the pipeline: who writes is known by it."""
-    rows: str
-    """The id whose rows it takes."""
-    stream: StreamDefinition
-    origin: str
-
-
-@dataclass(frozen=True, slots=True)
-class Hook:
-    """What is called after each committed batch."""
-
-    command: str | None
-    entry_point: str | None
-    on_failure: str
-    timeout: float
-    """Seconds."""
-
-
-@dataclass(frozen=True, slots=True)
-class Pipeline:
-    """One pipeline. Every part of it is there; nothing was asked of any stream."""
-
-    name: str
-    description: str
-    origin: str
-    """The file."""
-    source: StreamDefinition
-    source_id: str
-    watermark: Watermark | None
-    steps: tuple[Step, ...]
-    sinks: tuple[Outlet, ...]
-    dead_letters: Outlet | None
-    trigger: Trigger
-    mode: str
-    """``append``, ``update`` or ``complete``."""
-    checkpoint: str
-    """A folder, or its URL."""
-    idle_rounds: int | None
-    hook: Hook
-    spark: Mapping[str, str] = field(default_factory=dict)
-    """Settings of the session."""
-
-    @property
-    def outlets(self) -> tuple[Outlet, ...]:
-        """All sinks, that of dead letters among them."""
-        return self.sinks + (() if self.dead_letters is None else (self.dead_letters,))
-
-
-@dataclass(frozen=True, slots=True)
-class Draft:
-    """What a file says, as far as it can be read, and what is wrong with it."""
-
-    name: str
-    origin: str
-    source_id: str
-    steps: tuple[Step, ...]
-    sinks: tuple[Outlet, ...]
-    pipeline: Pipeline | None
-    """None where there are problems."""
-    problems: tuple[Problem, ...]
+_NOT_HERE: Final = {"spark.master": "say --master", "spark.app.name": "leave it out"}
+"""Settings of Spark that are not a pipeline's."""
 
 
 def read_pipeline(path: Path) -> Draft:
@@ -158,22 +80,25 @@ class _Reader:
         self._document = document
         self._body = body
         self._catalogue = Catalogue()
+        self._streams: dict[StreamDefinition, None] = {}
 
     def draft(self) -> Draft:
         """All that there is to say about the file."""
         top = {key: value for key, value in self._body.items() if key not in _TABLES}
         options = self._settle(top, "", PIPELINE_OPTIONS)
-        source, own = self._stream(self._table("source"), "/source", SOURCE_OPTIONS)
-        source_id = str(own.get("id", INPUT))
-        self._check_id(source_id, "/source")
+        name = self._name(options)
+        source, own = self._source()
+        source_id = str(own.get("id", "input"))
         steps = tuple(
             self._step(table, f"/steps/{index}")
             for index, table in enumerate(self._tables("steps"))
         )
-        sinks, dead = self._outlets(steps[-1].id if steps else source_id, source_id)
-        self._check_ids([source_id, *(step.id for step in steps)])
-        spark = self._spark()
-        name = str(options.get("name", self._document.path.stem))
+        ids = [source_id, *(step.id for step in steps)]
+        self._check_ids(ids)
+        sinks = self._sinks(ids)
+        dead = self._dead_letters(source_id)
+        self._check_names([*sinks, dead])
+        watermark, hook, spark = _watermark(own), self._hook(options), self._spark()
         problems = tuple(self._document.problems)
         origin = str(self._document.path)
         pipeline = None
@@ -184,7 +109,7 @@ class _Reader:
                 origin=origin,
                 source=source,
                 source_id=source_id,
-                watermark=_watermark(own),
+                watermark=watermark,
                 steps=steps,
                 sinks=sinks,
                 dead_letters=dead,
@@ -192,74 +117,103 @@ class _Reader:
                 mode=options["output.mode"],
                 checkpoint=options["checkpoint"],
                 idle_rounds=options.get("idle.stop.rounds"),
-                hook=_hook(options),
+                hook=hook,
                 spark=spark,
             )
-        return Draft(name, origin, source_id, steps, sinks, pipeline, problems)
+        return Draft(
+            name=name,
+            origin=origin,
+            source_id=source_id,
+            watermark=watermark,
+            steps=steps,
+            sinks=sinks,
+            streams=tuple(self._streams),
+            hook=hook,
+            pipeline=pipeline,
+            problems=problems,
+        )
 
-    def _outlets(
-        self, last: str, source_id: str
-    ) -> tuple[tuple[Outlet, ...], Outlet | None]:
-        sinks = [
-            self._outlet(table, f"/sinks/{index}", last)
-            for index, table in enumerate(self._tables("sinks"))
-        ]
-        if not sinks:
-            self._problem("sinks", "a pipeline needs a sink", "", "add [[sinks]]")
-        dead = None
-        if "dead-letters" in self._body:
-            table = {"name": "dead-letters", **self._table("dead-letters")}
-            dead = self._outlet(table, "/dead-letters", source_id)
-        self._check_names([*sinks, dead])
-        return tuple(one for one in sinks if one is not None), dead
+    # --- parts ------------------------------------------------------------------
 
-    # --- tables -----------------------------------------------------------------
+    def _name(self, options: Mapping[str, Any]) -> str:
+        name = str(options.get("name", self._document.path.stem))
+        if _NAME.fullmatch(name) is None:
+            what = f"{name!r} is no name: letters, digits, dots, dashes"
+            hint = None if "name" in options else 'write name = "..."'
+            self._problem("name", what, "/name", hint)
+        return name
 
-    def _table(self, key: str) -> Mapping[str, Any]:
-        table = self._body.get(key)
-        if isinstance(table, dict):
-            return table
-        wrong = "is missing" if table is None else "is not a table"
-        self._problem(key, wrong, f"/{key}", f"write [{key}]")
-        return {}
-
-    def _tables(self, key: str) -> list[Mapping[str, Any]]:
-        tables = self._body.get(key, [])
-        if isinstance(tables, list) and all(isinstance(t, dict) for t in tables):
-            return tables
-        hint = f"write [[{key}]] before each"
-        self._problem(key, "is not an array of tables", f"/{key}", hint)
-        return []
+    def _source(self) -> tuple[StreamDefinition | None, Mapping[str, Any]]:
+        table = self._table("source")
+        if table is None:
+            return None, {}
+        source, own = self._stream(table, "/source", SOURCE_OPTIONS)
+        if "id" in own:
+            self._check_id(own["id"], "/source")
+        self._check_watermark(own, "/source")
+        return source, own
 
     def _step(self, table: Mapping[str, Any], pointer: str) -> Step:
         options = self._settle(table, pointer, STEP_OPTIONS)
         name = str(options.get("id", ""))
         if name:
             self._check_id(name, pointer)
-        return Step(
-            name, self._sql(options, pointer), _watermark(options), self._at(pointer)
-        )
+        self._check_watermark(options, pointer)
+        sql = self._sql(options, pointer)
+        return Step(name, sql, _watermark(options), self._at(pointer))
 
     def _sql(self, options: Mapping[str, Any], pointer: str) -> str:
         sql, file = options.get("sql"), options.get("sql.file")
         if (sql is None) == (file is None):
-            what = "wants one of sql and sql.file"
-            self._problem("steps", what, pointer)
+            self._problem("sql", "wants one of sql and sql.file", pointer)
             return ""
-        if sql is not None:
-            return str(sql).strip().rstrip(";")
-        # Beside the file that names it, wherever the command is run.
-        path = self._document.path.parent / str(file)
-        try:
-            return open_document(path).text.strip().rstrip(";")
-        except ConfigError as error:
-            self._problem("sql.file", error.what, f"{pointer}/sql.file")
-            return ""
+        key = "sql" if file is None else "sql.file"
+        if file is not None:
+            # Beside the file that names it, wherever the command is run.
+            path = self._document.path.parent / str(file)
+            try:
+                sql = open_document(path).text
+            except ConfigError as error:
+                self._problem(key, error.what, f"{pointer}/{key}")
+                return ""
+        text = str(sql).strip().rstrip(";").rstrip()
+        if not text:
+            self._problem(key, "is empty", f"{pointer}/{key}", "write select ...")
+        return text
+
+    def _sinks(self, ids: Sequence[str]) -> tuple[Outlet, ...]:
+        tables = self._tables("sinks")
+        if not tables and not self._body.get("sinks"):
+            self._problem("sinks", "a pipeline needs a sink", "", "add [[sinks]]")
+        found = []
+        for index, table in enumerate(tables):
+            pointer = f"/sinks/{index}"
+            sink = self._outlet(table, pointer, SINK_OPTIONS, ids[-1])
+            if sink is None:
+                continue
+            if sink.rows not in ids:
+                near = difflib.get_close_matches(sink.rows, ids, n=1)
+                hint = f"did you mean {near[0]!r}?" if near else None
+                known = ", ".join(filter(None, ids))
+                what = f"{sink.rows!r} is no id; there are {known}"
+                self._problem("from", what, f"{pointer}/from", hint)
+            found.append(sink)
+        return tuple(found)
+
+    def _dead_letters(self, source_id: str) -> Outlet | None:
+        table = self._table("dead-letters", required=False)
+        if table is None:
+            return None
+        return self._outlet(table, "/dead-letters", DEAD_LETTER_OPTIONS, source_id)
 
     def _outlet(
-        self, table: Mapping[str, Any], pointer: str, last: str
+        self,
+        table: Mapping[str, Any],
+        pointer: str,
+        options: Sequence[Option],
+        last: str,
     ) -> Outlet | None:
-        stream, own = self._stream(table, pointer, SINK_OPTIONS)
+        stream, own = self._stream(table, pointer, options)
         if stream is None:
             return None
         name = str(own.get("name", stream.name))
@@ -273,9 +227,14 @@ class _Reader:
     ) -> tuple[StreamDefinition | None, Mapping[str, Any]]:
         """A named stream with what the table replaces, and the pipeline's own words."""
         known = by_spelling(options)
+        given = len(self._document.problems)
         properties = list(flat(self._document, table, pointer))
         own = [prop for prop in properties if prop.key.lower() in known]
-        others = {p.key: p.text for p in properties if p.key.lower() not in known}
+        others = [prop for prop in properties if prop.key.lower() not in known]
+        if len(self._document.problems) > given and "stream" in table:
+            # A name that is no text is told of already.
+            options = [option for option in options if option.key != "stream"]
+            own = [prop for prop in own if prop.key.lower() != "stream"]
         settled = self._settled(own, pointer, options)
         name = settled.get("stream")
         if name is None:
@@ -292,17 +251,49 @@ class _Reader:
             what = f"{name} holds {len(found)} streams, wanted one"
             self._problem("stream", what, f"{pointer}/stream")
             return None, settled
-        return found[0].with_overrides(others), settled
+        stream = _replaced(found[0], others)
+        self._streams[stream] = None
+        return stream, settled
+
+    def _hook(self, options: Mapping[str, Any]) -> Hook:
+        key = "hook.command" if "hook.command" in options else "hook.entry.point"
+        return Hook(
+            options.get("hook.command"),
+            options.get("hook.entry.point"),
+            options.get("hook.on.failure", "warn"),
+            options.get("hook.timeout.millis", 0) / 1000,
+            self._at(f"/{key}"),
+        )
 
     def _spark(self) -> dict[str, str]:
-        table = self._body.get("spark", {})
-        if not isinstance(table, dict):
-            self._problem("spark", "is not a table", "/spark", "write [spark]")
-            return {}
+        table = self._table("spark", required=False) or {}
         found = {}
         for prop in flat(self._document, table, "/spark", "spark."):
-            found[prop.key.replace("spark.spark.", "spark.", 1)] = prop.text
+            key = prop.key.replace("spark.spark.", "spark.", 1)
+            if key in _NOT_HERE:
+                what, hint = "is not a pipeline's to say", _NOT_HERE[key]
+                self._problem(key, what, None, hint, prop.origin)
+            found[key] = prop.text
         return found
+
+    # --- tables -----------------------------------------------------------------
+
+    def _table(self, key: str, *, required: bool = True) -> Mapping[str, Any] | None:
+        table = self._body.get(key)
+        if isinstance(table, dict):
+            return table
+        if required or table is not None:
+            wrong = "is missing" if table is None else "is not a table"
+            self._problem(key, wrong, f"/{key}", f"write [{key}]")
+        return None
+
+    def _tables(self, key: str) -> list[Mapping[str, Any]]:
+        tables = self._body.get(key, [])
+        if isinstance(tables, list) and all(isinstance(t, dict) for t in tables):
+            return tables
+        hint = f"write [[{key}]] before each"
+        self._problem(key, "is not an array of tables", f"/{key}", hint)
+        return []
 
     # --- options ----------------------------------------------------------------
 
@@ -316,13 +307,16 @@ class _Reader:
         self, properties: Sequence[Property], pointer: str, options: Sequence[Option]
     ) -> Mapping[str, Any]:
         known = by_spelling(options)
+        near_by = [*known, *(() if pointer else _TABLES)]
         given: dict[str, list[Property]] = {}
         for prop in properties:
             option = known.get(prop.key.lower())
             if option is not None:
                 given.setdefault(option.key, []).append(prop)
                 continue
-            near = difflib.get_close_matches(prop.key.lower(), known, n=1)
+            word = prop.key.lower()
+            near = difflib.get_close_matches(word, near_by, n=1)
+            near = near or difflib.get_close_matches(word.split(".")[0], near_by, n=1)
             hint = f"did you mean {near[0]}?" if near else None
             what = "is no option of " + (
                 f"[{pointer.split('/')[1]}]" if pointer else "a pipeline"
@@ -358,6 +352,11 @@ class _Reader:
                 hint = "give one of them another name: who writes is known by it"
                 self._problem("name", what, None, hint, outlet.origin)
 
+    def _check_watermark(self, options: Mapping[str, Any], pointer: str) -> None:
+        key = "watermark.delay"
+        if key in options and "watermark.column" not in options:
+            self._problem(key, "wants watermark.column too", f"{pointer}/{key}")
+
     def _at(self, pointer: str) -> str:
         return self._document.origin(pointer)
 
@@ -373,17 +372,17 @@ class _Reader:
         self._document.problem(key, what, where, hint)
 
 
-def _hook(options: Mapping[str, Any]) -> Hook:
-    return Hook(
-        options.get("hook.command"),
-        options.get("hook.entry.point"),
-        options["hook.on.failure"],
-        options["hook.timeout.millis"] / 1000,
-    )
+def _replaced(
+    stream: StreamDefinition, properties: Sequence[Property]
+) -> StreamDefinition:
+    """A stream with other properties; they know the line of the pipeline's file."""
+    keys = {prop.key.lower() for prop in properties}
+    kept = [prop for prop in stream.properties if prop.key.lower() not in keys]
+    return replace(stream, properties=(*kept, *properties))
 
 
 def _watermark(options: Mapping[str, Any]) -> Watermark | None:
     column = options.get("watermark.column")
     if column is None:
         return None
-    return Watermark(str(column), str(options["watermark.delay"]))
+    return Watermark(str(column), str(options.get("watermark.delay", "0 seconds")))

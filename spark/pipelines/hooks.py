@@ -7,8 +7,11 @@ between the two leaves it untold: whoever must not miss one compares batch numbe
 from __future__ import annotations
 
 import json
+import os
 import shlex
+import signal
 import subprocess
+import tempfile
 from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any, Final
 
@@ -17,7 +20,7 @@ from streamfactory.spi import ConfigError, PermanentError, UnknownPlugin
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from streamfactory.spark.pipelines.definition import Hook
+    from streamfactory.spark.pipelines.model import Hook
     from streamfactory.spark.pipelines.progress import Batch
 
 GROUP: Final = "streamfactory.pipeline_hooks"
@@ -40,7 +43,7 @@ def hook_of(hook: Hook) -> Callable[[Batch], None] | None:
         UnknownPlugin: plugin; no entry point of that name is installed.
     """
     if hook.command is not None and hook.entry_point is not None:
-        msg = "hook.command and hook.entry.point exclude each other"
+        msg = "and hook.entry.point exclude each other"
         raise ConfigError(msg)
     if hook.command is not None:
         return _command(hook.command, hook.timeout)
@@ -53,34 +56,48 @@ def _command(text: str, timeout: float) -> Callable[[Batch], None]:
     try:
         words = shlex.split(text)
     except ValueError as error:
-        msg = f"hook.command: {error}"
+        msg = f"cannot be split into words: {error}"
         raise ConfigError(msg) from None
     if not words:
-        msg = "hook.command is empty"
+        msg = "is empty"
         raise ConfigError(msg)
 
     def call(batch: Batch) -> None:
+        after = f"after batch {batch.batch}"
         try:
-            done = subprocess.run(  # noqa: S603 - the configuration's own command, no shell
-                words,
-                input=json.dumps(batch.plain()),
-                capture_output=True,
-                text=True,
-                errors="replace",
-                timeout=timeout,
-                check=False,
-                start_new_session=True,  # an interrupt of ours is not one of it
-            )
-        except (OSError, subprocess.TimeoutExpired) as error:
-            msg = f"the hook {words[0]!r} failed after batch {batch.batch}: {error}"
+            status, said = _finish(words, json.dumps(batch.plain()), timeout)
+        except OSError as error:
+            msg = f"the hook {words[0]!r} failed {after}: {error}"
             raise HookFailed(msg) from error
-        if done.returncode:
-            said = done.stderr.strip()[-_SHOWN:]
-            msg = f"the hook {words[0]!r} ended with {done.returncode} after batch "
-            msg += f"{batch.batch}" + (f": {said}" if said else "")
-            raise HookFailed(msg)
+        except subprocess.TimeoutExpired:
+            msg = f"the hook {words[0]!r} failed {after}: it took more than {timeout} s"
+            raise HookFailed(msg) from None
+        if status:
+            msg = f"the hook {words[0]!r} ended with {status} {after}"
+            raise HookFailed(msg + (f": {said}" if said else ""))
 
     return call
+
+
+def _finish(words: list[str], text: str, timeout: float) -> tuple[int, str]:
+    """Run a command to its end; answers its status, and its last words."""
+    with tempfile.TemporaryFile() as errors:
+        # Files, not pipes: what it leaves running would keep those open.
+        child = subprocess.Popen(  # noqa: S603 - the configuration's own command, no shell
+            words,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=errors,
+            start_new_session=True,  # an interrupt of ours is not one of it
+        )
+        try:
+            child.communicate(text.encode(), timeout=timeout)
+        except BaseException:
+            os.killpg(child.pid, signal.SIGKILL)
+            child.communicate()
+            raise
+        errors.seek(-min(_SHOWN, errors.tell()), os.SEEK_END)
+        return child.returncode, errors.read().decode(errors="replace").strip()
 
 
 def _function(name: str) -> Callable[[Batch], None]:

@@ -10,6 +10,9 @@ from streamfactory.spi import INTEGER, PERIOD, STRING, Option, OptionType, choic
 
 AVAILABLE_NOW: Final = "available-now"
 BACK_TO_BACK: Final = "back-to-back"
+_UNITS: Final = "microsecond|millisecond|second|minute|hour|day|week|month|year"
+_PART: Final = rf"\d+ (?:{_UNITS})s?"
+_INTERVAL: Final = re.compile(rf"(?:interval )?{_PART}(?: {_PART})*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +45,11 @@ def _entry_point(text: str) -> str | None:
     return None if re.fullmatch(r"[\w.-]+", text) else "is no name of an entry point"
 
 
+def _interval(text: str) -> str | None:
+    words = "is no interval, such as 10 minutes or 1 day 2 hours"
+    return None if _INTERVAL.fullmatch(text.strip().lower()) else words
+
+
 TRIGGER: Final = OptionType(f"{AVAILABLE_NOW}, {BACK_TO_BACK} or period", _trigger)
 
 _WATERMARK: Final = (
@@ -52,9 +60,9 @@ _WATERMARK: Final = (
     ),
     Option(
         "watermark.delay",
-        "How late rows may come; later ones are dropped, counted and told.",
-        default="0 seconds",
+        "How late rows may come, else 0 seconds; later ones are dropped, and counted.",
         example="10 minutes",
+        validator=_interval,
     ),
 )
 
@@ -129,4 +137,9 @@ SINK_OPTIONS: Final = (
     Option("stream", "Name of the stream, or its file.", required=True),
     Option("name", "Unlike that of other sinks; else the stream's."),
     Option("from", "Id whose rows it takes; else the last one.", STRING),
+)
+
+DEAD_LETTER_OPTIONS: Final = (
+    Option("stream", "Stream of bad messages, or its file.", required=True),
+    Option("name", "Of the sink.", default="dead-letters"),
 )

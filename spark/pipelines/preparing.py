@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from pyspark.errors import PySparkException
 
 from streamfactory.spark.checkpoints import PipelineCheckpoint
-from streamfactory.spark.failures import StreamFactoryError, reason
+from streamfactory.spark.failures import reason, words_of
 from streamfactory.spark.pipelines.building import Building, shape_of
-from streamfactory.spark.pipelines.checking import errors, stream_problems
+from streamfactory.spark.pipelines.checking import errors, refuse
 from streamfactory.spark.pipelines.hooks import hook_of
-from streamfactory.spark.pipelines.sql import analyse
+from streamfactory.spark.pipelines.sql import analyse, session_like
 from streamfactory.spark.sink import check_sink
 from streamfactory.spark.types import spark_schema
-from streamfactory.spi import ConfigError, Problem
+from streamfactory.spi import ConfigError, Problem, StreamError
 from streamfactory.wiring.configure import configure
+from streamfactory.wiring.deadletters import DEAD_LETTER_SCHEMA
+from streamfactory.wiring.guard import log
 from streamfactory.wiring.plugins import default_manager
 from streamfactory.wiring.source import Source
 
@@ -28,12 +29,10 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.types import StructType
 
-    from streamfactory.spark.pipelines.definition import Draft, Outlet, Pipeline
+    from streamfactory.spark.pipelines.deadletters import Inflow
+    from streamfactory.spark.pipelines.model import Draft, Outlet, Pipeline
     from streamfactory.spark.pipelines.progress import Batch
     from streamfactory.spark.pipelines.sql import Analysis
-    from streamfactory.wiring.definition import StreamDefinition
-
-_EVIDENCE: Final = ("_error", "_raw")
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,109 +61,98 @@ def check_sql(
     return analysis, problems
 
 
-def declared_schema(draft: Draft) -> StructType | None:
-    """The source's schema where its configuration declares it; asks nobody."""
-    pipeline = draft.pipeline
-    if pipeline is None or stream_problems(pipeline.source):
-        return None
-    config = configure(pipeline.source, default_manager(), use="spark").config
-    if config.get("schema") is None:
-        return None
-    return rows_of(pipeline, _asked_schema(pipeline.source))
+@dataclass(frozen=True, slots=True)
+class Built:
+    """A pipeline whose query is made, and found good."""
+
+    pipeline: Pipeline
+    session: SparkSession
+    building: Building
 
 
-def asked_schema(draft: Draft) -> StructType | None:
-    """The schema of the source's rows; the stream is asked.
-
-    Raises:
-        StreamError: The stream's.
-    """
-    pipeline = draft.pipeline
-    return (
-        None if pipeline is None else rows_of(pipeline, _asked_schema(pipeline.source))
-    )
-
-
-def rows_of(pipeline: Pipeline, schema: StructType) -> StructType:
-    """What steps see of the source: no columns of evidence where a sink takes them."""
-    if pipeline.dead_letters is None:
-        return schema
-    missing = [name for name in _EVIDENCE if name not in schema.names]
-    if missing:
-        msg = "a sink for dead letters wants bad messages as rows"
-        remedy = "set decode.on.error=dead-letter in [source]"
-        raise ConfigError(msg, stream=pipeline.source.name, remedy=remedy)
-    return type(schema)([f for f in schema if f.name not in _EVIDENCE])
-
-
-def prepare(
-    spark: SparkSession,
-    draft: Draft,
-    analysis: Analysis,
-    drain: Path,
-    *,
-    reset: str | None = None,
-    ignore: str | None = None,
-) -> Prepared:
-    """Build the query of a pipeline without problems, and open its checkpoint.
+def build(
+    spark: SparkSession, draft: Draft, analysis: Analysis, inflow: Inflow, drain: Path
+) -> Built:
+    """Make the query of a pipeline without problems. Nothing is written down.
 
     Raises:
         ConfigError: config; Spark cannot stream it, or rows do not fit their sink.
-        StreamError: What `PipelineCheckpoint.open` raises.
+        StreamError: A sink's.
     """
     pipeline = draft.pipeline
     assert pipeline is not None
     shape = shape_of(pipeline, analysis)
     assert not isinstance(shape, Problem)
-    session = spark.newSession()
-    for key, value in pipeline.spark.items():
-        session.conf.set(key, value)
-    # Checked before anything is written down: once for the words, once to start.
-    trial = Building(session, pipeline, analysis, shape, start={}, drain=None)
-    problem = trial.check()
-    if problem is not None:
-        msg = "1 problem in the pipeline"
-        raise ConfigError(msg, problems=[problem])
+    session = session_like(spark)
+    _set(session, pipeline)
+    try:
+        building = Building(session, pipeline, analysis, shape, inflow, str(drain))
+    except PySparkException as error:
+        raise ConfigError(reason(error) or words_of(error)) from error
+    problems = building.check()
     for sink in pipeline.sinks:
-        _check_sink(pipeline, sink, analysis.schemas[sink.rows])
-    with ExitStack() as stack:
-        source = Source(configure(pipeline.source, default_manager(), use="spark"))
-        stack.callback(source.close)
+        problems += _sink_problems(pipeline, sink, analysis.schemas[sink.rows])
+    if pipeline.dead_letters is not None:
+        schema = spark_schema(DEAD_LETTER_SCHEMA)
+        problems += _sink_problems(pipeline, pipeline.dead_letters, schema)
+    refuse(problems, pipeline.origin)
+    return Built(pipeline, session, building)
+
+
+def open_checkpoint(
+    built: Built, drain: Path, *, reset: str | None = None, ignore: str | None = None
+) -> Prepared:
+    """Decide where a pipeline begins; that is written down.
+
+    Raises:
+        StreamError: What `PipelineCheckpoint.open` raises.
+    """
+    pipeline = built.pipeline
+    source = Source(configure(pipeline.source, default_manager(), use="spark"))
+    name = pipeline.source_id
+    more = {f"{name}#{n}": source for n in range(2, built.building.scans + 1)}
+    try:
         checkpoint = PipelineCheckpoint.open(
             pipeline.checkpoint,
             pipeline.name,
-            {pipeline.source_id: source},
+            {name: source, **more},
             reset=reset,
             ignore=ignore,
         )
-    start = (checkpoint.start or {}).get(pipeline.source_id, {})
-    building = Building(
-        session, pipeline, analysis, shape, start=start, drain=str(drain)
-    )
-    return Prepared(
-        pipeline, session, building, checkpoint, hook_of(pipeline.hook), drain
-    )
-
-
-def _asked_schema(definition: StreamDefinition) -> StructType:
-    source = Source(configure(definition, default_manager(), use="spark"))
-    try:
-        return spark_schema(source.schema)
     finally:
         source.close()
+    start = (checkpoint.start or {}).get(name, {})
+    building = built.building.starting(start) if start else built.building
+    hook = hook_of(pipeline.hook)
+    return Prepared(pipeline, built.session, building, checkpoint, hook, drain)
 
 
-def _check_sink(pipeline: Pipeline, sink: Outlet, schema: StructType) -> None:
+def _set(session: SparkSession, pipeline: Pipeline) -> None:
+    """Apply a pipeline's settings; those of Spark as a whole can only be compared."""
+    for key, value in pipeline.spark.items():
+        if session.conf.isModifiable(key):
+            session.conf.set(key, value)
+            continue
+        there = session.sparkContext.getConf().get(key)
+        if there != value:
+            log.warning(
+                "pipeline %r: %s stays %s: it can only be said when Spark is started",
+                pipeline.name,
+                key,
+                "as it is" if there is None else there,
+            )
+
+
+def _sink_problems(
+    pipeline: Pipeline, sink: Outlet, schema: StructType
+) -> list[Problem]:
     configured = configure(sink.stream, default_manager(), use="spark")
-    overwrite = pipeline.mode == "complete"
-    check_sink(configured.config, schema, overwrite=overwrite, streaming=True)
-
-
-def told_by_spark(error: Exception) -> str:
-    """Why a query failed: our words, where they are ours."""
-    ours = reason(error)
-    if ours is not None:
-        return ours
-    lines = str(error).strip().splitlines()
-    known = isinstance(error, PySparkException | StreamFactoryError)
-    return lines[0] if lines and known else f"{type(error).__name__}: {error}"
+    overwrite = pipeline.mode == "complete" and sink is not pipeline.dead_letters
+    try:
+        check_sink(configured.config, schema, overwrite=overwrite, streaming=True)
+    except StreamError as error:
+        if error.retryable:
+            raise
+        what = f"sink {sink.name!r}: {error.what}"
+        return [Problem("sinks", what, sink.origin, error.remedy)]
+    return []

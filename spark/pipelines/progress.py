@@ -46,7 +46,7 @@ def batch_of(pipeline: str, text: str, scans: int) -> Batch:
     Args:
         pipeline: Its name.
         text: The report, as Spark's JSON.
-        scans: How often the query reads each row.
+        scans: How often the query reads the source; Spark counts each row as often.
     """
     said = json.loads(text)
     source = said["sources"][0]

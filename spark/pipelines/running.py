@@ -5,14 +5,16 @@ from __future__ import annotations
 import queue
 import time
 from collections import deque
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
+from streamfactory.spark.failures import told_by_spark, unlogged
 from streamfactory.spark.pipelines.hooks import HookFailed
-from streamfactory.spark.pipelines.preparing import told_by_spark
 from streamfactory.spark.pipelines.progress import Batch, batch_of
+from streamfactory.spi import StreamError
 from streamfactory.wiring.guard import log
 
 if TYPE_CHECKING:
@@ -23,6 +25,8 @@ if TYPE_CHECKING:
 
     from streamfactory.spark.pipelines.preparing import Prepared
 
+_POOL: Final = "spark.scheduler.pool"
+"""Pipelines take turns where each has its own."""
 _PAUSE: Final = 0.1
 """Seconds between two looks at what runs."""
 _LAST_WORDS: Final = 10.0
@@ -44,10 +48,17 @@ class Outcome:
     """The last batch of this run."""
     went_on: str = ""
     """Where it began, in words."""
+    endless: bool = False
+    """Whether it goes on until it is stopped."""
     stopped: bool = False
     """Whether it was asked to stop before it was done."""
     failure: str | None = None
     """Why it failed; None: it did not."""
+
+    @property
+    def complete(self) -> bool:
+        """Whether it has done what it was to do."""
+        return self.failure is None and (self.endless or not self.stopped)
 
 
 class _Listener(StreamingQueryListener):
@@ -97,7 +108,6 @@ class _Run:
         rounds = 0 if trigger.millis else interval
         session.conf.set("spark.sql.streaming.noDataProgressEventInterval", str(rounds))
         session.streams.addListener(self.listener)
-        session.sparkContext.setLocalProperty("spark.scheduler.pool", pipeline.name)
         writer = prepared.building.writer().queryName(pipeline.name)
         writer = writer.option("checkpointLocation", prepared.checkpoint.folder)
         if trigger.millis is None:
@@ -105,10 +115,15 @@ class _Run:
         else:
             writer = writer.trigger(processingTime=f"{trigger.millis} milliseconds")
         self.began = time.monotonic()
+        context: Any = session.sparkContext
+        before = context.getLocalProperty(_POOL)
+        context.setLocalProperty(_POOL, pipeline.name)  # the query's thread inherits it
         try:
             self.query = writer.start()
         except Exception as error:  # noqa: BLE001 - whatever it is, the others go on
             self._finish(told_by_spark(error))
+        finally:
+            context.setLocalProperty(_POOL, before)
 
     # --- while it runs ----------------------------------------------------------
 
@@ -160,7 +175,7 @@ class _Run:
             self._round(rows=0)  # told again while nothing came
             return
         if outcome.batches == 0:
-            prepared.checkpoint.note_begun()
+            self._note_begun()
         outcome.batches += 1
         outcome.rows += batch.rows
         outcome.dropped += batch.dropped
@@ -178,6 +193,17 @@ class _Run:
         self._call_hook(batch)
         self._round(rows=batch.rows)
 
+    def _note_begun(self) -> None:
+        try:
+            self.prepared.checkpoint.note_begun()
+        except StreamError as error:
+            self._fail(error)
+
+    def _fail(self, error: StreamError) -> None:
+        """End it for a reason of ours; what was committed stays."""
+        self.outcome.failure = self.outcome.failure or f"[{error.code}] {error}"
+        self.drain(stopped=True)
+
     def _call_hook(self, batch: Batch) -> None:
         if self.prepared.hook is None:
             return
@@ -187,8 +213,7 @@ class _Run:
             if self.prepared.pipeline.hook.on_failure == "warn":
                 log.warning("%s", error)
                 return
-            self.outcome.failure = f"[{error.code}] {error}"
-            self.drain(stopped=True)
+            self._fail(error)
 
     def _round(self, *, rows: int) -> None:
         self.idle = 0 if rows else self.idle + 1
@@ -204,7 +229,10 @@ class _Run:
         while not self._take_in() and time.monotonic() < deadline:
             time.sleep(0.01)
         error = self.query.exception()
-        self._finish(None if error is None else told_by_spark(error))
+        failure = None
+        if error is not None:
+            failure = self.prepared.building.failure or told_by_spark(error)
+        self._finish(failure)
 
     def _finish(self, failure: str | None) -> None:
         self.ended = True
@@ -228,10 +256,21 @@ def run_prepared(
         tell: Called with each committed batch, in the calling thread.
     """
     runs = [
-        _Run(one, tell, Outcome(one.pipeline.name, went_on=one.checkpoint.why))
+        _Run(
+            one,
+            tell,
+            Outcome(
+                one.pipeline.name,
+                went_on=one.checkpoint.why,
+                endless=one.pipeline.trigger.millis is not None,
+            ),
+        )
         for one in prepared
     ]
-    try:
+    with ExitStack() as stack:
+        stack.enter_context(unlogged())
+        for run in runs:
+            stack.callback(run.kill)
         for run in runs:
             run.start()
         waiting = deque(runs)
@@ -242,10 +281,13 @@ def run_prepared(
             run.look()
             if not run.ended:
                 waiting.append(run)
-                stop.wait(_PAUSE / len(waiting)) if not stop.is_set() else time.sleep(
-                    _PAUSE / len(waiting)
-                )
-    finally:
-        for run in runs:
-            run.kill()
+                _rest(stop, _PAUSE / len(waiting))
     return [run.outcome for run in runs]
+
+
+def _rest(stop: threading.Event, seconds: float) -> None:
+    """Wait a little; what is asked to stop in the meantime is looked at at once."""
+    if stop.is_set():
+        time.sleep(seconds)
+    else:
+        stop.wait(seconds)

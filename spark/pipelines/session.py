@@ -43,6 +43,20 @@ class SparkNotStarted(PermanentError):
     code = "spark_not_started"
 
 
+def check_installed() -> None:
+    """Import PySpark, which warns of its own.
+
+    Raises:
+        NotInstalled: plugin; it is missing.
+    """
+    warnings.filterwarnings("ignore", module=r"pyspark\b")
+    try:
+        import pyspark.sql  # noqa: F401
+    except ImportError as error:
+        msg = f"pipelines run on Spark, and PySpark cannot be imported: {error}"
+        raise NotInstalled(msg, remedy="pip install 'streamfactory[spark]'") from error
+
+
 @contextmanager
 def spark_session(
     master: str = LOCAL, settings: Mapping[str, str] | None = None, *, log: Path
@@ -58,12 +72,9 @@ def spark_session(
         NotInstalled: plugin; PySpark is missing.
         SparkNotStarted: permanent; Java is missing, or refuses.
     """
-    warnings.filterwarnings("ignore", module=r"pyspark\\b")
-    try:
-        from pyspark.sql import SparkSession as Session
-    except ImportError as error:
-        msg = f"pipelines run on Spark, and PySpark cannot be imported: {error}"
-        raise NotInstalled(msg, remedy="pip install 'streamfactory[spark]'") from error
+    check_installed()
+    from pyspark.sql import SparkSession as Session
+
     prepare_environment()
     local = master.startswith("local")
     if local:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as F  # noqa: N812 - as all of Spark's users write it
 
+from streamfactory.spark.failures import unlogged, words_of
 from streamfactory.spi import Problem
 
 if TYPE_CHECKING:
@@ -23,12 +24,11 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-    from streamfactory.spark.pipelines.definition import Draft, Step, Watermark
+    from streamfactory.spark.pipelines.model import Draft, Step, Watermark
 
 _NODE: Final = re.compile(r"^[\s:+\-]*['~!*]*([A-Z]\w*)", re.MULTILINE)
 _RELATION: Final = re.compile(r"'UnresolvedRelation \[([^\]]*)\]")
 _CTE: Final = re.compile(r"^[\s:+\-]*'?CTE \[([^\]]*)\]", re.MULTILINE)
-_PLACE: Final = re.compile(r"line (\d+),? pos (\d+)")
 _BY_THE_ROW: Final = frozenset(
     [
         "Project",
@@ -91,36 +91,40 @@ def analyse(spark: SparkSession, draft: Draft, schema: StructType | None) -> Ana
         schema: Of the source; None where it is not known: then SQL is parsed, and
             columns stay unchecked.
     """
+    with unlogged():
+        return _analyse(session_like(spark), draft, schema)
+
+
+def _analyse(
+    session: SparkSession, draft: Draft, schema: StructType | None
+) -> Analysis:
     analysis = Analysis()
-    session = spark.newSession()
-    parsed = {step.id: _parse(session, step, draft, analysis) for step in draft.steps}
-    _sort(draft, analysis)
-    _check_targets(draft, analysis)
+    queries = {
+        step.id: step
+        for step in draft.steps
+        if step.sql and _parse(session, step, draft, analysis)
+    }
+    looped = _sort(draft, analysis)
+    _warn_unread(draft, analysis)
     if schema is not None:
-        analysis.schemas[draft.source_id] = schema
-    steps = {step.id: step for step in draft.steps}
-    _view(session, draft.source_id, schema)
+        _analyse_source(session, draft, schema, analysis)
     for name in analysis.order:
-        if name in steps and parsed[name]:
-            _analyse_step(session, steps[name], analysis)
-            _view(session, name, analysis.schemas.get(name))
+        if name in queries and name not in looped:
+            _analyse_step(session, queries[name], analysis)
     return analysis
 
 
-def words_of(error: PySparkException) -> str:
-    """What Spark says is wrong, in one line."""
-    text = str(error)
-    found = re.match(r"\[[A-Z_.0-9]+\] (.*?)(?: ?SQLSTATE:|\n\n|$)", text, re.DOTALL)
-    words = " ".join((found[1] if found else text).split()).rstrip(".;: ")
-    place = _PLACE.search(text)
-    where = (
-        f" (line {place[1]} of the SQL, column {int(place[2]) + 1})" if place else ""
-    )
-    return f"{words}{where}"
+def session_like(spark: SparkSession) -> SparkSession:
+    """Another session with the settings, functions and views of one.
+
+    What is set or made in it does not show in the other one.
+    """
+    java: Any = spark._jsparkSession
+    return type(spark)(spark.sparkContext, java.cloneSession())
 
 
 def _parse(session: SparkSession, step: Step, draft: Draft, analysis: Analysis) -> bool:
-    """Read one step; whether it is a query."""
+    """Read one step; whether it is a query over what is there."""
     java: Any = session._jsparkSession
     try:
         plan = java.sessionState().sqlParser().parsePlan(step.sql)
@@ -136,7 +140,7 @@ def _parse(session: SparkSession, step: Step, draft: Draft, analysis: Analysis) 
     ids = {
         name.lower(): name for name in [draft.source_id, *(s.id for s in draft.steps)]
     }
-    reads = analysis.reads.setdefault(step.id, set())
+    reads, known = analysis.reads.setdefault(step.id, set()), True
     for relation in _RELATION.findall(tree):
         if relation.lower() in ids:
             reads.add(ids[relation.lower()])
@@ -147,51 +151,87 @@ def _parse(session: SparkSession, step: Step, draft: Draft, analysis: Analysis) 
         ):
             near = difflib.get_close_matches(relation.lower(), ids, n=1)
             hint = f"did you mean {ids[near[0]]!r}?" if near else None
-            known = ", ".join(ids.values())
-            _problem(analysis, step, f"{relation!r} is no id; there are {known}", hint)
-    return True
+            what = f"{relation!r} is no id; there are {', '.join(ids.values())}"
+            _problem(analysis, step, what, hint)
+            known = False
+    return known
 
 
-def _sort(draft: Draft, analysis: Analysis) -> None:
-    sorter = TopologicalSorter({draft.source_id: set[str](), **analysis.reads})
-    try:
-        analysis.order = list(sorter.static_order())
-    except CycleError as error:
-        ring = " reads ".join(reversed(error.args[1]))
-        step = next(step for step in draft.steps if step.id in error.args[1])
-        _problem(analysis, step, f"is part of a cycle: {ring}")
-        analysis.order = []
+def _sort(draft: Draft, analysis: Analysis) -> set[str]:
+    """Put ids behind those that they read; answers the steps that cannot be."""
+    steps = {step.id: step for step in draft.steps}
+    reads = {draft.source_id: set[str](), **analysis.reads}
+    looped: set[str] = set()
+    while True:
+        try:
+            analysis.order = list(TopologicalSorter(reads).static_order())
+        except CycleError as error:
+            ring = list(reversed(error.args[1]))
+            what = f"is part of a cycle: {' reads '.join(ring)}"
+            first = next(name for name in steps if name in ring)
+            _problem(analysis, steps[first], what)
+            looped |= set(ring)
+            reads |= {name: set() for name in ring}
+        else:
+            return looped
 
 
-def _check_targets(draft: Draft, analysis: Analysis) -> None:
-    ids = [draft.source_id, *(step.id for step in draft.steps)]
-    for sink in draft.sinks:
-        if sink.rows not in ids:
-            near = difflib.get_close_matches(sink.rows, ids, n=1)
-            hint = f"did you mean {near[0]!r}?" if near else None
-            what = f"sink {sink.name!r}: {sink.rows!r} is no id"
-            analysis.problems.append(Problem("from", what, sink.origin, hint))
+def _warn_unread(draft: Draft, analysis: Analysis) -> None:
+    """Tell steps that are read by no sink: they are not run."""
     needed = {name for sink in draft.sinks for name in analysis.reach(sink.rows)}
     for step in draft.steps:
-        if step.id not in needed:
-            what = f"step {step.id!r} is read by no sink"
+        if step.id and step.id not in needed:
+            what = f"step {step.id!r} is read by no sink: it is not run"
             note = Problem("steps", what, step.origin, level="warning")
             analysis.problems.append(note)
+
+
+def _analyse_source(
+    session: SparkSession, draft: Draft, schema: StructType, analysis: Analysis
+) -> None:
+    rows = _view(session, draft.source_id, schema)
+    wrong = _check_watermark(rows, draft.watermark)
+    if wrong is not None:
+        problem = Problem("watermark.column", f"[source]: {wrong}", draft.origin)
+        analysis.problems.append(problem)
+    analysis.schemas[draft.source_id] = schema
 
 
 def _analyse_step(session: SparkSession, step: Step, analysis: Analysis) -> None:
     if not analysis.reads[step.id] <= set(analysis.schemas):
         return  # what it reads is not known, or wrong itself
     try:
-        frame = with_watermark(session.sql(step.sql), step.watermark)
+        frame = session.sql(step.sql)
     except PySparkException as error:
         _problem(analysis, step, words_of(error))
         return
+    wrong = _check_watermark(frame, step.watermark)
+    if frame.isStreaming:
+        wrong = "reads another stream: a pipeline has one source"
+    if wrong is not None:
+        _problem(analysis, step, wrong)
+        return
     java: Any = frame._jdf
-    nodes = set(_NODE.findall(java.queryExecution().analyzed().treeString()))
-    if nodes - _BY_THE_ROW:
+    plan = java.queryExecution().analyzed()
+    nodes = set(_NODE.findall(plan.treeString()))
+    if nodes - _BY_THE_ROW or not plan.subqueriesAll().isEmpty():
         analysis.stateful.add(step.id)
     analysis.schemas[step.id] = frame.schema
+    _view(session, step.id, frame.schema)
+
+
+def _check_watermark(rows: DataFrame, watermark: Watermark | None) -> str | None:
+    """What is wrong with it; Spark looks at it only in streams."""
+    if watermark is None:
+        return None
+    try:
+        kind = rows.select(watermark.column).schema[0].dataType.simpleString()
+    except PySparkException as error:
+        return words_of(error)
+    # A window is a struct of two times.
+    if kind == "timestamp" or kind.startswith("struct"):
+        return None
+    return f"watermark.column {watermark.column!r} is a {kind}, wanted a timestamp"
 
 
 def with_watermark(frame: DataFrame, watermark: Watermark | None) -> DataFrame:
@@ -201,12 +241,12 @@ def with_watermark(frame: DataFrame, watermark: Watermark | None) -> DataFrame:
     return frame.withWatermark(watermark.column, watermark.delay)
 
 
-def _view(session: SparkSession, name: str, schema: StructType | None) -> None:
+def _view(session: SparkSession, name: str, schema: StructType) -> DataFrame:
     """No rows of a schema, under a name. Python makes none of them."""
-    if schema is None:
-        return
     columns = [F.lit(None).cast(f.dataType).alias(f.name) for f in schema]
-    session.range(0).select(*columns).createOrReplaceTempView(name)
+    rows = session.range(0).select(*columns)
+    rows.createOrReplaceTempView(name)
+    return rows
 
 
 def stateful_between(

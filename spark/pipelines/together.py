@@ -3,29 +3,34 @@
 from __future__ import annotations
 
 import tempfile
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+import threading
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, final
 
-from streamfactory.spark.pipelines.checking import check_draft, refuse
-from streamfactory.spark.pipelines.definition import Draft, read_pipeline
+from streamfactory.spark.checkpoints import Place
+from streamfactory.spark.pipelines.checking import check_draft, errors, refuse
+from streamfactory.spark.pipelines.deadletters import inflow_of
+from streamfactory.spark.pipelines.definition import read_pipeline
 from streamfactory.spark.pipelines.options import Trigger
 from streamfactory.spark.pipelines.preparing import (
-    asked_schema,
+    build,
     check_sql,
-    prepare,
+    open_checkpoint,
 )
 from streamfactory.spark.pipelines.running import run_prepared
-from streamfactory.spi import ConfigError, Problem, StreamError
+from streamfactory.spi import ConfigError, PositionRefused, Problem, StreamError
+from streamfactory.wiring.guard import log
 
 if TYPE_CHECKING:
-    import threading
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from pyspark.sql import SparkSession
 
-    from streamfactory.spark.pipelines.preparing import Prepared
+    from streamfactory.spark.pipelines.deadletters import Inflow
+    from streamfactory.spark.pipelines.model import Draft
+    from streamfactory.spark.pipelines.preparing import Built, Prepared
     from streamfactory.spark.pipelines.progress import Batch
     from streamfactory.spark.pipelines.running import Outcome
     from streamfactory.spark.pipelines.sql import Analysis
@@ -42,6 +47,8 @@ class Overrides:
     """``once``: all there is now; ``continuous``: on and on; None: as each says."""
     reset: str | None = None
     ignore: str | None = None
+    settings: Mapping[str, str] = field(default_factory=dict)
+    """Of Spark; they win over those of files."""
 
 
 @final
@@ -58,10 +65,11 @@ class Pipelines:
     ) -> None:
         self._overrides = overrides or Overrides()
         self._problems: list[Problem] = []
+        """Of the files; they stay."""
         self.drafts: list[Draft] = []
         for path in paths:
             try:
-                self.drafts.append(_paced(read_pipeline(path), self._overrides.pace))
+                self.drafts.append(_overridden(read_pipeline(path), self._overrides))
             except ConfigError as error:
                 self._problems += error.problems or [
                     Problem(str(path), error.what, suggestion=error.remedy)
@@ -73,93 +81,137 @@ class Pipelines:
     @property
     def settings(self) -> dict[str, str]:
         """What the pipelines want of a Spark that is started for them."""
-        found: dict[str, str] = {}
+        found = dict(self._overrides.settings)
         for draft in self.drafts:
             if draft.pipeline is not None:
                 found |= draft.pipeline.spark
         return found
 
+    def refuse(self) -> None:
+        """Raise where something is wrong with the files.
+
+        Raises:
+            ConfigError: config; with all of it, as far as it shows without Spark.
+        """
+        refuse(self._problems, self._origin)
+
     def run(
         self,
         spark: SparkSession,
-        stop: threading.Event,
-        tell: Callable[[Batch], None],
+        stop: threading.Event | None = None,
+        tell: Callable[[Batch], None] | None = None,
     ) -> list[Outcome]:
         """Run them side by side until each has ended.
 
         Args:
-            spark: A session; the pipelines work in others of its Spark.
+            spark: A session; the pipelines work in others like it, which have its
+                settings, functions and views.
             stop: Once it is set, all finish what they have begun, and end.
-            tell: Called with each committed batch.
+            tell: Called with each committed batch, in the calling thread.
 
         Raises:
             ConfigError: config; with every problem of all of them. None was started.
             TransientError: transient; a stream could not be asked.
         """
         with self.prepared(spark) as prepared:
-            return run_prepared(prepared, stop, tell)
+            return run_prepared(
+                prepared, stop or threading.Event(), tell or (lambda _: None)
+            )
 
     @contextmanager
     def prepared(self, spark: SparkSession) -> Iterator[list[Prepared]]:
         """Check all that can be checked, and build the queries."""
-        analyses = [self._analyse(spark, draft) for draft in self.drafts]
-        refuse(self._problems, self._origin)
-        with ExitStack() as stack:
-            folder = tempfile.TemporaryDirectory(prefix="streamfactory-")
-            found = []
-            for number, (draft, analysis) in enumerate(
-                zip(self.drafts, analyses, strict=True)
-            ):
-                drain = Path(stack.enter_context(folder) if not number else folder.name)
-                one = self._prepare(spark, draft, analysis, drain / str(number))
-                found += [one] if one is not None else []
-            refuse(self._problems, self._origin)
-            yield found
-
-    def _analyse(self, spark: SparkSession, draft: Draft) -> Analysis:
-        schema = None
-        if draft.pipeline is not None and not check_draft(draft):
-            try:
-                schema = asked_schema(draft)
-            except StreamError as error:
-                self._note(draft, error)
-        analysis, problems = check_sql(spark, draft, schema)
-        self._problems += problems
-        return analysis
-
-    def _prepare(
-        self, spark: SparkSession, draft: Draft, analysis: Analysis, drain: Path
-    ) -> Prepared | None:
         over = self._overrides
-        try:
-            return prepare(
-                spark, draft, analysis, drain, reset=over.reset, ignore=over.ignore
-            )
-        except StreamError as error:
-            self._note(draft, error)
-            return None
-
-    def _note(self, draft: Draft, error: StreamError) -> None:
-        """Keep a problem, to be told with all others; what may pass is raised."""
-        if error.retryable:
-            raise error
-        inner = error.problems if isinstance(error, ConfigError) else []
-        self._problems += inner or [
-            Problem(draft.name, error.what, draft.origin, error.remedy)
-        ]
+        with tempfile.TemporaryDirectory(prefix="streamfactory-") as folder:
+            begun = [
+                _Begun(draft, Path(folder, str(number)))
+                for number, draft in enumerate(self.drafts)
+            ]
+            problems = [*self._problems]
+            for one in begun:
+                problems += one.analyse(spark)
+            refuse(problems, self._origin)
+            for one in begun:
+                problems += one.build(spark)
+            refuse(problems, self._origin)
+            # Only here is anything written down.
+            for one in begun:
+                problems += one.open(over.reset, over.ignore)
+            refuse(problems, self._origin)
+            yield [one.prepared for one in begun if one.prepared is not None]
 
     @property
     def _origin(self) -> str:
         return " and ".join(draft.origin for draft in self.drafts) or "the pipelines"
 
 
-def _paced(draft: Draft, pace: str | None) -> Draft:
-    if pace is None or draft.pipeline is None:
+@dataclass(slots=True)
+class _Begun:
+    """A pipeline on its way to a query. Each step answers what is wrong."""
+
+    draft: Draft
+    drain: Path
+    analysis: Analysis | None = None
+    inflow: Inflow | None = None
+    built: Built | None = None
+    prepared: Prepared | None = None
+
+    def analyse(self, spark: SparkSession) -> list[Problem]:
+        pipeline, found = self.draft.pipeline, list[Problem]()
+        if pipeline is not None and not errors(check_draft(self.draft)):
+            with self._noting(found):
+                self.inflow = inflow_of(pipeline)
+        schema = None if self.inflow is None else self.inflow.schema
+        self.analysis, problems = check_sql(spark, self.draft, schema)
+        for problem in problems:
+            if problem.level != "error":
+                log.warning("pipeline %r: %s", self.draft.name, problem)
+        return found + problems
+
+    def build(self, spark: SparkSession) -> list[Problem]:
+        found: list[Problem] = []
+        assert self.analysis is not None
+        assert self.inflow is not None
+        with self._noting(found):
+            self.built = build(
+                spark, self.draft, self.analysis, self.inflow, self.drain
+            )
+        return found
+
+    def open(self, reset: str | None, ignore: str | None) -> list[Problem]:
+        found: list[Problem] = []
+        assert self.built is not None
+        with self._noting(found):
+            self.prepared = open_checkpoint(
+                self.built, self.drain, reset=reset, ignore=ignore
+            )
+        return found
+
+    @contextmanager
+    def _noting(self, found: list[Problem]) -> Iterator[None]:
+        """Keep a problem, to be told with all others; what may pass is raised."""
+        try:
+            yield
+        except StreamError as error:
+            if error.retryable:
+                raise
+            inner = error.problems if isinstance(error, ConfigError) else []
+            found += inner or [
+                Problem(self.draft.name, error.what, self.draft.origin, error.remedy)
+            ]
+
+
+def _overridden(draft: Draft, over: Overrides) -> Draft:
+    pipeline = draft.pipeline
+    if pipeline is None:
         return draft
-    trigger = Trigger()
-    if pace == CONTINUOUS:
-        trigger = Trigger(draft.pipeline.trigger.millis or 0)
-    return replace(draft, pipeline=replace(draft.pipeline, trigger=trigger))
+    trigger = pipeline.trigger
+    if over.pace == ONCE:
+        trigger = Trigger()
+    elif over.pace == CONTINUOUS:
+        trigger = Trigger(trigger.millis or 0)
+    settings = {**pipeline.spark, **over.settings}
+    return replace(draft, pipeline=replace(pipeline, trigger=trigger, spark=settings))
 
 
 def _clashes(drafts: Sequence[Draft]) -> Iterator[Problem]:
@@ -171,8 +223,12 @@ def _clashes(drafts: Sequence[Draft]) -> Iterator[Problem]:
             yield Problem("name", what, draft.origin)
         names.setdefault(draft.name, draft.origin)
         if draft.pipeline is not None:
-            place = draft.pipeline.checkpoint.rstrip("/")
+            folder = draft.pipeline.checkpoint
+            try:
+                place = Place.of(folder).text
+            except PositionRefused:
+                continue  # told of already
             if place in places:
-                what = f"{place!r} is the checkpoint of {places[place]} too"
+                what = f"{folder!r} is the checkpoint of {places[place]} too"
                 yield Problem("checkpoint", what, draft.origin)
             places.setdefault(place, draft.origin)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.spark.conftest import missing_java
+from tests.proving.sessions import missing_java
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pyspark.sql import DataFrame, SparkSession
-    from tests.spark.conftest import Topic
+    from tests.proving.sessions import Topic
 
 
 def save(frame: DataFrame, topic: Topic, mode: str = "append", **options: str) -> None:

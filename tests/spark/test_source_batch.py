@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pyspark.sql import DataFrame, SparkSession
-    from tests.spark.conftest import Topic
+    from tests.proving.sessions import Topic
 
 SECRET = "c0ntinental-drift"
 SHIM = """
@@ -222,7 +222,7 @@ def test_no_secret_leaves_the_process_that_uses_it(
         assert SECRET not in text
     assert b'"clicks"' in kept
     assert SECRET.encode() not in kept
-    pickled = pickle.dumps(configured_by({**topic.options, **by_reference}).config)
+    pickled = pickle.dumps(configured_by({**topic.options, **by_reference})[0].config)
     assert b"STREAMFACTORY_TEST_SECRET" in pickled
     assert SECRET.encode() not in pickled
 

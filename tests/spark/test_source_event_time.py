@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pyspark.sql import DataFrame, SparkSession
-    from tests.spark.conftest import Topic
+    from tests.proving.sessions import Topic
 
 EARLIEST = {"startingOffsets": "earliest"}
 

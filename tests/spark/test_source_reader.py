@@ -14,7 +14,7 @@ from streamfactory.spark.failures import StreamFactoryError
 from streamfactory.spark.source import MicroBatchReader, StreamFactorySource
 
 if TYPE_CHECKING:
-    from tests.spark.conftest import Topic
+    from tests.proving.sessions import Topic
 
 EARLIEST = {"startingOffsets": "earliest"}
 

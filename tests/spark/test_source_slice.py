@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pyspark.sql import SparkSession
-    from tests.spark.conftest import Topic
+    from tests.proving.sessions import Topic
 
 
 def test_a_batch_reads_what_is_there(spark: SparkSession, topic: Topic) -> None:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
-    from tests.spark.conftest import Topic
+    from tests.proving.sessions import Topic
 
 EARLIEST = {"startingOffsets": "earliest"}
 

@@ -21,7 +21,7 @@ from streamfactory.wiring.source import Source
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tests.spark.conftest import Topic
+    from tests.proving.sessions import Topic
 
     from streamfactory.spi import StreamConfig
 
@@ -33,7 +33,7 @@ from streamfactory.spark.tasks import ReaderPool
 from streamfactory.spi import Partition
 from streamfactory.wiring.microbatch import Range
 
-config = configured_by(dict(arg.split("=", 1) for arg in sys.argv[1:])).config
+config = configured_by(dict(arg.split("=", 1) for arg in sys.argv[1:]))[0].config
 wanted = Range(Partition("clicks", 0), 0, 3, None)
 pool = ReaderPool()
 

@@ -1,0 +1,79 @@
+"""Files of pipelines, and topics that they read and write."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.proving.sessions import Topic
+
+from streamfactory.spark.pipelines.together import Overrides, Pipelines
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+    from streamfactory.spark.pipelines.progress import Batch
+    from streamfactory.spark.pipelines.running import Outcome
+
+SINK = '[[sinks]]\nstream = "out"\n'
+
+
+@dataclass
+class Works:
+    """A folder with streams of a catalogue, and pipelines over them."""
+
+    folder: Path
+    batches: list[Batch] = field(default_factory=list)
+    """That were told of, by all runs."""
+
+    def topic(
+        self, name: str, partitions: int = 2, options: dict[str, str] | None = None
+    ) -> Topic:
+        """A topic of `file`, and a stream of its name in the catalogue."""
+        given = {"stream.file.partitions": str(partitions)} | (options or {})
+        topic = Topic(self.folder, name, **given)
+        streams = self.folder / "configs" / "streams"
+        streams.mkdir(parents=True, exist_ok=True)
+        body = {"name": name, "properties": topic.options}
+        (streams / f"{name}.json").write_text(json.dumps(body))
+        return topic
+
+    def pipeline(self, text: str, file: str = "p", **options: str | int) -> Path:
+        """A file; where it does not say, it reads ``in`` from its beginning."""
+        path = self.folder / f"{file}.toml"
+        given = {key.replace("_", "."): value for key, value in options.items()}
+        top = {"checkpoint": f"checkpoints/{file}", **given}
+        lines = [f'"{key}" = {json.dumps(value)}' for key, value in top.items()]
+        if "[source]" not in text:
+            text = f'[source]\nstream = "in"\nstartingOffsets = "earliest"\n{text}'
+        path.write_text("\n".join([*lines, text]))
+        return path
+
+    def query_id(self, name: str) -> str:
+        """Of the query behind a checkpoint."""
+        path = self.folder / "checkpoints" / name / "1" / "metadata"
+        found: str = json.loads(path.read_text())["id"]
+        return found
+
+    def run(
+        self, spark: SparkSession, *paths: Path, **overrides: Any
+    ) -> Sequence[Outcome]:
+        """Run them to their end."""
+        pipelines = Pipelines(paths, Overrides(**overrides))
+        return pipelines.run(spark, tell=self.batches.append)
+
+    def succeed(self, spark: SparkSession, *paths: Path, **overrides: Any) -> Outcome:
+        """Run them to their end, which is a good one; answers that of the first."""
+        outcomes = self.run(spark, *paths, **overrides)
+        assert [one.failure for one in outcomes] == [None] * len(paths)
+        return outcomes[0]
+
+
+@pytest.fixture
+def works(tmp_path: Path) -> Works:
+    return Works(tmp_path)

@@ -1,0 +1,258 @@
+"""``streamfactory run`` in a process of its own: its output, its signals, its end."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.pipelines.conftest import SINK
+from tests.proving.java import java_or_skip
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from tests.pipelines.conftest import Works
+
+    Start = Callable[..., subprocess.Popen[str]]
+
+# Each test starts Spark, which a busy machine takes its time for.
+pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.timeout(300)]
+DEADLINE = 130.0
+
+
+@pytest.fixture
+def start(works: Works) -> Iterator[Start]:
+    """Starts ``streamfactory run`` in a process group of its own."""
+    java_or_skip()
+    children: list[subprocess.Popen[str]] = []
+
+    def launch(*arguments: object, **options: Any) -> subprocess.Popen[str]:
+        child = subprocess.Popen(
+            [sys.executable, "-m", "streamfactory", "run", *map(str, arguments)],
+            cwd=works.folder,
+            stdout=subprocess.PIPE,
+            start_new_session=True,
+            text=True,
+            **({"stderr": subprocess.PIPE} | options),
+        )
+        children.append(child)
+        return child
+
+    yield launch
+    for child in children:
+        if child.poll() is None:
+            os.killpg(child.pid, signal.SIGKILL)
+        child.communicate()
+
+
+def ended(child: subprocess.Popen[str]) -> tuple[int, str, str]:
+    out, err = child.communicate(timeout=DEADLINE)
+    return child.returncode, out, err
+
+
+def first_line(child: subprocess.Popen[str]) -> Any:
+    """The first batch that it tells of."""
+    assert child.stdout is not None
+    watchdog = threading.Timer(DEADLINE, os.killpg, (child.pid, signal.SIGKILL))
+    watchdog.start()
+    line = child.stdout.readline()
+    watchdog.cancel()
+    assert line, child.stderr.read() if child.stderr else None
+    return json.loads(line)
+
+
+def test_each_batch_is_a_line_and_the_end_another_one(
+    works: Works, start: Start
+) -> None:
+    works.topic("in").write(id=[*range(6)])
+    out = works.topic("out")
+    source = '[source]\nstream = "in"\nstartingOffsets = "earliest"\n'
+    path = works.pipeline(source + "maxOffsetsPerTrigger = 4\n" + SINK)
+    status, text, err = ended(
+        start(
+            path, "--json", "--master", "local[2]", "--spark", "sql.ansi.enabled=true"
+        )
+    )
+    assert (status, err) == (0, "")
+    *batches, end = [json.loads(line) for line in text.splitlines()]
+    assert [one["batch"] for one in batches] == [0, 1]
+    assert sum(one["rows"] for one in batches) == 6
+    assert batches[0]["lag"] != batches[1]["lag"]
+    (one,) = end["pipelines"]
+    assert (one["pipeline"], one["status"], one["complete"]) == ("p", "finished", True)
+    assert (one["rows"], one["batches"], one["error"]) == (6, 2, None)
+    assert sum(one["offsets"]["in"].values()) == 6
+    assert out.column("id") == [*range(6)]
+
+
+def test_a_terminal_sees_one_line_that_changes(works: Works, start: Start) -> None:
+    works.topic("in").write(id=[1])
+    works.topic("out")
+    master, slave = pty.openpty()
+    child = start(works.pipeline(SINK), stderr=slave)
+    os.close(slave)
+    seen = b""
+    while True:
+        try:
+            part = os.read(master, 4096)
+        except OSError:  # the other end is closed
+            break
+        if not part:
+            break
+        seen += part
+    os.close(master)
+    status, text, _ = ended(child)
+    assert status == 0
+    lines = [line for line in seen.decode().split("\r\033[K") if line]
+    assert lines[0] == "starting Spark ..."
+    assert lines[1].startswith("p: batch 0  1 rows  ")
+    assert "  lag 0+0" in lines[1]
+    assert len(lines) == 2
+    begin, began, offsets = text.splitlines()
+    assert begin.startswith("p: finished, 1 row in 1 batch, ")
+    assert began == "  began: there is no checkpoint: begins as the stream says"
+    assert offsets.startswith('  offsets: {"in": ')
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_lets_the_batch_finish(
+    works: Works, start: Start, number: signal.Signals
+) -> None:
+    rows, out, other = works.topic("in"), works.topic("out"), works.topic("other")
+    rows.write(id=[1])
+    text = '[[sinks]]\nstream = "out"\n[[sinks]]\nstream = "other"\n'
+    path = works.pipeline(text)
+    child = start(path, "--continuous", "--json")
+    first_line(child)
+    rows.write(id=[2])
+    # As a terminal does it, which tells all processes of the group.
+    os.killpg(child.pid, number) if number is signal.SIGINT else child.send_signal(
+        number
+    )
+    status, told, err = ended(child)
+    assert (status, err) == (0, "")
+    end = json.loads(told.splitlines()[-1])["pipelines"][0]
+    assert (end["status"], end["complete"]) == ("stopped", True)
+    assert len(out.rows()) == len(other.rows()) == end["rows"]
+    if number is signal.SIGTERM:
+        status, _, err = ended(start(path, "--once", "--json"))
+        assert (status, err) == (0, "")
+        assert out.column("id") == other.column("id") == [1, 2]
+
+
+def test_what_has_an_end_and_did_not_reach_it_was_interrupted(
+    works: Works, start: Start
+) -> None:
+    works.topic("in", partitions=1).write(id=[*range(50)])
+    out = works.topic("out")
+    source = '[source]\nstream = "in"\nstartingOffsets = "earliest"\n'
+    path = works.pipeline(source + "maxOffsetsPerTrigger = 1\n" + SINK)
+    child = start(path)
+    deadline = time.monotonic() + DEADLINE
+    while not staged(works, "out") and time.monotonic() < deadline:
+        time.sleep(0.05)
+    child.send_signal(signal.SIGTERM)
+    status, text, err = ended(child)
+    assert (status, err) == (130, "")
+    assert text.splitlines()[0].startswith("p: stopped, ")
+    assert text.splitlines()[-1] == (
+        "  stopped before the end: the same command goes on from there"
+    )
+    found = out.column("id")
+    assert found == [*range(len(found))]
+    assert 0 < len(found) < 50
+
+
+def test_a_second_signal_stops_at_once(works: Works, start: Start) -> None:
+    works.topic("in", partitions=1).write(id=[1])
+    works.topic("out")
+    path = works.pipeline(
+        SINK,
+        hook_command=f"{sys.executable} -c 'import time; time.sleep(60)'",
+        hook_timeout_millis="70s",
+    )
+    child = start(path, "--continuous", "--json")
+    first_line(child)
+    child.send_signal(signal.SIGTERM)
+    time.sleep(0.3)
+    begun = time.monotonic()
+    child.send_signal(signal.SIGTERM)
+    status, _, err = ended(child)
+    assert status == 130
+    assert json.loads(err)["error"] == "interrupted"
+    assert time.monotonic() - begun < 30
+
+
+def test_bad_input_starts_nothing(works: Works, start: Start) -> None:
+    works.topic("in").write(id=[1])
+    works.topic("out")
+    one = works.pipeline(
+        '[[steps]]\nid = "a"\nsql = "select idd from input"\n' + SINK, "one"
+    )
+    two = works.pipeline('[[sinks]]\nstream = "nowhere"\n', "two")
+    status, text, err = ended(start(one, two))
+    assert (status, text) == (2, "")
+    lines = err.splitlines()
+    assert lines[0] == f"error: 2 problems in {one} and {two}"
+    assert lines[1].startswith("  stream: no stream is named 'nowhere'; ")
+    assert lines[2].startswith("  sql: step 'a': ")
+    assert len(lines) == 3
+    assert not (works.folder / "checkpoints").exists()
+
+
+def test_one_that_fails_makes_the_exit_status(works: Works, start: Start) -> None:
+    works.topic("in").write(id=[1, 0])
+    works.topic("out")
+    other = works.topic("other")
+    bad = works.pipeline(
+        '[[steps]]\nid = "a"\nsql = "select 1 div id as id from input"\n' + SINK, "bad"
+    )
+    good = works.pipeline('[[sinks]]\nstream = "other"\n', "good")
+    status, text, err = ended(start(bad, good))
+    assert status == 1
+    assert "bad: failed, 0 rows in 0 batches, " in text
+    assert "  error: [DIVIDE_BY_ZERO] " in text
+    assert "good: finished, 2 rows in 1 batch, " in text
+    (line,) = err.splitlines()
+    assert line.startswith("note: Spark's log is ")
+    log = line.removeprefix("note: Spark's log is ")
+    shutil.rmtree(Path(log).parent)
+    assert other.column("id") == [0, 1]
+
+
+def test_without_java_the_way_to_one_is_told(
+    works: Works, start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    works.topic("in").write(id=[1])
+    works.topic("out")
+    if Path(sys.prefix, "java").is_dir():
+        pytest.skip("the virtual environment has a Java of its own")
+    bins = tmp_path / "bin"
+    bins.mkdir()
+    for name in ("bash", "dirname", "env", "cat", "ls", "sh", "uname"):
+        found = shutil.which(name)
+        if found:
+            (bins / name).symlink_to(found)
+    monkeypatch.setenv("PATH", str(bins))
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    status, text, err = ended(start(works.pipeline(SINK)))
+    assert (status, text) == (1, "")
+    assert err == (
+        "error: Spark could not start: it needs Java 17 or newer, and found none; "
+        "install one (on Debian: apt install openjdk-17-jre-headless), or set "
+        "JAVA_HOME to where it is\n"
+    )
+
+
+def staged(works: Works, topic: str) -> list[Path]:
+    return [*(works.folder / "topics" / f"{topic}.topic").rglob("data/*")]

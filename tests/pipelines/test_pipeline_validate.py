@@ -1,0 +1,64 @@
+"""``streamfactory validate`` of pipelines, which asks no stream."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.pipelines.conftest import SINK
+from tests.proving.java import java_or_skip
+
+from streamfactory.cli.main import run
+
+if TYPE_CHECKING:
+    from tests.pipelines.conftest import Works
+
+
+def test_without_spark_the_sql_stays_unread(
+    works: Works, capsys: pytest.CaptureFixture[str]
+) -> None:
+    works.topic("in")
+    works.topic("out")
+    good = works.pipeline('[[steps]]\nid = "a"\nsql = "selec"\n' + SINK, "good")
+    bad = works.pipeline('[[sinks]]\nstream = "aut"\nfrom = "b"\n', "bad")
+    assert run(["validate", str(good), "--no-spark"]) == 0
+    assert capsys.readouterr().out == (
+        f"good ({good}): ok, 1 warning\n"
+        f"  warning: sql: its SQL was not read: --no-spark [{good}]\n"
+    )
+    assert run(["validate", str(good), str(bad), "in", "--no-spark"]) == 2
+    out = capsys.readouterr().out
+    assert f"bad ({bad}): 1 error, 1 warning\n" in out
+    assert "  error: stream: no stream is named 'aut'; " in out
+    assert f"good ({good}): ok, 1 warning\n" in out
+
+
+@pytest.mark.xdist_group("spark")
+@pytest.mark.timeout(300)
+def test_sql_is_held_against_the_declared_schema(works: Works) -> None:
+    java_or_skip()
+    works.topic("in", options={"schema": "id bigint, word string"})
+    works.topic("other")
+    works.topic("out")
+    step = '[[steps]]\nid = "a"\nsql = "select idd from input"\n'
+    declared = works.pipeline(step + SINK, "declared")
+    unknown = works.pipeline(f'[source]\nstream = "other"\n{step}{SINK}', "unknown")
+    ran = subprocess.run(
+        [sys.executable, "-m", "streamfactory", "validate", declared, unknown],
+        capture_output=True,
+        text=True,
+        timeout=200,
+        check=False,
+    )
+    assert (ran.returncode, ran.stderr) == (2, "")
+    assert ran.stdout == (
+        f"declared ({declared}): 1 error\n"
+        "  error: sql: step 'a': A column, variable, or function parameter with name "
+        "`idd` cannot be resolved. Did you mean one of the following? [`id`, `word`] "
+        f"(line 1 of the SQL, column 8) [{declared}:5]\n"
+        f"unknown ({unknown}): ok, 1 warning\n"
+        "  warning: sql: columns were not checked: the source declares no schema; "
+        f"`streamfactory run` asks the stream [{unknown}]\n"
+    )

@@ -1,0 +1,169 @@
+"""One Spark for all tests of a process, and topics in folders for it to read."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import uuid
+import warnings
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+
+from streamfactory.arrowlog.disk import DiskLogStore, LocalStorage, Settings
+from streamfactory.spark import prepare_environment
+from streamfactory.wiring.opening import open_sink
+from streamfactory.wiring.stream import open_stream
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+    from streamfactory.arrowlog import Log
+
+
+SECRET = "STREAMFACTORY_TEST_SECRET"
+"""An environment variable of the session's processes, with a secret in it."""
+
+LOGGING = """
+rootLogger.level = off
+rootLogger.appenderRef.file.ref = file
+appender.file.type = File
+appender.file.name = file
+appender.file.fileName = {}
+appender.file.layout.type = PatternLayout
+appender.file.layout.pattern = %p %c %m%n%ex
+"""
+
+
+def missing_java() -> str | None:
+    """Why Spark cannot be started here; None where it can."""
+    if shutil.which("java") or os.environ.get("JAVA_HOME"):
+        return None
+    return "Spark needs Java 17, and there is none"
+
+
+@pytest.fixture(scope="session")
+def catalogue(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The folder of named streams of the session's driver."""
+    folder = tmp_path_factory.mktemp("streams")
+    with pytest.MonkeyPatch.context() as environment:
+        # The driver's planners inherit what its Java process was started with.
+        environment.setenv("STREAMFACTORY_STREAMS", str(folder))
+        environment.setenv(SECRET, "c0ntinental-drift")
+        yield folder
+
+
+@pytest.fixture(scope="session")
+def spark_log(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What the session logs, once a test has set a level."""
+    return tmp_path_factory.mktemp("log") / "spark.log"
+
+
+@pytest.fixture(scope="session")
+def spark(
+    tmp_path_factory: pytest.TempPathFactory, catalogue: Path, spark_log: Path
+) -> Iterator[SparkSession]:
+    """A local session with two cores. Nothing is registered: the shim does that."""
+    assert catalogue.is_dir()
+    reason = missing_java()
+    if reason is not None:
+        if os.environ.get("CI") == "true":
+            pytest.fail(reason)
+        pytest.skip(reason)
+    prepare_environment()
+    folder = tmp_path_factory.mktemp("spark")
+    logging = folder / "log4j2.properties"
+    logging.write_text(LOGGING.format(spark_log), encoding="utf-8")
+    with warnings.catch_warnings():
+        # PySpark imports pandas 3, which it warns of.
+        warnings.simplefilter("ignore")
+        from pyspark.sql import SparkSession
+
+        session = (
+            SparkSession.builder.master("local[2]")
+            .appName("streamfactory-tests")
+            .config("spark.ui.enabled", "false")
+            .config("spark.sql.shuffle.partitions", "2")
+            .config("spark.sql.warehouse.dir", str(folder / "warehouse"))
+            .config("spark.local.dir", str(folder / "local"))
+            .config("spark.driver.bindAddress", "127.0.0.1")
+            .config("spark.driver.host", "127.0.0.1")
+            # Short queries: what a better compiler gains, it has cost before.
+            .config(
+                "spark.driver.extraJavaOptions",
+                f"-XX:TieredStopAtLevel=1 -Dlog4j2.configurationFile={logging}",
+            )
+            .getOrCreate()
+        )
+    yield session
+    session.stop()
+
+
+class Topic:
+    """A topic of ``file``, written and read without Spark."""
+
+    def __init__(self, root: Path, name: str, **options: str) -> None:
+        self.root = root
+        self.name = name
+        self.options: dict[str, str] = {
+            "streamType": "file",
+            "stream.file.path": str(root / "topics"),
+            "stream.file.topic.name": name,
+            "stream.file.fsync": "never",
+            **options,
+        }
+        self._epoch = 0
+
+    def write(self, **columns: list[Any]) -> None:
+        """One epoch of rows; a column ``_partition`` says where they go."""
+        self.put(pa.table(columns))
+
+    def put(self, rows: pa.Table) -> None:
+        """One epoch of these rows."""
+        with open_sink(self.options) as sink:
+            sink.put(rows, writer_id="test", epoch=self._epoch)
+        self._epoch += 1
+
+    def grow(self, partitions: int) -> None:
+        with self._log() as log:
+            log.grow(partitions)
+
+    def truncate(self, before: dict[int, int]) -> None:
+        with self._log() as log:
+            log.truncate(before)
+
+    def delete(self) -> None:
+        store = self._store()
+        store.delete(self.name)
+        store.close()
+        self._epoch = 0
+
+    @contextmanager
+    def _log(self) -> Iterator[Log]:
+        store = self._store()
+        yield store.open(self.name)
+        store.close()
+
+    def _store(self) -> DiskLogStore:
+        return DiskLogStore(
+            LocalStorage(self.root / "topics", fsync="never"), Settings()
+        )
+
+    def rows(self) -> list[dict[str, Any]]:
+        """All that a reader sees."""
+        with open_stream(self.options) as stream:
+            found: list[dict[str, Any]] = stream.to_reader().read_all().to_pylist()
+        return found
+
+    def column(self, name: str) -> list[Any]:
+        """One column of it, sorted."""
+        return sorted(row[name] for row in self.rows())
+
+    def another(self, name: str | None = None, **options: str) -> Topic:
+        """Another topic of the same place."""
+        return Topic(self.root, name or f"t{uuid.uuid4().hex[:8]}", **options)
