@@ -29,6 +29,7 @@ from streamfactory.conformance.report import Report, support_table, to_plain
 from streamfactory.conformance.runner import all_cases, run
 from streamfactory.conformance.subject import GROUP, find_subject
 from streamfactory.spark.pipelines.options import (
+    DEAD_LETTER_OPTIONS,
     PIPELINE_OPTIONS,
     SINK_OPTIONS,
     SOURCE_OPTIONS,
@@ -172,6 +173,7 @@ _GENERATORS: Final[Mapping[str, Callable[[], str]]] = {
     "pipeline-source": lambda: _table(option_rows(SOURCE_OPTIONS)),
     "pipeline-steps": lambda: _table(option_rows(STEP_OPTIONS)),
     "pipeline-sinks": lambda: _table(option_rows(SINK_OPTIONS)),
+    "pipeline-letters": lambda: _table(option_rows(DEAD_LETTER_OPTIONS)),
     "support": _support,
     "help": _help,
     **{

@@ -67,7 +67,7 @@ class StreamFactorySource(DataSource):
     def schema(self) -> StructType:
         """The stream's schema, metadata columns among them."""
         with told():
-            source = Source(configured_again(self._config))
+            source = Source(configured_again(self._config), aside=False)
             try:
                 return spark_schema(source.schema)
             finally:
@@ -150,7 +150,7 @@ class _Reading(Shipped):
     def _plan(self) -> Planner:
         """The planner. On the driver."""
         if self._planner is None:
-            self._source = Source(configured_again(self._config))
+            self._source = Source(configured_again(self._config), aside=False)
             check_shared(self._source)
             self._check_schema(self._source.schema)
             self._planner = Planner(self._source)
@@ -177,7 +177,7 @@ class _Reading(Shipped):
 
     def _check_again(self) -> None:
         """What came anew, or was begun again, may have another schema."""
-        source = Source(configured_again(self._config))
+        source = Source(configured_again(self._config), aside=False)
         try:
             self._check_schema(source.schema)
         finally:

@@ -127,14 +127,16 @@ def _check_own_options(sources: Iterable[Source]) -> None:
 def _check_named(position: Position, sources: Iterable[Source]) -> None:
     """Refuse a position that names too much, or leaves a stream out."""
     topics = {partition.topic for partition in position}
+    read: set[str] = set()
     for source in sources:
         found = {topic for topic in topics if source.metadata.covers(topic)}
         if not found:
             msg = "--reset names no offset of this stream"
             raise MisuseError(msg, stream=source.config.name, remedy="name them all")
-        topics -= found
-    if topics:
-        msg = f"--reset names {min(topics)!r}, which no stream of the pipeline reads"
+        read |= found
+    unread = topics - read
+    if unread:
+        msg = f"--reset names {min(unread)!r}, which no stream of the pipeline reads"
         raise MisuseError(msg)
 
 

@@ -8,7 +8,7 @@ import tempfile
 import warnings
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from streamfactory.spark import prepare_environment
 from streamfactory.spi import NotInstalled, PermanentError
@@ -73,8 +73,6 @@ def spark_session(
         SparkNotStarted: permanent; Java is missing, or refuses.
     """
     check_installed()
-    from pyspark.sql import SparkSession as Session
-
     prepare_environment()
     local = master.startswith("local")
     if local:
@@ -82,7 +80,6 @@ def spark_session(
     with tempfile.TemporaryDirectory(prefix="streamfactory-") as folder:
         logging = Path(folder, "log4j2.properties")
         logging.write_text(_LOGGING, encoding="utf-8")
-        builder = Session.builder.master(master).appName("streamfactory")
         chosen = _QUIET | dict(settings or {})
         chosen.setdefault(
             "spark.driver.extraJavaOptions", f"-Dlog4j2.configurationFile={logging}"
@@ -90,17 +87,37 @@ def spark_session(
         if local:
             # By default 200, each a task and a file of the checkpoint.
             chosen.setdefault("spark.sql.shuffle.partitions", str(os.cpu_count() or 2))
-        for key, value in chosen.items():
-            builder = builder.config(key, value)
+        chosen |= {"spark.master": master, "spark.app.name": "streamfactory"}
         with _standard_error(log):
             try:
-                session = builder.getOrCreate()
+                session = _started(chosen)
             except Exception as error:
                 raise _not_started(error, log) from error
         try:
             yield session
         finally:
             session.stop()
+
+
+def _started(settings: Mapping[str, str]) -> SparkSession:
+    """A session whose Java hears no signal that is sent to our group of processes.
+
+    A terminal, ``timeout`` and service managers signal whole groups: Java would be gone
+    before the batch is finished.
+    """
+    from pyspark import SparkConf, SparkContext
+    from pyspark.java_gateway import launch_gateway
+    from pyspark.sql import SparkSession as Session
+
+    if SparkContext._gateway is None:
+        conf = SparkConf().setAll([*settings.items()])
+        launch: Any = launch_gateway  # it has no types
+        gateway = launch(conf, {"start_new_session": True})
+        SparkContext(conf=conf, gateway=gateway)
+    builder = Session.builder
+    for key, value in settings.items():
+        builder = builder.config(key, value)
+    return builder.getOrCreate()
 
 
 @contextmanager

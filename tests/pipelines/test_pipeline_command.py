@@ -135,10 +135,8 @@ def test_a_signal_lets_the_batch_finish(
     child = start(path, "--continuous", "--json")
     first_line(child)
     rows.write(id=[2])
-    # As a terminal does it, which tells all processes of the group.
-    os.killpg(child.pid, number) if number is signal.SIGINT else child.send_signal(
-        number
-    )
+    # As terminals and service managers do it, which tell the whole group.
+    os.killpg(child.pid, number)
     status, told, err = ended(child)
     assert (status, err) == (0, "")
     end = json.loads(told.splitlines()[-1])["pipelines"][0]
