@@ -28,12 +28,11 @@ KNOWN_BACKENDS: Final[Mapping[str, str]] = MappingProxyType(
 
 KNOWN_DECODERS: Final[Mapping[str, str]] = MappingProxyType(
     {
-        "arrow": _LATER,
-        "avro": _LATER,
+        "avro": "install streamfactory[avro]",
         "bson": _NOBODY,
         "clplog": _NOBODY,
         "json": "install streamfactory[json]",
-        "protobuf": _LATER,
+        "protobuf": "install streamfactory[protobuf]",
     }
 )
 """Decoders, each with one clause on how to get it."""
@@ -208,13 +207,11 @@ KAFKA_CLIENT_PREFIXES: Final = ("sasl.", "security.", "ssl.")
 KAFKA_CLIENT_KEYS: Final = frozenset(
     {
         "allow.auto.create.topics",
-        "auto.commit.interval.ms",
         "check.crcs",
         "client.dns.lookup",
         "client.rack",
         "connections.max.idle.ms",
         "default.api.timeout.ms",
-        "enable.auto.commit",
         "enable.metrics.push",
         "exclude.internal.topics",
         "fetch.max.bytes",
@@ -225,7 +222,6 @@ KAFKA_CLIENT_KEYS: Final = frozenset(
         "group.protocol",
         "group.remote.assignor",
         "heartbeat.interval.ms",
-        "interceptor.classes",
         "isolation.level",
         "max.partition.fetch.bytes",
         "max.poll.interval.ms",
@@ -255,11 +251,15 @@ is replaced below."""
 
 KAFKA_CLIENT_DROPPED: Final[Mapping[str, str]] = MappingProxyType(
     {
+        "auto.commit.interval.ms": "positions are saved when told to, never by the "
+        "client",
         "auto.offset.reset": "it is never passed to the client; for offsets that are "
         "gone say out.of.range=earliest or latest",
         "bootstrap.servers": "Pinot replaces it by stream.kafka.broker.list",
         "client.id": "Pinot replaces it, and so does streamfactory",
         "config.providers": "write a secret as ${env:NAME} or ${file:PATH}",
+        "enable.auto.commit": "positions are saved when told to, never by the client",
+        "interceptor.classes": "Java classes cannot run here",
         "key.deserializer": "messages are read as bytes; the decoder reads them",
         "value.deserializer": "messages are read as bytes; the decoder reads them",
     }

@@ -1,0 +1,44 @@
+"""``kafka``: topics of Apache Kafka, and of what speaks its protocol.
+
+Needs confluent-kafka (the extra ``kafka``). A partition is Kafka's, offsets are
+Kafka's, the topic's id is the incarnation. Reads exactly once, replayable while Kafka
+retains; messages are envelopes, so that a decoder is named.
+"""
+
+from __future__ import annotations
+
+from streamfactory.backends.kafka.errors import translate
+from streamfactory.backends.kafka.options import OPTIONS, OWNED
+from streamfactory.backends.kafka.reading import KafkaConsumerFactory
+from streamfactory.backends.kafka.topics import KafkaTopicAdmin
+from streamfactory.backends.kafka.writing import KafkaProducerFactory
+from streamfactory.backends.kafka.writing_options import (
+    OWNED_PRODUCER_KEYS,
+    WRITE_OPTIONS,
+)
+from streamfactory.spi import Backend, Yields, hookimpl
+
+__all__ = [
+    "KafkaConsumerFactory",
+    "KafkaProducerFactory",
+    "KafkaTopicAdmin",
+    "streamfactory_backend",
+]
+
+
+@hookimpl
+def streamfactory_backend() -> Backend:
+    """The descriptor."""
+    return Backend(
+        name="kafka",
+        doc="Topics of Apache Kafka.",
+        spi_level=1,
+        consumer_factory=KafkaConsumerFactory,
+        producer_factory=KafkaProducerFactory,
+        topic_admin=KafkaTopicAdmin,
+        yields=Yields.ENVELOPE,
+        options=(*OPTIONS, *WRITE_OPTIONS),
+        translate=translate,
+        client_namespaces=frozenset({"consumer", "producer"}),
+        owned_client_keys={**OWNED, **OWNED_PRODUCER_KEYS},
+    )

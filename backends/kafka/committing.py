@@ -1,0 +1,314 @@
+"""Epochs of one writer: rows and marker in one transaction, each epoch once."""
+
+from __future__ import annotations
+
+import logging
+import random
+import time
+import uuid
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final
+
+from confluent_kafka import KafkaError, KafkaException
+
+from streamfactory.backends.kafka.clients import brokers
+from streamfactory.backends.kafka.markers import Marker
+from streamfactory.backends.kafka.producing import Deadline, TransactionalProducer
+from streamfactory.backends.kafka.staging import Staged
+from streamfactory.spi import (
+    CommitMessage,
+    ConnectionFailed,
+    EpochMarkerLost,
+    LastCommit,
+    Position,
+    StreamCommitter,
+    StreamError,
+    StreamTimeout,
+    Summary,
+    WriterFenced,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from streamfactory.backends.kafka.markers import Place
+    from streamfactory.backends.kafka.writing import KafkaProducerFactory
+    from streamfactory.backends.kafka.writing_topics import Lane
+
+_logger = logging.getLogger("streamfactory")
+
+_SHORTEST: Final = 60.0
+"""Seconds that a transaction may take at least."""
+_RATE: Final = 4 * 1024**2
+"""Bytes a second that a slow broker takes."""
+_SIGHT: Final = 5.0
+"""Seconds for which a commit waits until readers see it."""
+_FINAL: Final = {
+    KafkaError.MSG_SIZE_TOO_LARGE,
+    KafkaError.INVALID_TRANSACTION_TIMEOUT,
+    KafkaError.TOPIC_AUTHORIZATION_FAILED,
+    KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+    KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+    KafkaError.SASL_AUTHENTICATION_FAILED,
+    KafkaError._AUTHENTICATION,
+    KafkaError._INVALID_ARG,
+    KafkaError.UNKNOWN_TOPIC_OR_PART,
+    KafkaError._UNKNOWN_TOPIC,
+    KafkaError._UNKNOWN_PARTITION,
+    KafkaError.INVALID_RECORD,
+    KafkaError.POLICY_VIOLATION,
+}
+"""What beginning anew cannot mend; after anything else it finds out."""
+
+
+class EpochCommitter(StreamCommitter):
+    """Commits staged epochs.
+
+    The transactional id is the writer's, so that whoever initialises it settles what an
+    earlier instance has left, and fences it. Kafka lets the fenced one come back; the
+    marker, which names the instance that has claimed the writer, does not.
+
+    Args:
+        factory: Knows topics, markers and staged rows.
+        writer_id: None where nobody asks for idempotence: no marker then.
+    """
+
+    def __init__(self, factory: KafkaProducerFactory, writer_id: str | None) -> None:
+        self._factory = factory
+        self._writer_id = writer_id
+        self._instance = uuid.uuid4().hex
+        self._claim: int | None = None
+        """The number of this instance's claim."""
+        self._producer: TransactionalProducer | None = None
+        self._place: Place | None = None
+        self._held: LastCommit | None = None
+        """What was committed last: the truth while the producer is not fenced."""
+
+    def commit(
+        self,
+        epoch: int,
+        messages: Sequence[CommitMessage],
+        source_position: Position | None = None,
+    ) -> LastCommit | None:
+        staged = [Staged.from_payload(message.payload) for message in messages]
+        summary = sum((message.summary for message in messages), Summary())
+        held = self._decide(LastCommit(epoch, source_position, summary), staged)
+        self._forget(staged)
+        self._factory.staging.sweep()
+        return held
+
+    def abort(self, epoch: int, messages: Sequence[CommitMessage]) -> None:
+        self._forget([Staged.from_payload(message.payload) for message in messages])
+
+    def last(self) -> LastCommit | None:
+        if self._writer_id is None:
+            return None
+        deadline = self._deadline(self._timeout([]))
+        while True:
+            try:
+                if self._producer is not None and self._place is not None:
+                    self._look(self._place, deadline)
+                self._open(self._timeout([]), deadline)
+            except WriterFenced:
+                return self._held
+            except (KafkaException, StreamTimeout) as error:
+                self._begin_anew(error, deadline)
+            else:
+                return self._held
+
+    def close(self) -> None:
+        self._drop()
+
+    def _decide(
+        self, wanted: LastCommit, staged: Sequence[Staged]
+    ) -> LastCommit | None:
+        """Commit, unless it is there; begin anew until the verdict is known."""
+        timeout, tried = self._timeout(staged), False
+        deadline = self._deadline(2 * timeout)
+        while True:
+            try:
+                self._open(timeout, deadline)
+                held = self._held
+                if held is not None and held.epoch >= wanted.epoch:
+                    return None if tried and held.epoch == wanted.epoch else held
+                tried, begun = True, time.monotonic()
+                try:
+                    self._transact(wanted, staged, deadline)
+                finally:
+                    if time.monotonic() - begun > timeout:
+                        timeout *= 2
+            except WriterFenced:
+                held = self._held
+                if held is not None and held.epoch >= wanted.epoch:
+                    return held
+                raise
+            except (KafkaException, StreamTimeout) as error:
+                self._begin_anew(error, deadline)
+            except ConnectionFailed as error:
+                self._drop()
+                if not tried:
+                    raise
+                raise _unknown(error) from error
+            except BaseException:
+                self._drop(abort=True)
+                raise
+            else:
+                return None
+
+    def _open(self, timeout: float, deadline: Deadline) -> None:
+        """Be the writer, and know what it committed last.
+
+        Raises:
+            WriterFenced: permanent; a later instance has claimed the writer.
+            ConnectionFailed: transient.
+        """
+        if self._producer is not None and self._producer.timeout >= timeout:
+            return
+        self._drop()
+        factory, writer = self._factory, self._writer_id
+        connecting = Deadline(factory.patience)
+        try:
+            if writer is not None:
+                topic = factory.config.topic
+                self._place = factory.markers.ensure(topic, writer, connecting)
+                self._look(self._place, connecting)
+            self._producer = TransactionalProducer(
+                factory.producer(), self._name(), timeout, connecting
+            )
+        except (KafkaException, StreamTimeout) as error:
+            if connecting.left:
+                raise
+            doing, where = (
+                f"writing to {factory.config.topic!r}",
+                brokers(factory.config),
+            )
+            raise factory.watch.unreachable(doing, where, factory.patience) from error
+        if self._place is not None:
+            self._make_sure(self._producer, self._place, deadline)
+
+    def _look(self, place: Place, deadline: Deadline) -> None:
+        """Learn of a later instance; to initialise would disturb it.
+
+        That none is seen says nothing: an open transaction may hide it.
+        """
+        if self._claim is not None:
+            marker = self._factory.markers.read(place, deadline)
+            if marker is not None and marker.claim > self._claim:
+                raise self._fenced(marker)
+
+    def _make_sure(
+        self, producer: TransactionalProducer, place: Place, deadline: Deadline
+    ) -> None:
+        """Make sure that the marker names this instance, and learn what it says."""
+        marker = self._factory.markers.read(place, deadline, settled=True)
+        ours = marker is not None and marker.instance == self._instance
+        if self._claim is not None and marker is None:
+            msg = f"the record of the writer {self._writer_id!r} is gone"
+            raise EpochMarkerLost(msg)
+        if self._claim is not None and marker is not None and not ours:
+            raise self._fenced(marker)
+        self._held = None if marker is None else marker.commit
+        number = 0 if marker is None else marker.claim
+        if not ours:
+            number += 1
+            value = Marker(self._instance, number, self._held).encode()
+            producer.begin()
+            producer.send_one(place.topic, place.partition, place.key, value, deadline)
+            producer.commit(deadline)
+        self._claim = number
+
+    def _fenced(self, marker: Marker) -> WriterFenced:
+        self._drop()
+        self._held = marker.commit
+        msg = f"a later instance has claimed the writer {self._writer_id!r}"
+        return WriterFenced(msg)
+
+    def _transact(
+        self, wanted: LastCommit, staged: Sequence[Staged], deadline: Deadline
+    ) -> None:
+        """Rows and marker, in one transaction."""
+        producer, place = self._producer, self._place
+        assert producer is not None
+        producer.begin()
+        lanes: set[Lane] = set()
+        for one in staged:
+            for topic, partition, rows in self._factory.staging.read(one):
+                producer.send(topic, partition, rows, deadline)
+                lanes.add((topic, partition))
+        if place is not None:
+            # Last: while it is uncommitted it hides the markers of other writers.
+            assert self._claim is not None
+            value = Marker(self._instance, self._claim, wanted).encode()
+            producer.send_one(place.topic, place.partition, place.key, value, deadline)
+            lanes.add((place.topic, place.partition))
+        producer.commit(deadline)
+        self._held = wanted
+        self._await_sight(lanes)
+
+    def _await_sight(self, lanes: set[Lane]) -> None:
+        """Wait until readers see it: the broker answers a moment before (rule W2)."""
+        try:
+            seen = self._factory.topics.await_visible(lanes, Deadline(_SIGHT))
+        except (KafkaException, StreamError) as error:
+            _logger.warning("%s: it is committed: %s", self._name(), error)
+        else:
+            if not seen:
+                text = "%s: committed behind another writer's open transaction"
+                _logger.info(text, self._name())
+
+    def _begin_anew(
+        self, error: KafkaException | StreamTimeout, deadline: Deadline
+    ) -> None:
+        """Let go of the producer; the next one finds out what became of the epoch.
+
+        Raises:
+            KafkaException: Beginning anew cannot mend it.
+            StreamTimeout: transient; time is up, and the verdict is not known.
+        """
+        code = error.args[0] if isinstance(error, KafkaException) else None
+        final = code is not None and code.code() in _FINAL
+        self._drop(abort=code is not None and code.txn_requires_abort())
+        # Without a writer nobody could tell what became of it.
+        if final or (self._writer_id is None and code is not None):
+            raise error
+        if not deadline.left or self._writer_id is None:
+            raise _unknown(error) from error
+        _logger.info("%s: beginning anew: %s", self._name(), error)
+        # Who has been fenced lets the other one finish what it is at.
+        time.sleep(min(deadline.left, random.uniform(0.05, 0.3)))  # noqa: S311
+
+    def _drop(self, *, abort: bool = False) -> None:
+        producer, self._producer = self._producer, None
+        if producer is None:
+            return
+        if abort:
+            with suppress(KafkaException, StreamTimeout):  # the broker does it, later
+                producer.abort(Deadline(2.0))
+        producer.close()
+
+    def _forget(self, staged: Sequence[Staged]) -> None:
+        self._factory.staging.remove([one.file for one in staged if one.file])
+
+    def _name(self) -> str:
+        """The transactional id."""
+        who = self._writer_id or f"anonymous/{self._instance}"
+        return f"streamfactory/{self._factory.config.topic}/{who}"
+
+    def _timeout(self, staged: Sequence[Staged]) -> float:
+        """Seconds that the transaction may take."""
+        given: int | None = self._factory.config.get("transaction.timeout")
+        if given is not None:
+            return given / 1000
+        timeout, needed = _SHORTEST, sum(one.size for one in staged) / _RATE
+        while timeout < needed:  # in steps: another one needs another producer
+            timeout *= 2
+        return timeout
+
+    def _deadline(self, seconds: float) -> Deadline:
+        return Deadline(self._factory.patience + seconds)
+
+
+def _unknown(error: BaseException) -> StreamTimeout:
+    msg = f"the verdict on an epoch is not known: {error}"
+    remedy = "commit it again: what is there already has no effect"
+    return StreamTimeout(msg, remedy=remedy)

@@ -1,0 +1,245 @@
+"""What the client's errors are in our tree: by code, for it raises one type for all."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from confluent_kafka import KafkaError, KafkaException
+
+from streamfactory.spi import (
+    ConfigError,
+    ConnectionFailed,
+    CorruptData,
+    ErrorTable,
+    MessageTooLarge,
+    MisuseError,
+    NotAuthorized,
+    OffsetOutOfRange,
+    PartialMetadata,
+    PermanentError,
+    StreamError,
+    StreamTimeout,
+    TopicNotFound,
+    TransientError,
+    Unsupported,
+    WriterFenced,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_NAMES: Final[Mapping[type[StreamError], tuple[str, ...]]] = {
+    ConfigError: (
+        "_INVALID_ARG",
+        "_NOT_CONFIGURED",
+        "INCONSISTENT_GROUP_PROTOCOL",
+        "INVALID_CONFIG",
+        "INVALID_GROUP_ID",
+        "INVALID_PARTITIONS",
+        "INVALID_REGULAR_EXPRESSION",
+        "INVALID_REPLICATION_FACTOR",
+        "INVALID_REPLICA_ASSIGNMENT",
+        "INVALID_REQUIRED_ACKS",
+        "INVALID_SESSION_TIMEOUT",
+        "INVALID_TRANSACTION_TIMEOUT",
+        "POLICY_VIOLATION",
+        "TOPIC_EXCEPTION",
+        "UNSUPPORTED_ASSIGNOR",
+    ),
+    ConnectionFailed: (
+        "_ALL_BROKERS_DOWN",
+        "_DESTROY_BROKER",
+        "_NODE_UPDATE",
+        "_RESOLVE",
+        "_TRANSPORT",
+        "_UNKNOWN_BROKER",
+        "BROKER_NOT_AVAILABLE",
+        "NETWORK_EXCEPTION",
+        "REBOOTSTRAP_REQUIRED",
+    ),
+    StreamTimeout: (
+        "_MSG_TIMED_OUT",
+        "_TIMED_OUT",
+        "_TIMED_OUT_QUEUE",
+        "_WAIT_CACHE",
+        "_WAIT_COORD",
+        "REQUEST_TIMED_OUT",
+    ),
+    PartialMetadata: (
+        "_PARTIAL",
+        "LEADER_NOT_AVAILABLE",
+        "OFFSET_NOT_AVAILABLE",
+    ),
+    TopicNotFound: (
+        "_UNKNOWN_PARTITION",
+        "_UNKNOWN_TOPIC",
+        "UNKNOWN_TOPIC_ID",
+        "UNKNOWN_TOPIC_OR_PART",
+    ),
+    NotAuthorized: (
+        "_AUTHENTICATION",
+        "_SSL",
+        "CLUSTER_AUTHORIZATION_FAILED",
+        "DELEGATION_TOKEN_AUTHORIZATION_FAILED",
+        "DELEGATION_TOKEN_AUTH_DISABLED",
+        "DELEGATION_TOKEN_EXPIRED",
+        "DELEGATION_TOKEN_NOT_FOUND",
+        "DELEGATION_TOKEN_OWNER_MISMATCH",
+        "DELEGATION_TOKEN_REQUEST_NOT_ALLOWED",
+        "GROUP_AUTHORIZATION_FAILED",
+        "ILLEGAL_SASL_STATE",
+        "PRINCIPAL_DESERIALIZATION_FAILURE",
+        "SASL_AUTHENTICATION_FAILED",
+        "SECURITY_DISABLED",
+        "TOPIC_AUTHORIZATION_FAILED",
+        "TRANSACTIONAL_ID_AUTHORIZATION_FAILED",
+        "UNACCEPTABLE_CREDENTIAL",
+        "UNSUPPORTED_SASL_MECHANISM",
+    ),
+    OffsetOutOfRange: (
+        "_AUTO_OFFSET_RESET",
+        "_LOG_TRUNCATION",
+        "OFFSET_OUT_OF_RANGE",
+    ),
+    MessageTooLarge: (
+        "INVALID_MSG_SIZE",
+        "MSG_SIZE_TOO_LARGE",
+        "RECORD_LIST_TOO_LARGE",
+    ),
+    CorruptData: (
+        "_BAD_COMPRESSION",
+        "_BAD_MSG",
+        "INVALID_MSG",
+    ),
+    WriterFenced: (
+        "_FENCED",
+        "FENCED_INSTANCE_ID",
+        "INVALID_PRODUCER_EPOCH",
+        "INVALID_PRODUCER_ID_MAPPING",
+        "PRODUCER_FENCED",
+        "TRANSACTION_COORDINATOR_FENCED",
+    ),
+    Unsupported: (
+        "_NOT_IMPLEMENTED",
+        "_UNSUPPORTED_FEATURE",
+        "TOPIC_DELETION_DISABLED",
+        "UNSUPPORTED_COMPRESSION_TYPE",
+        "UNSUPPORTED_FOR_MESSAGE_FORMAT",
+        "UNSUPPORTED_VERSION",
+    ),
+    MisuseError: (
+        "_CONFLICT",
+        "_DESTROY",
+        "_EXISTING_SUBSCRIPTION",
+        "_STATE",
+        "TOPIC_ALREADY_EXISTS",
+    ),
+    TransientError: (
+        "_ASSIGNMENT_LOST",
+        "_FAIL",
+        "_IN_PROGRESS",
+        "_INTR",
+        "_ISR_INSUFF",
+        "_MAX_POLL_EXCEEDED",
+        "_NOENT",
+        "_NO_OFFSET",
+        "_OUTDATED",
+        "_PREV_IN_PROGRESS",
+        "_PURGE_INFLIGHT",
+        "_PURGE_QUEUE",
+        "_QUEUE_FULL",
+        "_RETRY",
+        "CONCURRENT_TRANSACTIONS",
+        "COORDINATOR_LOAD_IN_PROGRESS",
+        "COORDINATOR_NOT_AVAILABLE",
+        "ELIGIBLE_LEADERS_NOT_AVAILABLE",
+        "FENCED_LEADER_EPOCH",
+        "FENCED_MEMBER_EPOCH",
+        "FETCH_SESSION_ID_NOT_FOUND",
+        "ILLEGAL_GENERATION",
+        "INCONSISTENT_TOPIC_ID",
+        "INVALID_FETCH_SESSION_EPOCH",
+        "KAFKA_STORAGE_ERROR",
+        "LISTENER_NOT_FOUND",
+        "MEMBER_ID_REQUIRED",
+        "NOT_CONTROLLER",
+        "NOT_COORDINATOR",
+        "NOT_ENOUGH_REPLICAS",
+        "NOT_ENOUGH_REPLICAS_AFTER_APPEND",
+        "NOT_LEADER_FOR_PARTITION",
+        "PREFERRED_LEADER_NOT_AVAILABLE",
+        "REASSIGNMENT_IN_PROGRESS",
+        "REBALANCE_IN_PROGRESS",
+        "REPLICA_NOT_AVAILABLE",
+        "STALE_BROKER_EPOCH",
+        "STALE_CTRL_EPOCH",
+        "STALE_MEMBER_EPOCH",
+        "THROTTLING_QUOTA_EXCEEDED",
+        "UNKNOWN_LEADER_EPOCH",
+        "UNKNOWN_MEMBER_ID",
+        "UNRELEASED_INSTANCE_ID",
+        "UNSTABLE_OFFSET_COMMIT",
+    ),
+}
+"""By name: an older client may lack some. What is not listed is permanent."""
+
+CODES: Final[Mapping[int, type[StreamError]]] = {
+    getattr(KafkaError, name): kind
+    for kind, names in _NAMES.items()
+    for name in names
+    if hasattr(KafkaError, name)
+}
+
+_REMEDIES: Final[Mapping[type[StreamError], str]] = {
+    ConnectionFailed: "check `broker.list` and `security.protocol`, and that a broker "
+    "runs there",
+    NotAuthorized: "check the credentials, and what the broker allows them to do",
+    TopicNotFound: "check `topic.name`; a topic has to be there before it is read",
+    MessageTooLarge: "raise `max.message.bytes` of the topic",
+}
+
+
+def code_of(error: BaseException) -> int | None:
+    """The client's code in an exception; None where it has none."""
+    inner = error.args[0] if isinstance(error, KafkaException) and error.args else error
+    return int(inner.code()) if isinstance(inner, KafkaError) else None
+
+
+translate: Final = ErrorTable(
+    {
+        KafkaException: PermanentError,
+        BufferError: TransientError,
+    },
+    CODES,
+    code_of,
+)
+"""For `Backend.translate`: the backstop for what is not told better in place."""
+
+
+def failure(
+    error: KafkaError | KafkaException, doing: str, *, where: str = ""
+) -> StreamError:
+    """An error of ours for one of the client's, in words.
+
+    Args:
+        error: The client's.
+        doing: What failed, as ``"topic 'clicks' cannot be read"``.
+        where: Which brokers.
+    """
+    inner = error.args[0] if isinstance(error, KafkaException) else error
+    kind = _kind(inner)
+    said = str(inner.str()).strip()
+    place = f" at {where}" if where else ""
+    return kind(f"{doing}{place}: {said} ({inner.name()})", remedy=_REMEDIES.get(kind))
+
+
+def is_passing(error: KafkaError | KafkaException) -> bool:
+    """Whether asking again can help."""
+    inner = error.args[0] if isinstance(error, KafkaException) else error
+    return issubclass(_kind(inner), TransientError)
+
+
+def _kind(error: KafkaError) -> type[StreamError]:
+    """The class of an error; of one that is not listed, the client decides."""
+    unlisted = TransientError if error.retriable() else PermanentError
+    return CODES.get(error.code(), unlisted)

@@ -1,0 +1,384 @@
+"""Stream level: a member of a consumer group, balanced by Kafka itself.
+
+Partitions come and go in the client's own calls; nothing is committed but by `commit`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from itertools import groupby
+from typing import TYPE_CHECKING, Any, Final
+
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    OFFSET_END,
+    Consumer,
+    KafkaError,
+    KafkaException,
+    Message,
+    TopicPartition,
+)
+
+from streamfactory.backends.kafka.clients import Watch, brokers, refused
+from streamfactory.backends.kafka.columns import CHUNK, Columns
+from streamfactory.backends.kafka.errors import failure
+from streamfactory.backends.kafka.reading import consumer_settings, wants_headers
+from streamfactory.spi import (
+    BatchState,
+    CheckpointFailed,
+    ConfigError,
+    Fetched,
+    FetchLimits,
+    Loss,
+    OffsetOutOfRange,
+    Partition,
+    Position,
+    StreamError,
+    StreamLevelConsumer,
+    Unsupported,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from streamfactory.spi import StreamConfig
+
+_SLICE: Final = 0.2
+_LINGER: Final = 0.01
+_LOST: Final = frozenset(
+    {
+        KafkaError._AUTO_OFFSET_RESET,
+        KafkaError._LOG_TRUNCATION,
+        KafkaError.OFFSET_OUT_OF_RANGE,
+    }
+)
+"""Errors that say that a position is not there."""
+_REBALANCING: Final = frozenset(
+    {
+        KafkaError.ILLEGAL_GENERATION,
+        KafkaError.REBALANCE_IN_PROGRESS,
+        KafkaError.STALE_MEMBER_EPOCH,
+        KafkaError._ASSIGNMENT_LOST,
+    }
+)
+"""Errors of a commit while members come or go."""
+_SETTLE: Final = 0.1
+
+
+class KafkaGroupMember(StreamLevelConsumer):
+    """One member. The client joins with the first fetch.
+
+    Args:
+        config: The stream's configuration.
+        client_id: Names the client in the brokers' logs.
+        group_id: The group.
+
+    Raises:
+        ConfigError: config; the options name a start that a group cannot have.
+        Unsupported: misuse; single partitions are assigned.
+    """
+
+    def __init__(self, config: StreamConfig, client_id: str, group_id: str) -> None:
+        self._config = config
+        self._client_id = client_id
+        self._group = group_id
+        self._topics = _subscription(config)
+        self._start = _start(config)
+        self._timeout = config["connection.timeout.millis"] / 1000
+        self._headers = wants_headers(config)
+        self._watch = Watch()
+        self._client: Consumer | None = None
+        self._mine: set[Partition] = set()
+        self._next: dict[Partition, int] = {}
+        self._ready: deque[tuple[Partition, Fetched]] = deque()
+        self._error: StreamError | None = None
+
+    def fetch_messages(self, limits: FetchLimits) -> tuple[Partition, Fetched] | None:
+        client = self._joined()
+        until = time.monotonic() + limits.timeout
+        while not self._ready:
+            left = max(0.0, until - time.monotonic())
+            self._gather(client, limits, min(left, _SLICE))
+            self._raise_error()
+            self._check_network()
+            if not left:
+                break
+        return self._ready.popleft() if self._ready else None
+
+    def assignment(self) -> frozenset[Partition]:
+        return frozenset(self._mine)
+
+    def commit(self, position: Position) -> None:
+        until = time.monotonic() + self._timeout
+        while self._client is not None:
+            places = [
+                TopicPartition(p.topic, p.id, offset)
+                for p, offset in position.items()
+                if p in self._mine
+            ]
+            error = self._saved(self._client, places) if places else None
+            if error is None:
+                return
+            if error.code() not in _REBALANCING or time.monotonic() > until:
+                raise self._not_saved(error)
+            # Members come or go: once that is settled, what is left can be saved.
+            self._gather(self._client, FetchLimits(CHUNK, 2**20, 0.0), _SETTLE)
+
+    def close(self) -> None:
+        client, self._client = self._client, None
+        if client is not None:
+            client.close()  # partitions may still be given to it, and are not begun
+
+    # --- membership -------------------------------------------------------------------
+
+    def _joined(self) -> Consumer:
+        if self._client is None:
+            settings: dict[str, Any] = consumer_settings(
+                self._config, self._client_id, self._watch
+            )
+            settings["group.id"] = self._group
+            if settings.get("group.protocol", "classic") == "classic":
+                settings.setdefault(
+                    "partition.assignment.strategy", "cooperative-sticky"
+                )
+            try:
+                client = Consumer(settings)
+            except (KafkaException, ValueError, TypeError) as error:
+                raise refused(error, self._config) from error
+            self._client = client
+            client.subscribe(
+                self._topics,
+                on_assign=self._assigned,
+                on_revoke=self._revoked,
+                on_lost=self._revoked,
+            )
+        return self._client
+
+    def _assigned(self, client: Consumer, given: list[TopicPartition]) -> None:
+        """Begin where the group committed, else where the options say."""
+        if not given or self._client is None:
+            return
+        try:
+            starts = self._starts(client, given)
+        except KafkaException as error:
+            doing = f"offsets of group {self._group!r} cannot be looked up"
+            self._error = failure(error, doing, where=brokers(self._config))
+            return
+        self._watch.well()
+        if self._cooperates:
+            client.incremental_assign(starts)
+        else:
+            client.assign(starts)
+        self._mine |= {_partition(place) for place in given}
+
+    def _revoked(self, client: Consumer, taken: list[TopicPartition]) -> None:
+        """Forget rows that another member will read."""
+        gone = {_partition(place) for place in taken}
+        self._mine -= gone
+        for partition in gone:
+            self._next.pop(partition, None)
+        self._ready = deque(item for item in self._ready if item[0] not in gone)
+
+    @property
+    def _cooperates(self) -> bool:
+        given = self._config.client_properties("consumer")
+        strategy = given.get("partition.assignment.strategy", "cooperative-sticky")
+        return given.get("group.protocol") == "consumer" or strategy.startswith(
+            "cooperative"
+        )
+
+    def _starts(
+        self, client: Consumer, given: Sequence[TopicPartition]
+    ) -> list[TopicPartition]:
+        places = [TopicPartition(p.topic, p.partition) for p in given]
+        found = client.committed(places, timeout=self._timeout)
+        fresh = [place for place in found if place.offset < 0]
+        # A partition beside others that were committed has come since.
+        grown = self._committed_topics(client, {place.topic for place in fresh})
+        for place in fresh:
+            place.offset = OFFSET_BEGINNING if place.topic in grown else self._start
+        return found
+
+    def _committed_topics(self, client: Consumer, topics: Iterable[str]) -> set[str]:
+        known = set()
+        for topic in topics:
+            there = client.list_topics(topic, timeout=self._timeout).topics[topic]
+            places = [TopicPartition(topic, number) for number in there.partitions]
+            committed = client.committed(places, timeout=self._timeout)
+            if any(place.offset >= 0 for place in committed):
+                known.add(topic)
+        return known
+
+    # --- messages ---------------------------------------------------------------------
+
+    def _gather(self, client: Consumer, limits: FetchLimits, patience: float) -> None:
+        """Take what there is, and put it in order by partition."""
+        lanes: dict[Partition, Columns] = {}
+        ends: dict[Partition, int] = {}
+        until = time.monotonic() + patience
+        wanted, wait, rows = 1, patience, 0
+        while True:
+            messages = client.consume(wanted, wait)
+            rows += len(messages)
+            self._sort(messages, lanes, ends)
+            size = sum(columns.size for columns in lanes.values())
+            full = len(messages) == wanted and time.monotonic() < until
+            if not full or rows >= limits.max_rows or size >= limits.max_bytes:
+                break
+            wanted, wait = min(CHUNK, limits.max_rows - rows), _LINGER
+            if self._error is not None:
+                break
+        for partition, columns in lanes.items():
+            if partition in self._mine:
+                self._ready.append((partition, self._answer(columns, partition, ends)))
+        for partition, end in ends.items():
+            # Markers behind the last row: a checkpoint may go beyond them.
+            if self._next.get(partition, end) < end and partition in self._mine:
+                self._next[partition] = end
+                state = BatchState.CAUGHT_UP
+                answer = Fetched(None, end, state=state, latest=end)
+                self._ready.append((partition, answer))
+
+    def _answer(
+        self, columns: Columns, partition: Partition, ends: dict[Partition, int]
+    ) -> Fetched:
+        at = columns.next_offset
+        self._next[partition] = at
+        latest = ends.get(partition)
+        return Fetched(
+            columns.batch(),
+            at,
+            latest=latest if latest == at else None,
+            size=columns.size,
+        )
+
+    def _sort(
+        self,
+        messages: list[Message],
+        lanes: dict[Partition, Columns],
+        ends: dict[Partition, int],
+    ) -> None:
+        if any(map(Message.error, messages)):
+            messages = self._without_events(messages, ends)
+        # Messages of one partition stand together: a handful of runs.
+        for topic, of_topic in groupby(messages, Message.topic):
+            for number, run in groupby(of_topic, Message.partition):
+                partition = Partition(str(topic), int(number or 0))
+                if partition not in lanes:
+                    lanes[partition] = Columns(partition, headers=self._headers)
+                lanes[partition].add(list(run))
+        if messages:
+            self._watch.well()
+
+    def _without_events(
+        self, messages: list[Message], ends: dict[Partition, int]
+    ) -> list[Message]:
+        kept = []
+        for message in messages:
+            error = message.error()
+            if error is None:
+                kept.append(message)
+            elif error.code() == KafkaError._PARTITION_EOF:
+                self._watch.well()
+                ends[_partition(message)] = message.offset() or 0
+            elif error.code() in _LOST:
+                self._lose(message)
+            elif not error.retriable():
+                doing = f"group {self._group!r} cannot be read"
+                self._error = failure(error, doing, where=brokers(self._config))
+        return kept
+
+    # --- what goes wrong --------------------------------------------------------------
+
+    def _lose(self, message: Message) -> None:
+        """Fail, or go on elsewhere with a record, as ``out.of.range`` says (R7)."""
+        partition, client = _partition(message), self._client
+        place = TopicPartition(partition.topic, partition.id)
+        assert client is not None
+        earliest, latest = client.get_watermark_offsets(place, timeout=self._timeout)
+        wanted = self._next.get(partition)
+        if wanted is None:
+            wanted = client.committed([place], timeout=self._timeout)[0].offset
+        policy = self._config["out.of.range"]
+        if policy == "fail":
+            msg = f"the stream has offsets {earliest} to {latest}, not {wanted}"
+            self._error = OffsetOutOfRange(
+                msg,
+                earliest=earliest,
+                latest=latest,
+                partition=partition,
+                offset=wanted,
+            )
+            return
+        place.offset = earliest if policy == "earliest" else latest
+        client.incremental_unassign([place])
+        client.incremental_assign([place])
+        below = wanted < earliest
+        loss = Loss(
+            partition,
+            wanted,
+            place.offset if below else None,
+            "retention" if below else "truncated",
+        )
+        self._next[partition] = place.offset
+        answer = Fetched(None, place.offset, losses=[loss])
+        self._ready.append((partition, answer))
+
+    def _saved(
+        self, client: Consumer, places: list[TopicPartition]
+    ) -> KafkaError | None:
+        try:
+            done = client.commit(offsets=places, asynchronous=False)
+        except KafkaException as error:
+            return error.args[0]  # type: ignore[no-any-return]
+        return next((p.error for p in done or () if p.error is not None), None)
+
+    def _raise_error(self) -> None:
+        if self._error is not None:
+            error, self._error = self._error, None
+            raise error
+
+    def _check_network(self) -> None:
+        doing = f"group {self._group!r} cannot be read"
+        where, watch = brokers(self._config), self._watch
+        error = watch.refusal(doing, where)
+        if error is not None:
+            raise error
+        lost, patience = watch.down_since, self._config["broker.timeout.millis"] / 1000
+        if lost is not None and time.monotonic() - lost > patience:
+            raise watch.unreachable(doing, where, patience)
+
+    def _not_saved(self, error: KafkaError) -> CheckpointFailed:
+        doing = f"the position of group {self._group!r} was not saved"
+        told = failure(error, doing, where=brokers(self._config))
+        remedy = "rows since the last commit come again, to whoever has the partition"
+        return CheckpointFailed(told.what, remedy=remedy)
+
+
+def _partition(place: TopicPartition | Message) -> Partition:
+    if isinstance(place, TopicPartition):
+        return Partition(place.topic, place.partition)
+    return Partition(str(place.topic()), int(place.partition() or 0))
+
+
+def _subscription(config: StreamConfig) -> list[str]:
+    if "topic.name" in config:
+        return [config.topic]
+    if "subscribe" in config:
+        return list(config["subscribe"])
+    if "subscribePattern" in config:
+        return [f"^(?:{config['subscribePattern']})$".replace("^(?:^", "^(?:")]
+    msg = "Kafka assigns the partitions of a group: `assign` has no place there"
+    raise Unsupported(msg, remedy="say topic.name, subscribe or subscribePattern")
+
+
+def _start(config: StreamConfig) -> int:
+    word = config.get("startingOffsets")
+    if word is None:
+        word = config.get("consumer.prop.auto.offset.reset", "latest")
+    if word not in ("earliest", "latest"):
+        msg = f"a group of Kafka cannot start at {word!r}"
+        remedy = "say startingOffsets=earliest or latest, or move the group by its tool"
+        raise ConfigError(msg, stream=config.name, remedy=remedy)
+    return OFFSET_BEGINNING if word == "earliest" else OFFSET_END

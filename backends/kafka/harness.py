@@ -1,0 +1,197 @@
+"""The conformance kit's hand on ``kafka``: it uses the client, not the backend.
+
+The broker is the one that KAFKA_BOOTSTRAP names, ``localhost:9092`` by default. A
+number is the text of a message.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+import uuid
+from contextlib import closing
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Final
+
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # not in its stubs
+    AdminClient,
+    NewPartitions,
+    NewTopic,
+    OffsetSpec,
+)
+
+from streamfactory.backends.kafka.clients import CLIENT_LOG
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    import pyarrow as pa
+
+_TIMEOUT: Final = 15.0
+_POLL: Final = 0.02
+
+
+class KafkaHarness:
+    """Topics of a broker that is there."""
+
+    def __init__(self, folder: Path) -> None:
+        self._bootstrap = os.environ.get("KAFKA_BOOTSTRAP", "localhost:9092")
+        self._settings: dict[str, Any] = {
+            "bootstrap.servers": self._bootstrap,
+            "logger": CLIENT_LOG,
+        }
+        self._made: list[str] = []
+
+    def create(self, partitions: int) -> None:
+        self._make(f"conformance-{uuid.uuid4().hex}", partitions)
+
+    def properties(self) -> Mapping[str, str]:
+        return {
+            "streamType": "kafka",
+            "stream.kafka.topic.name": self._topic,
+            "stream.kafka.broker.list": self._bootstrap,
+            "stream.kafka.decoder.class.name": "raw",
+        }
+
+    def partitions(self) -> Sequence[int]:
+        return sorted(self._found(self._topic))
+
+    def write(self, partition: int, numbers: Sequence[int]) -> None:
+        self._send(partition, [str(number).encode() for number in numbers])
+
+    def tombstone(self, partition: int) -> None:
+        self._send(partition, [None])
+
+    def numbers(self, rows: pa.RecordBatch) -> list[int]:
+        return [int(value) for value in rows.column("value").to_pylist()]
+
+    def rows(self, numbers: Sequence[int]) -> pa.RecordBatch:
+        import pyarrow as pa
+
+        values = [str(number).encode() for number in numbers]
+        return pa.record_batch({"value": pa.array(values, pa.binary())})
+
+    def visible(self) -> Mapping[int, Sequence[int]]:
+        """What a reader sees who asks now; open transactions hide what follows."""
+        seen: dict[int, list[int]] = {lane: [] for lane in self.partitions()}
+        settings = self._settings | {
+            "group.id": "harness",
+            "isolation.level": "read_committed",
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+        }
+        with closing(Consumer(settings)) as consumer:
+            first = [TopicPartition(self._topic, lane, 0) for lane in seen]
+            consumer.assign(first)
+            deadline, ended = time.monotonic() + _TIMEOUT, set[int]()
+            while len(ended) < len(seen):
+                message = consumer.poll(_POLL)
+                if time.monotonic() > deadline:
+                    msg = f"no end of {self._topic} after {_TIMEOUT:.0f} s"
+                    raise TimeoutError(msg)
+                if message is None:
+                    continue
+                if message.error() is None:
+                    seen[message.partition() or 0].append(int(message.value() or b""))
+                else:
+                    ended.add(message.partition() or 0)
+        return seen
+
+    def grow(self, partitions: int) -> None:
+        asked = self._admin.create_partitions([NewPartitions(self._topic, partitions)])
+        asked[self._topic].result(_TIMEOUT)
+        self._wait(self._topic, partitions)
+        self._forget_producer()
+
+    def truncate(self, partition: int, messages: int) -> None:
+        """Kafka lets go before an offset; here each message has taken one."""
+        where = TopicPartition(self._topic, partition)
+        earliest: Any = OffsetSpec.earliest  # its stubs have no types
+        listed = self._admin.list_offsets({where: earliest()})
+        first = listed[where].result(_TIMEOUT).offset
+        before = TopicPartition(self._topic, partition, first + messages)
+        self._admin.delete_records([before])[before].result(_TIMEOUT)
+
+    def recreate(self) -> None:
+        partitions = len(self.partitions())
+        self._delete(self._topic)
+        self._make(self._topic, partitions)
+        self._forget_producer()
+
+    def nowhere(self) -> Mapping[str, str]:
+        return {"stream.kafka.topic.name": f"nowhere-{uuid.uuid4().hex}"}
+
+    def close(self) -> None:
+        made, self._made = self._made, []
+        if made:
+            for deleted in self._admin.delete_topics(sorted(set(made))).values():
+                deleted.result(_TIMEOUT)
+        # Dropping the last reference is what closes these clients.
+        self.__dict__.pop("_admin", None)
+        self._forget_producer()
+
+    def _forget_producer(self) -> None:
+        """A producer knows the partitions of before for a while."""
+        self.__dict__.pop("_producer", None)
+
+    @cached_property
+    def _admin(self) -> AdminClient:
+        return AdminClient(self._settings)
+
+    @cached_property
+    def _producer(self) -> Producer:
+        return Producer(self._settings | {"linger.ms": 0})
+
+    @property
+    def _topic(self) -> str:
+        return self._made[-1]
+
+    def _send(self, partition: int, values: Sequence[bytes | None]) -> None:
+        failed: list[object] = []
+
+        def told(error: object, _: object) -> None:
+            if error is not None:
+                failed.append(error)
+
+        for value in values:
+            self._producer.produce(
+                self._topic, value, partition=partition, on_delivery=told
+            )
+        if self._producer.flush(_TIMEOUT) or failed:
+            msg = f"the broker did not take messages: {failed or 'no answer'}"
+            raise RuntimeError(msg)
+
+    def _make(self, topic: str, partitions: int) -> None:
+        deadline = time.monotonic() + _TIMEOUT
+        while True:
+            asked = self._admin.create_topics([NewTopic(topic, partitions)])
+            try:
+                asked[topic].result(_TIMEOUT)
+                break
+            except KafkaException:  # one of that name is still being deleted
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(_POLL)
+        self._made.append(topic)
+        self._wait(topic, partitions)
+
+    def _delete(self, topic: str) -> None:
+        self._admin.delete_topics([topic])[topic].result(_TIMEOUT)
+        self._wait(topic, 0)
+
+    def _wait(self, topic: str, partitions: int) -> None:
+        deadline = time.monotonic() + _TIMEOUT
+        while len(self._found(topic)) != partitions:
+            if time.monotonic() > deadline:
+                msg = f"topic {topic} has not got {partitions} partitions"
+                raise TimeoutError(msg)
+            time.sleep(_POLL)
+
+    def _found(self, topic: str) -> list[int]:
+        """Partitions that have a leader."""
+        described = self._admin.list_topics(timeout=_TIMEOUT).topics.get(topic)
+        if described is None:
+            return []
+        return [p.id for p in described.partitions.values() if p.leader >= 0]

@@ -1,0 +1,338 @@
+"""What topics have: asked of the brokers by an admin client, in whole calls."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from concurrent.futures import FIRST_EXCEPTION, wait
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from confluent_kafka import (
+    IsolationLevel,
+    KafkaException,
+    TopicCollection,
+    TopicPartition,
+)
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # not in its stubs
+    AdminClient,
+    OffsetSpec,
+)
+
+from streamfactory.backends.kafka.clients import (
+    Watch,
+    brokers,
+    client_settings,
+    inherit,
+    isolation,
+    of_this_process,
+    refused,
+)
+from streamfactory.backends.kafka.errors import failure, is_passing
+from streamfactory.spi import (
+    ClosedError,
+    MetadataProvider,
+    Partition,
+    PartitionInfo,
+    TopicNotFound,
+    TransientError,
+    envelope_schema,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Mapping, Sequence
+    from concurrent.futures import Future
+
+    import pyarrow as pa
+
+    from streamfactory.spi import StreamConfig, StreamError
+
+T = TypeVar("T")
+"""What a call answers."""
+
+_SLICE: Final = 0.05
+_PAUSE: Final = 0.1
+_REFRESH: Final = 0.5
+"""Seconds without an answer, or for one, when a broker is known to be gone."""
+_SPECS: Final[Any] = OffsetSpec  # its stubs have no types
+_EARLIEST: Final = _SPECS.earliest()
+_LATEST: Final = _SPECS.latest()
+INTERNAL: Final = frozenset(
+    {
+        "__consumer_offsets",
+        "__share_group_state",
+        "__streamfactory_epochs",
+        "__transaction_state",
+    }
+)
+"""Topics that are nobody's data: not listed, though they can be named."""
+
+
+class Admin:
+    """An admin client, and calls that end in time. Thread-safe; survives a fork.
+
+    Args:
+        config: The stream's configuration.
+        client_id: Names the client in the brokers' logs.
+    """
+
+    def __init__(self, config: StreamConfig, client_id: str) -> None:
+        self.config = config
+        self.where = brokers(config)
+        self._client_id = client_id
+        self._timeout = config["connection.timeout.millis"] / 1000
+        self._lock = threading.Lock()
+        self._made_by = os.getpid()
+        self._client: AdminClient | None = None
+        self._watch = Watch()
+        self._closed = False
+
+    def call(
+        self, doing: str, ask: Callable[[AdminClient], Mapping[Any, Future[T]]]
+    ) -> dict[Any, T]:
+        """Ask, and wait for all answers; what fails in passing is asked again.
+
+        Args:
+            doing: What fails when this does, for the error.
+            ask: Makes the requests.
+
+        Raises:
+            StreamError: Translated; names brokers and topic.
+        """
+        deadline = time.monotonic() + self._timeout
+        while True:
+            client = self._open()
+            try:
+                return self._answers(doing, client, ask(client), deadline)
+            except TransientError as error:
+                if time.monotonic() + _PAUSE > deadline:
+                    if self._watch.down_since is None:
+                        raise
+                    raise self._unreachable(doing) from error
+                time.sleep(_PAUSE)
+
+    def close(self) -> None:
+        """Let go of the client; twice is fine."""
+        with self._lock:
+            self._closed = True
+            client, self._client = self._client, None
+        if client is not None and not of_this_process(self._made_by):
+            inherit(client)
+
+    def _open(self) -> AdminClient:
+        with self._lock:
+            if self._closed:
+                msg = "the metadata of Kafka was closed"
+                raise ClosedError(msg)
+            if self._client is not None and not of_this_process(self._made_by):
+                inherit(self._client)
+                self._client = None
+            if self._client is None:
+                self._made_by, self._watch = os.getpid(), Watch()
+                self._client = self._make()
+            return self._client
+
+    def _make(self) -> AdminClient:
+        settings = client_settings(self.config, "admin", self._client_id, self._watch)
+        settings.pop("allow.auto.create.topics")
+        try:
+            return AdminClient(settings)
+        except (KafkaException, ValueError, TypeError) as error:
+            raise refused(error, self.config) from error
+
+    def _answers(
+        self,
+        doing: str,
+        client: AdminClient,
+        futures: Mapping[Any, Future[T]],
+        deadline: float,
+    ) -> dict[Any, T]:
+        waiting = set(futures.values())
+        refresh_at = time.monotonic() + _REFRESH
+        while waiting:
+            done, waiting = wait(waiting, _SLICE, FIRST_EXCEPTION)
+            self._check(done, doing)
+            client.poll(0)
+            if waiting and self._watch.last and time.monotonic() > refresh_at:
+                self._refresh(client, deadline)
+                refresh_at = time.monotonic() + _REFRESH
+            error = self._watch.refusal(doing, self.where)
+            if error is None and waiting and time.monotonic() > deadline:
+                error = self._unreachable(doing)
+            if error is not None:
+                raise error
+        self._watch.well()
+        return {key: future.result() for key, future in futures.items()}
+
+    def _refresh(self, client: AdminClient, deadline: float) -> None:
+        """Have the client look for its brokers: one that is gone may be the one asked.
+
+        Until then it tries that one without a pause, and nothing else.
+        """
+        left = min(_REFRESH, deadline - time.monotonic())
+        with suppress(KafkaException):
+            client.list_topics(self.config.get("topic.name", ""), max(left, _SLICE))
+
+    def _check(self, done: Collection[Future[T]], doing: str) -> None:
+        """Raise the error of an answer; a final one before one in passing."""
+        errors = [error for f in done if (error := f.exception()) is not None]
+        if not errors:
+            return
+        first = next((e for e in errors if not _passes(e)), errors[0])
+        if isinstance(first, KafkaException):
+            raise failure(first, doing, where=self.where) from first
+        raise first
+
+    def _unreachable(self, doing: str) -> StreamError:
+        return self._watch.unreachable(doing, self.where, self._timeout)
+
+
+def _passes(error: BaseException) -> bool:
+    return isinstance(error, KafkaException) and is_passing(error)
+
+
+class KafkaMetadata(MetadataProvider):
+    """Partitions, bounds and topics of a cluster.
+
+    Args:
+        config: The stream's configuration.
+        client_id: Names the client in the brokers' logs.
+    """
+
+    def __init__(self, config: StreamConfig, client_id: str) -> None:
+        self._config = config
+        self._admin = Admin(config, client_id)
+        self._level = (
+            IsolationLevel.READ_COMMITTED
+            if isolation(config) == "read_committed"
+            else IsolationLevel.READ_UNCOMMITTED
+        )
+        self._ids = frozenset(config.get("partition.ids") or ())
+
+    def fetch_partitions(
+        self, topics: Sequence[str], known: Collection[Partition]
+    ) -> Sequence[PartitionInfo]:
+        described = self._describe(topics)
+        return self._infos(described, self._chosen(described))
+
+    def fetch_bounds(
+        self, partitions: Collection[Partition]
+    ) -> Sequence[PartitionInfo]:
+        described = self._describe({partition.topic for partition in partitions})
+        there = _partitions(described)
+        return self._infos(described, [p for p in partitions if p in there])
+
+    def fetch_partition_count(self, topic: str) -> int:
+        return len(self._chosen(self._describe([topic])))
+
+    def fetch_offsets_at(
+        self, timestamp_ms: int, partitions: Collection[Partition]
+    ) -> Mapping[Partition, int | None]:
+        spec = _SPECS.for_timestamp(timestamp_ms)
+        found = self._offsets(partitions, spec, self._level)
+        return {p: None if offset < 0 else offset for p, offset in found.items()}
+
+    def fetch_schema(self, topic: str) -> pa.Schema:
+        return envelope_schema()
+
+    def fetch_topics(self) -> Sequence[str]:
+        timeout = self._config["connection.timeout.millis"] / 1000
+        doing = "topics cannot be listed"
+        names = self._admin.call(doing, lambda c: _listed(c, timeout))["names"]
+        return sorted(set(names) - INTERNAL)
+
+    def close(self) -> None:
+        self._admin.close()
+
+    def _describe(self, topics: Collection[str]) -> dict[str, Any]:
+        if not topics:
+            return {}
+        names = sorted(topics)
+        shown = ", ".join(map(repr, names[:3])) + (", ..." if len(names) > 3 else "")
+        doing = f"topic{'s' * (len(names) > 1)} {shown} cannot be looked up"
+        return self._admin.call(
+            doing, lambda c: c.describe_topics(TopicCollection(names))
+        )
+
+    def _chosen(self, described: Mapping[str, Any]) -> list[Partition]:
+        there = _partitions(described)
+        if not self._ids:
+            return there
+        for topic in described:
+            missing = sorted(self._ids - {p.id for p in there if p.topic == topic})
+            if missing:
+                msg = f"topic {topic!r} has no partition {missing[0]}"
+                remedy = f"say stream.{self._config.type}.partition.ids without it"
+                raise TopicNotFound(msg, remedy=remedy)
+        return [partition for partition in there if partition.id in self._ids]
+
+    def _infos(
+        self, described: Mapping[str, Any], partitions: Sequence[Partition]
+    ) -> list[PartitionInfo]:
+        if not partitions:
+            return []
+        # In this order earliest is never beyond latest, nor latest beyond written.
+        earliest = self._offsets(partitions, _EARLIEST, self._level)
+        latest = self._offsets(partitions, _LATEST, self._level)
+        written: Mapping[Partition, int] = {}
+        if self._level == IsolationLevel.READ_COMMITTED:
+            every = IsolationLevel.READ_UNCOMMITTED
+            written = self._offsets(partitions, _LATEST, every)
+        return [
+            PartitionInfo(
+                p,
+                min(earliest[p], latest[p]),
+                latest[p],
+                incarnation=str(described[p.topic].topic_id),
+                written=written.get(p),
+            )
+            for p in partitions
+        ]
+
+    def _offsets(
+        self,
+        partitions: Collection[Partition],
+        spec: Any,
+        level: IsolationLevel,
+    ) -> dict[Partition, int]:
+        asked = {p: TopicPartition(p.topic, p.id) for p in partitions}
+        topics = sorted({p.topic for p in partitions})
+        doing = f"offsets of {', '.join(map(repr, topics[:3]))} cannot be looked up"
+
+        def ask(client: AdminClient) -> Mapping[Any, Future[Any]]:
+            request = dict.fromkeys(asked.values(), spec)
+            found: Mapping[Any, Future[Any]] = client.list_offsets(
+                request, isolation_level=level
+            )
+            return found
+
+        answers = {
+            (tp.topic, tp.partition): info.offset
+            for tp, info in self._admin.call(doing, ask).items()
+        }
+        return {p: answers[p.topic, p.id] for p in asked}
+
+
+def _partitions(described: Mapping[str, Any]) -> list[Partition]:
+    return [
+        Partition(topic, partition.id)
+        for topic, description in described.items()
+        for partition in description.partitions
+    ]
+
+
+def _listed(client: AdminClient, timeout: float) -> Mapping[str, Future[list[str]]]:
+    """List topics in a thread: the call itself would not say why it waits."""
+    from concurrent.futures import Future
+
+    answer: Future[list[str]] = Future()
+
+    def ask() -> None:
+        try:
+            answer.set_result(list(client.list_topics(timeout=timeout).topics))
+        except Exception as error:  # noqa: BLE001 - raised where it is waited for
+            answer.set_exception(error)
+
+    threading.Thread(target=ask, daemon=True).start()
+    return {"names": answer}

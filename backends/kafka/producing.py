@@ -1,0 +1,293 @@
+"""A producer with transactions, and columns on their way to its ``produce`` calls."""
+
+from __future__ import annotations
+
+import operator
+import time
+from collections import deque
+from itertools import repeat
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from confluent_kafka import KafkaError, KafkaException, Producer
+
+from streamfactory.spi import (
+    ClosedError,
+    ConfigError,
+    MessageTooLarge,
+    Partition,
+    StreamTimeout,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from confluent_kafka import Message
+
+_CHUNK: Final = 2048
+"""Messages between two looks at what the broker said."""
+_SLICE: Final = 0.2
+"""Seconds that one call of the client may block."""
+_QUEUE_KBYTES: Final = 65_536
+"""What the client holds at once: back-pressure is by bytes alone."""
+
+
+class Deadline:
+    """A moment after which nothing is waited for."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        self._end = time.monotonic() + seconds
+
+    @property
+    def left(self) -> float:
+        """Seconds until then; at least 0."""
+        return max(0.0, self._end - time.monotonic())
+
+    def check(self, what: str) -> None:
+        """Raise once it has passed.
+
+        Raises:
+            StreamTimeout: transient.
+        """
+        if not self.left:
+            msg = f"{what}: no end after {self.seconds:.0f} s"
+            raise StreamTimeout(msg)
+
+
+class TransactionalProducer:
+    """One transactional id, initialised: whoever had it before is fenced.
+
+    One thread at a time calls it; ``wake`` alone may come from another.
+
+    Args:
+        settings: Of the client.
+        name: The transactional id.
+        timeout: Seconds after which the broker ends a transaction.
+        deadline: For initialising, which waits for the end of what an earlier instance
+            has begun.
+
+    Raises:
+        KafkaException: Nothing is left open.
+        StreamTimeout: transient.
+    """
+
+    def __init__(
+        self, settings: Mapping[str, Any], name: str, timeout: float, deadline: Deadline
+    ) -> None:
+        self.timeout = timeout
+        self._failure: KafkaException | MessageTooLarge | None = None
+        self._woken = False
+        owned = {
+            "transactional.id": name,
+            "transaction.timeout.ms": int(timeout * 1000),
+            "delivery.report.only.error": True,
+            "on_delivery": self._on_failure,
+        }
+        self._producer: Any = Producer({**_defaults(), **settings, **owned})
+        try:
+            self._insist(self._producer.init_transactions, deadline)
+        except BaseException as error:
+            self.close()
+            if _code(error) == KafkaError.INVALID_TRANSACTION_TIMEOUT:
+                raise _too_long(timeout) from error
+            raise
+
+    def begin(self) -> None:
+        """Begin a transaction."""
+        self._failure = None
+        self._producer.begin_transaction()
+
+    def send(
+        self, topic: str, partition: int, rows: pa.RecordBatch, deadline: Deadline
+    ) -> None:
+        """Queue messages; waits while the queue is full.
+
+        Args:
+            topic: Where to.
+            partition: Where to.
+            rows: Of `message_schema`.
+            deadline: For the waiting.
+
+        Raises:
+            KafkaException: The broker refused some message of this transaction.
+            MessageTooLarge: permanent.
+        """
+        for at in range(0, rows.num_rows, _CHUNK):
+            columns = _columns(rows.slice(at, _CHUNK))
+            self._send(topic, partition, columns, deadline)
+
+    def send_one(
+        self, topic: str, partition: int, key: bytes, value: bytes, deadline: Deadline
+    ) -> None:
+        """Queue one message."""
+        self._send(topic, partition, [[value], [key], None, None], deadline)
+
+    def commit(self, deadline: Deadline) -> None:
+        """Commit; the server's verdict is known when this returns.
+
+        Raises:
+            KafkaException: It is not committed, or nobody knows: initialise anew, and
+                look.
+            StreamTimeout: transient; nobody knows.
+        """
+        while self._producer.flush(_SLICE):
+            self._check(deadline)
+        self._check(deadline)
+        try:
+            self._insist(self._producer.commit_transaction, deadline)
+        except KafkaException:
+            self._check(deadline)  # what became of a message says more
+            raise
+
+    def abort(self, deadline: Deadline) -> None:
+        """Abort what has begun.
+
+        Raises:
+            KafkaException: It is not aborted yet; the broker does it, at the latest
+                when its time is over.
+        """
+        self._insist(self._producer.abort_transaction, deadline)
+
+    def wake(self) -> None:
+        """Let no call wait any longer."""
+        self._woken = True
+
+    def close(self) -> None:
+        """Let go of it; what was not committed will be aborted by the broker."""
+        producer, self._producer = self._producer, None
+        if producer is not None:
+            producer.purge()  # or it would wait for a broker that is gone
+
+    def _send(
+        self, topic: str, partition: int, columns: list[Any], deadline: Deadline
+    ) -> None:
+        done, count = 0, len(columns[0])
+        while done < count:
+            rest = columns if not done else [c and c[done:] for c in columns]
+            values = iter(rest[0])
+            try:
+                deque(_calls(self._producer.produce, topic, partition, values, rest), 0)
+            except BufferError:
+                # The call that failed has taken its value from the iterator.
+                done = count - operator.length_hint(values) - 1
+                self._producer.poll(_SLICE)
+            except KafkaException as error:
+                at = len(rest[0]) - operator.length_hint(values) - 1
+                raise self._refused(error, topic, partition, rest[0][at]) from error
+            else:
+                done = count
+            self._producer.poll(0)
+            self._check(deadline)
+
+    def _check(self, deadline: Deadline) -> None:
+        if self._failure is not None:
+            raise self._failure
+        if self._woken:
+            msg = "closed while writing"
+            raise ClosedError(msg)
+        deadline.check("writing to Kafka")
+
+    def _insist(self, call: Callable[[float], None], deadline: Deadline) -> None:
+        """Make a call of the transaction's life; a retriable end is no verdict."""
+        while True:
+            try:
+                call(max(_SLICE, min(1.0, deadline.left)))
+            except KafkaException as error:
+                if not error.args[0].retriable():
+                    raise
+                if not deadline.left:
+                    msg = f"{call.__name__}: {error.args[0].str()}"
+                    raise StreamTimeout(msg) from error
+            else:
+                return
+
+    def _on_failure(self, error: KafkaError, message: Message) -> None:
+        if self._failure is None and error.code() != KafkaError._PURGE_QUEUE:
+            topic, partition = message.topic(), message.partition()
+            self._failure = self._refused(
+                KafkaException(error), str(topic), int(partition or 0), message.value()
+            )
+
+    def _refused(
+        self, error: KafkaException, topic: str, partition: int, value: bytes | None
+    ) -> KafkaException | MessageTooLarge:
+        if _code(error) != KafkaError.MSG_SIZE_TOO_LARGE:
+            return error
+        msg = f"a message of {len(value or b'')} bytes is more than the topic takes"
+        remedy = "raise the topic's max.message.bytes, or write smaller messages"
+        return MessageTooLarge(
+            msg, partition=Partition(topic, partition), remedy=remedy
+        )
+
+
+def _defaults() -> dict[str, Any]:
+    return {
+        "linger.ms": 5,
+        "topic.metadata.propagation.max.ms": 5000,  # topics were there a moment ago
+        "queue.buffering.max.messages": 0,
+        "queue.buffering.max.kbytes": _QUEUE_KBYTES,
+        "message.max.bytes": 1_000_000_000,  # the topic decides
+    }
+
+
+def _columns(rows: pa.RecordBatch) -> list[Any]:
+    """Values, keys, timestamps and headers, as ``produce`` takes them."""
+    value, key, timestamp, headers = (
+        rows.column(name) for name in ("value", "key", "timestamp", "headers")
+    )
+    return [
+        value.to_pylist(),
+        None if key.null_count == len(key) else key.to_pylist(),
+        None if timestamp.null_count == len(timestamp) else _millis(timestamp),
+        None if headers.null_count == len(headers) else _headers(headers),
+    ]
+
+
+def _millis(timestamp: pa.Array) -> list[int]:
+    """Without one, the client's own: it takes 0 for that."""
+    millis = pc.divide(timestamp.cast(pa.int64()), 1000)
+    found: list[int] = millis.fill_null(0).to_pylist()
+    return found
+
+
+def _headers(column: pa.Array) -> list[list[tuple[str, bytes | None]] | None]:
+    flat = column.flatten()
+    pairs = list(
+        zip(flat.field("key").to_pylist(), flat.field("value").to_pylist(), strict=True)
+    )
+    lengths = pc.list_value_length(column).to_pylist()
+    found: list[list[tuple[str, bytes | None]] | None] = []
+    at = 0
+    for length in lengths:
+        found.append(pairs[at : at + length] if length else None)
+        at += length or 0
+    return found
+
+
+def _calls(
+    produce: Any, topic: str, partition: int, values: Any, columns: list[Any]
+) -> Any:
+    """The calls, made as they are iterated: a loop of C, without a line of Python."""
+    _, keys, timestamps, headers = columns
+    parts = [repeat(topic), values, keys or repeat(None), repeat(partition)]
+    if timestamps is not None or headers is not None:
+        parts += [repeat(None), repeat(None), timestamps or repeat(0)]
+    if headers is not None:
+        parts.append(headers)
+    return map(produce, *parts)
+
+
+def _code(error: BaseException) -> int | None:
+    first = error.args[0] if error.args else None
+    return first.code() if isinstance(first, KafkaError) else None
+
+
+def _too_long(timeout: float) -> ConfigError:
+    msg = f"the broker allows no transaction of {timeout:.0f} s"
+    remedy = (
+        "raise the broker's transaction.max.timeout.ms, write smaller epochs, or set "
+        "stream.kafka.transaction.timeout"
+    )
+    return ConfigError(msg, remedy=remedy)

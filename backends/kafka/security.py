@@ -1,0 +1,155 @@
+"""Credentials as Java's client and Pinot spell them, for librdkafka."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+import textwrap
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from streamfactory.spi import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from streamfactory.spi import StreamConfig
+
+PREFIXES: Final = ("sasl.", "security.", "ssl.", "enable.ssl.")
+
+_RENAMED: Final[Mapping[str, str]] = {
+    "ssl.truststore.certificates": "ssl.ca.pem",
+    "ssl.keystore.certificate.chain": "ssl.certificate.pem",
+    "ssl.keystore.key": "ssl.key.pem",
+}
+_DROPPED: Final = frozenset(
+    {
+        "ssl.cipher.suites.class",
+        "ssl.enabled.protocols",
+        "ssl.engine.factory.class",
+        "ssl.keymanager.algorithm",
+        "ssl.protocol",
+        "ssl.provider",
+        "ssl.secure.random.implementation",
+        "ssl.trustmanager.algorithm",
+        "sasl.client.callback.handler.class",
+        "sasl.login.callback.handler.class",
+        "sasl.login.class",
+        "security.providers",
+    }
+)
+_JAAS: Final = re.compile(
+    r"""\s*(?P<module>[\w.$]+)\s+(?:required|requisite|sufficient|optional)\b
+    (?P<options>(?:\s+[\w.]+\s*=\s*(?:"(?:[^"\\]|\\.)*"|[^\s;"]+))*)\s*;?\s*""",
+    re.VERBOSE,
+)
+_JAAS_OPTION: Final = re.compile(r'([\w.]+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|([^\s;"]+))')
+_LOGINS: Final = ("PlainLoginModule", "ScramLoginModule")
+
+
+def java_security(given: Mapping[str, str]) -> dict[str, str]:
+    """Security properties with librdkafka's names.
+
+    Raises:
+        ConfigError: config; what only Java can read.
+    """
+    found = {
+        _RENAMED.get(key, key): value
+        for key, value in given.items()
+        if key not in _DROPPED
+    }
+    _truststore(found)
+    _keystore(found)
+    if "sasl.jaas.config" in found:
+        for key, value in _login(found.pop("sasl.jaas.config")).items():
+            found.setdefault(key, value)
+    if found.get("ssl.endpoint.identification.algorithm") == "":
+        found["ssl.endpoint.identification.algorithm"] = "none"
+    return found
+
+
+def pinot_security(config: StreamConfig) -> dict[str, str]:
+    """Pinot's certificates in base64, as PEM.
+
+    Raises:
+        ConfigError: config; one is not base64.
+    """
+    found = {}
+    for key, target, label in (
+        ("ssl.server.certificate", "ssl.ca.pem", "CERTIFICATE"),
+        ("ssl.client.certificate", "ssl.certificate.pem", "CERTIFICATE"),
+        ("ssl.client.key", "ssl.key.pem", "PRIVATE KEY"),
+    ):
+        if config.get(key):
+            found[target] = _pem(config[key], label, f"stream.{config.type}.{key}")
+    return found
+
+
+def _truststore(found: dict[str, str]) -> None:
+    location = found.pop("ssl.truststore.location", None)
+    kind = found.pop("ssl.truststore.type", "JKS").upper()
+    found.pop("ssl.truststore.password", None)
+    if location is None:
+        return
+    if kind != "PEM" and not _is_pem(location):
+        msg = f"ssl.truststore.location={location!r} is a Java key store ({kind})"
+        remedy = "export its certificates as PEM, and say ssl.ca.location"
+        raise ConfigError(msg, remedy=remedy)
+    found.setdefault("ssl.ca.location", location)
+
+
+def _keystore(found: dict[str, str]) -> None:
+    location = found.get("ssl.keystore.location")
+    kind = found.pop("ssl.keystore.type", "").upper()
+    if location is None:
+        return
+    if kind == "PEM" or (not kind and _is_pem(location)):
+        del found["ssl.keystore.location"]
+        found.pop("ssl.keystore.password", None)
+        found.setdefault("ssl.certificate.location", location)
+        found.setdefault("ssl.key.location", location)
+    elif kind == "JKS" or location.lower().endswith(".jks"):
+        msg = f"ssl.keystore.location={location!r} is a Java key store"
+        raise ConfigError(msg, remedy="convert it to PKCS#12 or PEM")
+
+
+def _is_pem(location: str) -> bool:
+    try:
+        with Path(location).open("rb") as file:
+            return b"-----BEGIN" in file.read(65_536)
+    except OSError:
+        return location.lower().endswith((".pem", ".crt"))
+
+
+def _login(text: str) -> dict[str, str]:
+    match = _JAAS.fullmatch(text)
+    module = "" if match is None else match["module"].rpartition(".")[2]
+    if match is None or module not in _LOGINS:
+        what = module or "text of another form"
+        msg = f"sasl.jaas.config names {what}, which only Java can use"
+        remedy = "say sasl.mechanism, sasl.username and sasl.password"
+        raise ConfigError(msg, remedy=remedy)
+    options = {
+        name: re.sub(r"\\(.)", r"\1", quoted) if quoted else bare
+        for name, quoted, bare in _JAAS_OPTION.findall(match["options"])
+    }
+    return {
+        f"sasl.{name}": options[name]
+        for name in ("username", "password")
+        if name in options
+    }
+
+
+def _pem(text: str, label: str, key: str) -> str:
+    if "-----BEGIN" in text:
+        return text
+    try:
+        raw = base64.b64decode("".join(text.split()), validate=True)
+    except (binascii.Error, ValueError):
+        msg = f"{key} is neither base64 nor PEM"
+        raise ConfigError(msg) from None
+    if b"-----BEGIN" in raw:
+        return raw.decode("ascii", "replace")
+    body = "\n".join(textwrap.wrap(base64.b64encode(raw).decode(), 64))
+    return f"-----BEGIN {label}-----\n{body}\n-----END {label}-----\n"

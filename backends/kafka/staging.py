@@ -1,0 +1,290 @@
+"""Rows that wait for their commit: in commit messages, or in Arrow files."""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import shutil
+import tempfile
+import threading
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Self
+
+import pyarrow as pa
+from pyarrow import fs
+
+from streamfactory.spi import CorruptData, MisuseError, StorageFailed
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from streamfactory.spi import StreamConfig
+
+_logger = logging.getLogger("streamfactory")
+
+_NAME: Final = re.compile(r"[0-9a-f-]{1,64}\.arrow")
+_BATCH: Final = 8 * 1024**2
+"""Bytes of rows that are written to a file at once."""
+
+Parcel = tuple[str, int, pa.RecordBatch]
+"""Messages for one partition: topic, partition, rows of `message_schema`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Staged:
+    """What one attempt has staged: the payload of its commit message."""
+
+    rows: int
+    size: int
+    """Bytes of the rows."""
+    file: str | None = None
+    """Its name; None where the rows are inline."""
+    inline: bytes = b""
+
+    def to_payload(self) -> dict[str, Any]:
+        """As plain values."""
+        where = {"inline": self.inline} if self.file is None else {"file": self.file}
+        return {"rows": self.rows, "size": self.size, **where}
+
+    @classmethod
+    def from_payload(cls, payload: Mapping[str, Any]) -> Self:
+        """What a commit message carries."""
+        file = payload.get("file")
+        if file is not None and _NAME.fullmatch(file) is None:
+            msg = f"a commit message names the staged file {file!r}"
+            raise CorruptData(msg)
+        inline = payload.get("inline", b"")
+        return cls(payload["rows"], payload["size"], file, inline)
+
+
+class Stage:
+    """The rows of one attempt, in memory until they are too many.
+
+    Args:
+        area: Where files go.
+        attempt: Names the file.
+    """
+
+    def __init__(self, area: StagingArea, attempt: str) -> None:
+        self._area = area
+        self._name = f"{attempt}.arrow"
+        self._waiting: list[Parcel] = []
+        self._waiting_size = 0
+        self._file: Any = None
+        self._writer: Any = None
+        self._rows = 0
+        self._size = 0
+
+    def append(self, topic: str, partition: int, rows: pa.RecordBatch) -> None:
+        """Add messages for one partition."""
+        size = rows.nbytes
+        self._waiting.append((topic, partition, rows))
+        self._waiting_size += size
+        self._rows += rows.num_rows
+        self._size += size
+        limit = self._area.inline_bytes if self._file is None else _BATCH
+        if self._waiting_size > limit:
+            self._spill()
+
+    def seal(self) -> Staged:
+        """End; the rows are where the committer finds them."""
+        if self._file is None:
+            return Staged(self._rows, self._size, inline=_encoded(self._waiting))
+        self._spill()
+        self._end()
+        return Staged(self._rows, self._size, self._name)
+
+    def discard(self) -> None:
+        """Leave nothing behind."""
+        self._waiting = []
+        begun = self._file is not None
+        self.close()
+        if begun:
+            self._area.remove([self._name])
+
+    def close(self) -> None:
+        """Let go of the file; what was not sealed cannot be read."""
+        file, self._file, self._writer = self._file, None, None
+        if file is not None:
+            file.close()
+
+    def _spill(self) -> None:
+        waiting, self._waiting, self._waiting_size = self._waiting, [], 0
+        with self._area.failing(self._name):
+            if self._file is None:
+                self._file = self._area.create(self._name)
+                self._writer = pa.ipc.new_stream(self._file, waiting[0][2].schema)
+            _write(self._writer, waiting)
+
+    def _end(self) -> None:
+        with self._area.failing(self._name):
+            self._writer.close()
+            self.close()
+
+
+class StagingArea:
+    """The folder of a topic under ``staging.location``, or a temporary one.
+
+    A temporary folder belongs to the object that made it, in the process that made it,
+    and goes with it.
+    """
+
+    def __init__(self, config: StreamConfig) -> None:
+        self.inline_bytes: int = config["staging.inline.bytes"]
+        self._config = config
+        self._location: str | None = config.get("staging.location")
+        self._lock = threading.Lock()
+        self._place: tuple[fs.FileSystem, str] | None = None
+        self._temporary: tuple[int, str] | None = None
+
+    def create(self, name: str) -> Any:
+        """Begin a file."""
+        system, folder = self._open()
+        return system.open_output_stream(f"{folder}/{name}")
+
+    def read(self, staged: Staged) -> Iterator[Parcel]:
+        """The rows of one attempt.
+
+        Raises:
+            MisuseError: misuse; the file is out of this process's reach.
+            CorruptData: data_loss; the file does not hold what was staged.
+        """
+        rows = 0
+        for parcel in self._parcels(staged):
+            rows += parcel[2].num_rows
+            yield parcel
+        if rows != staged.rows:
+            msg = f"the staged file {staged.file!r} has {rows} rows, not {staged.rows}"
+            raise CorruptData(msg, remedy="abort the epoch, and write it again")
+
+    def remove(self, names: Sequence[str]) -> None:
+        """Remove files; those that are gone are fine."""
+        if not names or (self._location is None and self._place is None):
+            return  # what another process keeps for itself is not here
+        system, folder = self._open()
+        for name in names:
+            try:
+                system.delete_file(f"{folder}/{name}")
+            except FileNotFoundError:
+                continue
+            except OSError as error:
+                _logger.warning("staged file %s/%s: %s", folder, name, error)
+
+    def sweep(self) -> None:
+        """Remove what nobody has committed for ``staging.age``."""
+        if self._location is None:
+            return
+        oldest = time.time() - self._config["staging.age"] / 1000
+        system, folder = self._open()
+        try:
+            found = system.get_file_info(fs.FileSelector(folder))
+        except OSError as error:
+            _logger.warning("staged files in %s: %s", folder, error)
+            return
+        self.remove(
+            [
+                info.base_name
+                for info in found
+                if _NAME.fullmatch(info.base_name)
+                and info.mtime is not None
+                and info.mtime.timestamp() < oldest
+            ]
+        )
+
+    def failing(self, name: str) -> _Failing:
+        """Tell which file a failure is of."""
+        return _Failing(self._location or "the temporary folder", name)
+
+    def close(self) -> None:
+        """Remove the temporary folder."""
+        temporary, self._temporary, self._place = self._temporary, None, None
+        if temporary is not None and temporary[0] == os.getpid():
+            shutil.rmtree(temporary[1], ignore_errors=True)
+
+    def _parcels(self, staged: Staged) -> Iterator[Parcel]:
+        if staged.file is None:
+            yield from _decoded(pa.py_buffer(staged.inline))
+            return
+        if self._location is None and self._place is None:
+            msg = f"the rows in {staged.file} stayed with the process that wrote them"
+            remedy = "set stream.kafka.staging.location to a folder that all share"
+            raise MisuseError(msg, remedy=remedy)
+        system, folder = self._open()
+        try:
+            with (
+                self.failing(staged.file),
+                system.open_input_file(f"{folder}/{staged.file}") as file,
+            ):
+                yield from _decoded(file)
+        except pa.ArrowInvalid as error:
+            msg = f"the staged file {folder}/{staged.file} cannot be read: {error}"
+            remedy = "abort the epoch, and write it again"
+            raise CorruptData(msg, remedy=remedy) from error
+
+    def _open(self) -> tuple[fs.FileSystem, str]:
+        with self._lock:
+            if self._place is None:
+                self._place = self._made()
+            return self._place
+
+    def _made(self) -> tuple[fs.FileSystem, str]:
+        if self._location is None:
+            folder = tempfile.mkdtemp(prefix="streamfactory-")
+            self._temporary = (os.getpid(), folder)
+            return fs.LocalFileSystem(), folder
+        with self.failing(self._config.topic):
+            system, path = fs.FileSystem.from_uri(self._location)
+            folder = f"{path.rstrip('/')}/{self._config.topic}"
+            system.create_dir(folder, recursive=True)
+            return system, folder
+
+
+class _Failing:
+    """Failures of a file system, as ours."""
+
+    def __init__(self, location: str, name: str) -> None:
+        self._what = f"staging in {location}: {name}"
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, _: object) -> None:
+        missing = isinstance(error, FileNotFoundError)
+        if isinstance(error, OSError) and not isinstance(error, pa.ArrowInvalid):
+            remedy = (
+                "set stream.kafka.staging.location to a folder that all processes reach"
+                if missing
+                else "free, or make writable, stream.kafka.staging.location"
+            )
+            msg = f"{self._what}: {error}"
+            raise StorageFailed(msg, remedy=remedy) from error
+
+
+def _write(writer: Any, parcels: Sequence[Parcel]) -> None:
+    for topic, partition, rows in parcels:
+        where = {"topic": topic, "partition": str(partition)}
+        writer.write_batch(rows, custom_metadata=pa.KeyValueMetadata(where))
+
+
+def _encoded(parcels: Sequence[Parcel]) -> bytes:
+    if not parcels:
+        return b""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, parcels[0][2].schema) as writer:
+        _write(writer, parcels)
+    found: bytes = sink.getvalue().to_pybytes()
+    return found
+
+
+def _decoded(source: Any) -> Iterator[Parcel]:
+    if isinstance(source, pa.Buffer) and not source.size:
+        return
+    with pa.ipc.open_stream(source) as reader:
+        while True:
+            try:
+                rows, where = reader.read_next_batch_with_custom_metadata()
+            except StopIteration:
+                return
+            yield where[b"topic"].decode(), int(where[b"partition"]), rows

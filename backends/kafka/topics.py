@@ -1,0 +1,107 @@
+"""The operator's half of ``kafka``: topics made, grown, cut, deleted, shown."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from confluent_kafka import TopicCollection, TopicPartition
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # not in its stubs
+    ConfigResource,
+    NewPartitions,
+    NewTopic,
+    ResourceType,
+)
+
+from streamfactory.backends.kafka.metadata import Admin
+from streamfactory.spi import MisuseError, TopicAdmin
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import pyarrow as pa
+
+    from streamfactory.spi import StreamConfig
+
+_SHOWN: Final = (
+    "cleanup.policy",
+    "compression.type",
+    "delete.retention.ms",
+    "max.message.bytes",
+    "message.timestamp.type",
+    "min.insync.replicas",
+    "retention.bytes",
+    "retention.ms",
+)
+"""Settings of a topic that matter to who reads or writes it."""
+
+
+class KafkaTopicAdmin(TopicAdmin):
+    """Topics of one cluster."""
+
+    def __init__(self, config: StreamConfig) -> None:
+        super().__init__(config)
+        self._admin = Admin(config, "streamfactory-topics")
+
+    def create(
+        self, topic: str, schema: pa.Schema | None, partitions: int | None
+    ) -> None:
+        """Create a topic; Kafka keeps no schema."""
+        count = self.config["topic.partitions"] if partitions is None else partitions
+        copies = self.config["topic.replication.factor"]
+        self._call(
+            f"topic {topic!r} cannot be created",
+            lambda client: client.create_topics([NewTopic(topic, count, copies)]),
+        )
+
+    def grow(self, topic: str, partitions: int) -> None:
+        there = len(self._described(topic).partitions)
+        if partitions < there:
+            msg = f"topic {topic!r} has {there} partitions, more than {partitions}"
+            raise MisuseError(msg, remedy="partitions can be added, not taken away")
+        if partitions == there:
+            return
+        self._call(
+            f"topic {topic!r} cannot grow",
+            lambda client: client.create_partitions([NewPartitions(topic, partitions)]),
+        )
+
+    def truncate(self, topic: str, before: Mapping[int, int]) -> None:
+        places = [TopicPartition(topic, number, at) for number, at in before.items()]
+        self._call(
+            f"topic {topic!r} cannot be truncated",
+            lambda client: client.delete_records(places),
+        )
+
+    def delete(self, topic: str) -> None:
+        self._call(
+            f"topic {topic!r} cannot be deleted",
+            lambda client: client.delete_topics([topic]),
+        )
+
+    def facts(self, topic: str) -> Mapping[str, str | int]:
+        described = self._described(topic)
+        resource = ConfigResource(ResourceType.TOPIC, topic)
+        found = self._call(
+            f"settings of topic {topic!r} cannot be read",
+            lambda client: client.describe_configs([resource]),
+        )
+        settings = next(iter(found.values()))
+        copies = {len(partition.replicas) for partition in described.partitions}
+        shown = {key: settings[key].value for key in _SHOWN if key in settings}
+        return {
+            "incarnation": str(described.topic_id),
+            "replication": min(copies, default=0),
+            **{key: str(value) for key, value in shown.items() if value is not None},
+        }
+
+    def close(self) -> None:
+        self._admin.close()
+
+    def _described(self, topic: str) -> Any:
+        doing = f"topic {topic!r} cannot be looked up"
+        return self._call(
+            doing, lambda client: client.describe_topics(TopicCollection([topic]))
+        )[topic]
+
+    def _call(self, doing: str, ask: Any) -> dict[Any, Any]:
+        return self._admin.call(doing, ask)

@@ -1,0 +1,258 @@
+"""The writing half of ``kafka``."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+
+import pyarrow.compute as pc
+
+from streamfactory.arrowlog.messages import stored_messages
+from streamfactory.backends.kafka.clients import Watch, brokers, client_settings
+from streamfactory.backends.kafka.committing import EpochCommitter
+from streamfactory.backends.kafka.markers import Markers
+from streamfactory.backends.kafka.producing import Deadline, TransactionalProducer
+from streamfactory.backends.kafka.staging import Stage, StagingArea
+from streamfactory.backends.kafka.writing_options import TASK
+from streamfactory.backends.kafka.writing_topics import WrittenTopics
+from streamfactory.spi import (
+    Claims,
+    CommitMessage,
+    EpochVisibility,
+    LastCommit,
+    MessageTooLarge,
+    Outgoing,
+    Partition,
+    Position,
+    ProducerFactory,
+    StreamCommitter,
+    StreamWriter,
+    WriteContext,
+    envelope_schema,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import pyarrow as pa
+
+    from streamfactory.backends.kafka.writing_topics import Lane
+    from streamfactory.spi import StreamConfig
+
+_CLIENT: Final = "streamfactory-writer"
+"""Names our clients in the brokers' logs."""
+_SIGHT: Final = 0.5
+"""Seconds for which a task waits until readers see its rows."""
+_BATCH: Final = 1_000_000
+"""Bytes that the client sends to a partition at once, unless told otherwise."""
+_TASK_TIMEOUT: Final = 900.0
+"""Seconds of a task's transaction: what brokers allow when nobody says otherwise."""
+
+
+class EpochWriter(StreamWriter):
+    """Stages the rows of one attempt; the committer sends them."""
+
+    def __init__(self, factory: KafkaProducerFactory, context: WriteContext) -> None:
+        self._factory = factory
+        self._stage = Stage(factory.staging, context.attempt)
+        self._checks: dict[str, LengthCheck] = {}
+
+    def write(self, outgoing: Outgoing) -> None:
+        topic = outgoing.topic or self._factory.config.topic
+        rows = stored_messages(outgoing)
+        if topic not in self._checks:
+            self._checks[topic] = self._factory.length_check(topic)
+        self._checks[topic](rows, outgoing.partition)
+        self._stage.append(topic, outgoing.partition, rows)
+
+    def commit(self) -> Any:
+        return self._stage.seal().to_payload()
+
+    def abort(self) -> None:
+        self._stage.discard()
+
+    def close(self) -> None:
+        self._stage.close()
+
+
+class TaskWriter(StreamWriter):
+    """Sends the rows of one attempt, in a transaction of its own.
+
+    The transactional id is the task's: a later attempt fences one that lingers.
+    """
+
+    def __init__(self, factory: KafkaProducerFactory, context: WriteContext) -> None:
+        self._topic = factory.config.topic
+        given: int | None = factory.config.get("transaction.timeout")
+        timeout = _TASK_TIMEOUT if given is None else given / 1000
+        whose = context.writer_id or f"anonymous/{context.attempt}"
+        self._deadline = Deadline(timeout + factory.patience)
+        self._producer = TransactionalProducer(
+            factory.producer(),
+            f"streamfactory/{self._topic}/{whose}/task-{context.task}",
+            timeout,
+            Deadline(factory.patience),
+        )
+        self._topics = factory.topics
+        self._lanes: set[Lane] = set()
+        self._committed = False
+        self._producer.begin()
+
+    def write(self, outgoing: Outgoing) -> None:
+        topic = outgoing.topic or self._topic
+        rows = stored_messages(outgoing)
+        self._producer.send(topic, outgoing.partition, rows, self._deadline)
+        self._lanes.add((topic, outgoing.partition))
+
+    def wake(self) -> None:
+        self._producer.wake()
+
+    def commit(self) -> Any:
+        self._producer.commit(self._deadline)
+        self._committed = True
+        # Not for long: tasks that write to one partition hide each other's rows.
+        self._topics.await_visible(self._lanes, Deadline(_SIGHT))
+        return {}
+
+    def abort(self) -> None:
+        if not self._committed:
+            self._producer.abort(Deadline(5.0))
+
+    def close(self) -> None:
+        self._producer.close()
+
+
+class TaskCommitter(StreamCommitter):
+    """Has nothing to decide: tasks have."""
+
+    def commit(
+        self,
+        epoch: int,
+        messages: Sequence[CommitMessage],
+        source_position: Position | None = None,
+    ) -> LastCommit | None:
+        return None
+
+
+class LengthCheck:
+    """Tells of a message that is too long while its row is still known.
+
+    Args:
+        topic: Whose limit it is.
+        limit: Bytes; None where the broker has to decide, after compression.
+    """
+
+    def __init__(self, topic: str, limit: int | None) -> None:
+        self._topic = topic
+        self._limit = limit
+        self._rows = 0
+
+    def __call__(self, rows: pa.RecordBatch, partition: int) -> None:
+        """Look at rows.
+
+        Raises:
+            MessageTooLarge: permanent.
+        """
+        before, self._rows = self._rows, self._rows + rows.num_rows
+        if self._limit is None:
+            return
+        columns = (rows.column(name) for name in ("key", "value"))
+        key, value = (pc.binary_length(c).fill_null(0) for c in columns)
+        lengths = pc.add(key, value)
+        longest = pc.max(lengths).as_py() or 0
+        if longest <= self._limit:
+            return
+        row = before + pc.index(lengths, longest).as_py()
+        msg = f"row {row} of those for {self._topic!r} makes a message of {longest} "
+        msg += f"bytes, and the topic takes {self._limit}"
+        remedy = "raise the topic's max.message.bytes, or write smaller messages"
+        where = Partition(self._topic, partition)
+        raise MessageTooLarge(msg, partition=where, remedy=remedy)
+
+
+class KafkaProducerFactory(ProducerFactory):
+    """Writes to topics that are there."""
+
+    CLAIMS: ClassVar = Claims(
+        replayable=True,
+        durable=True,
+        shared=True,
+        idempotent=True,
+        epoch_visibility=EpochVisibility.WHOLE,
+    )
+    CARRIES: ClassVar = frozenset({"_key", "_headers", "_timestamp", "_topic"})
+
+    def __init__(self, config: StreamConfig) -> None:
+        super().__init__(config)
+        self.patience: float = config["connection.timeout.millis"] / 1000
+        self.watch = Watch()
+        self.topics = WrittenTopics(
+            lambda: self.client("admin"), self.watch, brokers(config)
+        )
+        self.markers = Markers(
+            self.topics,
+            lambda: self.client("consumer"),
+            config["epochs.topic"],
+            config["writer.memory"],
+        )
+        self.staging = StagingArea(config)
+
+    def create_writer(self, context: WriteContext) -> StreamWriter:
+        if self._by_task:
+            return TaskWriter(self, context)
+        return EpochWriter(self, context)
+
+    def create_committer(self, writer_id: str | None) -> StreamCommitter:
+        return TaskCommitter() if self._by_task else EpochCommitter(self, writer_id)
+
+    def fetch_last_commit(self, writer_id: str) -> LastCommit | None:
+        if self._by_task:
+            return None
+        deadline = Deadline(self.patience)
+        place = self.markers.find(self.config.topic, writer_id, deadline)
+        marker = None if place is None else self.markers.read(place, deadline)
+        return None if marker is None else marker.commit
+
+    def fetch_partition_count(self, topic: str) -> int:
+        return self.topics.facts(topic, Deadline(self.patience)).partitions
+
+    def fetch_schema(self, topic: str) -> pa.Schema | None:
+        return envelope_schema()
+
+    def claims(self) -> Claims:
+        if self._by_task:
+            return replace(
+                self.CLAIMS, idempotent=False, epoch_visibility=EpochVisibility.TASK
+            )
+        return self.CLAIMS
+
+    def close(self) -> None:
+        self.staging.close()
+        self.topics.close()
+
+    def client(self, kind: str) -> dict[str, Any]:
+        """The settings of a client: ``consumer``, ``producer`` or ``admin``."""
+        return client_settings(self.config, kind, _CLIENT, self.watch)
+
+    def producer(self) -> dict[str, Any]:
+        """The settings of a producer: what it sends at once has to fit the topic."""
+        limit = self._limit(self.config.topic)
+        fits = _BATCH if limit is None else min(limit, _BATCH)
+        return {"batch.size": fits, **self.client("producer")}
+
+    def length_check(self, topic: str) -> LengthCheck:
+        """How long a message of a topic may be, before the broker is asked."""
+        given = self.config.client_properties("producer")
+        codec = given.get("compression.type", given.get("compression.codec", "none"))
+        if codec != "none":
+            return LengthCheck(topic, None)
+        return LengthCheck(topic, self._limit(topic))
+
+    def _limit(self, topic: str) -> int | None:
+        found = self.topics.settings(topic, Deadline(self.patience))
+        limit = found.get("max.message.bytes")
+        return None if limit is None else int(limit)
+
+    @property
+    def _by_task(self) -> bool:
+        return bool(self.config["commit.mode"] == TASK)

@@ -1,0 +1,333 @@
+"""What `kafka` makes of the bare client: the same topics, in the same rounds.
+
+    python benchmarks/kafka.py [--json] [--rounds N] [--messages N] [--spark]
+
+The broker is the one that KAFKA_BOOTSTRAP names, or one that is started here and shares
+the machine. Ratios are medians of rounds that take turns; nothing is gated. Bare is a
+loop of `consume`: with its default settings and 10,000 messages a call, and at its
+best: 500 a call, a queue that is filled again at once, and no column taken from it.
+
+With --spark JSON is read into typed columns, each of which is aggregated: by Spark's
+own Kafka source with `from_json`, and by ours with the decoder `json`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import sys
+import tempfile
+import time
+import uuid
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # not in its stubs
+    AdminClient,
+    NewTopic,
+)
+
+from streamfactory.spi import FetchLimits, Partition
+from streamfactory.wiring.configure import configure
+from streamfactory.wiring.definition import from_mapping
+from streamfactory.wiring.plugins import default_manager
+from streamfactory.wiring.source import Source
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+SIZES = (200, 1000)
+WARM = 0.2
+"""Share of the messages that a run reads before it is timed."""
+
+
+@dataclass
+class Figure:
+    """One line of the report."""
+
+    name: str
+    value: float
+    goal: str
+    rounds: int
+    spread: float
+    rate: float
+    """Messages a second of ours, in this run: for orientation only."""
+
+    def __str__(self) -> str:
+        return (
+            f"{self.name:<50} {self.value:>6.2f} x goal {self.goal:<5}"
+            f" rounds {self.rounds}, spread {self.spread:.2f},"
+            f" {self.rate / 1e6:.2f} M/s"
+        )
+
+
+def main() -> None:
+    """Print the figures."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--messages", type=int, default=400_000)
+    parser.add_argument("--spark", action="store_true")
+    arguments = parser.parse_args()
+    with broker() as bootstrap:
+        if arguments.spark:
+            figures = on_spark(bootstrap, arguments)
+        else:
+            figures = [f for size in SIZES for f in reading(bootstrap, size, arguments)]
+    if arguments.json:
+        print(json.dumps([vars(figure) for figure in figures]))
+    else:
+        print("\n".join(map(str, figures)))
+
+
+@contextmanager
+def broker() -> Iterator[str]:
+    """A broker to read from."""
+    given = os.environ.get("KAFKA_BOOTSTRAP")
+    if given:
+        yield given
+        return
+    sys.path.insert(0, str(Path(__file__).parents[1]))
+    from tests.kafka.broker import Cluster
+
+    with (
+        tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder,
+        Cluster(Path(folder)) as cluster,
+    ):
+        yield cluster.bootstrap
+
+
+def reading(bootstrap: str, size: int, arguments: Any) -> list[Figure]:
+    """Ours against the bare client, for messages of one size."""
+    count = arguments.messages if size <= 200 else arguments.messages // 2
+    value = os.urandom(size)
+    topic = filled(bootstrap, count, lambda _: value)
+    runs: dict[str, Callable[[], float]] = {
+        "bare": lambda: bare(bootstrap, topic, count, 10_000, {}),
+        "best": lambda: bare(
+            bootstrap, topic, count, 500, {"fetch.queue.backoff.ms": 2}
+        ),
+        "consumer": lambda: by_consumer(bootstrap, topic, count),
+        "reader": lambda: by_reader(bootstrap, topic, count),
+    }
+    seconds: dict[str, list[float]] = {name: [] for name in runs}
+    for _ in range(arguments.rounds):
+        for name, run in runs.items():
+            seconds[name].append(run())
+    return [
+        figure(f"{size} B: {ours} against {other}", seconds, ours, other, goal, count)
+        for ours, other, goal in (
+            ("consumer", "bare", "3"),
+            ("consumer", "best", "0.70"),
+            ("reader", "bare", "3"),
+            ("reader", "best", "0.70"),
+        )
+    ]
+
+
+def figure(
+    name: str,
+    seconds: dict[str, list[float]],
+    ours: str,
+    other: str,
+    goal: str,
+    count: int,
+) -> Figure:
+    """The ratio of speeds, round by round."""
+    pairs = zip(seconds[other], seconds[ours], strict=True)
+    ratios = [theirs / own for theirs, own in pairs]
+    return Figure(
+        name,
+        statistics.median(ratios),
+        goal,
+        len(ratios),
+        max(ratios) - min(ratios),
+        count * (1 - WARM) / statistics.median(seconds[ours]),
+    )
+
+
+def filled(
+    bootstrap: str, count: int, value_of: Callable[[int], bytes], partitions: int = 1
+) -> str:
+    """A topic with so many messages, dealt out to its partitions."""
+    topic = f"bench-{uuid.uuid4().hex[:8]}"
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result(20)
+    producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 20})
+    for number in range(count):
+        value = value_of(number)
+        if number % 10_000 == 0:
+            producer.poll(0)
+        while True:
+            try:
+                producer.produce(
+                    topic, value, b"key-0001", partition=number % partitions
+                )
+            except BufferError:
+                producer.poll(0.1)
+            else:
+                break
+    producer.flush(60)
+    return topic
+
+
+class Watch:
+    """Begins when enough was read for the client to have warmed up."""
+
+    def __init__(self, count: int) -> None:
+        self._from, self._count, self.read = int(count * WARM), count, 0
+        self._started = 0.0
+
+    def more(self, messages: int) -> bool:
+        """Count messages; False when all have come."""
+        self.read += messages
+        if not self._started and self.read >= self._from:
+            self._started = time.perf_counter()
+        return self.read < self._count
+
+    def seconds(self) -> float:
+        """How long the rest took."""
+        return time.perf_counter() - self._started
+
+
+def bare(
+    bootstrap: str, topic: str, count: int, each: int, more: dict[str, Any]
+) -> float:
+    """The client alone; nothing is taken from the messages."""
+    settings = {
+        "bootstrap.servers": bootstrap,
+        "group.id": "bench",
+        "enable.auto.commit": False,
+        **more,
+    }
+    watch = Watch(count)
+    with closing(Consumer(settings)) as consumer:
+        consumer.assign([TopicPartition(topic, 0, 0)])
+        while watch.more(len(consumer.consume(min(each, count - watch.read), 1.0))):
+            pass
+        return watch.seconds()
+
+
+def source(bootstrap: str, topic: str) -> Source:
+    """The topic through the framework."""
+    definition = from_mapping(
+        {
+            "streamType": "kafka",
+            "stream.kafka.topic.name": topic,
+            "stream.kafka.broker.list": bootstrap,
+            "stream.kafka.decoder.class.name": "raw",
+        }
+    )
+    return Source(configure(definition, default_manager(), use="read"))
+
+
+def by_consumer(bootstrap: str, topic: str, count: int) -> float:
+    """The backend's own consumer, as the framework calls it."""
+    watch, at = Watch(count), 0
+    limits = FetchLimits(65_536, 8 * 1024**2, 0.25)
+    with closing(source(bootstrap, topic)) as stream:
+        consumer = stream.factory.create_partition_level_consumer(
+            "bench", Partition(topic, 0)
+        )
+        with closing(consumer):
+            while True:
+                fetched = consumer.fetch_messages(at, count, limits)
+                at = fetched.next_offset
+                rows = 0 if fetched.rows is None else fetched.rows.num_rows
+                if not watch.more(rows):
+                    return watch.seconds()
+
+
+def by_reader(bootstrap: str, topic: str, count: int) -> float:
+    """The framework's reader."""
+    watch, at = Watch(count), 0
+    with (
+        closing(source(bootstrap, topic)) as stream,
+        closing(stream.reader(Partition(topic, 0))) as reader,
+    ):
+        while True:
+            batch = reader.fetch(at, end=count)
+            at = batch.next_offset
+            if not watch.more(batch.num_rows):
+                return watch.seconds()
+
+
+# --- Spark ------------------------------------------------------------------------
+
+DDL = "id bigint, name string, price double, at bigint, tag string, flag boolean"
+
+
+def row(number: int) -> bytes:
+    """A message of about 120 bytes."""
+    name, tag = f"name-{number % 1000:04}", f"tag-{number % 17:02}"
+    fields = f'"id":{number},"name":"{name}","price":{number % 977}.25,'
+    fields += f'"at":{1_700_000_000_000 + number},"tag":"{tag}","flag":true'
+    return b"{" + fields.encode() + b"}"
+
+
+def on_spark(bootstrap: str, arguments: Any) -> list[Figure]:
+    """Typed columns of JSON, by Spark's own source and by ours."""
+    from pyspark.sql import SparkSession
+    from pyspark.sql import functions as f
+
+    from streamfactory.spark import prepare_environment
+
+    sys.path.insert(0, str(Path(__file__).parents[1]))
+    from tests.kafka.jars import jars
+
+    prepare_environment()
+    spark = (
+        SparkSession.builder.master("local[2]")
+        .config("spark.jars", ",".join(map(str, jars("oracle"))))
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.driver.host", "127.0.0.1")
+        .getOrCreate()
+    )
+    count = 2 * arguments.messages
+    topic = filled(bootstrap, count, row, 4)
+
+    def aggregated(frame: Any) -> float:
+        started = time.perf_counter()
+        columns = [f.max(name) for name in frame.columns]
+        found = frame.agg(f.count(f.lit(1)).alias("rows"), *columns).collect()[0]
+        assert found["rows"] == count
+        return time.perf_counter() - started
+
+    def theirs() -> float:
+        options = {"kafka.bootstrap.servers": bootstrap, "subscribe": topic}
+        raw = spark.read.format("kafka").options(**options).load()
+        value = f.from_json(f.col("value").cast("string"), DDL).alias("row")
+        return aggregated(raw.select(value).select("row.*"))
+
+    def ours() -> float:
+        options = {
+            "streamType": "kafka",
+            "stream.kafka.broker.list": bootstrap,
+            "stream.kafka.topic.name": topic,
+            "stream.kafka.decoder.class.name": "json",
+            "schema": DDL,
+        }
+        frame = spark.read.format("streamfactory").options(**options).load()
+        return aggregated(frame)
+
+    seconds: dict[str, list[float]] = {"spark": [], "ours": []}
+    for number in range(arguments.rounds + 1):
+        for name, run in (("spark", theirs), ("ours", ours)):
+            took = run()
+            if number:  # the first round warms both up
+                seconds[name].append(took)
+    spark.stop()
+    whole = int(count / (1 - WARM))
+    name = "Spark, JSON into typed columns: ours against its own"
+    return [figure(name, seconds, "ours", "spark", "1.5", whole)]
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,351 @@
+"""Apache Kafka's own broker, for tests: one node or several, on free ports.
+
+`shared_broker` starts one for a whole run of tests; `Cluster` is one that a test may
+kill, start again and stop. A watcher ends them when the run ends, however it ends.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import time
+import uuid
+from base64 import urlsafe_b64encode
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Self
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+from tests.kafka.jars import Unavailable, jars, java, locked
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+START = 20.0
+"""Seconds in which a broker answers."""
+STOP = 15.0
+USER, PASSWORD = "alice", "wonderland-7"
+"""Who may log in, by SCRAM and PLAIN."""
+
+LEFT_TO_THE_WATCHER: list[Cluster] = []
+"""Referenced for as long as the process lives: others may use it still."""
+
+# Ends the broker when the run of tests is gone, and takes its data away: logs stay.
+WATCHER = """
+"$@" & child=$!
+trap 'kill -TERM $child 2>/dev/null' TERM
+while kill -0 $child 2>/dev/null && kill -0 $RUN 2>/dev/null; do sleep 0.3; done
+kill -0 $RUN 2>/dev/null || { kill -KILL $child 2>/dev/null; rm -rf "$DATA"; }
+wait $child
+"""
+
+LOGGING = """
+rootLogger.level = warn
+rootLogger.appenderRef.console.ref = console
+appender.console.type = Console
+appender.console.name = console
+appender.console.layout.type = PatternLayout
+appender.console.layout.pattern = %d{ABSOLUTE} %p %c{1} %m%n%ex
+"""
+
+
+@dataclass(frozen=True)
+class Addresses:
+    """Where a broker can be reached, by security protocol."""
+
+    bootstrap: str
+    """Without security."""
+    ssl: str | None = None
+    sasl: str | None = None
+    """SASL over plain text: PLAIN and SCRAM-SHA-256."""
+    sasl_ssl: str | None = None
+    certificates: str | None = None
+    """Folder of the certificates: `tests.kafka.certificates`."""
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports that nobody listens at."""
+    with ExitStack() as stack:
+        found = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for one in found:
+            one.bind(("127.0.0.1", 0))
+        return [one.getsockname()[1] for one in found]
+
+
+class Node:
+    """One node of a cluster: its files, its ports and its process."""
+
+    def __init__(self, folder: Path, number: int) -> None:
+        self.id = number
+        self.folder = folder / f"node-{number}"
+        self.data = self.folder / "data"
+        self.log = self.folder / "server.log"
+        self.ports = free_ports(5)
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def addresses(self) -> list[str]:
+        return [f"127.0.0.1:{port}" for port in self.ports]
+
+    @property
+    def properties(self) -> Path:
+        return self.folder / "server.properties"
+
+    def start(self, run: int) -> None:
+        """Start the process; it answers a little later."""
+        command = [java(), "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
+        command += [f"-Dlog4j2.configurationFile={self.folder / 'log4j2.properties'}"]
+        command += ["-cp", classpath(), "kafka.Kafka", str(self.properties)]
+        environment = os.environ | {"RUN": str(run), "DATA": str(self.data)}
+        with self.log.open("ab") as log:
+            self._process = subprocess.Popen(
+                ["sh", "-c", WATCHER, "broker", *command],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env=environment,
+                start_new_session=True,
+            )
+
+    def end(self, how: signal.Signals) -> None:
+        """End the process: SIGTERM lets it finish, SIGKILL does not."""
+        process, self._process = self._process, None
+        if process is None:
+            return
+        group = process.pid
+        if how is signal.SIGTERM:
+            process.terminate()
+            try:
+                process.wait(STOP)
+            except subprocess.TimeoutExpired:
+                how = signal.SIGKILL
+        if how is signal.SIGKILL:
+            os.killpg(group, signal.SIGKILL)
+            process.wait(STOP)
+
+    def pause(self) -> None:
+        """Stop the process where it stands: it holds its connections, and is silent."""
+        assert self._process is not None
+        os.killpg(self._process.pid, signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Let it go on."""
+        assert self._process is not None
+        os.killpg(self._process.pid, signal.SIGCONT)
+
+    def tail(self) -> str:
+        """The end of its log."""
+        text = self.log.read_text(errors="replace") if self.log.exists() else ""
+        return "\n".join(text.splitlines()[-30:])
+
+
+class Cluster:
+    """Nodes that belong together; a context manager.
+
+    Args:
+        folder: Gets the files of each node.
+        nodes: How many; three where leaders have to move.
+        properties: Settings of the brokers, over those of this module.
+        run: Process whose end ends the brokers; this one by default.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        nodes: int = 1,
+        properties: Mapping[str, str] | None = None,
+        *,
+        run: int | None = None,
+    ) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self.nodes = [Node(folder, number + 1) for number in range(nodes)]
+        self._folder = folder
+        self._run = run or os.getpid()
+        identity = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        for node in self.nodes:
+            self._format(node, identity.replace("-", "a"), properties or {})
+
+    @property
+    def bootstrap(self) -> str:
+        return ",".join(node.addresses[0] for node in self.nodes)
+
+    @property
+    def addresses(self) -> Addresses:
+        first = self.nodes[0].addresses
+        certificates = str(self._folder / "certificates")
+        return Addresses(first[0], first[2], first[3], first[4], certificates)
+
+    def start(self) -> None:
+        """Start all nodes, and wait until they answer."""
+        for node in self.nodes:
+            node.start(self._run)
+        self.wait()
+
+    def wait(self, nodes: int | None = None) -> None:
+        """Wait until so many nodes answer."""
+        wanted = nodes or len(self.nodes)
+        deadline = time.monotonic() + START * 2
+        client = quiet_admin(self.bootstrap)
+        while time.monotonic() < deadline:
+            try:
+                if len(client.list_topics(timeout=1).brokers) >= wanted:
+                    return
+            except KafkaException:
+                time.sleep(0.05)
+        tails = "\n".join(f"node {n.id}:\n{n.tail()}" for n in self.nodes)
+        msg = f"the broker did not answer within {START * 2:.0f} s:\n{tails}"
+        raise Unavailable(msg)
+
+    def stop(self) -> None:
+        """End all nodes, and take their data away; logs stay."""
+        for node in self.nodes:
+            node.end(signal.SIGKILL)
+            shutil.rmtree(node.data, ignore_errors=True)
+
+    def __enter__(self) -> Self:
+        try:
+            self.start()
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def _format(self, node: Node, identity: str, more: Mapping[str, str]) -> None:
+        from tests.kafka.certificates import make_certificates
+
+        node.folder.mkdir()
+        make_certificates(self._folder / "certificates")
+        settings = {**self._settings(node), **more}
+        lines = [f"{key}={value}\n" for key, value in settings.items()]
+        node.properties.write_text("".join(lines))
+        (node.folder / "log4j2.properties").write_text(LOGGING)
+        scram = f"SCRAM-SHA-256=[name={USER},password={PASSWORD}]"
+        command = [java(), "-XX:TieredStopAtLevel=1", "-cp", classpath()]
+        command += ["kafka.tools.StorageTool", "format", "-t", identity]
+        command += ["-c", str(node.properties), "--add-scram", scram]
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=60, check=False
+        )
+        if done.returncode:
+            msg = f"the broker's storage cannot be formatted:\n{done.stderr[-2000:]}"
+            raise Unavailable(msg)
+
+    def _settings(self, node: Node) -> dict[str, str]:
+        names = ("PLAINTEXT", "CONTROLLER", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+        listeners = [
+            f"{name}://{address}"
+            for name, address in zip(names, node.addresses, strict=True)
+        ]
+        voters = ",".join(f"{n.id}@{n.addresses[1]}" for n in self.nodes)
+        copies = str(len(self.nodes))
+        protocols = ",".join(
+            f"{name}:{'PLAINTEXT' if name == 'CONTROLLER' else name}" for name in names
+        )
+        jaas = (
+            "org.apache.kafka.common.security.plain.PlainLoginModule required "
+            f'username="{USER}" password="{PASSWORD}" user_{USER}="{PASSWORD}";'
+        )
+        scram = "org.apache.kafka.common.security.scram.ScramLoginModule required;"
+        logins = {
+            f"listener.name.{name}.{mechanism}.sasl.jaas.config": login
+            for name in ("sasl_plaintext", "sasl_ssl")
+            for mechanism, login in (("plain", jaas), ("scram-sha-256", scram))
+        }
+        certificates = self._folder / "certificates"
+        return {
+            "process.roles": "broker,controller",
+            "node.id": str(node.id),
+            "controller.quorum.voters": voters,
+            "controller.listener.names": "CONTROLLER",
+            "listeners": ",".join(listeners),
+            "advertised.listeners": ",".join(
+                one for one in listeners if not one.startswith("CONTROLLER")
+            ),
+            "listener.security.protocol.map": protocols,
+            "inter.broker.listener.name": "PLAINTEXT",
+            "log.dirs": str(node.data),
+            "num.partitions": "1",
+            # Tests write messages of any year.
+            "log.retention.ms": "-1",
+            "auto.create.topics.enable": "false",
+            "offsets.topic.replication.factor": copies,
+            "offsets.topic.num.partitions": "4",
+            "transaction.state.log.replication.factor": copies,
+            "transaction.state.log.num.partitions": "4",
+            "transaction.state.log.min.isr": "1",
+            "share.coordinator.state.topic.replication.factor": copies,
+            "share.coordinator.state.topic.min.isr": "1",
+            "group.initial.rebalance.delay.ms": "0",
+            "group.consumer.min.heartbeat.interval.ms": "200",
+            "group.consumer.heartbeat.interval.ms": "300",
+            "log.cleaner.backoff.ms": "200",
+            "log.retention.check.interval.ms": "300",
+            "log.initial.task.delay.ms": "300",
+            "message.max.bytes": "12582912",
+            "replica.fetch.max.bytes": "12582912",
+            "broker.heartbeat.interval.ms": "300",
+            "broker.session.timeout.ms": "3000",
+            # One that nobody forbade anything may do everything.
+            "authorizer.class.name": (
+                "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
+            ),
+            "allow.everyone.if.no.acl.found": "true",
+            "super.users": "User:ANONYMOUS",
+            "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256",
+            **logins,
+            "ssl.keystore.type": "PEM",
+            "ssl.keystore.location": str(certificates / "server.pem"),
+            "ssl.truststore.type": "PEM",
+            "ssl.truststore.location": str(certificates / "ca.pem"),
+            "listener.name.ssl.ssl.client.auth": "requested",
+        }
+
+
+def classpath() -> str:
+    """The broker's jars."""
+    return os.pathsep.join(str(path) for path in jars("broker"))
+
+
+def quiet_admin(bootstrap: str) -> AdminClient:
+    """An admin client that keeps its opinions of the network to itself."""
+    settings: dict[str, Any] = {
+        "bootstrap.servers": bootstrap,
+        "error_cb": lambda _: None,
+        "log_level": 0,
+        "reconnect.backoff.ms": "20",
+        "reconnect.backoff.max.ms": "200",
+    }
+    return AdminClient(settings)
+
+
+def shared_broker(root: Path, run: int) -> Addresses:
+    """The broker of a run of tests: started by the first process that asks.
+
+    Args:
+        root: Folder that all processes of the run know.
+        run: The process whose end ends it.
+    """
+    given = os.environ.get("KAFKA_BOOTSTRAP")
+    if given:
+        return Addresses(given)
+    note = root / "kafka" / "addresses.json"
+    with locked(root / "kafka.lock"):
+        if not note.exists():
+            cluster = Cluster(root / "kafka", run=run)
+            try:
+                cluster.start()
+            except BaseException:
+                cluster.stop()
+                raise
+            LEFT_TO_THE_WATCHER.append(cluster)
+            note.write_text(json.dumps(vars(cluster.addresses)))
+    return Addresses(**json.loads(note.read_text()))

@@ -1,0 +1,90 @@
+"""A real broker for the tests of a run, and topics of their own in it."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import re
+import uuid
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.kafka.broker import Addresses, Cluster, shared_broker
+from tests.kafka.jars import Unavailable
+from tests.kafka.topics import Topics
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+    from pathlib import Path
+
+
+def unavailable(reason: Unavailable) -> None:
+    """Skip, or fail where nothing may be skipped."""
+    if os.environ.get("CI") == "true":
+        pytest.fail(str(reason))
+    pytest.skip(str(reason))
+
+
+@pytest.fixture(scope="session")
+def kafka(tmp_path_factory: pytest.TempPathFactory) -> Addresses:
+    """The run's broker; all workers share it, or the one that KAFKA_BOOTSTRAP names."""
+    root, run = tmp_path_factory.getbasetemp(), os.getpid()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        root, run = root.parent, os.getppid()
+    try:
+        return shared_broker(root, run)
+    except Unavailable as reason:
+        unavailable(reason)
+        raise
+
+
+@pytest.fixture
+def topics(kafka: Addresses) -> Topics:
+    """Makes and fills topics with the client itself, without the code under test."""
+    return Topics(kafka.bootstrap)
+
+
+@pytest.fixture
+def topic(request: pytest.FixtureRequest, topics: Topics) -> str:
+    """A new topic with one partition, named after the test."""
+    name = re.sub(r"\W+", "-", request.node.name)[:60]
+    return topics.create(f"{name}-{uuid.uuid4().hex[:8]}")
+
+
+@pytest.fixture
+def properties(kafka: Addresses, topic: str) -> dict[str, str]:
+    """The configuration that reads the topic undecoded."""
+    return stream_of(kafka.bootstrap, topic)
+
+
+def stream_of(bootstrap: str, topic: str) -> dict[str, str]:
+    """The configuration that reads a topic undecoded."""
+    return {
+        "streamType": "kafka",
+        "stream.kafka.topic.name": topic,
+        "stream.kafka.broker.list": bootstrap,
+        "stream.kafka.decoder.class.name": "raw",
+    }
+
+
+@pytest.fixture
+def cluster_factory(
+    tmp_path: Path,
+) -> Iterator[Callable[..., Cluster]]:
+    """Starts brokers that belong to one test, which may kill them."""
+    made: list[Cluster] = []
+    numbers = itertools.count()
+
+    def start(nodes: int = 1, properties: Mapping[str, str] | None = None) -> Cluster:
+        try:
+            cluster = Cluster(tmp_path / f"kafka-{next(numbers)}", nodes, properties)
+            made.append(cluster)
+            cluster.start()
+        except Unavailable as reason:
+            unavailable(reason)
+            raise
+        return cluster
+
+    yield start
+    for cluster in made:
+        cluster.stop()

@@ -1,0 +1,70 @@
+"""A driver of its own: ``python -m tests.kafka.spark_driver FOLDER BOOTSTRAP TOPIC``.
+
+It streams numbers from files into a topic of Kafka, until there are no more.
+"""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tests.kafka.conftest import stream_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+EPOCH = 100
+"""Rows of an epoch."""
+
+
+def source(folder: Path) -> dict[str, str]:
+    return {
+        "streamType": "file",
+        "stream.file.path": str(folder / "topics"),
+        "stream.file.topic.name": "in",
+        "stream.file.partitions": "3",
+        "stream.file.fsync": "never",
+    }
+
+
+def sink(folder: Path, bootstrap: str, topic: str) -> dict[str, str]:
+    return stream_of(bootstrap, topic) | {
+        "stream.kafka.staging.location": str(folder / "staging"),
+        "stream.kafka.staging.inline.bytes": "1000",
+    }
+
+
+def copy(spark: SparkSession, folder: Path, bootstrap: str, topic: str) -> None:
+    """Stream what is there."""
+    frame = spark.readStream.format("streamfactory").options(**source(folder))
+    frame = frame.options(startingOffsets="earliest", maxOffsetsPerTrigger=str(EPOCH))
+    rows = frame.load().selectExpr(
+        "cast(cast(id as string) as binary) as value",
+        "cast(cast(id % 7 as string) as binary) as _key",
+    )
+    writer = rows.writeStream.format("streamfactory")
+    writer = writer.options(**sink(folder, bootstrap, topic))
+    writer = writer.option("checkpointLocation", str(folder / "checkpoint"))
+    query = writer.trigger(availableNow=True).start()
+    query.awaitTermination(100)
+    if query.exception() is not None:
+        raise RuntimeError(str(query.exception()))
+
+
+def main() -> None:
+    folder, bootstrap, topic = sys.argv[1:]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        from tests.spark.scenario import session
+
+        spark = session("local[2]", 1)
+    try:
+        copy(spark, Path(folder), bootstrap, topic)
+    finally:
+        spark.stop()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,444 @@
+"""Epochs, each once: lost verdicts, zombies, lost markers, transactions too long."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+import uuid
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # not in its stubs
+    ConfigResource,
+    ResourceType,
+)
+from tests.kafka.conftest import stream_of
+from tests.kafka.test_kafka_writing import messages, rows, values
+
+from streamfactory.backends.kafka.markers import Marker
+from streamfactory.backends.kafka.producing import TransactionalProducer
+from streamfactory.spi import (
+    ConfigError,
+    EpochMarkerLost,
+    FormatRefused,
+    LastCommit,
+    Partition,
+    Position,
+    StreamTimeout,
+    Summary,
+    WriterFenced,
+)
+from streamfactory.wiring.opening import open_sink
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from tests.kafka.broker import Addresses
+    from tests.kafka.topics import Topics
+
+    from streamfactory.spi import CommitMessage
+    from streamfactory.wiring.committer import Committer
+    from streamfactory.wiring.sink import Sink
+
+
+@pytest.fixture
+def sink(properties: dict[str, str]) -> Iterator[Sink]:
+    with open_sink(properties) as sink:
+        yield sink
+
+
+@pytest.fixture
+def epochs(topics: Topics) -> str:
+    """The name of a topic of markers of the test's own; not there yet."""
+    assert topics.bootstrap
+    return f"epochs-{uuid.uuid4().hex[:8]}"
+
+
+def stage(sink: Sink, epoch: int, *numbers: int, writer: str = "w") -> CommitMessage:
+    made = sink.writer(rows().schema, writer_id=writer, epoch=epoch)
+    with contextlib.closing(made):
+        made.write(rows(*numbers))
+        return made.commit()
+
+
+def commit(committer: Committer, sink: Sink, epoch: int, *numbers: int) -> bool:
+    return committer.commit(epoch, [stage(sink, epoch, *numbers)])
+
+
+@pytest.fixture
+def fail(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Let calls of the client fail, so many times, before or after their work."""
+
+    def order(
+        call: str, *, done: bool, times: int = 1, code: int = KafkaError._TIMED_OUT
+    ) -> None:
+        method, left = getattr(TransactionalProducer, call), [times]
+
+        def failing(*arguments: Any) -> Any:
+            if not left[0]:
+                return method(*arguments)
+            left[0] -= 1
+            if done:
+                method(*arguments)
+            raise KafkaException(KafkaError(code, "the answer is lost"))
+
+        monkeypatch.setattr(TransactionalProducer, call, failing)
+
+    return order
+
+
+@pytest.mark.parametrize("done", [False, True])
+@pytest.mark.parametrize("times", [1, 3])
+def test_an_epoch_whose_verdict_was_lost_is_there_once(
+    kafka: Addresses,
+    topic: str,
+    sink: Sink,
+    fail: Callable[..., None],
+    done: bool,
+    times: int,
+) -> None:
+    with contextlib.closing(sink.committer(writer_id="w")) as committer:
+        assert commit(committer, sink, 0, 1)
+        fail("commit", done=done, times=times)
+        assert commit(committer, sink, 1, 2, 3), "this call made the commit"
+        assert commit(committer, sink, 2, 4)
+    assert values(kafka, topic) == [b"1", b"2", b"3", b"4"]
+
+
+@pytest.mark.parametrize("done", [False, True])
+def test_a_claim_whose_verdict_was_lost_is_made_once(
+    kafka: Addresses, topic: str, sink: Sink, fail: Callable[..., None], done: bool
+) -> None:
+    with contextlib.closing(sink.committer(writer_id="w")) as committer:
+        fail("commit", done=done)
+        assert committer.last() is None
+        assert commit(committer, sink, 0, 1)
+    assert values(kafka, topic) == [b"1"]
+
+
+def test_a_failure_in_the_middle_leaves_nothing_of_the_attempt(
+    kafka: Addresses, topic: str, sink: Sink, fail: Callable[..., None]
+) -> None:
+    with contextlib.closing(sink.committer(writer_id="w")) as committer:
+        committer.last()
+        fail("send_one", done=True)  # rows and marker are with the broker
+        assert commit(committer, sink, 0, 1, 2)
+    assert values(kafka, topic) == [b"1", b"2"]
+    seen = [m.value() for m in messages(kafka, topic, level="read_uncommitted")]
+    assert seen.count(b"1") >= 1
+
+
+def test_a_verdict_that_stays_unknown_is_told_as_such(
+    kafka: Addresses,
+    topic: str,
+    properties: dict[str, str],
+    fail: Callable[..., None],
+) -> None:
+    options = {
+        "stream.kafka.connection.timeout.millis": "3000",
+        "stream.kafka.transaction.timeout": "1s",
+    }
+    with (
+        open_sink(properties, options=options) as sink,
+        contextlib.closing(sink.committer(writer_id="w")) as committer,
+    ):
+        committer.last()
+        message = stage(sink, 0, 1)
+        fail("commit", done=False, times=1000)
+        with pytest.raises(StreamTimeout) as caught:
+            committer.commit(0, [message])
+    assert "the verdict on an epoch is not known" in str(caught.value)
+    assert "commit it again" in str(caught.value)
+    assert values(kafka, topic) == []
+
+
+def test_a_zombie_that_initialises_again_does_not_disturb_its_successor(
+    kafka: Addresses, topic: str, properties: dict[str, str]
+) -> None:
+    with open_sink(properties) as one, open_sink(properties) as other:
+        zombie = one.committer(writer_id="w")
+        living = other.committer(writer_id="w")
+        with contextlib.closing(zombie), contextlib.closing(living):
+            zombie.last()
+            assert commit(zombie, one, 0, 1)
+            living.last()
+            for epoch in (1, 2, 3):
+                with pytest.raises(WriterFenced):
+                    commit(zombie, one, epoch, 66)
+                assert commit(living, other, epoch, epoch * 10)
+            # What is there already has no effect, whoever asks.
+            assert not zombie.commit(3, [stage(one, 3, 30)])
+    assert values(kafka, topic) == [b"1", b"10", b"20", b"30"]
+
+
+def test_a_producer_that_a_stranger_has_fenced_recovers(
+    kafka: Addresses, topic: str, sink: Sink, topics: Topics
+) -> None:
+    with contextlib.closing(sink.committer(writer_id="w")) as committer:
+        assert commit(committer, sink, 0, 1)
+        name = f"streamfactory/{topic}/w"
+        stranger = topics.producer(**{"transactional.id": name})
+        stranger.init_transactions(20)
+        assert commit(committer, sink, 1, 2)
+    assert values(kafka, topic) == [b"1", b"2"]
+
+
+def test_position_and_summary_stand_with_the_epoch(sink: Sink) -> None:
+    here = Position({Partition("in", lane): 7 + lane for lane in range(50)})
+    with contextlib.closing(sink.committer(writer_id="w")) as committer:
+        committer.commit(0, [stage(sink, 0, 1, 2)], here)
+    last = sink.factory.fetch_last_commit("w")
+    assert last is not None
+    assert (last.epoch, last.source_position) == (0, here)
+    assert last.summary is not None
+    assert last.summary.rows == 2
+
+
+def test_a_lost_marker_is_told_and_adopted_by_name(
+    kafka: Addresses,
+    topic: str,
+    topics: Topics,
+    properties: dict[str, str],
+    epochs: str,
+) -> None:
+    properties["stream.kafka.epochs.topic"] = epochs
+    with open_sink(properties) as sink:
+        for epoch in range(2):
+            sink.put(rows(epoch), writer_id="w", epoch=epoch)
+    topics.delete(epochs)
+    with open_sink(properties) as sink:
+        with pytest.raises(EpochMarkerLost) as caught:
+            sink.put(rows(2), writer_id="w", epoch=2)
+        assert "epoch 2 of writer 'w' has no predecessor here" in str(caught.value)
+    with open_sink(properties, options={"epoch.adopt": "2"}) as sink:
+        assert sink.put(rows(2), writer_id="w", epoch=2)
+    assert values(kafka, topic) == [b"0", b"1", b"2"]
+
+
+def test_a_marker_that_goes_under_a_living_committer_is_told(
+    topics: Topics, properties: dict[str, str], epochs: str
+) -> None:
+    properties["stream.kafka.epochs.topic"] = epochs
+    properties["stream.kafka.transaction.timeout"] = "3s"
+    with (
+        open_sink(properties) as sink,
+        contextlib.closing(sink.committer(writer_id="w")) as committer,
+    ):
+        assert commit(committer, sink, 0, 1)
+        topics.delete(epochs)
+        with pytest.raises(EpochMarkerLost):
+            commit(committer, sink, 1, 2)
+
+
+def test_a_topic_made_again_has_no_past(
+    kafka: Addresses, topic: str, topics: Topics, properties: dict[str, str]
+) -> None:
+    with open_sink(properties) as sink:
+        sink.put(rows(1), writer_id="w")
+    topics.recreate(topic)
+    with open_sink(properties) as sink:
+        assert sink.put(rows(2), writer_id="w")
+    assert values(kafka, topic) == [b"2"]
+
+
+def test_the_topic_of_markers_is_compacted_and_keeps_for_as_long_as_is_said(
+    topics: Topics, properties: dict[str, str], epochs: str
+) -> None:
+    properties["stream.kafka.epochs.topic"] = epochs
+    with open_sink(properties, options={"writer.memory": "90d"}) as sink:
+        sink.put(rows(1), writer_id="w")
+    resource = ConfigResource(ResourceType.TOPIC, epochs)
+    found = topics.admin.describe_configs([resource])[resource].result(20)
+    assert found["cleanup.policy"].value == "compact,delete"
+    assert found["retention.ms"].value == str(90 * 86_400_000)
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"cleanup.policy": "delete"}, "is not compacted"),
+        ({"cleanup.policy": "compact,delete", "retention.ms": "60000"}, "60000 ms"),
+    ],
+)
+def test_a_topic_of_markers_that_forgets_too_early_is_refused(
+    kafka: Addresses,
+    topic: str,
+    topics: Topics,
+    properties: dict[str, str],
+    epochs: str,
+    settings: dict[str, str],
+    said: str,
+) -> None:
+    topics.create(epochs, config=settings)
+    properties["stream.kafka.epochs.topic"] = epochs
+    with open_sink(properties) as sink, pytest.raises(ConfigError) as caught:
+        sink.put(rows(1), writer_id="w")
+    assert said in str(caught.value)
+    assert repr(epochs) in str(caught.value)
+    assert values(kafka, topic) == []
+
+
+def test_a_marker_of_another_program_is_refused(
+    topics: Topics, properties: dict[str, str], epochs: str, kafka: Addresses
+) -> None:
+    properties["stream.kafka.epochs.topic"] = epochs
+    topics.create(epochs, config={"cleanup.policy": "compact"})
+    topics.send(epochs, [b"noise"], key=b"someone else")
+    with open_sink(properties) as sink:
+        sink.put(rows(1), writer_id="w")
+    (ours, *_) = [m for m in messages(kafka, epochs) if m.key() != b"someone else"]
+    topics.send(epochs, [b'{"version":2,"instance":"i"}'], key=ours.key())
+    with open_sink(properties) as sink, pytest.raises(FormatRefused) as caught:
+        sink.put(rows(1), writer_id="w")
+    assert "has version 2" in str(caught.value)
+
+
+def test_markers_survive_their_text() -> None:
+    here = Position({Partition("in", 0): 3}, {Partition("in", 0): "a"})
+    for marker in (
+        Marker("i"),
+        Marker("i", 2, LastCommit(3)),
+        Marker("i", 2, LastCommit(3, here, Summary(2, {"value": 7}))),
+    ):
+        assert Marker.decode(marker.encode()) == marker
+
+
+@pytest.mark.parametrize(
+    "text", [b"", b"[]", b"null", b'{"version":1}', b"\xff", b"[" * 100_000]
+)
+def test_a_broken_marker_is_refused(text: bytes) -> None:
+    with pytest.raises(FormatRefused):
+        Marker.decode(text)
+
+
+def test_another_writers_open_transaction_is_waited_for(
+    kafka: Addresses,
+    topic: str,
+    topics: Topics,
+    properties: dict[str, str],
+    epochs: str,
+) -> None:
+    """A committed marker behind one that is open is not taken for missing."""
+    topics.create(epochs, config={"cleanup.policy": "compact"})
+    properties["stream.kafka.epochs.topic"] = epochs
+    blocker = topics.transaction()
+    topics.produce(blocker, epochs, b"open", key=b"blocker")
+    blocker.flush(20)
+    options = {
+        "stream.kafka.connection.timeout.millis": "3000",
+        "stream.kafka.transaction.timeout": "1s",
+    }
+    with open_sink(properties, options=options) as sink:
+        with (
+            contextlib.closing(sink.committer(writer_id="w")) as committer,
+            pytest.raises(StreamTimeout) as caught,
+        ):
+            committer.last()
+        assert "open transaction hides the end of" in str(caught.value)
+        blocker.abort_transaction(20)
+        assert sink.put(rows(1), writer_id="w")
+    assert values(kafka, topic) == [b"1"]
+
+
+def test_readers_see_an_epoch_when_its_commit_has_returned(
+    kafka: Addresses, topic: str, sink: Sink
+) -> None:
+    for epoch in range(5):
+        sink.put(rows(epoch), writer_id="w", epoch=epoch)
+        assert values(kafka, topic)[-1] == b"%d" % epoch
+
+
+def test_a_transaction_longer_than_the_broker_allows_names_its_setting(
+    kafka: Addresses, topic: str, properties: dict[str, str]
+) -> None:
+    options = {"stream.kafka.transaction.timeout": "2h"}
+    with (
+        open_sink(properties, options=options) as sink,
+        pytest.raises(ConfigError) as caught,
+    ):
+        sink.put(rows(1), writer_id="w")
+    assert "the broker allows no transaction of 7200 s" in str(caught.value)
+    assert "transaction.max.timeout.ms" in str(caught.value)
+    assert values(kafka, topic) == []
+
+
+def test_the_time_of_a_transaction_follows_from_the_staged_bytes(
+    sink: Sink, topic: str, kafka: Addresses
+) -> None:
+    with contextlib.closing(sink.committer(writer_id="w")) as committer:
+        committer.last()
+        message = stage(sink, 0, 1)
+        message.payload["size"] = 16 * 1024**3  # of a broker that takes 4 MiB a second
+        with pytest.raises(ConfigError) as caught:
+            committer.commit(0, [message])
+        assert "no transaction of 7680 s" in str(caught.value)
+        assert commit(committer, sink, 0, 1)
+    assert values(kafka, topic) == [b"1"]
+
+
+def test_a_transaction_that_ran_out_of_time_is_made_again(
+    kafka: Addresses,
+    topic: str,
+    properties: dict[str, str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    send, times = TransactionalProducer.send_one, [0]
+
+    def late(self: TransactionalProducer, *arguments: Any) -> None:
+        send(self, *arguments)
+        times[0] += 1
+        if times[0] == 2:  # of the first epoch, after the claim
+            assert self._producer.flush(20) == 0
+            time.sleep(14)  # the broker looks every 10 s
+
+    monkeypatch.setattr(TransactionalProducer, "send_one", late)
+    options = {"stream.kafka.transaction.timeout": "1s"}
+    with (
+        open_sink(properties, options=options) as sink,
+        contextlib.closing(sink.committer(writer_id="w")) as committer,
+    ):
+        assert commit(committer, sink, 0, 1)
+    assert values(kafka, topic) == [b"1"]
+
+
+def test_a_large_epoch_is_one_transaction(kafka: Addresses, topics: Topics) -> None:
+    topic = topics.create(partitions=3)
+    count = 200_000
+    numbers = [b"%020d" % number for number in range(count)]
+    table = pa.table({"value": numbers, "_key": numbers})
+    with open_sink(stream_of(kafka.bootstrap, topic)) as sink:
+        sink.put(table, writer_id="w")
+    found = [value for lane in range(3) for value in values(kafka, topic, lane)]
+    assert len(found) == count
+    assert sorted(found) == numbers
+
+
+def test_a_claim_that_is_hidden_does_not_look_like_a_later_one(
+    kafka: Addresses,
+    topic: str,
+    topics: Topics,
+    properties: dict[str, str],
+    epochs: str,
+) -> None:
+    """What can be seen behind an open transaction is the past, and fences nobody."""
+    topics.create(epochs, config={"cleanup.policy": "compact"})
+    properties["stream.kafka.epochs.topic"] = epochs
+    with open_sink(properties) as sink:
+        sink.put(rows(0), writer_id="w")
+    with (
+        open_sink(properties) as sink,
+        contextlib.closing(sink.committer(writer_id="w")) as committer,
+    ):
+        blocker = topics.transaction()
+        committer.last()
+        topics.produce(blocker, epochs, b"open", key=b"blocker")
+        blocker.flush(20)
+        assert commit(committer, sink, 1, 1)
+        last = committer.last()
+        assert last is not None
+        assert last.epoch == 1
+        assert commit(committer, sink, 2, 2)
+        blocker.abort_transaction(20)
+    assert values(kafka, topic) == [b"0", b"1", b"2"]

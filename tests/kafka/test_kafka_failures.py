@@ -1,0 +1,157 @@
+"""What goes wrong is told in time, in words, and on few lines."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.kafka.broker import free_ports
+from tests.kafka.conftest import stream_of
+from tests.kafka.streams import drain, opened, reading
+
+from streamfactory.spi import ConfigError, ConnectionFailed, StreamError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from tests.kafka.broker import Addresses, Cluster
+
+QUICK = {"stream.kafka.connection.timeout.millis": "2000"}
+
+
+def test_no_broker_is_told_within_the_timeout() -> None:
+    [port] = free_ports(1)
+    address = f"127.0.0.1:{port}"
+    started = time.monotonic()
+    with (
+        opened(stream_of(address, "clicks") | QUICK) as source,
+        pytest.raises(ConnectionFailed) as caught,
+    ):
+        source.metadata.partitions()
+    assert time.monotonic() - started < 4
+    text = str(caught.value)
+    assert "topic 'clicks' cannot be looked up" in text
+    assert f"no broker of {address} answers within 2 s" in text
+    assert "Connection refused" in text
+
+
+def test_a_host_without_an_address_is_told() -> None:
+    properties = stream_of("nowhere.invalid:9092", "clicks") | QUICK
+    with opened(properties) as source, pytest.raises(ConnectionFailed) as caught:
+        source.metadata.partitions()
+    assert "nowhere.invalid:9092" in str(caught.value)
+
+
+def test_a_port_that_never_answers_is_told_within_the_timeout() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"127.0.0.1:{silent.getsockname()[1]}"
+        started = time.monotonic()
+        with (
+            opened(stream_of(address, "clicks") | QUICK) as source,
+            pytest.raises(ConnectionFailed) as caught,
+        ):
+            source.metadata.list_topics()
+        assert time.monotonic() - started < 4
+    assert "topics cannot be listed" in str(caught.value)
+
+
+def test_brokers_that_stay_away_end_a_reader(
+    cluster_factory: Callable[..., Cluster],
+) -> None:
+    import signal
+
+    from tests.kafka.topics import Topics
+
+    cluster = cluster_factory()
+    topics = Topics(cluster.bootstrap)
+    name = topics.create()
+    topics.send(name, [b"v"])
+    short = {
+        "stream.kafka.broker.timeout.millis": "1500",
+        "retry.max.attempts": "1",
+    }
+    with reading(stream_of(cluster.bootstrap, name) | short) as reader:
+        drain(reader, rows=1)
+        cluster.nodes[0].end(signal.SIGKILL)
+        started = time.monotonic()
+        with pytest.raises(ConnectionFailed) as caught:
+            drain(reader, 1, rows=1)
+        assert time.monotonic() - started < 10
+    assert cluster.bootstrap in str(caught.value)
+    assert caught.value.offset == 1
+
+
+def test_a_broker_that_falls_silent_keeps_no_one_from_closing(
+    cluster_factory: Callable[..., Cluster],
+) -> None:
+    from tests.kafka.topics import Topics
+
+    cluster = cluster_factory()
+    topics = Topics(cluster.bootstrap)
+    name = topics.create()
+    topics.send(name, [b"v"])
+    with reading(stream_of(cluster.bootstrap, name)) as reader:
+        drain(reader, rows=1)
+        cluster.nodes[0].pause()
+        reader.fetch(1, timeout=0.5)
+        started = time.monotonic()
+        reader.close()
+        assert time.monotonic() - started < 3
+    cluster.nodes[0].resume()
+
+
+def test_an_isolation_level_said_twice_has_to_agree(kafka: Addresses) -> None:
+    both = {
+        "stream.kafka.isolation.level": "read_committed",
+        "stream.kafka.consumer.prop.isolation.level": "read_uncommitted",
+    }
+    with (
+        opened(stream_of(kafka.bootstrap, "t") | both) as source,
+        pytest.raises(ConfigError) as caught,
+    ):
+        source.metadata.partitions()
+    assert "disagrees" in str(caught.value)
+
+
+PROGRAM = """
+import sys, streamfactory
+try:
+    streamfactory.open(dict(zip(sys.argv[1::2], sys.argv[2::2])))
+except Exception as error:
+    print(f"{type(error).__name__}: {error}", file=sys.stderr)
+"""
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {},
+        {"stream.kafka.consumer.prop.security.protocol": "SSL"},
+        {
+            "stream.kafka.consumer.prop.security.protocol": "SASL_PLAINTEXT",
+            "stream.kafka.consumer.prop.sasl.mechanism": "PLAIN",
+            "stream.kafka.consumer.prop.sasl.username": "a",
+            "stream.kafka.consumer.prop.sasl.password": "b",
+        },
+    ],
+    ids=["unreachable", "ssl", "sasl"],
+)
+def test_few_lines_stand_on_standard_error(more: Mapping[str, str]) -> None:
+    [port] = free_ports(1)
+    properties = {**stream_of(f"127.0.0.1:{port}", "clicks"), **QUICK, **more}
+    words = [word for pair in properties.items() for word in pair]
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, *words],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    lines = done.stderr.strip().splitlines()
+    assert len(lines) <= 10
+    assert f"127.0.0.1:{port}" in done.stderr
+    assert StreamError.__name__ not in done.stderr

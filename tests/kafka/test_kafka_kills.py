@@ -1,0 +1,51 @@
+"""Tasks, drivers and the broker are killed; every row is there once."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.kafka.proving import STEPS, Proof, hunt
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from tests.kafka.broker import Addresses, Cluster
+
+
+def test_rows_survive_drivers_that_are_killed_at_any_moment(
+    kafka: Addresses, tmp_path: Path
+) -> None:
+    verdict = hunt(6, 11, tmp_path, kafka, None)
+    assert verdict.good, str(verdict)
+    assert verdict.kills >= 6
+
+
+def test_rows_survive_a_driver_that_dies_before_each_step(
+    kafka: Addresses, tmp_path: Path
+) -> None:
+    proof = Proof(tmp_path, kafka.bootstrap, seed=7)
+    died = [step for step in sorted(STEPS) if proof.at_step(step)]
+    verdict = proof.finish()
+    assert died == sorted(STEPS)
+    assert verdict.good, str(verdict)
+
+
+def test_a_zombie_that_wakes_writes_nothing(kafka: Addresses, tmp_path: Path) -> None:
+    proof = Proof(tmp_path, kafka.bootstrap, seed=3)
+    assert proof.zombie()
+    verdict = proof.finish()
+    assert verdict.good, str(verdict)
+
+
+@pytest.mark.timeout(240)
+def test_rows_survive_a_broker_that_is_killed(
+    cluster_factory: Callable[..., Cluster], tmp_path: Path
+) -> None:
+    cluster = cluster_factory()
+    proof = Proof(tmp_path, cluster.bootstrap, seed=5, cluster=cluster)
+    for _ in range(2):
+        assert proof.broker()
+    verdict = proof.finish()
+    assert verdict.good, str(verdict)

@@ -1,0 +1,293 @@
+"""Credentials as configuration, tried on a broker that asks for them."""
+
+from __future__ import annotations
+
+import base64
+import ssl
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.kafka.broker import PASSWORD, USER
+from tests.kafka.certificates import KEY_PASSWORD
+from tests.kafka.conftest import stream_of
+from tests.kafka.streams import drain, opened, reading, values
+
+from streamfactory.backends.kafka.security import java_security
+from streamfactory.spi import (
+    ConfigError,
+    ConnectionFailed,
+    FetchLimits,
+    NotAuthorized,
+    Partition,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tests.kafka.broker import Addresses
+    from tests.kafka.topics import Topics
+
+PROP = "stream.kafka.consumer.prop."
+
+
+@pytest.fixture(autouse=True)
+def secured(kafka: Addresses) -> None:
+    """A broker of somebody else's has not these listeners."""
+    if kafka.ssl is None:
+        pytest.skip("KAFKA_BOOTSTRAP names a broker that was not started here")
+
+
+@pytest.fixture
+def filled(topics: Topics, topic: str) -> str:
+    topics.send(topic, [b"secret matters"])
+    return topic
+
+
+def prop(**given: str) -> dict[str, str]:
+    return {PROP + key.replace("_", "."): value for key, value in given.items()}
+
+
+def certificate(kafka: Addresses, name: str) -> str:
+    assert kafka.certificates is not None
+    return str(Path(kafka.certificates, name))
+
+
+def reads(address: str | None, topic: str, more: Mapping[str, str]) -> None:
+    assert address is not None
+    with reading({**stream_of(address, topic), **more}) as reader:
+        assert values(drain(reader, rows=1)) == [b"secret matters"]
+
+
+def test_ssl(kafka: Addresses, filled: str) -> None:
+    ca = certificate(kafka, "ca.pem")
+    reads(kafka.ssl, filled, prop(security_protocol="SSL", ssl_ca_location=ca))
+
+
+def test_mutual_tls_with_a_locked_key(
+    kafka: Addresses, filled: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KEY_PASSWORD", KEY_PASSWORD)
+    more = prop(
+        security_protocol="SSL",
+        ssl_ca_location=certificate(kafka, "ca.pem"),
+        ssl_certificate_location=certificate(kafka, "client.crt"),
+        ssl_key_location=certificate(kafka, "client.locked.key"),
+        ssl_key_password="${env:KEY_PASSWORD}",
+    )
+    reads(kafka.ssl, filled, more)
+
+
+def test_certificates_as_javas_client_names_them(kafka: Addresses, filled: str) -> None:
+    more = prop(
+        security_protocol="SSL",
+        ssl_truststore_type="PEM",
+        ssl_truststore_location=certificate(kafka, "ca.pem"),
+        ssl_keystore_type="PEM",
+        ssl_keystore_location=certificate(kafka, "client.pem"),
+        ssl_enabled_protocols="TLSv1.2",
+    )
+    reads(kafka.ssl, filled, more)
+
+
+def test_certificates_as_pinot_writes_them(kafka: Addresses, filled: str) -> None:
+    def der(name: str) -> str:
+        text = Path(certificate(kafka, name)).read_text()
+        if "KEY" in text:
+            return "".join(text.splitlines()[1:-1])
+        return base64.b64encode(ssl.PEM_cert_to_DER_cert(text)).decode()
+
+    more = {
+        "stream.kafka.ssl.server.certificate": der("ca.pem"),
+        "stream.kafka.ssl.client.certificate": der("client.crt"),
+        "stream.kafka.ssl.client.key": der("client.key"),
+    }
+    reads(kafka.ssl, filled, prop(security_protocol="SSL") | more)
+
+
+@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256"])
+def test_sasl(
+    mechanism: str, kafka: Addresses, filled: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KAFKA_PASSWORD", PASSWORD)
+    more = prop(
+        security_protocol="SASL_PLAINTEXT",
+        sasl_mechanism=mechanism,
+        sasl_username=USER,
+        sasl_password="${env:KAFKA_PASSWORD}",
+    )
+    reads(kafka.sasl, filled, more)
+
+
+def test_sasl_as_javas_client_writes_it_over_tls(kafka: Addresses, filled: str) -> None:
+    login = (
+        "org.apache.kafka.common.security.scram.ScramLoginModule required "
+        f'username="{USER}" password="{PASSWORD}";'
+    )
+    more = prop(
+        security_protocol="SASL_SSL",
+        sasl_mechanism="SCRAM-SHA-256",
+        sasl_jaas_config=login,
+        ssl_ca_location=certificate(kafka, "ca.pem"),
+    )
+    reads(kafka.sasl_ssl, filled, more)
+
+
+def test_credentials_of_a_writer_serve_a_reader(kafka: Addresses, filled: str) -> None:
+    more = {
+        key.replace("consumer", "producer"): value
+        for key, value in prop(
+            security_protocol="SSL", ssl_ca_location=certificate(kafka, "ca.pem")
+        ).items()
+    }
+    reads(kafka.ssl, filled, more)
+
+
+# --- refused --------------------------------------------------------------------------
+
+
+def test_a_wrong_password_is_told_at_once_and_not_shown(
+    kafka: Addresses, filled: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KAFKA_PASSWORD", "wr0ng-passw0rd")
+    more = prop(
+        security_protocol="SASL_PLAINTEXT",
+        sasl_mechanism="PLAIN",
+        sasl_username=USER,
+        sasl_password="${env:KAFKA_PASSWORD}",
+    )
+    assert kafka.sasl is not None
+    with (
+        opened(stream_of(kafka.sasl, filled) | more) as source,
+        pytest.raises(NotAuthorized) as caught,
+    ):
+        source.metadata.partitions()
+    text = str(caught.value)
+    assert kafka.sasl in text
+    assert filled in text
+    assert "uthentication failed" in text
+    assert "wr0ng-passw0rd" not in text
+
+
+def test_a_stranger_among_the_authorities_is_not_trusted(
+    kafka: Addresses, filled: str
+) -> None:
+    stranger = certificate(kafka, "stranger.pem")
+    more = prop(security_protocol="SSL", ssl_ca_location=stranger)
+    assert kafka.ssl is not None
+    with (
+        opened(stream_of(kafka.ssl, filled) | more) as source,
+        pytest.raises(NotAuthorized) as caught,
+    ):
+        source.metadata.partitions()
+    assert kafka.ssl in str(caught.value)
+    assert "certificate" in str(caught.value)
+
+
+def test_plain_text_to_a_port_of_tls_says_so(kafka: Addresses, filled: str) -> None:
+    assert kafka.ssl is not None
+    properties = stream_of(kafka.ssl, filled)
+    quick = {"stream.kafka.connection.timeout.millis": "2000"}
+    with (
+        opened(properties | quick) as source,
+        pytest.raises(ConnectionFailed) as caught,
+    ):
+        source.metadata.partitions()
+    text = str(caught.value)
+    assert kafka.ssl in text
+    assert "within 2 s" in text
+    assert "security.protocol" in text
+
+
+def test_tls_to_a_port_of_plain_text_says_so(kafka: Addresses, filled: str) -> None:
+    more = prop(security_protocol="SSL", ssl_ca_location=certificate(kafka, "ca.pem"))
+    quick = {"stream.kafka.connection.timeout.millis": "2000"}
+    with (
+        opened(stream_of(kafka.bootstrap, filled) | more | quick) as source,
+        pytest.raises(ConnectionFailed) as caught,
+    ):
+        source.metadata.partitions()
+    assert kafka.bootstrap in str(caught.value)
+    assert "SSL handshake failed" in str(caught.value)
+
+
+def test_a_forbidden_topic_is_told_by_name(
+    kafka: Addresses, filled: str, topics: Topics
+) -> None:
+    topics.forbid(filled, USER)
+    more = prop(
+        security_protocol="SASL_PLAINTEXT",
+        sasl_mechanism="PLAIN",
+        sasl_username=USER,
+        sasl_password=PASSWORD,
+    )
+    assert kafka.sasl is not None
+    with (
+        opened(stream_of(kafka.sasl, filled) | more) as source,
+        pytest.raises(NotAuthorized) as caught,
+    ):
+        source.metadata.partitions()
+    assert filled in str(caught.value)
+    assert kafka.sasl in str(caught.value)
+
+
+def test_keys_that_are_ours_are_refused_with_what_to_say(kafka: Addresses) -> None:
+    more = prop(auto_offset_reset="x", enable_auto_commit="true", bootstrap_servers="a")
+    with pytest.raises(ConfigError) as caught, opened(stream_of("a:1", "t") | more):
+        pass
+    text = str(caught.value)
+    assert "say stream.kafka.broker.list" in text
+    assert f"{PROP}enable.auto.commit" in text
+
+
+def test_an_unknown_setting_of_the_client_is_named(kafka: Addresses) -> None:
+    more = prop(fetch_wiat_ms="1")
+    with opened(stream_of(kafka.bootstrap, "t") | more) as source:
+        consumer = source.factory.create_partition_level_consumer(
+            "test", Partition("t", 0)
+        )
+        with closing(consumer), pytest.raises(ConfigError) as caught:
+            consumer.fetch_messages(0, None, FetchLimits(10, 1000, 0.1))
+    assert "fetch.wiat.ms" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("given", "what"),
+    [
+        (
+            {"ssl.truststore.location": "/keys/trust.jks"},
+            "ssl.truststore.location='/keys/trust.jks' is a Java key store (JKS)",
+        ),
+        (
+            {"ssl.keystore.location": "/keys/own.jks"},
+            "ssl.keystore.location='/keys/own.jks' is a Java key store",
+        ),
+        (
+            {"sasl.jaas.config": "com.sun.security.auth.module.Krb5 required a=b;"},
+            "sasl.jaas.config names Krb5, which only Java can use",
+        ),
+        (
+            {"sasl.jaas.config": "gibberish"},
+            "sasl.jaas.config names text of another form, which only Java can use",
+        ),
+    ],
+)
+def test_what_only_java_can_read_is_refused_with_the_way_out(
+    given: Mapping[str, str], what: str
+) -> None:
+    with pytest.raises(ConfigError) as caught:
+        java_security(given)
+    assert caught.value.what == what
+    assert caught.value.remedy
+
+
+def test_a_login_with_quotes_and_semicolons_is_read_whole() -> None:
+    text = (
+        "org.apache.kafka.common.security.plain.PlainLoginModule required\n"
+        '  username="al;ice" password="a\\"b;c" ;'
+    )
+    assert java_security({"sasl.jaas.config": text}) == {
+        "sasl.username": "al;ice",
+        "sasl.password": 'a"b;c',
+    }

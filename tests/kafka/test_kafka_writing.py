@@ -1,0 +1,381 @@
+"""What arrives of rows that are written: read back with the client itself."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import re
+import uuid
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+from tests.kafka.conftest import stream_of
+
+from streamfactory.spi import (
+    ConfigError,
+    ConnectionFailed,
+    Guarantee,
+    MessageTooLarge,
+    MisuseError,
+    StorageFailed,
+    TopicNotFound,
+)
+from streamfactory.wiring.opening import open_sink
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from confluent_kafka import Message
+    from tests.kafka.broker import Addresses
+    from tests.kafka.topics import Topics
+
+BIG = pa.table({"value": pa.array([b"x" * 1000] * 1000)})
+"""More than travels in a commit message."""
+
+
+def messages(
+    kafka: Addresses, topic: str, lane: int = 0, level: str = "read_committed"
+) -> list[Message]:
+    """All that a reader sees of a partition."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": kafka.bootstrap,
+            "group.id": uuid.uuid4().hex,
+            "isolation.level": level,
+            "enable.partition.eof": True,
+            "enable.auto.commit": False,
+        }
+    )
+    found: list[Message] = []
+    with contextlib.closing(consumer):
+        consumer.assign([TopicPartition(topic, lane, 0)])
+        while (message := consumer.poll(20)) is not None and message.error() is None:
+            found.append(message)
+        assert message is not None, "no end within 20 s"
+    return found
+
+
+def values(kafka: Addresses, topic: str, lane: int = 0) -> list[Any]:
+    return [message.value() for message in messages(kafka, topic, lane)]
+
+
+def rows(*numbers: int) -> pa.RecordBatch:
+    return pa.record_batch({"value": [b"%d" % number for number in numbers]})
+
+
+def test_key_headers_timestamp_and_tombstones_arrive(
+    kafka: Addresses, topic: str, properties: dict[str, str]
+) -> None:
+    moment = datetime(2026, 1, 2, 3, 4, 5, 678000, UTC)
+    header = pa.list_(
+        pa.struct(
+            [pa.field("key", pa.string(), nullable=False), ("value", pa.binary())]
+        )
+    )
+    table = pa.table(
+        {
+            "value": pa.array([b"one", None, b"three"]),
+            "_key": pa.array([b"k", b"gone", None]),
+            "_timestamp": pa.array([moment, None, moment], pa.timestamp("us", "UTC")),
+            "_headers": pa.array(
+                [
+                    [{"key": "a", "value": b"1"}, {"key": "a", "value": None}],
+                    None,
+                    [],
+                ],
+                header,
+            ),
+        }
+    )
+    with open_sink(properties) as sink:
+        assert sink.put(table, writer_id="w")
+    found = messages(kafka, topic)
+    assert [m.value() for m in found] == [b"one", None, b"three"]
+    assert [m.key() for m in found] == [b"k", b"gone", None]
+    assert [m.headers() for m in found] == [[("a", b"1"), ("a", None)], None, None]
+    stamps = [m.timestamp()[1] for m in found]
+    assert (stamps[0], stamps[2]) == (1767323045678, 1767323045678)
+    assert stamps[1] > stamps[0]
+
+
+def test_rows_go_where_javas_partitioner_sends_them(
+    kafka: Addresses, topics: Topics
+) -> None:
+    topic = topics.create(partitions=3)
+    keys = [b"21", b"foobar", b"a-little-bit-long-string", b"abc", b"", b"k0"]
+    # As org.apache.kafka.common.utils.Utils.murmur2 hashes them.
+    table = pa.table({"value": pa.array(keys), "_key": pa.array(keys)})
+    with open_sink(stream_of(kafka.bootstrap, topic)) as sink:
+        sink.put(table, writer_id="w")
+    hashes = {b"21": -973932308, b"foobar": -790332482, b"abc": 479470107}
+    where = {key: lane for lane in range(3) for key in values(kafka, topic, lane)}
+    for key, hashed in hashes.items():
+        assert where[key] == (hashed & 0x7FFFFFFF) % 3, key
+    assert set(where) == set(keys)
+
+
+def test_a_sink_takes_rows_for_several_topics(kafka: Addresses, topics: Topics) -> None:
+    one, other = topics.create(), topics.create(partitions=2)
+    table = pa.table(
+        {
+            "value": [b"1", b"2", b"3"],
+            "_topic": [one, other, other],
+            "_partition": pa.array([0, 1, 0], pa.int32()),
+        }
+    )
+    with open_sink(stream_of(kafka.bootstrap, one)) as sink:
+        sink.put(table, writer_id="w")
+    assert values(kafka, one) == [b"1"]
+    assert [values(kafka, other, lane) for lane in (0, 1)] == [[b"3"], [b"2"]]
+
+
+def test_rows_without_a_writer_id_are_written_each_time(
+    kafka: Addresses, topic: str, properties: dict[str, str]
+) -> None:
+    with open_sink(properties) as sink:
+        assert sink.guarantee(writer_id=None).guarantee is Guarantee.AT_LEAST_ONCE
+        for _ in range(2):
+            assert sink.put(rows(1))
+    assert values(kafka, topic) == [b"1", b"1"]
+
+
+def test_many_rows_wait_in_files_and_arrive_in_their_order(
+    kafka: Addresses, topic: str, properties: dict[str, str], tmp_path: Path
+) -> None:
+    staging = {"stream.kafka.staging.location": str(tmp_path / "staging")}
+    table = pa.table({"value": [b"%0400d" % number for number in range(5000)]})
+    with open_sink(properties, options=staging) as sink:
+        writer = sink.writer(table.schema, writer_id="w")
+        for batch in table.to_batches(max_chunksize=777):
+            writer.write(batch)
+        message = writer.commit()
+        writer.close()
+        (file,) = (tmp_path / "staging" / topic).iterdir()
+        assert file.stat().st_size > 2_000_000
+        assert message.payload == {
+            "rows": 5000,
+            "size": message.payload["size"],
+            "file": file.name,
+        }
+    with (
+        open_sink(properties, options=staging) as other,
+        contextlib.closing(other.committer(writer_id="w")) as committer,
+    ):
+        assert committer.commit(0, [message])
+    assert not file.exists()
+    assert values(kafka, topic) == table.column("value").to_pylist()
+
+
+def test_rows_of_a_sink_without_a_staging_location_stay_with_it(
+    kafka: Addresses, topic: str, properties: dict[str, str]
+) -> None:
+    with open_sink(properties) as sink:
+        assert sink.put(BIG, writer_id="w")
+        writer = sink.writer(BIG.schema, writer_id="w", epoch=1)
+        writer.write(BIG.to_batches()[0])
+        message = writer.commit()
+        writer.close()
+        with (
+            open_sink(properties) as other,
+            contextlib.closing(other.committer(writer_id="w")) as committer,
+            pytest.raises(MisuseError) as caught,
+        ):
+            committer.commit(1, [message])
+    assert "stayed with the process that wrote them" in str(caught.value)
+    assert "set stream.kafka.staging.location to a folder" in str(caught.value)
+    assert len(values(kafka, topic)) == BIG.num_rows
+
+
+def test_a_staging_location_that_cannot_be_reached_is_told(
+    properties: dict[str, str], tmp_path: Path
+) -> None:
+    (tmp_path / "file").write_text("")
+    staging = {"stream.kafka.staging.location": str(tmp_path / "file")}
+    with (
+        open_sink(properties, options=staging) as sink,
+        pytest.raises(StorageFailed) as caught,
+    ):
+        sink.put(BIG, writer_id="w")
+    assert "staging.location" in str(caught.value)
+
+
+def test_what_nobody_commits_is_swept_by_age(
+    kafka: Addresses, topic: str, properties: dict[str, str], tmp_path: Path
+) -> None:
+    folder = tmp_path / "staging" / topic
+    folder.mkdir(parents=True)
+    old, young, strange = (
+        folder / name for name in ("aa.arrow", "bb.arrow", "notes.txt")
+    )
+    for file in (old, young, strange):
+        file.write_bytes(b"")
+    day = 86_400
+    for file in (old, strange):
+        before = file.stat().st_mtime - 2 * day
+        os.utime(file, (before, before))
+    staging = {"stream.kafka.staging.location": str(tmp_path / "staging")}
+    with open_sink(properties, options=staging) as sink:
+        sink.put(rows(1), writer_id="w")
+    assert [file.exists() for file in (old, young, strange)] == [False, True, True]
+
+
+def test_an_aborted_attempt_leaves_no_file(
+    properties: dict[str, str], topic: str, tmp_path: Path
+) -> None:
+    staging = {"stream.kafka.staging.location": str(tmp_path / "staging")}
+    with open_sink(properties, options=staging) as sink:
+        writer = sink.writer(BIG.schema, writer_id="w")
+        writer.write(BIG.to_batches()[0])
+        folder = tmp_path / "staging" / topic
+        assert [*folder.iterdir()]
+        writer.abort()
+        writer.close()
+    assert not [*folder.iterdir()]
+
+
+def test_a_message_too_long_for_the_topic_names_its_row(
+    kafka: Addresses, topics: Topics
+) -> None:
+    topic = topics.create(config={"max.message.bytes": "2000"})
+    table = pa.table({"value": [b"short", b"x" * 3000, b"short"]})
+    with (
+        open_sink(stream_of(kafka.bootstrap, topic)) as sink,
+        pytest.raises(MessageTooLarge) as caught,
+    ):
+        sink.put(table, writer_id="w")
+    said = f"row 1 of those for {topic!r} makes a message of 3000 bytes, and the topic"
+    assert said in str(caught.value)
+    assert "takes 2000" in str(caught.value)
+    assert values(kafka, topic) == []
+
+
+def test_a_message_that_the_broker_finds_too_long_leaves_nothing_of_its_epoch(
+    kafka: Addresses, topics: Topics
+) -> None:
+    topic = topics.create(config={"max.message.bytes": "2000"})
+    options = {"stream.kafka.producer.prop.compression.type": "lz4"}
+    noise = random.Random(1).randbytes(5000)
+    table = pa.table({"value": [b"short", noise]})
+    with open_sink(stream_of(kafka.bootstrap, topic), options=options) as sink:
+        with pytest.raises(MessageTooLarge) as caught:
+            sink.put(table, writer_id="w")
+        assert sink.put(rows(7), writer_id="w")
+    assert caught.value.partition is not None
+    assert "max.message.bytes" in str(caught.value)
+    assert values(kafka, topic) == [b"7"]
+
+
+def test_batches_fit_a_topic_that_takes_little(
+    kafka: Addresses, topics: Topics
+) -> None:
+    topic = topics.create(config={"max.message.bytes": "2000"})
+    table = pa.table({"value": [b"x" * 900] * 300})
+    with open_sink(stream_of(kafka.bootstrap, topic)) as sink:
+        sink.put(table, writer_id="w")
+    assert len(values(kafka, topic)) == 300
+
+
+def test_messages_of_ten_megabytes_are_written(
+    kafka: Addresses, topic: str, topics: Topics, properties: dict[str, str]
+) -> None:
+    table = pa.table({"value": [b"a" * 10_000_000, b"b"]})
+    with open_sink(properties) as sink:
+        sink.put(table, writer_id="w")
+    assert [len(value) for value in values(kafka, topic)] == [10_000_000, 1]
+
+
+@pytest.mark.parametrize("key", ["transactional.id", "acks", "transaction.timeout.ms"])
+def test_client_settings_that_are_ours_are_refused(
+    properties: dict[str, str], key: str
+) -> None:
+    options = {f"stream.kafka.producer.prop.{key}": "1"}
+    with pytest.raises(ConfigError) as caught:
+        open_sink(properties, options=options)
+    assert "is set by streamfactory itself" in str(caught.value)
+
+
+def test_compression_and_batching_pass_to_the_client(
+    kafka: Addresses, topic: str, properties: dict[str, str]
+) -> None:
+    options = {
+        "stream.kafka.producer.prop.compression.type": "zstd",
+        "stream.kafka.producer.prop.linger.ms": "1",
+    }
+    with open_sink(properties, options=options) as sink:
+        sink.put(BIG, writer_id="w")
+    assert len(values(kafka, topic)) == BIG.num_rows
+
+
+def test_a_topic_that_is_not_there_is_told_before_anything_is_written(
+    kafka: Addresses,
+) -> None:
+    name = f"nowhere-{uuid.uuid4().hex[:8]}"
+    with (
+        open_sink(stream_of(kafka.bootstrap, name)) as sink,
+        pytest.raises(TopicNotFound, match=re.escape(repr(name))),
+    ):
+        sink.put(rows(1), writer_id="w")
+
+
+def test_a_broker_that_does_not_answer_is_told_in_time() -> None:
+    options = {
+        "stream.kafka.connection.timeout.millis": "1500",
+        "retry.max.attempts": "1",
+    }
+    properties = stream_of("127.0.0.1:1", "clicks")
+    with (
+        open_sink(properties, options=options) as sink,
+        contextlib.closing(sink.committer(writer_id="w")) as committer,
+        pytest.raises(ConnectionFailed) as caught,
+    ):
+        committer.last()
+    assert "127.0.0.1:1" in str(caught.value)
+    assert "clicks" in str(caught.value)
+
+
+def test_rows_of_a_task_are_seen_when_the_task_commits(
+    kafka: Addresses, topics: Topics
+) -> None:
+    topic = topics.create(partitions=2)
+    options = {"stream.kafka.commit.mode": "task"}
+    with open_sink(stream_of(kafka.bootstrap, topic), options=options) as sink:
+        verdict = str(sink.guarantee(writer_id="w"))
+        writers = [sink.writer(rows().schema, writer_id="w", task=n) for n in (0, 1)]
+        for number, writer in enumerate(writers):
+            writer.write(rows(number))
+        assert values(kafka, topic) == []
+        message = writers[0].commit()
+        assert values(kafka, topic) == [b"0"]
+        writers[1].abort()
+        for writer in writers:
+            writer.close()
+        committer = sink.committer(writer_id="w")
+        committer.commit(0, [message])
+        committer.close()
+    assert verdict == (
+        "at-least-once: a repeated epoch is written again (not idempotent); "
+        "a reader may see part of an epoch (task visibility)"
+    )
+    assert values(kafka, topic) == [b"0"]
+
+
+def test_a_later_attempt_of_a_task_fences_one_that_lingers(
+    kafka: Addresses, topic: str, properties: dict[str, str]
+) -> None:
+    options = {"stream.kafka.commit.mode": "task"}
+    with open_sink(properties, options=options) as sink:
+        early = sink.writer(rows().schema, writer_id="w")
+        early.write(rows(1))
+        late = sink.writer(rows().schema, writer_id="w")
+        late.write(rows(2))
+        late.commit()
+        with pytest.raises(Exception) as caught:
+            early.commit()
+        early.close()
+        late.close()
+    assert type(caught.value).__name__ == "WriterFenced"
+    assert values(kafka, topic) == [b"2"]

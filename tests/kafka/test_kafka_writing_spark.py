@@ -1,0 +1,141 @@
+"""Spark writes to Kafka: batches and epochs, each once, across drivers that die."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pytest
+from tests.kafka.conftest import stream_of
+from tests.kafka.proving import read_committed
+from tests.kafka.spark_driver import EPOCH, copy, sink, source
+from tests.kafka.test_kafka_writing import values
+
+from streamfactory.wiring.opening import open_sink
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from tests.kafka.broker import Addresses
+    from tests.kafka.topics import Topics
+
+REPOSITORY = Path(__file__).parents[2]
+DEADLINE = 100.0
+
+
+def fill(folder: Path, epochs: int) -> list[int]:
+    """Write numbers into the topic that is read."""
+    with open_sink(source(folder)) as target:
+        for epoch in range(epochs):
+            numbers = pa.arange(epoch * EPOCH, (epoch + 1) * EPOCH)
+            target.put(pa.table({"id": numbers}), writer_id="test", epoch=epoch)
+    return list(range(epochs * EPOCH))
+
+
+def found(kafka: Addresses, topic: str, lanes: int) -> list[int]:
+    lists = read_committed(kafka.bootstrap, topic, lanes).values()
+    return sorted(number for numbers in lists for number in numbers)
+
+
+def test_a_batch_with_a_writer_and_an_epoch_is_there_once(
+    spark: SparkSession, kafka: Addresses, topic: str
+) -> None:
+    frame = spark.range(0, 50, 1, 2).selectExpr(
+        "cast(cast(id as string) as binary) as value"
+    )
+    options = stream_of(kafka.bootstrap, topic) | {"writer.id": "w", "epoch": "0"}
+    for _ in range(2):
+        frame.write.format("streamfactory").options(**options).mode("append").save()
+    assert found(kafka, topic, 1) == list(range(50))
+
+
+def test_a_batch_that_would_replace_is_refused(
+    spark: SparkSession, kafka: Addresses, topic: str
+) -> None:
+    frame = spark.range(1).selectExpr("cast(cast(id as string) as binary) as value")
+    writer = frame.write.format("streamfactory").mode("overwrite")
+    with pytest.raises(Exception, match="kafka cannot replace at once"):
+        writer.options(**stream_of(kafka.bootstrap, topic)).save()
+
+
+def test_a_large_task_without_a_staging_location_is_told_what_to_set(
+    spark: SparkSession, kafka: Addresses, topic: str
+) -> None:
+    frame = spark.range(0, 2000, 1, 1).selectExpr(
+        "cast(repeat('x', 1000) as binary) as value"
+    )
+    writer = frame.write.format("streamfactory").mode("append")
+    with pytest.raises(Exception, match=r"set stream\.kafka\.staging\.location"):
+        writer.options(**stream_of(kafka.bootstrap, topic)).save()
+    assert values(kafka, topic) == []
+
+
+def test_an_epoch_that_spark_forgot_is_not_written_again(
+    spark: SparkSession, kafka: Addresses, topics: Topics, tmp_path: Path
+) -> None:
+    topic = topics.create(partitions=2)
+    numbers = fill(tmp_path, 3)
+    copy(spark, tmp_path, kafka.bootstrap, topic)
+    for _ in range(2):
+        commits = [*(tmp_path / "checkpoint" / "commits").glob("[0-9]*")]
+        newest = max(commits, key=lambda path: int(path.name))
+        newest.unlink()
+        newest.with_name(f".{newest.name}.crc").unlink(missing_ok=True)
+        copy(spark, tmp_path, kafka.bootstrap, topic)
+    assert found(kafka, topic, 2) == numbers
+    left = [*Path(sink(tmp_path, "", "")["stream.kafka.staging.location"]).glob("*/*")]
+    assert left == []
+
+
+@pytest.mark.timeout(400)
+def test_rows_survive_drivers_that_are_killed(
+    kafka: Addresses, topics: Topics, tmp_path: Path, spark: SparkSession
+) -> None:
+    assert spark.version  # there is a Spark
+    topic, chance = topics.create(partitions=2), random.Random(4)
+    numbers, kills = fill(tmp_path, 40), 0
+    while kills < 2:
+        driver = start(tmp_path, kafka.bootstrap, topic)
+        before = len(found(kafka, topic, 2))
+        deadline = time.monotonic() + DEADLINE
+        while driver.poll() is None and len(found(kafka, topic, 2)) == before:
+            assert time.monotonic() < deadline, "the driver writes nothing"
+            time.sleep(0.05)
+        time.sleep(chance.random() * 0.7)
+        if driver.poll() is None:
+            os.killpg(driver.pid, signal.SIGKILL)
+            kills += 1
+        assert driver.wait(DEADLINE) in (0, -signal.SIGKILL), log(tmp_path)
+        assert kills or driver.returncode, "it came to its end before it was killed"
+    assert start(tmp_path, kafka.bootstrap, topic).wait(DEADLINE) == 0, log(tmp_path)
+    assert found(kafka, topic, 2) == numbers
+
+
+def start(folder: Path, bootstrap: str, topic: str) -> subprocess.Popen[bytes]:
+    paths = [str(REPOSITORY), str(REPOSITORY / "src")]
+    with (folder / "driver.log").open("wb") as output:
+        return subprocess.Popen(
+            [
+                sys.executable,
+                "-m",
+                "tests.kafka.spark_driver",
+                folder,
+                bootstrap,
+                topic,
+            ],
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
+            cwd=folder,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
+        )
+
+
+def log(folder: Path) -> str:
+    return (folder / "driver.log").read_text(errors="replace")[-4000:]
