@@ -25,21 +25,25 @@ _NEEDS: Final = (
 )
 
 
-def cross_checks(settings: Mapping[str, Setting], use: str | None) -> list[Problem]:
+def cross_checks(
+    settings: Mapping[str, Setting], use: str | None, *, own_groups: bool = False
+) -> list[Problem]:
     """Problems among options that are each fine alone.
 
     Args:
         settings: By short key. One that is not resolved (None) breaks no rule.
         use: ``read``, ``write``, ``spark``; None where the use is not known.
+        own_groups: Whether the stream type keeps the checkpoints of its groups itself.
     """
     known = {k: s for k, s in settings.items() if s.secret or s.value is not None}
     given = {k: s for k, s in known.items() if s.origin != "default"}
     problems = [*_exclusions(given), *_bounds(known, given), *_decoding(known, given)]
     consumer_type = given.get("consumer.type")
     if consumer_type and consumer_type.value == "highlevel" and use in (None, "read"):
+        needed = ["group.id", *([] if own_groups else ["checkpoint.location"])]
         problems += [
             Problem(key, "is required by consumer.type=highlevel", consumer_type.origin)
-            for key in ("group.id", "checkpoint.location")
+            for key in needed
             if key not in settings
         ]
     return problems

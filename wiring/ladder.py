@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from streamfactory.spi import (
     Backend,
     ConfigError,
+    ConsumerFactory,
     Decoder,
     NotInstalled,
     Option,
@@ -134,7 +135,9 @@ class Ladder:
             settings |= self._settler.settle(options.values(), self._given, prefix)
         decoder, decoder_settings = self._find_decoder(settings)
         settings |= self._find_key_decoder(settings)
-        self._result.problems += cross_checks(settings, self._use)
+        self._result.problems += cross_checks(
+            settings, self._use, own_groups=_keeps_groups(self._result.backend)
+        )
         if not self._result.errors:
             self._result.config = self._config(settings, decoder, decoder_settings)
         return self._result
@@ -413,3 +416,11 @@ def _java_hint(text: str, names: Mapping[str, str]) -> str | None:
     if ours is not None:
         return f"here that is {ours}"
     return "a Java class cannot run here: docs/spi.md shows how to write a plug-in"
+
+
+def _keeps_groups(backend: Backend | None) -> bool:
+    """Whether groups of a type are its own, with their checkpoints."""
+    if backend is None or backend.consumer_factory is None:
+        return False
+    made = backend.consumer_factory.create_stream_level_consumer
+    return made is not ConsumerFactory.create_stream_level_consumer

@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from streamfactory.spi import (
     ClosedError,
+    ConfigError,
     ConnectionFailed,
     Failed,
     MessageBatch,
@@ -299,10 +300,14 @@ def _group(source: Source) -> GroupReader:
         authored = factory.create_stream_level_consumer(f"streamfactory-{group}", group)
     if authored is not None:
         return AuthoredGroup(source, authored)
+    location = config.get("checkpoint.location")
+    if location is None:
+        msg = "checkpoint.location is required by consumer.type=highlevel"
+        raise ConfigError(msg, stream=config.name)
     instance, instances = config["group.instance"]
     return CheckpointedGroup(
         source,
-        FileCheckpointStore(Path(config["checkpoint.location"])),
+        FileCheckpointStore(Path(location)),
         group,
         instance=instance,
         instances=instances,
