@@ -15,8 +15,11 @@ from __future__ import annotations
 import difflib
 import json
 import logging
+import os
 import re
 import sys
+import tempfile
+from contextlib import contextmanager
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -125,12 +128,33 @@ def _prove() -> None:
         if name not in _own_names(BACKENDS):
             continue
         subject = find_subject(name)
-        results = tuple(run(subject.backend, subject.harness, subject.plugins))
+        with _server(name):
+            results = tuple(run(subject.backend, subject.harness, subject.plugins))
         plain = to_plain(Report(name, results, 0.0, 0, ""))
         kept = ("case", "rule", "outcome", "reason", "waiver")
         cases = [{key: case[key] for key in kept} for case in plain["cases"]]
         text = json.dumps({"type": name, "cases": cases}, indent=1)
         (PROOFS / f"{name}.json").write_text(f"{text}\n", "utf-8")
+
+
+@contextmanager
+def _server(name: str) -> Iterator[None]:
+    """What a type needs to be proved: for Kafka the broker that the tests start."""
+    if name != "kafka" or "KAFKA_BOOTSTRAP" in os.environ:
+        yield
+        return
+    sys.path.insert(0, str(PAGES.parent))
+    from tests.kafka.broker import Cluster
+
+    with tempfile.TemporaryDirectory() as folder:
+        cluster = Cluster(Path(folder) / "kafka", 1)
+        cluster.start()
+        os.environ["KAFKA_BOOTSTRAP"] = cluster.bootstrap
+        try:
+            yield
+        finally:
+            del os.environ["KAFKA_BOOTSTRAP"]
+            cluster.stop()
 
 
 def _statuses() -> str:
