@@ -146,15 +146,15 @@ def _server(name: str) -> Iterator[None]:
     sys.path.insert(0, str(PAGES.parent))
     from tests.kafka.broker import Cluster
 
-    with tempfile.TemporaryDirectory() as folder:
-        cluster = Cluster(Path(folder) / "kafka", 1)
-        cluster.start()
+    with (
+        tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder,
+        Cluster(Path(folder)) as cluster,
+    ):
         os.environ["KAFKA_BOOTSTRAP"] = cluster.bootstrap
         try:
             yield
         finally:
             del os.environ["KAFKA_BOOTSTRAP"]
-            cluster.stop()
 
 
 def _statuses() -> str:
