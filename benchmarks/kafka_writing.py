@@ -1,0 +1,165 @@
+"""What `kafka` makes of writing: the same rows by the client alone, in the same rounds.
+
+    KAFKA_BOOTSTRAP=localhost:9092 python benchmarks/kafka_writing.py [--json]
+
+Raw is an idempotent producer of librdkafka and a loop of `produce` over bytes that are
+ready, up to the last acknowledgement. Ours begins with Arrow columns: by tasks, a
+transaction of the task; by epochs, with staging, one transaction and its marker, until
+readers see it. Ratios are of rows a second; nothing is gated.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import random
+import statistics
+import time
+import uuid
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from confluent_kafka import Producer
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # not in its stubs
+    AdminClient,
+    NewTopic,
+)
+
+from streamfactory.wiring.opening import open_sink
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+BOOTSTRAP = os.environ.get("KAFKA_BOOTSTRAP", "localhost:9092")
+TIMEOUT = 60.0
+LANES = 2
+BATCH = 65_536
+"""Rows that are written at once."""
+GOALS = {"task": 0.7, "epoch": 0.6}
+WORKLOADS = ((1_000_000, 200), (200_000, 1000))
+"""Rows, and bytes of each."""
+
+
+def main() -> None:
+    """Print the figures."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--scale", type=float, default=1.0, help="share of the rows")
+    arguments = parser.parse_args()
+    figures = []
+    for rows, size in WORKLOADS:
+        count = int(rows * arguments.scale)
+        figures += ratios(count, size, arguments.rounds)
+    if arguments.json:
+        print(json.dumps(figures))
+        return
+    for one in figures:
+        print(
+            f"{one['name']:<34} {one['ratio']:>5.2f} x raw  goal >= {one['goal']}"
+            f"  rounds {one['rounds']}, spread {one['spread']:.2f},"
+            f" raw {one['raw'] / 1e6:.2f} M rows/s"
+        )
+
+
+def ratios(count: int, size: int, rounds: int) -> list[dict[str, Any]]:
+    """Both modes against raw, in rounds that take turns."""
+    values = [b"%0*d" % (size, number) for number in range(count)]
+    table = pa.table({"value": pa.array(values, pa.binary())})
+    runs: dict[str, Callable[[], float]] = {
+        "raw": lambda: raw(values),
+        "task": lambda: ours("task", table),
+        "epoch": lambda: ours("epoch", table),
+    }
+    took: dict[str, list[float]] = {name: [] for name in runs}
+    for _ in range(rounds):
+        for name in random.sample(sorted(runs), len(runs)):
+            took[name].append(runs[name]())
+    return [
+        {
+            "name": f"{name}s of {count:,} x {size} B",
+            "ratio": statistics.median(found),
+            "goal": GOALS[name],
+            "rounds": rounds,
+            "spread": max(found) - min(found),
+            "raw": count / statistics.median(took["raw"]),
+        }
+        for name in GOALS
+        for found in [[r / o for r, o in zip(took["raw"], took[name], strict=True)]]
+    ]
+
+
+def raw(values: Sequence[bytes]) -> float:
+    """Seconds of the client alone."""
+    topic = made()
+    producer = Producer(
+        {
+            "bootstrap.servers": BOOTSTRAP,
+            "enable.idempotence": True,
+            "linger.ms": 5,
+            "queue.buffering.max.messages": 0,
+            "queue.buffering.max.kbytes": 65_536,
+        }
+    )
+    started = time.perf_counter()
+    half = len(values) // LANES
+    for number, value in enumerate(values):
+        while True:
+            try:
+                producer.produce(topic, value, partition=int(number >= half))
+            except BufferError:
+                producer.poll(0.1)
+            else:
+                break
+        if not number % 1024:
+            producer.poll(0)
+    if producer.flush(TIMEOUT):
+        msg = "the broker did not take everything"
+        raise RuntimeError(msg)
+    return time.perf_counter() - started
+
+
+def ours(mode: str, table: pa.Table) -> float:
+    """Seconds of a sink, from columns to what readers see."""
+    topic = made()
+    properties = {
+        "streamType": "kafka",
+        "stream.kafka.broker.list": BOOTSTRAP,
+        "stream.kafka.topic.name": topic,
+        "stream.kafka.decoder.class.name": "raw",
+        "stream.kafka.commit.mode": mode,
+    }
+    started = time.perf_counter()
+    with (
+        open_sink(properties) as sink,
+        contextlib.closing(sink.committer(writer_id="bench")) as committer,
+    ):
+        messages = []
+        half = table.num_rows // LANES
+        for task in range(LANES):
+            writer = sink.writer(table.schema, writer_id="bench", task=task)
+            with contextlib.closing(writer):
+                for batch in table.slice(task * half, half).to_batches(BATCH):
+                    writer.write(batch)
+                messages.append(writer.commit())
+        committer.commit(0, messages)
+    return time.perf_counter() - started
+
+
+def made() -> str:
+    """A new topic."""
+    admin, topic = AdminClient({"bootstrap.servers": BOOTSTRAP}), uuid.uuid4().hex
+    admin.create_topics([NewTopic(topic, LANES)])[topic].result(TIMEOUT)
+    deadline = time.monotonic() + TIMEOUT
+    while time.monotonic() < deadline:
+        found = admin.list_topics(topic, timeout=TIMEOUT).topics[topic]
+        if found.error is None and len(found.partitions) == LANES:
+            return topic
+    msg = f"the topic {topic} has no leaders"
+    raise TimeoutError(msg)
+
+
+if __name__ == "__main__":
+    main()
