@@ -2,8 +2,9 @@
 
     python benchmarks/decoders.py [--json] [--rounds N] [FORMAT ...]
 
-Ratios of processor time from the same rounds, on one thread; of elapsed time where two
-threads are compared with one. Nothing is gated. A format is one entry of `FORMATS`.
+Ratios of processor time from the same rounds, on one thread, of ways that have just
+run; of elapsed time where two threads are compared with one. Nothing is gated. A format
+is one entry of `FORMATS`.
 """
 
 from __future__ import annotations
@@ -68,6 +69,8 @@ class Format:
     goals: Mapping[int, float]
     """How many times faster to be, by messages a batch."""
     bad: bytes = b"oops"
+    compared: Callable[[Mapping[str, Any]], bytes] | None = None
+    """What the baseline is given instead: the same row, written otherwise."""
     beside: tuple[str, Baseline] | None = None
     """Shown beside it: its name, and how it decodes."""
     threads: bool = False
@@ -205,8 +208,36 @@ def protobuf_columns(values: pa.Array) -> pa.Table:
 
 
 DECLARED = {"schema": to_arrow_json(SCHEMA)}
+
+
+def arrow_batch(row: Mapping[str, Any]) -> bytes:
+    """A batch of one row, without its schema."""
+    return bytes(pa.RecordBatch.from_pylist([row], SCHEMA).serialize())
+
+
+def arrow_stream(row: Mapping[str, Any]) -> bytes:
+    """A stream of one row, with its schema."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, SCHEMA) as stream:
+        stream.write_batch(pa.RecordBatch.from_pylist([row], SCHEMA))
+    return bytes(sink.getvalue())
+
+
+def arrow_streams(values: pa.Array) -> pa.Table:
+    """The same decoder, of messages that repeat the schema."""
+    decoder = made("arrow", FORMATS["arrow"])
+    return pa.Table.from_batches([decoder.decode(values, CONTEXT).rows])
+
+
 PATTERN = "\t".join(f"(?P<{name}>[^\t]*)" for name in SCHEMA.names)
 FORMATS: dict[str, Format] = {
+    "arrow": Format(
+        options=DECLARED,
+        encode=arrow_batch,
+        baseline=arrow_streams,
+        compared=arrow_stream,
+        goals={1_000: 3.0, 10_000: 3.0, 100_000: 3.0},
+    ),
     "json": Format(
         options=DECLARED,
         encode=orjson.dumps,
@@ -220,6 +251,7 @@ FORMATS: dict[str, Format] = {
         encode=avro_message,
         baseline=fastavro_rows,
         goals={10_000: 20.0, 100_000: 20.0},
+        threads=True,
     ),
     "protobuf": Format(
         options={"descriptor.file": str(DESCRIPTORS)},
@@ -273,10 +305,13 @@ def format_figures(name: str, format_: Format, rounds: int) -> list[Figure]:
     figures = []
     decoder = made(name, format_)
     for size in SIZES:
-        values = messages(format_, size)
-        check(format_, decoder, values)
+        values = messages(format_.encode, size)
+        others = values
+        if format_.compared is not None:
+            others = messages(format_.compared, size)
+        check(format_.baseline(others), decoder, values)
         ways: dict[str, Callable[[], object]] = {
-            "baseline": partial(format_.baseline, values),
+            "baseline": partial(format_.baseline, others),
             "ours": partial(decoder.decode, values, CONTEXT),
             "bad": partial(decoder.decode, spoilt(format_, values), CONTEXT),
         }
@@ -313,7 +348,7 @@ def made(name: str, format_: Format) -> MessageDecoder:
     return decoder
 
 
-def messages(format_: Format, count: int) -> pa.Array:
+def messages(encode: Callable[[Mapping[str, Any]], bytes], count: int) -> pa.Array:
     """Messages of rows that chance made."""
     chance = random.Random(count)
     rows = (
@@ -327,7 +362,7 @@ def messages(format_: Format, count: int) -> pa.Array:
         }
         for index in range(count)
     )
-    return pa.array([format_.encode(row) for row in rows], pa.binary())
+    return pa.array([encode(row) for row in rows], pa.binary())
 
 
 def spoilt(format_: Format, values: pa.Array) -> pa.Array:
@@ -337,10 +372,10 @@ def spoilt(format_: Format, values: pa.Array) -> pa.Array:
     return pa.array(found, values.type)
 
 
-def check(format_: Format, decoder: MessageDecoder, values: pa.Array) -> None:
+def check(expected: pa.Table, decoder: MessageDecoder, values: pa.Array) -> None:
     """See that both ways answer the same."""
     decoded = pa.Table.from_batches([decoder.decode(values, CONTEXT).rows])
-    if not decoded.cast(SCHEMA).equals(format_.baseline(values)):
+    if not decoded.cast(SCHEMA).equals(expected):
         sys.exit("the decoder and its baseline do not answer the same")
 
 
@@ -351,6 +386,7 @@ def timed(
     seconds: dict[str, list[float]] = {name: [] for name in ways}
     for _ in range(rounds):
         for name, way in ways.items():
+            way()  # memory that the other ways gave back is there again
             started = time.process_time()
             way()
             seconds[name].append(time.process_time() - started)
@@ -359,7 +395,7 @@ def timed(
 
 def thread_gains(name: str, format_: Format, rounds: int) -> list[float]:
     """How many times more two threads decode than one, in the same time."""
-    values = messages(format_, SIZES[-1])
+    values = messages(format_.encode, SIZES[-1])
     decoders = [made(name, format_) for _ in range(2)]
     gains = []
     with ThreadPoolExecutor(2) as pool:

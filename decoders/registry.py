@@ -1,7 +1,6 @@
-"""A Schema Registry, through confluent-kafka's own client, and its framing of messages.
+"""A Schema Registry, through confluent-kafka's own client, and its options.
 
-A framed message is a zero byte, four bytes with the id of the schema that it was
-written with, and the payload. Needs the extra ``registry``.
+Needs the extra ``registry``.
 """
 
 from __future__ import annotations
@@ -12,11 +11,6 @@ from collections import OrderedDict
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
-import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
-
-from streamfactory.decoders.arrow_batches import places
 from streamfactory.spi import (
     BOOLEAN,
     INTEGER,
@@ -34,10 +28,8 @@ from streamfactory.spi import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping
 
-HEADER: Final = 5
-"""Bytes before a payload: a zero, and the id of its schema."""
 _FORGET: Final = 10.0
 """Seconds for which an unknown id is taken for unknown: it may be registered later."""
 _MOST_UNKNOWN: Final = 1000
@@ -318,95 +310,3 @@ def _settings(options: Mapping[str, Any]) -> dict[str, Any]:
         if value is not None:
             found[key] = value
     return found
-
-
-# --- framing ----------------------------------------------------------------------
-
-
-def heads(values: pa.Array, length: int) -> np.ndarray:
-    """The first bytes of each value, one row each; shorter values end in zeros.
-
-    Args:
-        values: binary.
-        length: How many bytes.
-    """
-    starts, lengths, data = places(values)
-    data = np.append(data, np.zeros(length, np.uint8))
-    found = data[starts[:, None] + np.arange(length)]
-    found[np.arange(length) >= lengths[:, None]] = 0
-    return found
-
-
-def lengths_of(values: pa.Array) -> np.ndarray:
-    """Bytes of each value."""
-    return places(values)[1]
-
-
-def stripped(values: pa.Array, lengths: int | np.ndarray) -> pa.Array:
-    """The values without their first bytes; none may be shorter.
-
-    Args:
-        values: binary.
-        lengths: How many of each.
-    """
-    starts, sizes, data = places(values)
-    if not len(starts):
-        return values
-    if isinstance(lengths, int) and lengths == 0:
-        return values
-    keep = sizes - lengths
-    ends = np.cumsum(keep)
-    offsets = np.concatenate([[0], ends]).astype(np.int32)
-    # Which bytes stay: +1 where a payload begins, -1 where it ends.
-    first, last = starts[0], starts[-1] + sizes[-1]
-    marks = np.zeros(last - first + 1, np.int8)
-    np.add.at(marks, starts + lengths - first, 1)
-    np.subtract.at(marks, starts + sizes - first, 1)
-    inside = np.cumsum(marks[:-1], dtype=np.int8).astype(bool)
-    kept = data[first:last][inside]
-    return pa.Array.from_buffers(
-        pa.binary(), len(values), [None, pa.py_buffer(offsets), pa.py_buffer(kept)]
-    )
-
-
-def framed(payloads: pa.Array, head: bytes) -> pa.Array:
-    """The payloads with a head before each."""
-    return pc.binary_join_element_wise(
-        pa.scalar(head, pa.binary()), payloads, pa.scalar(b"", pa.binary())
-    )
-
-
-def by_schema(
-    values: pa.Array,
-    messages: np.ndarray,
-    refuse: Callable[[Sequence[int], tuple[str, str]], None],
-) -> Iterator[tuple[int, pa.Array, np.ndarray]]:
-    """Framed messages by the id of their schema, in the order of the ids.
-
-    Args:
-        values: binary.
-        messages: The message of each.
-        refuse: Told which have no frame, and why.
-
-    Yields:
-        The id, the values with their frame, and the message of each.
-    """
-    found = heads(values, HEADER)
-    right = (found[:, 0] == 0) & (lengths_of(values) >= HEADER)
-    if not right.all():
-        why = "the message does not begin with a zero byte and the id of a schema"
-        refuse(messages[~right], ("framing", why))
-        kept = np.flatnonzero(right)
-        values, messages, found = (
-            values.take(pa.array(kept)),
-            messages[kept],
-            found[kept],
-        )
-    ids = found[:, 1:].astype(np.int64) @ np.array([1 << 24, 1 << 16, 1 << 8, 1])
-    unique = np.unique(ids)
-    for number in unique.tolist():
-        if len(unique) == 1:
-            yield number, values, messages
-        else:
-            at = np.flatnonzero(ids == number)
-            yield number, values.take(pa.array(at)), messages[at]

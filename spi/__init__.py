@@ -108,6 +108,7 @@ from streamfactory.spi.hooks import (
     Yields,
     hookimpl,
 )
+from streamfactory.spi.ipc import IpcHeader, IpcTooLong, NotIpc
 from streamfactory.spi.options import (
     BOOLEAN,
     INTEGER,
@@ -188,6 +189,8 @@ __all__ = [
     "Guarantee",
     "GuaranteeRefused",
     "IncarnationChanged",
+    "IpcHeader",
+    "IpcTooLong",
     "LastCommit",
     "Loss",
     "MessageBatch",
@@ -198,6 +201,7 @@ __all__ = [
     "MisuseError",
     "NotAuthorized",
     "NotInstalled",
+    "NotIpc",
     "OffsetOutOfRange",
     "Option",
     "OptionType",

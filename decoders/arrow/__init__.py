@@ -1,8 +1,7 @@
 """``arrow``: a message is an Arrow IPC stream, or one batch whose schema is known.
 
-A message has as many rows as its batches. A batch alone is a third of the cost of a
-stream, which repeats its schema. Both may come in one topic: a message shows which it
-is.
+A message has as many rows as its batches. A batch alone costs a third of a stream: that
+repeats its schema. Both may come in one topic: a message shows which it is.
 """
 
 from __future__ import annotations
@@ -14,8 +13,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streamfactory.decoders.arrow.headers import ROWS, NotArrow, plain_batches, walk
-from streamfactory.decoders.arrow_batches import SCHEMA, Sieve, places, plain
+from streamfactory.decoders.arrow.headers import NotArrow, Walk, plain_batches
+from streamfactory.decoders.columns.writing import fitted
+from streamfactory.decoders.isolation import SCHEMA, Sieve, places, plain
 from streamfactory.spi import (
     PATH,
     SIZE,
@@ -26,17 +26,17 @@ from streamfactory.spi import (
     MessageDecoder,
     MessageEncoder,
     Option,
-    SchemaMismatch,
     SchemaUnknown,
     choice,
     hookimpl,
 )
 from streamfactory.spi.arrowjson import parse_schema
+from streamfactory.spi.ipc import ROWS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from streamfactory.decoders.arrow_batches import Refusal
+    from streamfactory.decoders.isolation import Refusal
 
 _AT_ONCE: Final = 4096
 """Messages whose batches are held at a time: very many objects slow Python down."""
@@ -117,10 +117,13 @@ def _of_file(path: str) -> pa.Schema:
 class ArrowDecoder(MessageDecoder):
     """Decodes Arrow messages of any number of rows."""
 
+    MESSAGE_BY_MESSAGE = True
+
     def __init__(self, options: Mapping[str, Any], topic: str) -> None:
         super().__init__(options, topic)
         self._schema = _declared(options, topic)
         self._limit = options.get("max.message.bytes", 1 << 28)
+        self._walk = Walk(self._limit)
 
     def schema(self) -> pa.Schema:
         return self._schema
@@ -172,13 +175,7 @@ class ArrowDecoder(MessageDecoder):
         Raises:
             NotArrow: It is none, or is too large, or is of another schema.
         """
-        kinds = [
-            header.kind for header in walk(memoryview(payload).cast("B"), self._limit)
-        ]
-        if not kinds:
-            why = "the message is empty"
-            raise NotArrow(why)
-        if kinds == [ROWS]:
+        if self._walk.kinds(memoryview(payload).cast("B")) == [ROWS]:
             return [pa.ipc.read_record_batch(payload, self._schema)]
         with pa.ipc.open_stream(payload) as stream:
             found = list(stream)
@@ -321,13 +318,8 @@ class ArrowEncoder(MessageEncoder):
     def _fitted(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         if self._schema is None:
             return rows
-        try:
-            fitted = rows.select(self._schema.names).cast(self._schema)
-            fitted.validate()
-        except (KeyError, pa.ArrowException, ValueError) as error:
-            msg = f"rows do not fit the declared schema: {str(error).splitlines()[0]}"
-            raise SchemaMismatch(msg) from error
-        return fitted
+        columns = fitted(rows, self._schema)
+        return pa.RecordBatch.from_arrays(columns, schema=self._schema)
 
 
 def _stream(rows: pa.RecordBatch) -> bytes:
@@ -342,7 +334,10 @@ def streamfactory_decoder() -> Decoder:
     """The descriptor."""
     return Decoder(
         name="arrow",
-        doc="Arrow IPC: a stream in each message, or a batch whose schema is known.",
+        doc=(
+            "Arrow IPC: a stream in each message, or a batch whose schema is known. "
+            "Python runs for each message, not for each row."
+        ),
         spi_level=1,
         options=_OPTIONS,
         decoder=ArrowDecoder,

@@ -1,31 +1,29 @@
-"""What an Arrow message says of itself, read without trust and before anything is made.
-
-An encapsulated message is a marker, the length of its header, the header (a FlatBuffers
-table, see Arrow's ``Message.fbs``) and a body. Read here are the few numbers that say
-how much it would become; the rest is pyarrow's to verify.
-"""
+"""How much a message may become, and which messages are batches alone."""
 
 from __future__ import annotations
 
-import struct
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, final
 
 import numpy as np
 
+from streamfactory.spi.ipc import (
+    END,
+    PREFIX,
+    ROWS,
+    SCHEMA,
+    IpcTooLong,
+    NotIpc,
+    expanded,
+    header_length,
+    read_header,
+)
+
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from streamfactory.spi.ipc import IpcHeader
 
-SCHEMA, DICTIONARY, ROWS = 1, 2, 3
-"""Kinds of messages."""
-
-_PREFIX: Final = 8
-_END: Final = b"\xff\xff\xff\xff\0\0\0\0"
 _ROWS_PER_BYTE: Final = 8
 """The narrowest column has a bit a row: what has more rows has no values for them."""
-
-_byte, _ushort, _int, _uint, _long, _pair = (
-    struct.Struct(f"<{form}").unpack_from for form in ("B", "H", "i", "I", "q", "qq")
-)
+_CUT_SHORT: Final = "the message is cut short"
 
 
 class NotArrow(ValueError):
@@ -36,125 +34,82 @@ class NotArrow(ValueError):
         self.code = code
 
 
-class Header(NamedTuple):
-    """What one message announces."""
-
-    kind: int
-    end: int
-    """Where it ends in the payload."""
-    expanded: int
-    """Bytes of its buffers, decompressed."""
-
-
-def walk(data: memoryview, limit: int) -> Iterator[Header]:
-    """The messages of a payload, each checked; until the mark of the end, or the end.
+@final
+class Walk:
+    """Looks at the messages within payloads.
 
     Args:
-        data: The payload.
-        limit: Bytes that all of them may have, decompressed.
-
-    Raises:
-        NotArrow: One is malformed or too large, or something follows the end.
+        limit: Bytes that those of a payload may have together, decompressed.
     """
-    at = total = 0
-    first = None
-    while at < len(data):
-        if bytes(data[at : at + len(_END) + 1]) == _END:
-            return
-        try:
-            header = _header(data, at)
-        except struct.error:
-            why = "the message points outside of itself"
-            raise NotArrow(why) from None
-        first = first or header.kind
-        total += header.expanded
-        if total > limit:
-            why = f"the message becomes more than the {limit} bytes that are allowed"
-            raise NotArrow(why, "too_large")
-        yield header
-        at = header.end
-        if first != SCHEMA and at < len(data):
-            why = f"{len(data) - at} bytes follow the batch"
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._schema = b""
+        """The last schema that was looked at: most payloads repeat it."""
+
+    def kinds(self, data: memoryview) -> list[int]:
+        """The kind of each message, up to the mark of the end, or the end.
+
+        Raises:
+            NotArrow: One is malformed or too large, or something follows the end.
+        """
+        at = total = 0
+        found: list[int] = []
+        while at < len(data):
+            if found and found[0] != SCHEMA:
+                why = f"{len(data) - at} bytes follow the batch"
+                raise NotArrow(why)
+            if data[at:] == END:
+                return found
+            try:
+                kind, size, at = self._message(data, at, self._limit - total)
+            except NotIpc as error:
+                raise NotArrow(str(error)) from error
+            except IpcTooLong:
+                allowed = f"the {self._limit} bytes that are allowed"
+                why = f"the message becomes more than {allowed}"
+                raise NotArrow(why, "too_large") from None
+            total += size
+            found.append(kind)
+        if found != [ROWS]:
+            why = "the stream is cut short" if found else "the message is empty"
             raise NotArrow(why)
-    if first != ROWS:
-        why = "the stream is cut short"
-        raise NotArrow(why)
+        return found
 
-
-def _header(data: memoryview, at: int) -> Header:
-    marker, length = struct.unpack_from("<Ii", data, at)
-    if marker != 0xFFFFFFFF or length <= 0 or length % 8:
-        why = "it is no Arrow stream and no batch"
-        raise NotArrow(why)
-    start = at + _PREFIX
-    if start + length > len(data):
-        why = "the message is cut short"
-        raise NotArrow(why)
-    head = data[start : start + length]
-    _, kind_at, content_at, body_at = _fields(head, _uint(head, 0)[0], 4)
-    kind = _byte(head, kind_at)[0] if kind_at else 0
-    size = _long(head, body_at)[0] if body_at else 0
-    if kind not in (SCHEMA, DICTIONARY, ROWS) or not content_at:
-        why = "a message in it is of an unknown kind"
-        raise NotArrow(why)
-    body = start + length
-    if size < 0 or size % 8 or body + size > len(data) or (kind == SCHEMA and size):
-        why = "a body is cut short, or has no length"
-        raise NotArrow(why)
-    content, expanded = _target(head, content_at), 0
-    if kind == DICTIONARY:
-        rows_at = _fields(head, content, 2)[1]
-        if not rows_at:
-            why = "a dictionary has no values"
+    def _message(self, data: memoryview, at: int, limit: int) -> tuple[int, int, int]:
+        """The kind of a message, its bytes decompressed, and where it ends."""
+        start = at + PREFIX
+        if start > len(data):
+            raise NotArrow(_CUT_SHORT)
+        length = header_length(data[at:start])
+        body = start + length
+        if body > len(data):
+            raise NotArrow(_CUT_SHORT)
+        if length == 0:
+            why = "something follows the mark of the end"
             raise NotArrow(why)
-        content = _target(head, rows_at)
-    if kind != SCHEMA:
-        expanded = _rows(head, content, data[body : body + size])
-    return Header(kind, body + size, expanded)
+        head = data[start:body]
+        if head == self._schema:
+            return SCHEMA, 0, body
+        header = read_header(head)
+        end = body + header.body
+        if end > len(data):
+            raise NotArrow(_CUT_SHORT)
+        if header.kind == SCHEMA:
+            self._schema = bytes(head)
+            return SCHEMA, 0, body
+        return header.kind, _size(header, data[body:end], limit), end
 
 
-def _rows(head: memoryview, at: int, body: memoryview) -> int:
+def _size(header: IpcHeader, body: memoryview, limit: int) -> int:
     """Bytes of a batch, decompressed."""
-    length_at, _, buffers_at, compression_at = _fields(head, at, 4)
-    length = _long(head, length_at)[0] if length_at else 0
-    expanded = len(body)
-    if compression_at:
-        expanded = 0
-        start = _target(head, buffers_at) if buffers_at else 0
-        count = _uint(head, start)[0] if buffers_at else 0
-        if start + 4 + 16 * count > len(head):
-            raise struct.error
-        for number in range(count):
-            expanded += _expanded(body, *_pair(head, start + 4 + 16 * number))
-    if not 0 <= length <= _ROWS_PER_BYTE * expanded:
+    size = expanded(header, body, limit)
+    if size > limit:
+        raise IpcTooLong(size, limit)
+    if header.rows > _ROWS_PER_BYTE * size:
         why = "a batch announces more rows than it has bytes for"
         raise NotArrow(why)
-    return expanded
-
-
-def _expanded(body: memoryview, at: int, length: int) -> int:
-    if length == 0:
-        return 0
-    if at < 0 or length < 8 or at + length > len(body):
-        raise struct.error
-    plain = _long(body, at)[0]
-    if plain < -1:
-        raise struct.error
-    return length if plain == -1 else int(plain)
-
-
-def _fields(data: memoryview, at: int, count: int) -> list[int]:
-    """Where the first fields of a table are; 0 for one that is left out."""
-    table = at - _int(data, at)[0]
-    if table < 0:  # which would count from the end
-        raise struct.error
-    known = min(max(0, _ushort(data, table)[0] // 2 - 2), count)
-    found = struct.unpack_from(f"<{known}H", data, table + 4)
-    return [at + place if place else 0 for place in found] + [0] * (count - known)
-
-
-def _target(data: memoryview, at: int) -> int:
-    return int(at + _uint(data, at)[0])
+    return size
 
 
 # --- many at once -------------------------------------------------------------------
@@ -165,7 +120,7 @@ def plain_batches(
 ) -> np.ndarray:
     """Which payloads are one batch without compression, of a length that fits.
 
-    The same look as `walk` has, by columns: whatever is unusual is left to it.
+    The same look as `Walk` has, by columns: whatever is unusual is left to it.
 
     Args:
         starts: Where each payload begins.
@@ -177,12 +132,12 @@ def plain_batches(
     look.right &= look.read(zero, 4) == 0xFFFFFFFF
     head = look.read(zero + 4, 4)
     look.right &= (head > 0) & (head < 1 << 31) & (head % 8 == 0)
-    root = _PREFIX + look.read(zero + _PREFIX, 4)
+    root = PREFIX + look.read(zero + PREFIX, 4)
     kind, content, body = (look.field(root, number) for number in (1, 2, 3))
     look.right &= (kind > 0) & (content > 0) & (body > 0)
     look.right &= look.read(kind, 1) == ROWS
     size = look.read(body, 8)
-    look.right &= (size >= 0) & (_PREFIX + head + size == lengths)
+    look.right &= (size >= 0) & (PREFIX + head + size == lengths)
     rows = content + look.read(content, 4)
     count_at, compression = look.field(rows, 0), look.field(rows, 3)
     count = np.where(count_at > 0, look.read(count_at, 8), 0)
@@ -198,7 +153,7 @@ class _Look:
     ) -> None:
         self._starts, self._lengths = starts, lengths
         self._data = data if len(data) else np.zeros(1, np.uint8)
-        self.right = lengths >= _PREFIX
+        self.right = lengths >= PREFIX
         """Payloads in which nothing was found wrong so far."""
 
     def read(self, at: np.ndarray, width: int) -> np.ndarray:

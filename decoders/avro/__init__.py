@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import pyarrow as pa
 
-from streamfactory.decoders import registry as registries
-from streamfactory.decoders.arrow_batches import SCHEMA, Sieve, plain
+from streamfactory.decoders import framing
 from streamfactory.decoders.avro.decoding import Reading, schema_of
 from streamfactory.decoders.avro.encoding import Writing, derived
 from streamfactory.decoders.avro.schemas import Node, SchemaRefused, parse
+from streamfactory.decoders.columns.buffers import lengths_of
+from streamfactory.decoders.isolation import SCHEMA, Sieve, plain
 from streamfactory.decoders.registry import REGISTRY_OPTIONS, Registry, UnknownId
 from streamfactory.spi import (
     BOOLEAN,
@@ -152,19 +153,19 @@ class AvroDecoder(MessageDecoder):
         values, messages = plain(values), np.arange(count)
         sieve = Sieve(self.schema())
         if self._strip:
-            long_enough = registries.lengths_of(values) >= self._strip
+            long_enough = lengths_of(values) >= self._strip
             if not long_enough.all():
                 why = f"the message is shorter than the {self._strip} bytes before it"
                 sieve.refuse(messages[~long_enough], ("framing", why))
                 messages = messages[long_enough]
                 values = values.take(pa.array(messages))
-            values = registries.stripped(values, self._strip)
+            values = framing.stripped(values, self._strip)
         if self._registry is None:
             self._read(None, values, messages, sieve)
             return sieve.decoded(count)
-        groups = registries.by_schema(values, messages, sieve.refuse)
+        groups = framing.by_schema(values, messages, sieve.refuse)
         for number, framed, which in groups:
-            payloads = registries.stripped(framed, registries.HEADER)
+            payloads = framing.stripped(framed, framing.HEADER)
             self._read(number, payloads, which, sieve)
         return sieve.decoded(count)
 
@@ -240,7 +241,7 @@ class AvroEncoder(MessageEncoder):
             self._prepare(rows.schema)
         assert self._writing is not None
         payloads = self._writing.run(rows)
-        return registries.framed(payloads, self._head) if self._head else payloads
+        return framing.framed(payloads, self._head) if self._head else payloads
 
     def close(self) -> None:
         if self._registry is not None:
@@ -257,7 +258,7 @@ class AvroEncoder(MessageEncoder):
                 msg = f"the schema is not registered for {self._registry.subject!r}"
                 remedy = "register it, or set schema.registry.auto.register to true"
                 raise ConfigError(msg, remedy=remedy) from error
-            self._head = b"\0" + number.to_bytes(4, "big")
+            self._head = framing.head(number)
         self._writing = writing
 
 
@@ -266,7 +267,11 @@ def streamfactory_decoder() -> Decoder:
     """The descriptor."""
     return Decoder(
         name="avro",
-        doc="Apache Avro, bare or framed for a Schema Registry; one row a message.",
+        doc=(
+            "Apache Avro, bare or framed for a Schema Registry; one row a message. "
+            "Python runs for each message where the schema has a fixed, a union of "
+            "several types or a record without fields, or was written with other types."
+        ),
         spi_level=1,
         options=_OPTIONS,
         decoder=AvroDecoder,

@@ -14,7 +14,7 @@ _LONGEST_DECIMAL: Final = 64
 
 
 def finish(values: pa.Array, node: Node) -> pa.Array:
-    """Values of the type `schemas.raw` as values of the type that the schema declares.
+    """Values of the type `wire.raw` as values of the type that the schema declares.
 
     Raises:
         pyarrow.ArrowInvalid: A number does not fit its type, or text is no UTF-8.

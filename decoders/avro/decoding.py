@@ -4,24 +4,22 @@ from __future__ import annotations
 
 import json
 import secrets
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyruhvro
 
-from streamfactory.decoders import arrow_batches as batches
+from streamfactory.decoders import isolation
 from streamfactory.decoders.avro import columns
 from streamfactory.decoders.avro.reading import Malformed, read_all, reader
 from streamfactory.decoders.avro.scanning import suspects
-from streamfactory.decoders.avro.schemas import Node, raw, same, wire
+from streamfactory.decoders.avro.schemas import Node, same
+from streamfactory.decoders.avro.wire import raw, wire
+from streamfactory.decoders.columns.messages import joined
 
 if TYPE_CHECKING:
-    import numpy as np
-
-    from streamfactory.decoders.arrow_batches import Refusal, Sieve
-
-_SEAL: Final = "seal"
+    from streamfactory.decoders.isolation import Refusal, Sieve
 
 
 def schema_of(node: Node) -> pa.Schema:
@@ -59,9 +57,10 @@ class Reading:
 
     def run(self, values: pa.Array, messages: np.ndarray, sieve: Sieve) -> None:
         """Decode; ``messages`` has the message of each value."""
-        batches.sift(values, messages, sieve, self._batch, self._judge, self._suspects)
+        isolation.sift(values, messages, sieve, self)
 
-    def _batch(self, values: pa.Array) -> pa.RecordBatch | None:
+    def batch(self, values: pa.Array) -> pa.RecordBatch | None:
+        """Rows, or None where a message is bad."""
         try:
             if self._columns is not None:
                 return self._columns.read(values)
@@ -70,14 +69,16 @@ class Reading:
         except (Malformed, pa.ArrowException, OverflowError):
             return None
 
-    def _suspects(self, values: pa.Array) -> np.ndarray:
-        return suspects(values, self._writer)
+    def suspects(self, values: pa.Array, fields: int) -> np.ndarray:
+        """The messages whose first fields are bad."""
+        return suspects(values, self._writer, fields)
 
-    def _judge(self, value: bytes) -> Refusal | None:
+    def judge(self, value: pa.Array) -> Refusal | None:
+        """Why a message is bad, or None."""
         try:
-            self._made([read_all(self._read, value)])
+            self._made([read_all(self._read, value[0].as_py())])
         except Malformed as error:
-            return batches.MALFORMED, str(error)
+            return isolation.MALFORMED, str(error)
         except (pa.ArrowException, OverflowError):
             return "range", "a number does not fit its column"
         return None
@@ -117,27 +118,30 @@ def _sources(writer: Node, wanted: Node) -> list[int | None] | None:
 
 
 class _Columns:
-    """The way of whole columns.
+    """The way of whole columns: a batch is read as one message, a list of rows.
 
-    A random number follows each payload, and is read as its last field: it comes out
-    only where the fields before it end where the payload does. Nobody who writes
-    messages knows it.
+    Nothing is made of a message in Python that way. A random number follows each
+    payload, and is read as its last field: it comes out of every row only where each
+    ends where its payload does. Nobody who writes messages knows it.
     """
 
     def __init__(
         self, schema: dict[str, Any], sources: list[int | None], wanted: Node
     ) -> None:
-        schema["fields"] = [
+        fields = [
             {"name": f"f{at}", "type": field["type"]}
             for at, field in enumerate(schema["fields"])
-        ] + [{"name": _SEAL, "type": "long"}]
-        self._schema = json.dumps(schema)
+        ]
+        row = {**schema, "fields": [*fields, {"name": "seal", "type": "long"}]}
+        rows = {"name": "rows", "type": {"type": "array", "items": row}}
+        self._schema = json.dumps({"type": "record", "name": "batch", "fields": [rows]})
         self._target = schema_of(wanted)
         self._wanted = wanted
         self._sources = sources
         number = secrets.randbits(63) | 1 << 63  # of all ten bytes
-        self._seal = pa.scalar((number >> 1) ^ -(number & 1), pa.int64())
-        self._suffix = pa.scalar(batches.varint(number), pa.binary())
+        self._seal_at = len(fields)
+        self._seal = (number >> 1) ^ -(number & 1)
+        self._suffix = isolation.varint(number)
 
     def read(self, values: pa.Array) -> pa.RecordBatch | None:
         """Rows, or None where a message is bad.
@@ -146,21 +150,23 @@ class _Columns:
             pyarrow.ArrowInvalid: A message is bad.
         """
         count = len(values)
-        sealed = pc.binary_join_element_wise(values, self._suffix, b"")
+        # A list is a count, its items, and a zero.
+        head, tail = isolation.varint(2 * count), self._suffix + b"\0"
+        whole = b"".join((head, joined(values, self._suffix), tail))
         try:
-            found = pyruhvro.deserialize_array(sealed.to_pylist(), self._schema)
+            found = pyruhvro.deserialize_array([whole], self._schema)
         except ValueError:
             return None
         except BaseException as error:
-            if batches.is_panic(error):
+            if isolation.is_panic(error):
                 return None
             raise
-        if not pc.all(pc.equal(found.column(_SEAL), self._seal)).as_py() and count:
+        rows = found.column(0).flatten()
+        seals = np.asarray(rows.field(self._seal_at))
+        if len(rows) != count or (seals != self._seal).any():
             return None
         parts = [
-            pa.array([default[0]] * count, raw(child))
-            if at is None
-            else found.column(at)
+            pa.array([default[0]] * count, raw(child)) if at is None else rows.field(at)
             for at, child, default in zip(
                 self._sources, self._wanted.children, self._wanted.defaults, strict=True
             )

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import json
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 import pyruhvro
 
-from streamfactory.decoders.arrow_batches import is_panic
 from streamfactory.decoders.avro.columns import begin
 from streamfactory.decoders.avro.rows import writer
-from streamfactory.decoders.avro.schemas import Node, wire
+from streamfactory.decoders.avro.wire import wire
+from streamfactory.decoders.columns.writing import fitted
+from streamfactory.decoders.isolation import is_panic
 from streamfactory.spi import SchemaMismatch
+
+if TYPE_CHECKING:
+    from streamfactory.decoders.avro.schemas import Node
 
 
 def derived(schema: pa.Schema) -> str:
@@ -110,10 +114,13 @@ class Writing:
         Raises:
             SchemaMismatch: permanent; the rows are not of the schema.
         """
-        columns = self._columns(rows)
+        columns = fitted(rows, self._schema)
         if not rows.num_rows:
             return pa.array([], pa.binary())
-        whole = pa.StructArray.from_arrays(columns, fields=list(self._schema))
+        if columns:
+            whole = pa.StructArray.from_arrays(columns, fields=list(self._schema))
+        else:
+            whole = pa.array([{}] * rows.num_rows, pa.struct([]))
         if self._wire is None:
             found = begin(whole, self._node).to_pylist()
             return pa.array([self._write(row) for row in found], pa.binary())
@@ -128,34 +135,3 @@ class Writing:
             msg = "rows cannot be encoded as Avro with this schema"
             raise SchemaMismatch(msg) from error
         return pa.concat_arrays([part.cast(pa.binary()) for part in parts])
-
-    def _columns(self, rows: pa.RecordBatch) -> list[pa.Array]:
-        unknown = set(rows.schema.names) - set(self._schema.names)
-        if unknown:
-            msg = f"column {min(unknown)!r} is not in the schema"
-            raise SchemaMismatch(msg)
-        found = []
-        for field in self._schema:
-            at = rows.schema.get_field_index(field.name)
-            if at < 0 and not field.nullable:
-                msg = f"column {field.name!r} is missing, and may not be null"
-                raise SchemaMismatch(msg)
-            column = pa.nulls(rows.num_rows, field.type) if at < 0 else rows.column(at)
-            found.append(_cast(column, field))
-        return found
-
-
-def _cast(column: pa.Array, field: pa.Field) -> pa.Array:
-    if not field.nullable and column.null_count:
-        msg = f"column {field.name!r} has {column.null_count} nulls, and may have none"
-        raise SchemaMismatch(msg)
-    if column.type == field.type:
-        return column
-    if getattr(column.type, "tz", None) is None and getattr(field.type, "tz", None):
-        msg = f"column {field.name!r} has times without zone, the schema has UTC"
-        raise SchemaMismatch(msg)
-    try:
-        return column.cast(field.type)
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-        msg = f"column {field.name!r} is {column.type}, the schema has {field.type}"
-        raise SchemaMismatch(msg) from error

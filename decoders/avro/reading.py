@@ -1,10 +1,9 @@
 """One message at a time, strictly.
 
 It is the arbiter of what is bad, and the way of schemas that no library has columns
-for.
-A reader is made once for a schema: functions within functions. The same rule holds as
-for whole batches: a number has at most ten bytes and fits its type, a boolean is 0 or
-1, an index names a branch or a symbol, a length lies within the message, and nothing
+for. A reader is made once for a schema: functions within functions. The same rule holds
+as for whole batches: a number has at most ten bytes and fits its type, a boolean is 0
+or 1, an index names a branch or a symbol, a length lies within the message, and nothing
 follows the last field.
 """
 

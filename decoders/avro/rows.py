@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING, Any, Final
 
-from streamfactory.decoders.arrow_batches import varint
+from streamfactory.decoders.isolation import varint
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -18,7 +18,7 @@ _MOST: Final = 10_000
 """Nodes of a schema: names that stand for others can make a short text very large."""
 _LONGEST: Final = 1 << 20
 
-_PRIMITIVES: Final = {
+PRIMITIVES: Final = {
     "null": pa.null(),
     "boolean": pa.bool_(),
     "int": pa.int32(),
@@ -28,6 +28,7 @@ _PRIMITIVES: Final = {
     "bytes": pa.binary(),
     "string": pa.string(),
 }
+"""Arrow types of the types without parts."""
 _UTC: Final = "UTC"
 _TIMES: Final = {
     ("int", "date"): pa.date32(),
@@ -156,8 +157,8 @@ class _Walk:
         if isinstance(schema, list):
             return self._union(schema, above, depth)
         if isinstance(schema, str):
-            if schema in _PRIMITIVES:
-                return Node(schema, _PRIMITIVES[schema])
+            if schema in PRIMITIVES:
+                return Node(schema, PRIMITIVES[schema])
             if schema in above:
                 msg = (
                     f"type {schema!r} holds itself: a value could be of any depth, "
@@ -182,14 +183,14 @@ class _Walk:
                 name=schema["name"],
                 default=schema.get("default"),
             )
-        if not isinstance(kind, str) or kind not in (*_PRIMITIVES, "fixed"):
+        if not isinstance(kind, str) or kind not in (*PRIMITIVES, "fixed"):
             return self.node(kind, above, depth + 1)
         return self._scalar(kind, schema)
 
     def _scalar(self, kind: str, schema: Mapping[str, Any]) -> Node:
         logical = str(schema.get("logicalType"))
         size = schema.get("size", 0)
-        arrow = pa.binary(size) if kind == "fixed" else _PRIMITIVES[kind]
+        arrow = pa.binary(size) if kind == "fixed" else PRIMITIVES[kind]
         if not self._raw_times:
             arrow = _TIMES.get((kind, logical), arrow)
         if logical == "decimal" and kind in ("bytes", "fixed"):
@@ -326,76 +327,6 @@ def _from_json(node: Node, value: Any) -> Any:
 def _want(value: Any, kind: type | tuple[type, ...]) -> None:
     if not isinstance(value, kind):
         raise TypeError
-
-
-def raw(node: Node) -> pa.DataType:
-    """The Arrow type of values as they lie on the wire."""
-    kind = node.kind
-    if kind == "option":
-        return raw(node.children[1 - node.null_at])
-    if kind == "union":
-        members = zip(node.children, node.names, strict=True)
-        fields = [pa.field(n, raw(b)) for b, n in members if b.kind != "null"]
-        return pa.struct(fields) if fields else pa.null()
-    if kind == "record":
-        pairs = zip(node.names, node.children, strict=True)
-        return pa.struct([pa.field(name, raw(child)) for name, child in pairs])
-    if kind == "array":
-        return pa.list_(raw(node.children[0]))
-    if kind == "map":
-        return pa.map_(pa.string(), raw(node.children[0]))
-    if kind == "int":
-        return pa.int64()
-    if kind == "fixed":
-        return pa.binary(node.size)
-    return pa.string() if kind == "enum" else _PRIMITIVES[kind]
-
-
-def wire(node: Node) -> Any:
-    """A schema with the same bytes, of types that pyruhvro reads without loss.
-
-    It reads a long where an int stands, and does not tell when one is too large; bytes
-    and text are the same on the wire, and it looks at neither. None where there is no
-    such schema.
-    """
-    return _Wire().of(node)
-
-
-class _Wire:
-    def __init__(self) -> None:
-        self._names = 0
-
-    def of(self, node: Node) -> Any:
-        kind = node.kind
-        if kind in ("boolean", "long", "float", "double", "string"):
-            return kind
-        if kind in ("int", "bytes"):
-            return {"int": "long", "bytes": "string"}[kind]
-        if kind == "enum":
-            return {"type": "enum", "name": self._name(), "symbols": [*node.names]}
-        if kind not in ("array", "map", "option", "record") or not node.children:
-            return None
-        parts = [
-            "null" if child.kind == "null" and kind == "option" else self.of(child)
-            for child in node.children
-        ]
-        if None in parts:
-            return None
-        if kind == "array":
-            return {"type": "array", "items": parts[0]}
-        if kind == "map":
-            return {"type": "map", "values": parts[0]}
-        if kind == "option":
-            return parts
-        fields = [
-            {"name": name, "type": part}
-            for name, part in zip(node.names, parts, strict=True)
-        ]
-        return {"type": "record", "name": self._name(), "fields": fields}
-
-    def _name(self) -> str:
-        self._names += 1
-        return f"n{self._names}"
 
 
 def same(one: Node, other: Node) -> bool:

@@ -15,6 +15,11 @@ def offsets_of(column: pa.Array) -> np.ndarray:
     return found[column.offset :][: len(column) + 1]
 
 
+def lengths_of(column: pa.Array) -> np.ndarray:
+    """How many bytes each value has."""
+    return np.diff(offsets_of(column))
+
+
 def data_of(column: pa.Array) -> np.ndarray:
     """The bytes of all values, one behind the other."""
     offsets = offsets_of(column)

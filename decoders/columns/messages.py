@@ -50,11 +50,10 @@ def as_texts(values: pa.Array, findings: Findings) -> pa.StringArray:
     return texts
 
 
-def joined(texts: pa.Array, separator: str) -> pa.Buffer:
-    """All messages, one behind the other."""
-    listed = pa.ListArray.from_arrays(pa.array([0, len(texts)], pa.int32()), texts)
-    separator_ = separator if pa.types.is_string(texts.type) else separator.encode()
-    return pc.binary_join(listed, separator_)[0].as_buffer()
+def joined(values: pa.Array, separator: str | bytes) -> pa.Buffer:
+    """All values, one behind the other; the separator is of their type."""
+    listed = pa.ListArray.from_arrays(pa.array([0, len(values)], pa.int32()), values)
+    return pc.binary_join(listed, separator)[0].as_buffer()
 
 
 def answer(

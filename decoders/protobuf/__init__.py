@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import pyarrow as pa
 
-from streamfactory.decoders import registry as registries
-from streamfactory.decoders.arrow_batches import SCHEMA, Sieve, plain, varint
+from streamfactory.decoders import framing
+from streamfactory.decoders.columns.buffers import lengths_of
+from streamfactory.decoders.isolation import SCHEMA, Sieve, plain, varint
 from streamfactory.decoders.protobuf.decoding import Reading
 from streamfactory.decoders.protobuf.descriptors import (
     DescriptorRefused,
@@ -137,7 +138,7 @@ class ProtobufDecoder(MessageDecoder):
             if count:
                 reading.run(values, messages, sieve)
             return sieve.decoded(count)
-        groups = registries.by_schema(values, messages, sieve.refuse)
+        groups = framing.by_schema(values, messages, sieve.refuse)
         for number, framed, which in groups:
             self._framed(number, framed, which, sieve)
         return sieve.decoded(count)
@@ -172,16 +173,16 @@ class ProtobufDecoder(MessageDecoder):
             return
         rest = np.ones(len(values), bool)
         for head in heads:
-            start = registries.HEADER
+            start = framing.HEADER
             length = start + len(head)
-            first = registries.heads(values, length)[:, start:]
+            first = framing.heads(values, length)[:, start:]
             fits = rest & (first == np.frombuffer(head, np.uint8)).all(axis=1)
-            fits &= registries.lengths_of(values) >= length
+            fits &= lengths_of(values) >= length
             rest &= ~fits
             if fits.any():
                 at = pa.array(np.flatnonzero(fits))
                 part = values if fits.all() else values.take(at)
-                payloads = registries.stripped(part, length)
+                payloads = framing.stripped(part, length)
                 self._made().run(payloads, messages[fits], sieve)
         if rest.any():
             assert self._message is not None
@@ -221,7 +222,7 @@ class ProtobufEncoder(MessageEncoder):
             self._prepare()
         assert self._writing is not None
         payloads = self._writing.run(rows)
-        return registries.framed(payloads, self._head) if self._head else payloads
+        return framing.framed(payloads, self._head) if self._head else payloads
 
     def close(self) -> None:
         self._source.close()
@@ -233,7 +234,7 @@ class ProtobufEncoder(MessageEncoder):
             if self._source.registry is not None:
                 number = self._number(message, self._source.registry)
                 place = _heads(index_path(message))[0]
-                self._head = b"\0" + number.to_bytes(4, "big") + place
+                self._head = framing.head(number) + place
         except DescriptorRefused as error:
             msg = f"the descriptor cannot be used: {error}"
             raise ConfigError(msg) from error
@@ -256,7 +257,11 @@ def streamfactory_decoder() -> Decoder:
     """The descriptor."""
     return Decoder(
         name="protobuf",
-        doc="Protocol Buffers, bare or framed for a registry; one row a message.",
+        doc=(
+            "Protocol Buffers, bare or framed for a registry; one row a message. "
+            "Python runs for each message where one has required fields, and for those "
+            "of more than 4,096 bytes."
+        ),
         spi_level=1,
         options=_OPTIONS,
         decoder=ProtobufDecoder,

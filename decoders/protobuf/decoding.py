@@ -10,7 +10,8 @@ import pyarrow as pa
 from google.protobuf import message_factory
 from google.protobuf.message import DecodeError
 
-from streamfactory.decoders import arrow_batches as batches
+from streamfactory.decoders import isolation
+from streamfactory.decoders.columns.buffers import lengths_of
 from streamfactory.decoders.protobuf.scanning import suspects
 from streamfactory.decoders.protobuf.types import (
     BAD_TIME,
@@ -23,7 +24,7 @@ from streamfactory.decoders.protobuf.types import (
 if TYPE_CHECKING:
     from google.protobuf.descriptor import Descriptor
 
-    from streamfactory.decoders.arrow_batches import Refusal, Sieve
+    from streamfactory.decoders.isolation import Refusal, Sieve
 
 _LONG: Final = 4096
 """Bytes of a message beyond which protobuf looks at it first."""
@@ -42,7 +43,7 @@ def library(message: Descriptor, schema: pa.Schema, *, text: bool) -> Any:
         found = ptars.HandlerPool([message.file], config).get_for_message(message)
         return found if found.schema().equals(schema) else None
     except BaseException as error:
-        if not isinstance(error, Exception) and not batches.is_panic(error):
+        if not isinstance(error, Exception) and not isolation.is_panic(error):
             raise
         return None
 
@@ -74,15 +75,21 @@ class Reading:
 
     def run(self, values: pa.Array, messages: np.ndarray, sieve: Sieve) -> None:
         """Decode; ``messages`` has the message of each value."""
-        batches.sift(values, messages, sieve, self._batch, self._judge, suspects)
+        isolation.sift(values, messages, sieve, self)
 
-    def _batch(self, values: pa.Array) -> pa.RecordBatch | None:
+    def batch(self, values: pa.Array) -> pa.RecordBatch | None:
+        """Rows, or None where a message is bad."""
         found = self._decode(values)
         return found if isinstance(found, pa.RecordBatch) else None
 
-    def _judge(self, value: bytes) -> Refusal | None:
-        found = self._decode(pa.array([value], pa.binary()))
+    def judge(self, value: pa.Array) -> Refusal | None:
+        """Why a message is bad, or None."""
+        found = self._decode(value)
         return found if isinstance(found, tuple) else None
+
+    def suspects(self, values: pa.Array, fields: int) -> np.ndarray:
+        """The messages whose first fields look bad."""
+        return suspects(values, fields)
 
     def _decode(self, values: pa.Array) -> Refusal | pa.RecordBatch:
         if self._handler is None or not self.schema.names:
@@ -92,7 +99,7 @@ class Reading:
         try:
             rows = self._handler.array_to_record_batch(values)
         except BaseException as error:
-            if isinstance(error, Exception) or batches.is_panic(error):
+            if isinstance(error, Exception) or isolation.is_panic(error):
                 return _MALFORMED
             raise
         if self._timed and not all(map(times_are_right, rows.columns)):
@@ -105,7 +112,9 @@ class Reading:
         ptars goes down into groups that it does not know without counting: a hostile
         message of some 200,000 bytes ends the process.
         """
-        long = np.flatnonzero(batches.places(values)[1] > _LONG)
+        if values.nbytes <= _LONG:
+            return True
+        long = np.flatnonzero(lengths_of(values) > _LONG)
         try:
             for at in long.tolist():
                 self._parse(values[at].as_py())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import MutableMapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -9,7 +10,8 @@ import pyarrow as pa
 from google.protobuf import message_factory
 from google.protobuf.descriptor import FieldDescriptor as Field
 
-from streamfactory.decoders.arrow_batches import is_panic
+from streamfactory.decoders.columns.writing import fitted
+from streamfactory.decoders.isolation import is_panic
 from streamfactory.decoders.protobuf.decoding import library
 from streamfactory.decoders.protobuf.types import Types, times_are_right
 from streamfactory.spi import SchemaMismatch
@@ -60,13 +62,13 @@ class Writing:
             raise
 
     def _fitted(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        unknown = set(rows.schema.names) - set(self._schema.names)
-        if unknown:
-            msg = f"column {min(unknown)!r} is no field of {self._message.full_name!r}"
-            raise SchemaMismatch(msg)
-        columns = [_column(rows, field) for field in self._schema]
+        columns = fitted(rows, self._schema)
         if not columns:
             return rows
+        for name, column in zip(self._schema.names, columns, strict=True):
+            if not times_are_right(column):
+                msg = f"column {name!r} has a time outside of protobuf's years"
+                raise SchemaMismatch(msg)
         return pa.RecordBatch.from_arrays(columns, schema=self._schema)
 
     def _check_one_of(self, rows: pa.RecordBatch) -> None:
@@ -87,31 +89,6 @@ class Writing:
                 raise SchemaMismatch(msg) from error
             found.append(message.SerializeToString())
         return pa.array(found, pa.binary())
-
-
-def _column(rows: pa.RecordBatch, field: pa.Field) -> pa.Array:
-    at = rows.schema.get_field_index(field.name)
-    if at < 0:
-        if field.nullable:
-            return pa.nulls(rows.num_rows, field.type)
-        msg = f"column {field.name!r} is missing, and may not be null"
-        raise SchemaMismatch(msg)
-    column = rows.column(at)
-    if not field.nullable and column.null_count:
-        msg = f"column {field.name!r} has {column.null_count} nulls, and may have none"
-        raise SchemaMismatch(msg)
-    if pa.types.is_timestamp(column.type) and column.type.tz is None:
-        msg = f"column {field.name!r} has times without zone, a message has UTC"
-        raise SchemaMismatch(msg)
-    try:
-        column = column if column.type == field.type else column.cast(field.type)
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-        msg = f"column {field.name!r} is {column.type}, the message has {field.type}"
-        raise SchemaMismatch(msg) from error
-    if not times_are_right(column):
-        msg = f"column {field.name!r} has a time outside of protobuf's years"
-        raise SchemaMismatch(msg)
-    return column
 
 
 def _enums(message: Descriptor) -> bool:
@@ -153,7 +130,7 @@ def _fill(message: Any, row: dict[str, Any]) -> None:
         if value is None:
             continue
         target = getattr(message, field.name)
-        if field.is_repeated and isinstance(target, _maps()):
+        if field.is_repeated and isinstance(target, MutableMapping):
             _fill_map(target, field.message_type.fields_by_name["value"], value)
         elif field.is_repeated and field.message_type is not None:
             for item in value:
@@ -165,12 +142,6 @@ def _fill(message: Any, row: dict[str, Any]) -> None:
             _fill_message(target, value)
         else:
             setattr(message, field.name, _scalar(field, value))
-
-
-def _maps() -> tuple[type, ...]:
-    from collections.abc import MutableMapping
-
-    return (MutableMapping,)
 
 
 def _fill_map(target: Any, field: Any, pairs: list[tuple[Any, Any]]) -> None:

@@ -6,42 +6,46 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from streamfactory.decoders.arrow_scanning import Cursor
+from streamfactory.decoders.scanning import Cursor
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_STEPS: Final = 64
-"""Fields of a message that are looked at."""
+    from streamfactory.decoders.scanning import Rows
+
 _NUMBER, _EIGHT, _LENGTH, _FOUR = _KINDS = (0, 1, 2, 5)
+_KNOWN: Final = np.isin(np.arange(8), _KINDS)
 
 
-def suspects(values: pa.Array) -> np.ndarray:
-    """The messages that look bad, as far as can be told without their fields' types."""
+def suspects(values: pa.Array, fields: int) -> np.ndarray:
+    """The messages that look bad, as far as can be told without their fields' types.
+
+    Args:
+        values: binary.
+        fields: How many fields of each are looked at.
+    """
     cursor = Cursor(values)
-    rows = cursor.all()
-    for _ in range(_STEPS):
+    rows: Rows = cursor.ALL
+    for _ in range(fields):
         rows = cursor.more(rows)
-        if not len(rows):
+        if not (len(values) if isinstance(rows, slice) else len(rows)):
             break
-        tags, rows = cursor.number(rows)
+        tags = cursor.number(rows)
         kinds = (tags & np.uint64(7)).astype(np.int64)
         # A group is hardly ever one: text that is no message begins like it.
-        right = np.isin(kinds, _KINDS) & (tags >= np.uint64(8))
-        rows, kinds = cursor.refuse(rows, right), kinds[right]
-        passed = []
+        cursor.refuse(rows, ~_KNOWN[kinds] | (tags < np.uint64(8)))
         for kind in _KINDS:
-            here = rows[kinds == kind]
-            if not len(here):
-                continue
-            if kind == _NUMBER:
-                here = cursor.pass_number(here)
-            elif kind == _LENGTH:
-                lengths, here = cursor.number(here)
-                # What is too large for a signed number is negative, and refused.
-                here = cursor.skip(here, lengths.astype(np.int64))
-            else:
-                here = cursor.skip(here, 8 if kind == _EIGHT else 4)
-            passed.append(here)
-        rows = np.concatenate(passed) if passed else rows[:0]
+            chosen = kinds == kind
+            if chosen.any():
+                _pass(cursor, kind, cursor.those(rows, chosen))
     return np.flatnonzero(cursor.bad)
+
+
+def _pass(cursor: Cursor, kind: int, rows: Rows) -> None:
+    if kind == _NUMBER:
+        cursor.pass_number(rows)
+    elif kind == _LENGTH:
+        # What is too large for a signed number is negative, and refused.
+        cursor.skip(rows, cursor.number(rows).astype(np.int64))
+    else:
+        cursor.skip(rows, 8 if kind == _EIGHT else 4)

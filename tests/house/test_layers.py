@@ -47,9 +47,9 @@ OWN_CLIENTS = {
     "decoders/protobuf": {"google", "ptars"},
     "decoders/registry": {"confluent_kafka"},
 }
-"""What one plug-in may load: it comes with an extra, and is named when it is missing."""
+"""What one plug-in may load: it comes with an extra, named when it is missing."""
 
-SHARED = {"arrow_batches", "arrow_scanning", "columns", "registry"}
+SHARED = {"columns", "framing", "isolation", "registry", "scanning"}
 """Parts of decoders, for decoders: no plug-ins themselves."""
 
 LAZY = {
