@@ -59,6 +59,12 @@ _FINAL: Final = {
     KafkaError.POLICY_VIOLATION,
 }
 """What beginning anew cannot mend; after anything else it finds out."""
+_GONE: Final = {
+    KafkaError.UNKNOWN_TOPIC_OR_PART,
+    KafkaError._UNKNOWN_TOPIC,
+    KafkaError._UNKNOWN_PARTITION,
+}
+"""Of the topic that is written, or of that of the markers."""
 
 
 class EpochCommitter(StreamCommitter):
@@ -203,8 +209,7 @@ class EpochCommitter(StreamCommitter):
         marker = self._factory.markers.read(place, deadline, settled=True)
         ours = marker is not None and marker.instance == self._instance
         if self._claim is not None and marker is None:
-            msg = f"the record of the writer {self._writer_id!r} is gone"
-            raise EpochMarkerLost(msg)
+            raise self._lost()
         if self._claim is not None and marker is not None and not ours:
             raise self._fenced(marker)
         self._held = None if marker is None else marker.commit
@@ -268,6 +273,8 @@ class EpochCommitter(StreamCommitter):
         code = error.args[0] if isinstance(error, KafkaException) else None
         final = code is not None and code.code() in _FINAL
         self._drop(abort=code is not None and code.txn_requires_abort())
+        if code is not None and code.code() in _GONE and self._claim is not None:
+            self._check_markers()
         # Without a writer nobody could tell what became of it.
         if final or (self._writer_id is None and code is not None):
             raise error
@@ -276,6 +283,21 @@ class EpochCommitter(StreamCommitter):
         _logger.info("%s: beginning anew: %s", self._name(), error)
         # Who has been fenced lets the other one finish what it is at.
         time.sleep(min(deadline.left, random.uniform(0.05, 0.3)))  # noqa: S311
+
+    def _check_markers(self) -> None:
+        """Tell a missing topic of markers from a missing topic.
+
+        Raises:
+            EpochMarkerLost: data_loss; it is the one of the markers.
+            TopicNotFound: permanent; it is the other one.
+        """
+        factory, patience = self._factory, Deadline(self._factory.patience)
+        writer = self._writer_id or ""
+        if factory.markers.find(factory.config.topic, writer, patience) is None:
+            raise self._lost()
+
+    def _lost(self) -> EpochMarkerLost:
+        return EpochMarkerLost(f"the record of the writer {self._writer_id!r} is gone")
 
     def _drop(self, *, abort: bool = False) -> None:
         producer, self._producer = self._producer, None
