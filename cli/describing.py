@@ -102,6 +102,7 @@ def _describe_decoder(manager: PluginManager, name: str) -> DecoderDescription:
         decoder.doc,
         *_owner(manager, DECODERS, decoder.name),
         decoder.decoder is not None,
+        decoder.decoder is not None and decoder.decoder.MESSAGE_BY_MESSAGE,
         decoder.encoder is not None,
         option_rows(decoder.options, "decoder.prop."),
     )

@@ -99,6 +99,8 @@ class DecoderDescription(Result):
     distribution: str
     version: str
     decodes: bool
+    message_by_message: bool
+    """Whether Python runs for each message, which is slow, as no library does it."""
     encodes: bool
     options: list[OptionRow]
 
@@ -109,7 +111,7 @@ class DecoderDescription(Result):
         yield from table(
             [
                 ("distribution", f"{self.distribution} {self.version}".strip()),
-                ("decodes", "yes" if self.decodes else "no: messages stay as they are"),
+                ("decodes", self._decodes),
                 ("encodes", "yes" if self.encodes else "no"),
             ]
         )
@@ -119,6 +121,12 @@ class DecoderDescription(Result):
             yield from _options(self.options)
         else:
             yield "no options"
+
+    @property
+    def _decodes(self) -> str:
+        if not self.decodes:
+            return "no: messages stay as they are"
+        return "yes, message by message" if self.message_by_message else "yes"
 
 
 @dataclass(frozen=True, slots=True)

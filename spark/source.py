@@ -23,7 +23,8 @@ from streamfactory.spark.shipping import Shipped
 from streamfactory.spark.sink import BatchWriter, MicroBatchWriter, check_sink
 from streamfactory.spark.tasks import read
 from streamfactory.spark.types import arrow_schema, spark_schema
-from streamfactory.spi import SchemaMismatch
+from streamfactory.spi import SchemaMismatch, StreamError, Unsupported
+from streamfactory.wiring.guard import log
 from streamfactory.wiring.microbatch import (
     BatchOffset,
     Planner,
@@ -254,7 +255,22 @@ class MicroBatchReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailabl
             return [RangePartition(one) for one in self._plan().ranges(before, after)]
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Advice only: our offsets live in Spark's log."""
+        """Tell the source's own tools, where that is wanted.
+
+        Advice only: our offsets live in Spark's log, and a failure is a warning.
+        """
+        group, at = self._config.get("progress.group"), BatchOffset.from_plain(end).at
+        if group is None or at is None:
+            return
+        with told():
+            self._plan()
+            assert self._source is not None
+            try:
+                self._source.metadata.publish_position(group, at)
+            except Unsupported as error:
+                raise error.at(stream=self._config.name) from None
+            except StreamError as error:
+                log.warning("group %r was not told of a position: %s", group, error)
 
     def stop(self) -> None:
         """Close the driver's source."""

@@ -200,6 +200,19 @@ class MetadataProvider(ABC):
         msg = "this stream cannot list topics"
         raise Unsupported(msg)
 
+    def publish_position(self, group: str, position: Position) -> None:
+        """Tell the source how far somebody has read, for its own tools that show lag.
+
+        Nothing is ever read back from there. Override it to have the ability: the
+        source has named groups (Kafka's). The default has not.
+
+        Args:
+            group: Name of the group that is told.
+            position: Next offset of each partition.
+        """
+        msg = "this stream has no groups that could be told a position"
+        raise Unsupported(msg)
+
     def close(self) -> None:  # noqa: B027 - a provider may hold nothing
         """Give back all that was opened."""
 

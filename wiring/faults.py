@@ -215,6 +215,10 @@ class _FaultyMetadata(MetadataProvider):
         self._faults.before("metadata")
         return self._inner.fetch_partitions(topics, known)
 
+    def publish_position(self, group: str, position: Any) -> None:
+        self._faults.before("metadata")
+        self._inner.publish_position(group, position)
+
     def fetch_bounds(self, partitions: Any) -> Any:
         self._faults.before("metadata")
         return self._inner.fetch_bounds(partitions)

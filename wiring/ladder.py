@@ -217,6 +217,8 @@ class Ladder:
             self._given[self._bare[key].key].append(prop)
         elif not self._type:
             return  # without a type nobody can say what belongs to it
+        elif key.startswith(f"{self._type}.") and self._short_spelling(prop):
+            return
         elif not key.startswith(prefix):
             self._unknown(prop)
         elif key[len(prefix) :] in self._own:
@@ -225,6 +227,18 @@ class Ladder:
             return
         elif self._result.backend is not None:
             self._unknown(prop)
+
+    def _short_spelling(self, prop: Property) -> bool:
+        """Spark-Kafka's: ``kafka.`` before an option, or a client's own property."""
+        backend, short = self._result.backend, prop.key[len(self._type) + 1 :]
+        if backend is None or not backend.client_namespaces:
+            return False
+        if short.lower() in self._own:
+            self._given[self._own[short.lower()].key].append(prop)
+        else:
+            namespace = "producer" if self._use == "write" else "consumer"
+            self._client_property(namespace, short, prop)
+        return True
 
     def _pass_through(self, prop: Property, short: str) -> bool:
         lowered = short.lower()

@@ -164,6 +164,14 @@ class Metadata:
 
         return self._ask("find offsets by time", question)
 
+    def publish_position(self, group: str, position: Position) -> None:
+        """Tell the source's own tools how far somebody has read.
+
+        Raises:
+            Unsupported: misuse; this backend has no groups that could be told.
+        """
+        self._ask("tell a position", lambda p: p.publish_position(group, position))
+
     def schema(self) -> pa.Schema:
         """The schema of what consumers answer: the source's, else the declared one.
 

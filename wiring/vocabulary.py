@@ -424,6 +424,12 @@ _FRAMEWORK: Final = (
         minimum=1,
         applies=SPARK,
     ),
+    Option(
+        "progress.group",
+        "Group that is told of a query's position after each batch, for tools that "
+        "show lag, where the stream type has groups; nothing is read back from it.",
+        applies=SPARK,
+    ),
 )
 
 SHARED_OPTIONS: Final[Mapping[str, Option]] = MappingProxyType(

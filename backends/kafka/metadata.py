@@ -10,6 +10,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from confluent_kafka import (
+    ConsumerGroupTopicPartitions,
     IsolationLevel,
     KafkaException,
     TopicCollection,
@@ -46,7 +47,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from streamfactory.spi import StreamConfig, StreamError
+    from streamfactory.spi import Position, StreamConfig, StreamError
 
 T = TypeVar("T")
 """What a call answers."""
@@ -266,6 +267,25 @@ class KafkaMetadata(MetadataProvider):
                 remedy = f"say stream.{self._config.type}.partition.ids without it"
                 raise TopicNotFound(msg, remedy=remedy)
         return [partition for partition in there if partition.id in self._ids]
+
+    def publish_position(self, group: str, position: Position) -> None:
+        offsets = [
+            TopicPartition(partition.topic, partition.id, offset)
+            for partition, offset in position.items()
+        ]
+        wanted = [ConsumerGroupTopicPartitions(group, offsets)]
+        doing = f"the group {group!r} cannot be told a position"
+
+        def ask(client: AdminClient) -> Mapping[Any, Future[Any]]:
+            asked: Mapping[Any, Future[Any]] = client.alter_consumer_group_offsets(
+                wanted
+            )
+            return asked
+
+        for answer in self._admin.call(doing, ask).values():
+            for one in answer.topic_partitions:
+                if one.error is not None:
+                    raise failure(one.error, doing)
 
     def _infos(
         self, described: Mapping[str, Any], partitions: Sequence[Partition]

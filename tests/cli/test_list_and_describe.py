@@ -189,6 +189,7 @@ def test_decoder_is_described(streamfactory: Callable[..., Outcome]) -> None:
         "distribution": "streamfactory",
         "version": "0.1.0",
         "decodes": False,
+        "message_by_message": False,
         "encodes": False,
         "options": [],
     }
