@@ -95,6 +95,8 @@ class _Run:
     began: float = 0.0
     idle: int = 0
     draining: bool = False
+    silent: bool = False
+    """Whether the query has said its last word."""
     ended: bool = False
 
     # --- start ------------------------------------------------------------------
@@ -153,16 +155,16 @@ class _Run:
             self.query.stop()
             self._conclude()
 
-    def _take_in(self) -> bool:
-        """Handle what was said; whether the last word was among it."""
+    def _take_in(self) -> None:
+        """Handle what was said."""
         while True:
             try:
                 what, text = self.listener.said.get_nowait()
             except queue.Empty:
-                return False
+                return
             if what == "end":
-                return True
-            if what == "batch":
+                self.silent = True
+            elif what == "batch":
                 self._batch(text)
             else:
                 self._round(rows=0)
@@ -226,8 +228,10 @@ class _Run:
     def _conclude(self) -> None:
         assert self.query is not None
         deadline = time.monotonic() + _LAST_WORDS
-        while not self._take_in() and time.monotonic() < deadline:
+        self._take_in()
+        while not self.silent and time.monotonic() < deadline:
             time.sleep(0.01)
+            self._take_in()
         error = self.query.exception()
         failure = None
         if error is not None:

@@ -319,7 +319,8 @@ def test_a_stalled_reader_holds_the_writer_back(port: int, address: str) -> None
         reader.close()
     # 8 bytes a row: no more than what the two buffers of the system can hold.
     assert 1000 <= taken < 2_000_000
-    assert pa.total_allocated_bytes() - before < 1_000_000
+    # Small batches are joined to messages of a megabyte: one waits, one is made.
+    assert pa.total_allocated_bytes() - before < 3_000_000
 
 
 def test_closing_wakes_a_writer_that_waits(port: int, address: str) -> None:
