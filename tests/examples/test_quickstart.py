@@ -55,7 +55,7 @@ def test_the_quickstart_does_what_it_shows(pages: Any, tmp_path: Path) -> None:
                 timeout=300,
             )
             assert done.returncode == 0, done.stdout + done.stderr
-            said = done.stdout.replace(str(tmp_path), "/home/ann")
+            said = done.stdout.replace(str(tmp_path), "/srv/shop")
             assert plain(said) == plain(shown), command
             commands += 1
     assert commands == 8
