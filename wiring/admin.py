@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, final
+from typing import TYPE_CHECKING, Any, Final, TypeVar, final
 
 from streamfactory.spi import (
     ClosedError,
@@ -21,6 +21,7 @@ from streamfactory.spi import (
 )
 from streamfactory.wiring.canonical import canonical_schema
 from streamfactory.wiring.clock import Clock
+from streamfactory.wiring.closing import Closing
 from streamfactory.wiring.configure import Configured, configure
 from streamfactory.wiring.guard import Guard
 from streamfactory.wiring.metadata import Metadata
@@ -30,7 +31,6 @@ from streamfactory.wiring.stream import find_definition
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-    from types import TracebackType
 
     import pyarrow as pa
 
@@ -116,7 +116,7 @@ def _named(config: StreamConfig, topic: str) -> StreamConfig:
 
 
 @final
-class Admin:
+class Admin(Closing):
     """One topic, and a look at those beside it. Thread-safe.
 
     Connects when something is asked. What can be repeated is tried again after passing
@@ -290,17 +290,6 @@ class Admin:
             opened = self._opened.pop_all()
         with self._guard.border():
             opened.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     # --- the border -----------------------------------------------------------------
 

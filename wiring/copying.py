@@ -11,7 +11,7 @@ import re
 import zlib
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Self, final
+from typing import TYPE_CHECKING, Final, final
 
 from streamfactory.spi import (
     Checkpoint,
@@ -27,6 +27,7 @@ from streamfactory.spi import (
     Verdict,
     combine,
 )
+from streamfactory.wiring.closing import Closing
 from streamfactory.wiring.conversion import Route
 from streamfactory.wiring.diverting import Diversion
 from streamfactory.wiring.epochs import Epochs
@@ -36,7 +37,6 @@ from streamfactory.wiring.guard import log
 if TYPE_CHECKING:
     import threading
     from collections.abc import Callable
-    from types import TracebackType
 
     import pyarrow as pa
 
@@ -70,7 +70,7 @@ class Copied:
 
 
 @final
-class Copy:
+class Copy(Closing):
     """One stream into another. One thread runs it.
 
     Args:
@@ -184,17 +184,6 @@ class Copy:
                 last.callback(self._letters.close)
             if self._store is not None:
                 last.callback(self._store.close)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def _pass(
         self, stop: threading.Event, *, follow: bool, tell: Callable[[int], None]

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Self, final
+from typing import TYPE_CHECKING, Final, final
 
 from streamfactory.spi import ClosedError
+from streamfactory.wiring.closing import Closing
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
     import pyarrow as pa
 
     from streamfactory.spi import LastCommit, Position, StreamConfig
@@ -48,7 +47,7 @@ class Thresholds:
 
 
 @final
-class Epochs:
+class Epochs(Closing):
     """The epochs of one writer, from one task. One thread at a time.
 
     With a writer id, the writer is claimed: no earlier instance commits any more.
@@ -147,17 +146,6 @@ class Epochs:
             last.callback(self._committer.close)
             if self._writer is not None:
                 last.callback(self._writer.close)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def _open(self) -> Writer:
         if self._closed:

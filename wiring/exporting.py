@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Self, final
+from typing import TYPE_CHECKING, Any, Final, final
 
 from streamfactory.spi import (
     BatchState,
@@ -22,6 +22,7 @@ from streamfactory.spi import (
 )
 from streamfactory.wiring.admin import of_topic
 from streamfactory.wiring.canonical import canonical_schema
+from streamfactory.wiring.closing import Closing
 from streamfactory.wiring.configure import configure
 from streamfactory.wiring.conform import conform
 from streamfactory.wiring.following import refuse_torn
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
     import threading
     from collections.abc import Callable, Collection, Iterator, Mapping
     from pathlib import Path
-    from types import TracebackType
 
     import pyarrow as pa
 
@@ -124,7 +124,7 @@ def open_export(
 
 
 @final
-class Export:
+class Export(Closing):
     """One export. One thread runs it, once.
 
     Args:
@@ -207,17 +207,6 @@ class Export:
     def close(self) -> None:
         """Close the stream; twice is fine."""
         self._source.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def _ranges(self) -> list[tuple[PartitionInfo, int, int]]:
         config, metadata = self.config, self._source.metadata

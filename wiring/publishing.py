@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Self, final
+from typing import TYPE_CHECKING, Any, Final, final
 
 import pyarrow as pa
 
@@ -25,6 +25,7 @@ from streamfactory.spi import (
     envelope_schema,
 )
 from streamfactory.wiring.clock import Clock
+from streamfactory.wiring.closing import Closing
 from streamfactory.wiring.configure import configure
 from streamfactory.wiring.conform import conform
 from streamfactory.wiring.creating import ensure_topic
@@ -38,7 +39,6 @@ from streamfactory.wiring.stream import find_definition
 if TYPE_CHECKING:
     import threading
     from collections.abc import Callable, Iterator, Mapping, Sequence
-    from types import TracebackType
 
     from streamfactory.spi import LastCommit, StreamConfig
     from streamfactory.wiring.configure import Configured
@@ -137,7 +137,7 @@ def open_publisher(
 
 
 @final
-class Publisher:
+class Publisher(Closing):
     """Publishes inputs, one after another. One thread runs it.
 
     Args:
@@ -259,17 +259,6 @@ class Publisher:
             last.callback(self._sink.close)
             for one in self._inputs:
                 last.callback(one.close)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def _pump(
         self,

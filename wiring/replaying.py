@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Self, final
+from typing import TYPE_CHECKING, Final, final
 
 import pyarrow as pa
 
 from streamfactory.spi import ConfigError, SchemaMismatch, envelope_schema
+from streamfactory.wiring.closing import Closing
 from streamfactory.wiring.configure import Configured, configure
 from streamfactory.wiring.copying import Copy
 from streamfactory.wiring.creating import ensure_topic
@@ -28,7 +29,6 @@ from streamfactory.wiring.undecoded import as_raw
 if TYPE_CHECKING:
     import threading
     from collections.abc import Callable
-    from types import TracebackType
 
     from streamfactory.wiring.conversion import Conversion
     from streamfactory.wiring.definition import StreamDefinition
@@ -58,7 +58,7 @@ class Replayed:
 
 
 @final
-class Replay:
+class Replay(Closing):
     """Letters on their way through again; a context manager.
 
     Args:
@@ -96,17 +96,6 @@ class Replay:
                 last.callback(self._decoding.close)
             if self.copy is not None:
                 last.callback(self.copy.close)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
 
 def open_replay(

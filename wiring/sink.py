@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 import uuid
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Self, TypeVar, final
+from typing import TYPE_CHECKING, TypeVar, final
 
 import pyarrow as pa
 
@@ -32,6 +32,7 @@ from streamfactory.spi import (
 )
 from streamfactory.wiring.canonical import canonical_schema
 from streamfactory.wiring.clock import Clock
+from streamfactory.wiring.closing import Closing
 from streamfactory.wiring.committer import Committer
 from streamfactory.wiring.conform import conform
 from streamfactory.wiring.guard import Guard
@@ -40,7 +41,6 @@ from streamfactory.wiring.writer import Target, Writer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from types import TracebackType
 
     from streamfactory.spi import End, Position
     from streamfactory.wiring.configure import Configured
@@ -52,7 +52,7 @@ T = TypeVar("T")
 
 
 @final
-class Sink:
+class Sink(Closing):
     """A stream's writers and committers. Thread-safe; connects when something is asked.
 
     Args:
@@ -242,17 +242,6 @@ class Sink:
         if not self._closed.is_set():
             self._closed.set()
             self.call(self.factory.close)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def ask(self, operation: str, function: Callable[[], T]) -> T:
         """Call the author's code; tried again after passing trouble.

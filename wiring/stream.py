@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Self, final
+from typing import TYPE_CHECKING, Any, Final, final
 
 import pyarrow as pa
 
@@ -21,6 +21,7 @@ from streamfactory.spi import (
 )
 from streamfactory.wiring.catalogue import Catalogue
 from streamfactory.wiring.checkpoints import FileCheckpointStore
+from streamfactory.wiring.closing import Closing
 from streamfactory.wiring.configure import configure
 from streamfactory.wiring.definition import StreamDefinition, from_mapping
 from streamfactory.wiring.groups import AuthoredGroup, CheckpointedGroup, GroupReader
@@ -31,7 +32,6 @@ from streamfactory.wiring.starts import Start, ending_offsets, starting_offsets
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
-    from types import TracebackType
 
     from streamfactory.spi import ConsumerFactory, End, Partition, StreamConfig
     from streamfactory.wiring.counters import Counters
@@ -100,7 +100,7 @@ def find_definition(
 
 
 @final
-class Stream:
+class Stream(Closing):
     """An open stream: a context manager and an iterator of `MessageBatch`.
 
     One thread iterates; ``close`` may be called from any. Closing ends the iteration
@@ -230,17 +230,6 @@ class Stream:
                 raise
             if batch is not None and (batch.num_rows or batch.losses):
                 yield batch
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def __repr__(self) -> str:
         return f"<Stream {self.config.name!r} of type {self.config.type!r}>"
