@@ -7,13 +7,13 @@ import shutil
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pytest
+from tests.proving.commands import Outcome, command_of
 
 from streamfactory.arrowlog.disk import DiskLogStore, LocalStorage, Settings
-from streamfactory.cli import main
 from streamfactory.spi import Partition, Position
 from streamfactory.wiring.configure import configure
 from streamfactory.wiring.definition import StreamDefinition
@@ -181,37 +181,7 @@ def ran() -> Callable[..., QueryFolder]:
     return run
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """What one command line came to."""
-
-    status: int
-    out: str
-    err: str
-
-    @property
-    def json(self) -> Any:
-        """The document on standard output."""
-        return json.loads(self.out)
-
-    @property
-    def error(self) -> Any:
-        """The last object on standard error."""
-        return json.loads(self.err.splitlines()[-1])
-
-
 @pytest.fixture
-def checkpoint(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> Callable[..., Outcome]:
+def checkpoint(capsys: pytest.CaptureFixture[str]) -> Callable[..., Outcome]:
     """Runs ``checkpoint`` in this process."""
-    place = "streamfactory.cli.checkpoint:checkpoint_command"
-    monkeypatch.setitem(main._COMMANDS, "checkpoint", place)
-
-    def command(*arguments: object) -> Outcome:
-        capsys.readouterr()
-        status = main.run(["checkpoint", *(str(one) for one in arguments)])
-        captured = capsys.readouterr()
-        return Outcome(int(status), captured.out, captured.err)
-
-    return command
+    return command_of(capsys, "checkpoint")

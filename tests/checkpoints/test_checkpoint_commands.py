@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from contextlib import ExitStack
     from pathlib import Path
 
-    from tests.checkpoints.conftest import Outcome, QueryFolder, Topic
+    from tests.checkpoints.conftest import QueryFolder, Topic
+    from tests.proving.commands import Outcome
 
     Command = Callable[..., Outcome]
     Ran = Callable[..., QueryFolder]

@@ -6,14 +6,13 @@ import json
 import os
 import subprocess
 import sys
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pytest
+from tests.proving.commands import Outcome, command_of
 
 from streamfactory.backends.memory import store
-from streamfactory.cli.main import run
 from streamfactory.spi import Summary
 
 if TYPE_CHECKING:
@@ -21,39 +20,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """What one command line came to."""
-
-    status: int
-    out: str
-    err: str
-
-    @property
-    def json(self) -> Any:
-        """The document on standard output."""
-        return json.loads(self.out)
-
-    @property
-    def error(self) -> Any:
-        """The last object on standard error."""
-        return json.loads(self.err.splitlines()[-1])
-
-
 @pytest.fixture
-def streamfactory(
-    capsys: pytest.CaptureFixture[str],
-) -> Callable[..., Outcome]:
+def streamfactory(capsys: pytest.CaptureFixture[str]) -> Callable[..., Outcome]:
     """Runs a command line in this process."""
-
-    def command(*arguments: str) -> Outcome:
-        capsys.readouterr()
-        status = run(arguments)
-        captured = capsys.readouterr()
-        assert "Traceback" not in captured.out
-        return Outcome(int(status), captured.out, captured.err)
-
-    return command
+    return command_of(capsys)
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from tests.cli.conftest import Outcome
+    from tests.proving.commands import Outcome
 
 STEPS = ["configuration", "plug-in", "partitions", "schema", "fetch", "lag", "close"]
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from tests.cli.conftest import Outcome
+    from tests.proving.commands import Outcome
 
 
 class UndeclaredFactory(ConsumerFactory):

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from tests.cli.conftest import Outcome
+    from tests.proving.commands import Outcome
 
 ERROR_KEYS = {"error", "class", "what", "stream", "partition", "offset", "remedy"}
 

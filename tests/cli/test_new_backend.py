@@ -15,7 +15,7 @@ import pytest
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tests.cli.conftest import Outcome
+    from tests.proving.commands import Outcome
 
 ROOT = Path(__file__).parents[2]
 FILES = [

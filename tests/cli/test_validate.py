@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from tests.cli.conftest import Outcome
+    from tests.proving.commands import Outcome
 
 MISTAKES = """\
 name = "clicks"

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
 import pytest
+from tests.proving.commands import Outcome, command_of
 
 from streamfactory.backends.memory import store
-from streamfactory.cli.main import run
 from streamfactory.conformance.specimens.durable import DurableHarness
 from streamfactory.spi import Summary
 from streamfactory.wiring.stream import open_stream
@@ -28,36 +28,10 @@ if TYPE_CHECKING:
 VICTIM = Path(__file__).with_name("victim.py")
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """What one command line came to."""
-
-    status: int
-    out: str
-    err: str
-
-    @property
-    def json(self) -> Any:
-        """The document on standard output."""
-        return json.loads(self.out)
-
-    @property
-    def error(self) -> Any:
-        """The last object on standard error."""
-        return json.loads(self.err.splitlines()[-1])
-
-
 @pytest.fixture
 def streamfactory(capsys: pytest.CaptureFixture[str]) -> Callable[..., Outcome]:
     """Runs a command line in this process."""
-
-    def command(*arguments: object) -> Outcome:
-        capsys.readouterr()
-        status = run([str(argument) for argument in arguments])
-        captured = capsys.readouterr()
-        return Outcome(int(status), captured.out, captured.err)
-
-    return command
+    return command_of(capsys)
 
 
 @dataclass

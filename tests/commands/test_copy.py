@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from tests.commands.conftest import Memory, Outcome
+    from tests.commands.conftest import Memory
+    from tests.proving.commands import Outcome
 
     from streamfactory.wiring.copying import Copied
 

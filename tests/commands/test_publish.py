@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from tests.commands.conftest import Memory, Outcome, Place
+    from tests.commands.conftest import Memory, Place
+    from tests.proving.commands import Outcome
 
     Command = Callable[..., Outcome]
 

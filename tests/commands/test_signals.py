@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from tests.commands.conftest import Outcome, Place
+    from tests.commands.conftest import Place
+    from tests.proving.commands import Outcome
 
     Start = Callable[..., subprocess.Popen[str]]
 

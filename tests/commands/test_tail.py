@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     import subprocess
     from collections.abc import Callable
 
-    from tests.commands.conftest import Memory, Outcome, Place
+    from tests.commands.conftest import Memory, Place
+    from tests.proving.commands import Outcome
 
     Command = Callable[..., Outcome]
 

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
+from tests.proving.commands import Outcome, command_of
 
 from streamfactory.backends.memory import store
-from streamfactory.cli.main import run
 from streamfactory.wiring.opening import open_sink
 
 if TYPE_CHECKING:
@@ -27,36 +27,10 @@ if TYPE_CHECKING:
 DEADLINE = 60.0
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """What one command line came to."""
-
-    status: int
-    out: str
-    err: str
-
-    @property
-    def json(self) -> Any:
-        """The document on standard output."""
-        return json.loads(self.out)
-
-    @property
-    def error(self) -> Any:
-        """The last object on standard error."""
-        return json.loads(self.err.splitlines()[-1])
-
-
 @pytest.fixture
 def topics(capsys: pytest.CaptureFixture[str]) -> Callable[..., Outcome]:
     """Runs ``topics`` with a command line, in this process."""
-
-    def command(*arguments: object) -> Outcome:
-        capsys.readouterr()
-        status = run(["topics", *(str(argument) for argument in arguments)])
-        captured = capsys.readouterr()
-        return Outcome(int(status), captured.out, captured.err)
-
-    return command
+    return command_of(capsys, "topics")
 
 
 @dataclass

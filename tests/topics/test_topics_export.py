@@ -33,7 +33,8 @@ from streamfactory.wiring.exporting import open_export
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tests.topics.conftest import Outcome, Place
+    from tests.proving.commands import Outcome
+    from tests.topics.conftest import Place
 
     from streamfactory.spi import FetchLimits
 

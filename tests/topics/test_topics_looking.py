@@ -11,7 +11,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from tests.topics.conftest import Outcome, Place
+    from tests.proving.commands import Outcome
+    from tests.topics.conftest import Place
 
     Command = Callable[..., Outcome]
 

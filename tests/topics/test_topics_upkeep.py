@@ -28,7 +28,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
-    from tests.topics.conftest import Outcome, Place
+    from tests.proving.commands import Outcome
+    from tests.topics.conftest import Place
 
     from streamfactory.wiring.admin import Admin
 
