@@ -15,6 +15,9 @@ by its name.
     Append a message without a value.
 ``recreate()``
     Delete the stream and make it again, empty, with as many partitions.
+``told_within: float``
+    Seconds in which a reader of the old one has to be told so; 0.05 where the harness
+    does not say. For servers whose readers ask now and then.
 ``nowhere() -> Mapping[str, str]``
     The configuration of a stream that is not there.
 ``rows(numbers) -> RecordBatch``

@@ -53,8 +53,9 @@ SHRINKING: Final = 5.0
 STILL: Final = 3.0
 """Seconds without anything, where there is something, that are an answer."""
 
-_TOLD: Final = 8.0
-"""Seconds in which a server has to tell that a stream was begun again."""
+_TOLD: Final = 0.05
+"""Seconds in which a reader is told that its stream was begun again, unless the
+harness has ``told_within``. Every try of a shorter walk may take so long."""
 PICKS: Final = st.integers(0, 2**16)
 """Which of what there is; a small one is an early one."""
 
@@ -214,7 +215,8 @@ class Walk(RuleBasedStateMachine):
 
     def _read_the_old(self, reader: Reader, start: int) -> None:
         """Read on as if nothing had been; to be told so may take a server its time."""
-        deadline = time.monotonic() + _TOLD
+        told_within: float = getattr(self.bench.harness, "told_within", _TOLD)
+        deadline = time.monotonic() + told_within
         while True:
             batch = reader.fetch(start, timeout=0.05)
             silent = batch.num_rows == 0 and time.monotonic() < deadline

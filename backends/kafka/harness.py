@@ -36,6 +36,8 @@ _POLL: Final = 0.02
 class KafkaHarness:
     """Topics of a broker that is there."""
 
+    told_within = 8.0
+
     def __init__(self, folder: Path) -> None:
         self._bootstrap = os.environ.get("KAFKA_BOOTSTRAP", "localhost:9092")
         self._settings: dict[str, Any] = {
