@@ -20,7 +20,12 @@ from typing import TYPE_CHECKING, Final
 from streamfactory.backends.socket.headers import MARKER
 from streamfactory.backends.socket.tls import make_context
 from streamfactory.backends.socket.waiting import READABLE, WRITABLE
-from streamfactory.spi import ConnectionFailed, NotAuthorized, StreamTimeout
+from streamfactory.spi import (
+    ConnectionFailed,
+    NotAuthorized,
+    StreamError,
+    StreamTimeout,
+)
 
 if TYPE_CHECKING:
     from streamfactory.backends.socket.addresses import Address
@@ -139,13 +144,27 @@ class Connection:
         return True
 
     def end_sending(self) -> None:
-        """Close this side: nothing more is sent."""
-        with suppress(OSError):
-            if isinstance(self._socket, ssl.SSLSocket):
-                # Says so to the peer; its answer is not waited for here.
-                self._socket.unwrap()
-            else:
+        """Close this side: nothing more is sent.
+
+        Raises:
+            NotAuthorized: permanent; the peer has refused this side meanwhile.
+            ConnectionFailed: transient; it closed or refused at this very moment.
+        """
+        if not isinstance(self._socket, ssl.SSLSocket):
+            with suppress(OSError):
                 self._socket.shutdown(socket.SHUT_WR)
+            return
+        try:
+            if self.peer_is_gone():
+                return
+            self._socket.unwrap()
+        except StreamError:
+            raise
+        except OSError:
+            return  # its answer is not waited for here
+        # OpenSSL took in the last word, and does not tell a refusal from a close.
+        msg = f"{self.name}: the reader closed, or refused, just as the stream ended"
+        raise ConnectionFailed(msg, remedy="look whether it has all, or send it again")
 
     def break_off(self, *, torn: bool) -> None:
         """Close so that the peer learns of a failure.

@@ -28,6 +28,7 @@ from tests.sockets.peers import (
     stream_of,
 )
 
+from streamfactory.backends.socket.connections import Connection
 from streamfactory.spi import (
     ConfigError,
     ConnectionFailed,
@@ -292,6 +293,33 @@ def test_whoever_has_no_certificate_takes_no_place(
         sink.end_stream(Finished())
     assert reading.result() == [2]
     assert "the TLS handshake failed" in caplog.text
+
+
+def test_a_refusal_that_comes_with_the_last_byte_is_heard() -> None:
+    here, there = (
+        Connection(one, "pair", connected=True) for one in socket.socketpair()
+    )
+    for sock, files in ((here, STRANGER), (there, MUTUAL)):
+        purpose = ssl.Purpose.SERVER_AUTH if sock is here else ssl.Purpose.CLIENT_AUTH
+        context = ssl.create_default_context(purpose, cafile=files["tls__ca"])
+        context.load_cert_chain(files["tls__certificate"], files["tls__key"])
+        if sock is there:
+            context.verify_mode = ssl.CERT_REQUIRED
+        sock.use_tls(context, "127.0.0.1" if sock is here else None)
+    with closing(here), closing(there):
+        here._socket.setblocking(False)
+        there._socket.setblocking(False)
+        with suppress(BlockingIOError):
+            here.advance()
+        with suppress(BlockingIOError):
+            there.advance()
+        here.advance()  # under TLS 1.3 this side is content by now
+        with pytest.raises(NotAuthorized) as refused:
+            there.advance()
+        assert "CERTIFICATE_VERIFY_FAILED" in str(refused.value)
+        with pytest.raises(NotAuthorized) as caught:
+            here.end_sending()
+    assert "the peer refuses: " in str(caught.value)
 
 
 def test_a_server_that_is_somebody_else_is_refused(address: str) -> None:
