@@ -160,8 +160,13 @@ def test_a_store_is_probed_once(
     assert len([path for path in puts if "/.probe-" in path]) == 2
 
 
-def test_a_lost_reply_to_the_probe_is_no_refusal(proxied: Proxied, url: str) -> None:
-    left = [Fault.LOST_REPLY]
+@pytest.mark.parametrize(
+    "fault", [Fault.LOST_REPLY, Fault.LOST_REQUEST, Fault.CONFLICT]
+)
+def test_a_fault_under_the_probe_is_no_refusal(
+    proxied: Proxied, url: str, fault: Fault
+) -> None:
+    left = [fault]
 
     def plan(method: str, path: str) -> Fault | None:
         return left.pop() if left and "/.probe-" in path else None
