@@ -41,7 +41,8 @@ from streamfactory.spark.pipelines.options import (
 from streamfactory.spi.hooks import BACKENDS, DECODERS
 from streamfactory.wiring.describing import OptionRow, option_rows
 from streamfactory.wiring.plugins import OWN_DISTRIBUTION, default_manager
-from streamfactory.wiring.vocabulary import FRAMEWORK_OPTIONS, SHARED_OPTIONS
+from streamfactory.wiring.sharedwords import SHARED_OPTIONS
+from streamfactory.wiring.vocabulary import FRAMEWORK_OPTIONS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping

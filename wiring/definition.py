@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from streamfactory.spi import ConfigError, Problem
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,10 +48,15 @@ class StreamDefinition:
 
     def with_overrides(self, overrides: Mapping[str, str]) -> StreamDefinition:
         """This definition with some properties replaced, whatever their case."""
-        lowered = {key.lower() for key in overrides}
-        kept = tuple(p for p in self.properties if p.key.lower() not in lowered)
-        added = tuple(Property(k, v, "argument") for k, v in overrides.items())
-        return replace(self, properties=kept + added)
+        return self.with_properties(
+            [Property(key, text, "argument") for key, text in overrides.items()]
+        )
+
+    def with_properties(self, others: Sequence[Property]) -> StreamDefinition:
+        """The same, where each property knows what it comes from."""
+        lowered = {prop.key.lower() for prop in others}
+        kept = (p for p in self.properties if p.key.lower() not in lowered)
+        return replace(self, properties=(*kept, *others))
 
 
 def from_mapping(properties: Mapping[str, Any], name: str = "") -> StreamDefinition:

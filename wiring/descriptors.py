@@ -13,7 +13,8 @@ from streamfactory.spi import (
     Option,
     PluginTooNew,
 )
-from streamfactory.wiring.vocabulary import FRAMEWORK_OPTIONS, SHARED_OPTIONS
+from streamfactory.wiring.sharedwords import SHARED_OPTIONS
+from streamfactory.wiring.vocabulary import FRAMEWORK_OPTIONS
 
 _NAME: Final = re.compile("[a-z][a-z0-9_-]*")
 

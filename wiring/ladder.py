@@ -41,7 +41,8 @@ from streamfactory.wiring.known import (
     pinot_name,
 )
 from streamfactory.wiring.settling import Settler, by_spelling, clip, looks_secret
-from streamfactory.wiring.vocabulary import FRAMEWORK_OPTIONS, SHARED_OPTIONS
+from streamfactory.wiring.sharedwords import SHARED_OPTIONS
+from streamfactory.wiring.vocabulary import FRAMEWORK_OPTIONS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

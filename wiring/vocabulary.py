@@ -1,7 +1,6 @@
-"""The words that mean the same for every stream, each declared once.
+"""The words that stand bare and mean the same for every stream, each declared once.
 
-``SHARED_OPTIONS`` follow ``stream.<type>.`` and carry Pinot's names;
-``FRAMEWORK_OPTIONS`` stand bare and carry Spark-Kafka's spelling where it has one.
+They carry Spark-Kafka's spelling where it has one.
 """
 
 from __future__ import annotations
@@ -20,6 +19,7 @@ from streamfactory.spi import (
     Option,
     choice,
 )
+from streamfactory.wiring.sharedwords import READ
 from streamfactory.wiring.wordtypes import (
     ASSIGNMENT,
     GUARANTEE,
@@ -27,7 +27,6 @@ from streamfactory.wiring.wordtypes import (
     OFFSETS,
     OUT_OF_RANGE,
     PATTERN,
-    RESET,
     SCHEMA,
     TIMESTAMPS,
 )
@@ -35,75 +34,9 @@ from streamfactory.wiring.wordtypes import (
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-READ: Final = frozenset({"read", "spark"})
 WRITE: Final = frozenset({"write", "spark"})
 SPARK: Final = frozenset({"spark"})
 
-
-_SHARED: Final = (
-    Option("topic.name", "Name of the topic.", required=True, example="clicks"),
-    Option(
-        "consumer.type",
-        "How `open()` reads: lowlevel by partition and offset, highlevel as a member "
-        "of the group `group.id`, from its last checkpoint.",
-        choice("lowlevel", "simple", "highlevel"),
-        default="lowlevel",
-        applies=READ,
-    ),
-    Option(
-        "consumer.factory.class.name",
-        "The stream type again, or with --allow-class-paths `module:DESCRIPTOR`.",
-    ),
-    Option(
-        "decoder.class.name",
-        "Name of the decoder, or with --allow-class-paths `module:DESCRIPTOR`.",
-        example="json",
-    ),
-    Option(
-        "key.decoder.class.name",
-        "Name of the decoder of keys, whose options are key.decoder.prop.*; without "
-        "one, `_key` is bytes.",
-        applies=READ,
-        example="avro",
-    ),
-    Option(
-        "connection.timeout.millis",
-        "How long connecting and asking for metadata may take, retries included.",
-        PERIOD,
-        default="30000",
-        minimum=1,
-    ),
-    Option(
-        "fetch.timeout.millis",
-        "How long one fetch waits for messages.",
-        PERIOD,
-        default="5000",
-        applies=READ,
-    ),
-    Option(
-        "idle.timeout.millis",
-        "Make a new consumer after so long without data; negative: never.",
-        INTEGER,
-        default="180000",
-        applies=READ,
-    ),
-    Option(
-        "metadata.populate",
-        "Pinot's word for metadata.columns=true with includeHeaders=true.",
-        BOOLEAN,
-        default="false",
-        applies=READ,
-    ),
-    Option(
-        "consumer.prop.auto.offset.reset",
-        "Where a new reader starts when no start option says: smallest, largest, "
-        "earliest, latest, a period before now, a time, or milliseconds. Never passed "
-        "on.",
-        RESET,
-        applies=READ,
-        example="2d",
-    ),
-)
 
 _FRAMEWORK: Final = (
     Option(
@@ -432,9 +365,6 @@ _FRAMEWORK: Final = (
     ),
 )
 
-SHARED_OPTIONS: Final[Mapping[str, Option]] = MappingProxyType(
-    {option.key: option for option in _SHARED}
-)
 FRAMEWORK_OPTIONS: Final[Mapping[str, Option]] = MappingProxyType(
     {option.key: option for option in _FRAMEWORK}
 )

@@ -251,7 +251,7 @@ class _Reader:
             what = f"{name} holds {len(found)} streams, wanted one"
             self._problem("stream", what, f"{pointer}/stream")
             return None, settled
-        stream = _replaced(found[0], others)
+        stream = found[0].with_properties(others)
         self._streams[stream] = None
         return stream, settled
 
@@ -370,15 +370,6 @@ class _Reader:
     ) -> None:
         where = origin or self._at(pointer or "")
         self._document.problem(key, what, where, hint)
-
-
-def _replaced(
-    stream: StreamDefinition, properties: Sequence[Property]
-) -> StreamDefinition:
-    """A stream with other properties; they know the line of the pipeline's file."""
-    keys = {prop.key.lower() for prop in properties}
-    kept = [prop for prop in stream.properties if prop.key.lower() not in keys]
-    return replace(stream, properties=(*kept, *properties))
 
 
 def _watermark(options: Mapping[str, Any]) -> Watermark | None:

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from streamfactory.spi import Guarantee, Option, OptionType
 from streamfactory.wiring.settling import by_spelling
-from streamfactory.wiring.vocabulary import FRAMEWORK_OPTIONS, SHARED_OPTIONS
+from streamfactory.wiring.sharedwords import SHARED_OPTIONS
+from streamfactory.wiring.vocabulary import FRAMEWORK_OPTIONS
 from streamfactory.wiring.wordtypes import (
     ASSIGNMENT,
     GUARANTEE,
