@@ -121,6 +121,7 @@ class Pipelines:
     @contextmanager
     def prepared(self, spark: SparkSession) -> Iterator[list[Prepared]]:
         """Check all that can be checked, and build the queries."""
+        _refuse_connect(spark)
         over = self._overrides
         with tempfile.TemporaryDirectory(prefix="streamfactory-") as folder:
             begun = [
@@ -143,6 +144,14 @@ class Pipelines:
     @property
     def _origin(self) -> str:
         return " and ".join(draft.origin for draft in self.drafts) or "the pipelines"
+
+
+def _refuse_connect(spark: SparkSession) -> None:
+    """Drains and checkpoints are the driver's own: a client far away has neither."""
+    if type(spark).__module__.startswith("pyspark.sql.connect"):
+        msg = "pipelines do not run through Spark Connect: it does not show its driver"
+        remedy = "run them where the driver is: streamfactory run --master ..."
+        raise ConfigError(msg, remedy=remedy)
 
 
 @dataclass(slots=True)

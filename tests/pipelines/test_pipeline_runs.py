@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import threading
 import time
+import warnings
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow as pa
 import pytest
@@ -359,3 +360,18 @@ def test_the_checkpoint_of_another_pipeline_is_refused(
     assert problem.origin == str(second)
     assert not (works.folder / "checkpoints" / "third" / "1").exists()
     assert out.column("id") == [1]
+
+
+def test_a_session_of_spark_connect_is_refused(works: Works) -> None:
+    with warnings.catch_warnings():
+        # PySpark imports pandas 3, which it warns of.
+        warnings.simplefilter("ignore")
+        from pyspark.sql.connect.session import SparkSession as Remote
+    path = works.pipeline(SINK)
+    with pytest.raises(ConfigError) as caught:
+        # There is nobody to talk to: it is refused before anything is asked.
+        Pipelines([path]).run(cast("SparkSession", Remote.__new__(Remote)))
+    assert str(caught.value) == (
+        "pipelines do not run through Spark Connect: it does not show its driver; "
+        "run them where the driver is: streamfactory run --master ..."
+    )
