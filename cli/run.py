@@ -41,6 +41,7 @@ class PipelineEnd:
     complete: bool
     """Whether it has done what it was to do: one without an end has, if stopped."""
     began: str
+    guarantee: str
     batches: int
     rows: int
     seconds: float
@@ -66,6 +67,7 @@ class RunAnswer(Result):
             speed = f"{one.seconds:.2f} s, {one.rows_per_second} rows/s"
             yield f"{one.pipeline}: {one.status}, {told}, {speed}"
             yield f"  began: {one.began}"
+            yield f"  guarantee: {one.guarantee}"
             if one.offsets:
                 yield f"  offsets: {json.dumps(one.offsets, sort_keys=True)}"
             if one.watermark is not None:
@@ -246,6 +248,7 @@ def _end(outcome: Outcome) -> PipelineEnd:
         pipeline=outcome.pipeline,
         status="failed" if outcome.failure is not None else status,
         began=outcome.went_on,
+        guarantee=outcome.promise,
         batches=outcome.batches,
         rows=outcome.rows,
         seconds=round(outcome.seconds, 3),

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from streamfactory.spark.arrangement import Arrangement
-    from streamfactory.spi import StreamConfig
+    from streamfactory.spi import StreamConfig, Verdict
 
 _QUERY: Final = "sql.streaming.queryId"
 _BATCH: Final = "streaming.sql.batchId"
@@ -64,8 +64,8 @@ def check_sink(
     overwrite: bool,
     streaming: bool,
     repeated: bool = False,
-) -> None:
-    """Refuse what cannot work, before anything is written.
+) -> Verdict:
+    """Refuse what cannot work, before anything is written; answers what is promised.
 
     Args:
         config: Of the sink.
@@ -105,6 +105,7 @@ def check_sink(
             level = logging.INFO if streaming or repeated else logging.WARNING
             log.log(level, "stream %r: this write is %s", config.name, verdict)
         sink.check(arrow_schema(_nullable(schema)))
+        return verdict
 
 
 def _check_epoch(config: StreamConfig, *, streaming: bool) -> None:

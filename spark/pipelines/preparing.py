@@ -15,7 +15,7 @@ from streamfactory.spark.pipelines.hooks import hook_of
 from streamfactory.spark.pipelines.sql import analyse, session_like
 from streamfactory.spark.sink import check_sink
 from streamfactory.spark.types import spark_schema
-from streamfactory.spi import ConfigError, Problem, StreamError
+from streamfactory.spi import ConfigError, Problem, StreamError, combine
 from streamfactory.wiring.configure import configure
 from streamfactory.wiring.deadletters import DEAD_LETTER_SCHEMA
 from streamfactory.wiring.guard import log
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from streamfactory.spark.pipelines.model import Draft, Outlet, Pipeline
     from streamfactory.spark.pipelines.progress import Batch
     from streamfactory.spark.pipelines.sql import Analysis
+    from streamfactory.spi import Verdict
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +46,8 @@ class Prepared:
     checkpoint: PipelineCheckpoint
     hook: Callable[[Batch], None] | None
     drain: Path
+    promise: Verdict
+    """From the source to all sinks."""
 
 
 def check_sql(
@@ -68,6 +71,8 @@ class Built:
     pipeline: Pipeline
     session: SparkSession
     building: Building
+    promises: list[Verdict]
+    """Of the sinks."""
 
 
 def build(
@@ -89,14 +94,18 @@ def build(
         building = Building(session, pipeline, analysis, shape, inflow, str(drain))
     except PySparkException as error:
         raise ConfigError(reason(error) or words_of(error)) from error
-    problems = building.check()
-    for sink in pipeline.sinks:
-        problems += _sink_problems(pipeline, sink, analysis.schemas[sink.rows])
+    problems, promises = building.check(), []
+    schemas = {sink.name: analysis.schemas[sink.rows] for sink in pipeline.sinks}
     if pipeline.dead_letters is not None:
-        schema = spark_schema(DEAD_LETTER_SCHEMA)
-        problems += _sink_problems(pipeline, pipeline.dead_letters, schema)
+        schemas[pipeline.dead_letters.name] = spark_schema(DEAD_LETTER_SCHEMA)
+    for outlet in pipeline.outlets:
+        found = _check_outlet(pipeline, outlet, schemas[outlet.name])
+        if isinstance(found, Problem):
+            problems.append(found)
+        else:
+            promises.append(found)
     refuse(problems, pipeline.origin)
-    return Built(pipeline, session, building)
+    return Built(pipeline, session, building, promises)
 
 
 def open_checkpoint(
@@ -119,12 +128,13 @@ def open_checkpoint(
             reset=reset,
             ignore=ignore,
         )
+        promise = combine(source.guarantee, *built.promises)
     finally:
         source.close()
     start = (checkpoint.start or {}).get(name, {})
     building = built.building.starting(start) if start else built.building
     hook = hook_of(pipeline.hook)
-    return Prepared(pipeline, built.session, building, checkpoint, hook, drain)
+    return Prepared(pipeline, built.session, building, checkpoint, hook, drain, promise)
 
 
 def _set(session: SparkSession, pipeline: Pipeline) -> None:
@@ -143,16 +153,18 @@ def _set(session: SparkSession, pipeline: Pipeline) -> None:
             )
 
 
-def _sink_problems(
-    pipeline: Pipeline, sink: Outlet, schema: StructType
-) -> list[Problem]:
-    configured = configure(sink.stream, default_manager(), use="spark")
-    overwrite = pipeline.mode == "complete" and sink is not pipeline.dead_letters
+def _check_outlet(
+    pipeline: Pipeline, outlet: Outlet, schema: StructType
+) -> Verdict | Problem:
+    """What a sink promises for such rows, or why it does not take them."""
+    configured = configure(outlet.stream, default_manager(), use="spark")
+    overwrite = pipeline.mode == "complete" and outlet is not pipeline.dead_letters
     try:
-        check_sink(configured.config, schema, overwrite=overwrite, streaming=True)
+        return check_sink(
+            configured.config, schema, overwrite=overwrite, streaming=True
+        )
     except StreamError as error:
         if error.retryable:
             raise
-        what = f"sink {sink.name!r}: {error.what}"
-        return [Problem("sinks", what, sink.origin, error.remedy)]
-    return []
+        what = f"sink {outlet.name!r}: {error.what}"
+        return Problem("sinks", what, outlet.origin, error.remedy)

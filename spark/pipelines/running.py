@@ -48,6 +48,8 @@ class Outcome:
     """The last batch of this run."""
     went_on: str = ""
     """Where it began, in words."""
+    promise: str = ""
+    """How often each row is in each sink, with reasons."""
     endless: bool = False
     """Whether it goes on until it is stopped."""
     stopped: bool = False
@@ -266,6 +268,7 @@ def run_prepared(
             Outcome(
                 one.pipeline.name,
                 went_on=one.checkpoint.why,
+                promise=str(one.promise),
                 endless=one.pipeline.trigger.millis is not None,
             ),
         )
