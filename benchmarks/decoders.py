@@ -15,7 +15,6 @@ import importlib
 import io
 import json
 import random
-import statistics
 import sys
 import tempfile
 import time
@@ -31,11 +30,18 @@ import orjson
 import pyarrow as pa
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
+# A command's path is its own folder; what benchmarks share is imported from above it.
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from benchmarks.measuring.figures import figure, ratios, report
+
 from streamfactory.spi import DecodeContext, Partition
 from streamfactory.spi.arrowjson import to_arrow_json
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from benchmarks.measuring.figures import Figure
 
     from streamfactory.spi import MessageDecoder
 
@@ -75,23 +81,6 @@ class Format:
     """Shown beside it: its name, and how it decodes."""
     threads: bool = False
     """Whether two threads are meant to decode more than one."""
-
-
-@dataclass
-class Figure:
-    """One line of the report."""
-
-    name: str
-    value: float
-    goal: str
-    rounds: int
-    spread: float
-
-    def __str__(self) -> str:
-        return (
-            f"{self.name:<52} {self.value:>7.2f} x  goal {self.goal:<8}"
-            f" rounds {self.rounds}, spread {self.spread:.2f}"
-        )
 
 
 # --- the formats ----------------------------------------------------------------------
@@ -289,15 +278,12 @@ def main() -> None:
     unknown = set(arguments.formats) - set(FORMATS)
     if unknown:
         parser.error(f"no format {min(unknown)!r}; there are {', '.join(FORMATS)}")
-    figures = [
-        figure
+    figures = (
+        one
         for name in arguments.formats
-        for figure in format_figures(name, FORMATS[name], arguments.rounds)
-    ]
-    if arguments.json:
-        print(json.dumps([vars(figure) for figure in figures]))
-    else:
-        print("\n".join(map(str, figures)))
+        for one in format_figures(name, FORMATS[name], arguments.rounds)
+    )
+    report(figures, as_json=arguments.json)
 
 
 def format_figures(name: str, format_: Format, rounds: int) -> list[Figure]:
@@ -322,16 +308,16 @@ def format_figures(name: str, format_: Format, rounds: int) -> list[Figure]:
         goal = format_.goals.get(size)
         wanted = "none" if goal is None else f">= {goal:g}"
         over = ratios(seconds["baseline"], seconds["ours"])
-        figures.append(figure(f"{title}: faster than the baseline", over, wanted))
+        figures.append(figure(f"{title}: faster than the baseline", over, "x", wanted))
         if format_.beside is not None:
             over = ratios(seconds["baseline"], seconds["beside"])
-            figures.append(figure(f"{title}: {format_.beside[0]}", over, "none"))
+            figures.append(figure(f"{title}: {format_.beside[0]}", over, "x", "none"))
         if size > SIZES[0]:
             over = ratios(seconds["bad"], seconds["ours"])
-            figures.append(figure(f"{title}: 0.1% bad over none", over, "<= 1.5"))
+            figures.append(figure(f"{title}: 0.1% bad over none", over, "x", "<= 1.5"))
     goal_ = ">= 1.6" if format_.threads else "none"
     gain = thread_gains(name, format_, rounds)
-    figures.append(figure(f"{name}: two threads over one", gain, goal_))
+    figures.append(figure(f"{name}: two threads over one", gain, "x", goal_))
     return figures
 
 
@@ -409,17 +395,6 @@ def thread_gains(name: str, format_: Format, rounds: int) -> list[float]:
                 future.result()
             gains.append(2 * alone / (time.perf_counter() - started))
     return gains
-
-
-def ratios(over: Sequence[float], under: Sequence[float]) -> list[float]:
-    """Of each round."""
-    return [a / b for a, b in zip(over, under, strict=True)]
-
-
-def figure(name: str, values: list[float], goal: str) -> Figure:
-    """Median and spread of some rounds."""
-    spread = max(values) - min(values)
-    return Figure(name, statistics.median(values), goal, len(values), spread)
 
 
 if __name__ == "__main__":

@@ -14,7 +14,6 @@ own Kafka source with `from_json`, and by ours with the decoder `json`.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import statistics
 import sys
@@ -22,7 +21,6 @@ import tempfile
 import time
 import uuid
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +29,11 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # not in its 
     AdminClient,
     NewTopic,
 )
+
+# A command's path is its own folder; what benchmarks share is imported from above it.
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from benchmarks.measuring.figures import figure, ratios, report
 
 from streamfactory.spi import FetchLimits, Partition
 from streamfactory.wiring.configure import configure
@@ -41,29 +44,11 @@ from streamfactory.wiring.source import Source
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from benchmarks.measuring.figures import Figure
+
 SIZES = (200, 1000)
 WARM = 0.2
 """Share of the messages that a run reads before it is timed."""
-
-
-@dataclass
-class Figure:
-    """One line of the report."""
-
-    name: str
-    value: float
-    goal: str
-    rounds: int
-    spread: float
-    rate: float
-    """Messages a second of ours, in this run: for orientation only."""
-
-    def __str__(self) -> str:
-        return (
-            f"{self.name:<50} {self.value:>6.2f} x goal {self.goal:<5}"
-            f" rounds {self.rounds}, spread {self.spread:.2f},"
-            f" {self.rate / 1e6:.2f} M/s"
-        )
 
 
 def main() -> None:
@@ -79,10 +64,7 @@ def main() -> None:
             figures = on_spark(bootstrap, arguments)
         else:
             figures = [f for size in SIZES for f in reading(bootstrap, size, arguments)]
-    if arguments.json:
-        print(json.dumps([vars(figure) for figure in figures]))
-    else:
-        print("\n".join(map(str, figures)))
+    report(figures, as_json=arguments.json)
 
 
 @contextmanager
@@ -92,7 +74,6 @@ def broker() -> Iterator[str]:
     if given:
         yield given
         return
-    sys.path.insert(0, str(Path(__file__).parents[1]))
     from tests.kafka.broker import Cluster
 
     with (
@@ -120,7 +101,7 @@ def reading(bootstrap: str, size: int, arguments: Any) -> list[Figure]:
         for name, run in runs.items():
             seconds[name].append(run())
     return [
-        figure(f"{size} B: {ours} against {other}", seconds, ours, other, goal, count)
+        compared(f"{size} B: {ours} against {other}", seconds, ours, other, goal, count)
         for ours, other, goal in (
             ("consumer", "bare", "3"),
             ("consumer", "best", "0.70"),
@@ -130,7 +111,7 @@ def reading(bootstrap: str, size: int, arguments: Any) -> list[Figure]:
     ]
 
 
-def figure(
+def compared(
     name: str,
     seconds: dict[str, list[float]],
     ours: str,
@@ -138,17 +119,10 @@ def figure(
     goal: str,
     count: int,
 ) -> Figure:
-    """The ratio of speeds, round by round."""
-    pairs = zip(seconds[other], seconds[ours], strict=True)
-    ratios = [theirs / own for theirs, own in pairs]
-    return Figure(
-        name,
-        statistics.median(ratios),
-        goal,
-        len(ratios),
-        max(ratios) - min(ratios),
-        count * (1 - WARM) / statistics.median(seconds[ours]),
-    )
+    """The ratio of speeds, round by round; ours itself is for orientation only."""
+    rate = count * (1 - WARM) / statistics.median(seconds[ours]) / 1e6
+    shares = ratios(seconds[other], seconds[ours])
+    return figure(name, shares, "x", f">= {goal}", {"M messages a second": rate})
 
 
 def filled(
@@ -274,11 +248,9 @@ def on_spark(bootstrap: str, arguments: Any) -> list[Figure]:
     """Typed columns of JSON, by Spark's own source and by ours."""
     from pyspark.sql import SparkSession
     from pyspark.sql import functions as f
+    from tests.kafka.jars import jars
 
     from streamfactory.spark import prepare_environment
-
-    sys.path.insert(0, str(Path(__file__).parents[1]))
-    from tests.kafka.jars import jars
 
     prepare_environment()
     spark = (
@@ -326,7 +298,7 @@ def on_spark(bootstrap: str, arguments: Any) -> list[Figure]:
     spark.stop()
     whole = int(count / (1 - WARM))
     name = "Spark, JSON into typed columns: ours against its own"
-    return [figure(name, seconds, "ours", "spark", "1.5", whole)]
+    return [compared(name, seconds, "ours", "spark", "1.5", whole)]
 
 
 if __name__ == "__main__":

@@ -12,13 +12,13 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import json
 import os
-import random
 import statistics
+import sys
 import time
 import uuid
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from confluent_kafka import Producer
@@ -27,10 +27,17 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # not in its 
     NewTopic,
 )
 
+# A command's path is its own folder; what benchmarks share is imported from above it.
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from benchmarks.measuring.figures import figure, ratios, report, shuffled
+
 from streamfactory.wiring.opening import open_sink
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+
+    from benchmarks.measuring.figures import Figure
 
 BOOTSTRAP = os.environ.get("KAFKA_BOOTSTRAP", "localhost:9092")
 TIMEOUT = 60.0
@@ -49,22 +56,15 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--scale", type=float, default=1.0, help="share of the rows")
     arguments = parser.parse_args()
-    figures = []
-    for rows, size in WORKLOADS:
-        count = int(rows * arguments.scale)
-        figures += ratios(count, size, arguments.rounds)
-    if arguments.json:
-        print(json.dumps(figures))
-        return
-    for one in figures:
-        print(
-            f"{one['name']:<34} {one['ratio']:>5.2f} x raw  goal >= {one['goal']}"
-            f"  rounds {one['rounds']}, spread {one['spread']:.2f},"
-            f" raw {one['raw'] / 1e6:.2f} M rows/s"
-        )
+    figures = (
+        one
+        for rows, size in WORKLOADS
+        for one in modes(int(rows * arguments.scale), size, arguments.rounds)
+    )
+    report(figures, as_json=arguments.json)
 
 
-def ratios(count: int, size: int, rounds: int) -> list[dict[str, Any]]:
+def modes(count: int, size: int, rounds: int) -> list[Figure]:
     """Both modes against raw, in rounds that take turns."""
     values = [b"%0*d" % (size, number) for number in range(count)]
     table = pa.table({"value": pa.array(values, pa.binary())})
@@ -75,20 +75,15 @@ def ratios(count: int, size: int, rounds: int) -> list[dict[str, Any]]:
     }
     took: dict[str, list[float]] = {name: [] for name in runs}
     for _ in range(rounds):
-        for name in random.sample(sorted(runs), len(runs)):
-            took[name].append(runs[name]())
-    return [
-        {
-            "name": f"{name}s of {count:,} x {size} B",
-            "ratio": statistics.median(found),
-            "goal": GOALS[name],
-            "rounds": rounds,
-            "spread": max(found) - min(found),
-            "raw": count / statistics.median(took["raw"]),
-        }
-        for name in GOALS
-        for found in [[r / o for r, o in zip(took["raw"], took[name], strict=True)]]
-    ]
+        for name, run in shuffled(runs):
+            took[name].append(run())
+    rate = {"raw, M rows a second": count / statistics.median(took["raw"]) / 1e6}
+    figures = []
+    for name, goal in GOALS.items():
+        title = f"{name}s of {count:,} x {size} B"
+        shares = ratios(took["raw"], took[name])
+        figures.append(figure(title, shares, "x raw", f">= {goal}", rate))
+    return figures
 
 
 def raw(values: Sequence[bytes]) -> float:

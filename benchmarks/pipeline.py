@@ -10,9 +10,7 @@ bare session with the query by hand against ``streamfactory run``. Nothing is ga
 from __future__ import annotations
 
 import argparse
-import json
 import os
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -24,11 +22,19 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
+# A command's path is its own folder; what benchmarks share is imported from above it.
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from benchmarks.measuring.figures import figure, report
+
 import streamfactory
 from streamfactory.spi import TopicNotFound
 from streamfactory.wiring.opening import open_sink
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from benchmarks.measuring.figures import Figure
     from pyspark.sql import SparkSession
 
 SQL: Final = "select id, price * 2 as price, item from input where user < 900"
@@ -44,22 +50,19 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=2_000_000)
     parser.add_argument("--only", nargs="+", default=["query", "first"])
     arguments = parser.parse_args()
-    figures = []
+    report(figures(arguments), as_json=arguments.json)
+
+
+def figures(arguments: argparse.Namespace) -> Iterator[Figure]:
+    """All that was asked for, each when it is there."""
     with tempfile.TemporaryDirectory() as name:
         place = Place(Path(name))
         place.fill("input", arguments.rows)
         place.fill("little", 1000)
         if "query" in arguments.only:
-            figures.append(query(place, arguments.rounds))
+            yield query(place, arguments.rounds)
         if "first" in arguments.only:
-            figures.append(first(place, arguments.rounds))
-    lines = [
-        f"{f['name']:<52} {f['value']:>6.2f} {f['unit']:<2} goal {f['goal']:<8}"
-        f" rounds {f['rounds']}, spread {f['spread']:.2f}"
-        for f in figures
-    ]
-    text = json.dumps(figures) if arguments.json else "\n".join(lines)
-    sys.stdout.write(f"{text}\n")
+            yield first(place, arguments.rounds)
 
 
 class Place:
@@ -118,7 +121,7 @@ class Place:
         return path
 
 
-def query(place: Place, rounds: int) -> dict[str, object]:
+def query(place: Place, rounds: int) -> Figure:
     """The same query by hand and as a pipeline; both from a ready session."""
     from streamfactory.spark.pipelines.session import spark_session
     from streamfactory.spark.pipelines.together import Pipelines
@@ -136,7 +139,7 @@ def query(place: Place, rounds: int) -> dict[str, object]:
             assert outcomes[0].failure is None, outcomes[0].failure
             if number:  # the first round warms Spark up
                 ratios.append((end - middle) / (middle - begin))
-    return figure("a pipeline against the query by hand", "x", "1.05", ratios)
+    return figure("a pipeline against the query by hand", ratios, "x", "<= 1.05")
 
 
 def by_hand(spark: SparkSession, place: Place, source: str, sink: str) -> None:
@@ -176,7 +179,7 @@ spark.stop()
 """
 
 
-def first(place: Place, rounds: int) -> dict[str, object]:
+def first(place: Place, rounds: int) -> Figure:
     """Seconds that the command adds until the first row is there to be read."""
     added = []
     for _ in range(rounds):
@@ -188,7 +191,7 @@ def first(place: Place, rounds: int) -> dict[str, object]:
         path = place.pipeline("little", sink)
         command = [sys.executable, "-m", "streamfactory", "run", str(path)]
         added.append(until_first([*command, "--master", "local[2]"], sink) - bare)
-    return figure("seconds more from command to first row", "s", "1", added)
+    return figure("seconds more from command to first row", added, "s", "<= 1")
 
 
 def until_first(command: list[str], sink: str) -> float:
@@ -218,18 +221,6 @@ def has_rows(name: str) -> bool:
 def unique() -> str:
     """A name that no other sink has."""
     return f"sink-{uuid.uuid4().hex[:8]}"
-
-
-def figure(name: str, unit: str, goal: str, values: list[float]) -> dict[str, object]:
-    """The median of the rounds, and how far they spread."""
-    return {
-        "name": name,
-        "value": statistics.median(values),
-        "unit": unit,
-        "goal": f"<= {goal}",
-        "rounds": len(values),
-        "spread": max(values) - min(values),
-    }
 
 
 if __name__ == "__main__":

@@ -9,20 +9,23 @@ gated. Writing is measured by spark_writing.py.
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
 import sys
 import tempfile
 import time
-import warnings
 from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
+# A command's path is its own folder; what benchmarks share is imported from above it.
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from benchmarks.measuring.figures import figure, report, seconds
+from benchmarks.measuring.on_spark import COLUMNS, session, topic
+
 from streamfactory.arrowlog.disk import DiskLogStore, LocalStorage, Settings
-from streamfactory.spark import prepare_environment
 from streamfactory.spi import Summary
 from streamfactory.wiring.configure import configure
 from streamfactory.wiring.definition import from_mapping
@@ -31,18 +34,11 @@ from streamfactory.wiring.plugins import default_manager
 from streamfactory.wiring.source import Source
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
+    from benchmarks.measuring.figures import Figure
     from pyspark.sql import DataFrame, SparkSession
 
-COLUMNS: Final = (
-    "id",
-    "cast(id % 1000 as int) as user",
-    "id * 0.5D as price",
-    "concat('item ', id % 5000) as item",
-    "timestamp_micros(1700000000000000 + id) as at",
-    "id % 7 = 0 as bought",
-)
 AGGREGATE: Final = (
     "sum(id)",
     "sum(user)",
@@ -65,65 +61,30 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=8_000_000)
     parser.add_argument("--only", nargs="+", default=["batch", "stream", "plan"])
     arguments = parser.parse_args()
-    figures = []
-    with tempfile.TemporaryDirectory() as folder:
+    report(figures(arguments), as_json=arguments.json)
+
+
+def figures(arguments: argparse.Namespace) -> Iterator[Figure]:
+    """All that was asked for, each when it is there."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
         if "plan" in arguments.only:
-            figures.append(planning(Path(folder), arguments.rounds))
+            yield planning(folder, arguments.rounds)
         if {"batch", "stream"} & set(arguments.only):
-            spark = session()
-            if "batch" in arguments.only:
-                figures.append(
-                    batch(spark, Path(folder), arguments.rounds, arguments.rows)
-                )
-            if "stream" in arguments.only:
-                figures += streams(spark, Path(folder), arguments.rounds)
-            spark.stop()
-    lines = [
-        f"{f['name']:<44} {f['value']:>7.2f} {f['unit']:<2} goal {f['goal']:<8}"
-        f" rounds {f['rounds']}, spread {f['spread']:.2f}"
-        for f in figures
-    ]
-    text = json.dumps(figures) if arguments.json else "\n".join(lines)
-    sys.stdout.write(f"{text}\n")
-
-
-def session() -> SparkSession:
-    """Two cores."""
-    prepare_environment()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # PySpark's, of pandas 3
-        from pyspark.sql import SparkSession
-
-        builder: Any = SparkSession.builder
-        made: SparkSession = (
-            builder.master("local[2]")
-            .config("spark.ui.enabled", "false")
-            .config("spark.ui.showConsoleProgress", "false")
-            .config("spark.driver.memory", "2g")
-            .config("spark.sql.shuffle.partitions", "2")
             # Triggers without rows are reported as well.
-            .config("spark.sql.streaming.noDataProgressEventInterval", "0")
-            .getOrCreate()
-        )
-    made.sparkContext.setLogLevel("OFF")
-    return made
-
-
-def topic(folder: Path, name: str, **options: str) -> dict[str, str]:
-    """The options of a topic of ``file``."""
-    return {
-        "streamType": "file",
-        "stream.file.path": str(folder / "topics"),
-        "stream.file.topic.name": name,
-        "stream.file.fsync": "never",
-        **options,
-    }
+            interval = {"spark.sql.streaming.noDataProgressEventInterval": "0"}
+            spark = session({"spark.sql.shuffle.partitions": "2", **interval})
+            if "batch" in arguments.only:
+                yield batch(spark, folder, arguments.rounds, arguments.rows)
+            if "stream" in arguments.only:
+                yield from streams(spark, folder, arguments.rounds)
+            spark.stop()
 
 
 # --- a batch --------------------------------------------------------------------
 
 
-def batch(spark: SparkSession, folder: Path, rounds: int, rows: int) -> dict[str, Any]:
+def batch(spark: SparkSession, folder: Path, rounds: int, rows: int) -> Figure:
     """Reading and aggregating all columns, against Spark's Parquet reader."""
     frame = spark.range(0, rows, 1, 4).selectExpr(*COLUMNS)
     options = topic(folder, "rows", **{"stream.file.partitions": "4"})
@@ -153,7 +114,7 @@ def aggregated(side: Callable[[], DataFrame]) -> Callable[[], object]:
 # --- a stream -------------------------------------------------------------------
 
 
-def streams(spark: SparkSession, folder: Path, rounds: int) -> list[dict[str, Any]]:
+def streams(spark: SparkSession, folder: Path, rounds: int) -> list[Figure]:
     """What a trigger with one row, and one without any, takes beside rate's."""
     options = topic(folder, "ticks")
     plain = spark.range(TRIGGERS * (rounds + 1)).coalesce(1)
@@ -199,7 +160,7 @@ def triggers(frame: DataFrame, folder: Path, *, rows: bool) -> float:
 # --- planning -------------------------------------------------------------------
 
 
-def planning(folder: Path, rounds: int) -> dict[str, Any]:
+def planning(folder: Path, rounds: int) -> Figure:
     """Milliseconds from an offset to the ranges of the next batch."""
     rows = pa.record_batch({"id": [1, 2, 3]})
     store = DiskLogStore(LocalStorage(folder / "topics", fsync="never"), Settings())
@@ -224,25 +185,6 @@ def planning(folder: Path, rounds: int) -> dict[str, Any]:
             assert len(ranges) == PARTITIONS
             start = end
     return figure(f"planning a batch of {PARTITIONS} partitions", taken, "ms", "< 100")
-
-
-def figure(name: str, found: list[float], unit: str, goal: str) -> dict[str, Any]:
-    """One line of the report."""
-    return {
-        "name": name,
-        "value": statistics.median(found),
-        "unit": unit,
-        "goal": goal,
-        "rounds": len(found),
-        "spread": max(found) - min(found),
-    }
-
-
-def seconds(task: Callable[[], object]) -> float:
-    """That a task takes."""
-    began = time.perf_counter()
-    task()
-    return time.perf_counter() - began
 
 
 if __name__ == "__main__":

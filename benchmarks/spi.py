@@ -8,18 +8,20 @@ Ratios from the same run; nothing is gated.
 from __future__ import annotations
 
 import argparse
-import json
 import socket
-import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+
+# A command's path is its own folder; what benchmarks share is imported from above it.
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from benchmarks.measuring.figures import figure, report, seconds
 
 from streamfactory.spi import (
     PATH,
@@ -43,25 +45,9 @@ from streamfactory.wiring.source import Source
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
 
+    from benchmarks.measuring.figures import Figure
+
 BATCHES = 200
-
-
-@dataclass
-class Figure:
-    """One line of the report."""
-
-    name: str
-    value: float
-    unit: str
-    goal: str
-    rounds: int
-    spread: float
-
-    def __str__(self) -> str:
-        return (
-            f"{self.name:<46} {self.value:>9.2f} {self.unit:<3} goal {self.goal:<10}"
-            f" rounds {self.rounds}, spread {self.spread:.2f}"
-        )
 
 
 def main() -> None:
@@ -71,10 +57,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=15)
     arguments = parser.parse_args()
     figures = [*fetch_figures(arguments.rounds), *load_figures(arguments.rounds)]
-    if arguments.json:
-        print(json.dumps([vars(figure) for figure in figures]))
-    else:
-        print("\n".join(map(str, figures)))
+    report(figures, as_json=arguments.json)
 
 
 def fetch_figures(rounds: int) -> list[Figure]:
@@ -260,17 +243,10 @@ def timed(fetch: Callable[[int], int], first: int = 0) -> float:
 
 def run_seconds(*arguments: str) -> float:
     """How long a Python process takes."""
-    started = time.perf_counter()
     command = [sys.executable, *arguments]
-    subprocess.run(command, check=True, capture_output=True, timeout=60)  # noqa: S603
-    return time.perf_counter() - started
-
-
-def figure(name: str, values: list[float], unit: str, goal: str) -> Figure:
-    """Median and spread of some rounds."""
-    spread = max(values) - min(values)
-    median: Any = statistics.median(values)
-    return Figure(name, median, unit, goal, len(values), spread)
+    return seconds(
+        lambda: subprocess.run(command, check=True, capture_output=True, timeout=60)  # noqa: S603
+    )
 
 
 if __name__ == "__main__":

@@ -13,7 +13,6 @@ import pyarrow as pa
 
 from streamfactory.arrowlog.disk.commits import CommitQueue
 from streamfactory.arrowlog.disk.housekeeping import Housekeeper
-from streamfactory.arrowlog.disk.journal import Journal
 from streamfactory.arrowlog.disk.segments import (
     DiskStage,
     RollingWriter,
@@ -34,10 +33,11 @@ if TYPE_CHECKING:
     import threading
     from collections.abc import Callable, Collection, Mapping, Sequence
 
+    from streamfactory.arrowlog.disk.journal import Journal
     from streamfactory.arrowlog.disk.records import Record, Run
     from streamfactory.arrowlog.disk.settings import Settings
     from streamfactory.arrowlog.disk.state import State
-    from streamfactory.arrowlog.disk.storage import Storage, Watch
+    from streamfactory.arrowlog.disk.storage import Watch
     from streamfactory.arrowlog.log import Retention
     from streamfactory.spi import LastCommit, Position, Summary, Verification
 
@@ -52,36 +52,25 @@ class DiskLog(Log):
     """One topic.
 
     Args:
-        name: Of the topic.
-        incarnation: Of this one of that name.
-        storage: Of its files.
+        journal: Its records; its clock gives the append time.
         settings: How it is written.
-        clock: Answers milliseconds since the epoch; the append time.
         tidy: Sweeps what lies around the topic; called when it is swept itself.
-
-    Raises:
-        TopicNotFound: permanent.
-        CorruptData: data_loss.
-        FormatRefused: permanent.
     """
 
     def __init__(
         self,
-        name: str,
-        incarnation: str,
-        storage: Storage,
+        journal: Journal,
         settings: Settings,
-        clock: Callable[[], float] | None = None,
         tidy: Callable[[], None] | None = None,
     ) -> None:
-        self.name = name
-        self.tidy = tidy
-        self.incarnation = incarnation
-        self.storage = storage
+        self.journal = journal
+        self.name = journal.name
+        self.incarnation = journal.incarnation
+        self.storage = journal.storage
+        self.schema = journal.known.schema
         self.settings = settings
-        self.segments = SegmentReader(storage)
-        self.journal = Journal(name, incarnation, storage, clock)
-        self.schema = self.journal.known.schema
+        self.tidy = tidy
+        self.segments = SegmentReader(journal.storage)
         self._hints: dict[int, tuple[Run, list[int]]] = {}
         self._watches: list[Watch] = []
         self._waiting: set[Watch] = set()

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final, final
 from urllib.parse import quote, unquote
 
 from streamfactory.arrowlog.disk.housekeeping import STAGED_SECONDS
+from streamfactory.arrowlog.disk.journal import Journal
 from streamfactory.arrowlog.disk.loading import strip
 from streamfactory.arrowlog.disk.log import DiskLog
 from streamfactory.arrowlog.disk.records import (
@@ -154,14 +155,8 @@ class DiskLogStore(LogStore):
 
     def _opened(self, name: str, incarnation: str) -> DiskLog:
         place = self._place(name, incarnation)
-        return DiskLog(
-            name,
-            incarnation,
-            place,
-            self._settings,
-            self._clock,
-            tidy=lambda: self._tidy(name),
-        )
+        journal = Journal(name, incarnation, place, self._clock)
+        return DiskLog(journal, self._settings, tidy=lambda: self._tidy(name))
 
     def _place(self, name: str, incarnation: str) -> Storage:
         return self._storage.within(f"{_folder(name)}/{incarnation}")

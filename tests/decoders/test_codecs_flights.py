@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import zipfile
 from importlib.metadata import files
-from typing import Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from pyarrow import csv
+from tests.decoders import decoding
 
 from streamfactory.decoders.csv import streamfactory_decoder as csv_format
 from streamfactory.decoders.json import streamfactory_decoder as json_format
 from streamfactory.decoders.text import streamfactory_decoder as text_format
-from streamfactory.spi import DecodeContext, Decoder, Partition
 from streamfactory.spi.arrowjson import to_arrow_json
+
+if TYPE_CHECKING:
+    from streamfactory.spi import Decoder
 
 FLIGHTS = 336_776
 
@@ -62,19 +65,14 @@ def test_flights_come_back_as_they_were(
     if descriptor.name == "text":
         names = flights.column_names
         told |= {"pattern": pattern(names), "template": template(names)}
-    options: dict[str, Any] = {}
-    for option in descriptor.options:
-        text = told.get(option.key, option.default)
-        if text is not None:
-            options[option.key] = option.parse(text)
+    options = decoding.options(descriptor, **told)
     assert descriptor.encoder is not None
     assert descriptor.decoder is not None
     encoder = descriptor.encoder(options, "flights")
     decoder = descriptor.decoder(options, "flights")
-    context = DecodeContext(Partition("flights", 0))
     back = []
     for batch in flights.to_batches(max_chunksize=size):
-        decoded = decoder.decode(encoder.encode(batch), context)
+        decoded = decoding.decode(decoder, encoder.encode(batch))
         assert list(decoded.errors) == []
         assert decoded.source is None
         back.append(decoded.rows)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.decoders import decoding
+from tests.decoders.decoding import bad
 
 from streamfactory.conformance.decoders import decoder_cases, run_decoder
 from streamfactory.conformance.runner import Outcome
@@ -16,9 +19,7 @@ from streamfactory.decoders.csv import CsvDecoder, CsvEncoder, streamfactory_dec
 from streamfactory.decoders.csv.harness import CsvHarness
 from streamfactory.spi import (
     ConfigError,
-    DecodeContext,
     Decoded,
-    Partition,
     SchemaMismatch,
     SchemaUnknown,
 )
@@ -27,39 +28,18 @@ from streamfactory.spi.ddl import to_ddl
 if TYPE_CHECKING:
     from streamfactory.conformance.case import Case
 
-CONTEXT = DecodeContext(Partition("t", 0))
 SCHEMA = "id bigint, name string"
-
-
-def options(schema: str | None, **told: str) -> dict[str, Any]:
-    texts = {key.replace("_", "."): text for key, text in told.items()}
-    parsed: dict[str, Any] = {}
-    if schema is not None:
-        texts["schema"] = schema
-    for option in streamfactory_decoder().options:
-        text = texts.pop(option.key, option.default)
-        if text is not None:
-            parsed[option.key] = option.parse(text)
-    assert not texts
-    return parsed
+options = partial(decoding.options, streamfactory_decoder())
 
 
 def decode(schema: str, *payloads: bytes, **told: str) -> Decoded:
-    decoder = CsvDecoder(options(schema, **told), "t")
-    decoded = decoder.decode(pa.array(payloads, pa.binary()), CONTEXT)
-    decoded.rows.validate(full=True)
-    assert decoded.rows.schema.equals(decoder.schema())
-    return decoded
+    return decoding.decode(CsvDecoder(options(schema, **told), "t"), payloads)
 
 
 def rows(schema: str, *payloads: bytes, **told: str) -> list[tuple[Any, ...]]:
     decoded = decode(schema, *payloads, **told)
     assert list(decoded.errors) == []
     return [tuple(row.values()) for row in decoded.rows.to_pylist()]
-
-
-def bad(decoded: Decoded) -> list[tuple[int, str]]:
-    return [(error.message, error.code) for error in decoded.errors]
 
 
 @pytest.mark.parametrize("case", decoder_cases(), ids=lambda case: case.name)
@@ -70,7 +50,7 @@ def test_kit_proves_it(case: Case) -> None:
 
 def test_schema_has_to_be_declared() -> None:
     with pytest.raises(SchemaUnknown) as caught:
-        CsvDecoder(options(None), "clicks")
+        CsvDecoder(options(), "clicks")
     assert str(caught.value) == (
         "the schema of 'clicks' is not known: CSV does not tell it; "
         "declare it with the option schema"
@@ -342,7 +322,7 @@ def test_rows_come_back_as_they_were(
     parsed = options(schema, **told)
     decoder = CsvDecoder(parsed, "t")
     batch = pa.RecordBatch.from_pylist(drawn, schema=decoder.schema())
-    decoded = decoder.decode(CsvEncoder(parsed, "t").encode(batch), CONTEXT)
+    decoded = decoding.decode(decoder, CsvEncoder(parsed, "t").encode(batch))
     assert list(decoded.errors) == []
     assert decoded.rows.to_pylist() == batch.to_pylist()
 
@@ -409,13 +389,13 @@ def test_a_schema_fits_the_good_messages_of_a_sample(
         first + b"2,1.5,,1,",
         first + b"PLANTED",
     ]
-    schema = CsvDecoder.infer(pa.array(payloads, pa.binary()), options(None, **told))
+    schema = CsvDecoder.infer(pa.array(payloads, pa.binary()), options(**told))
     assert to_ddl(schema) == "i bigint, d double, t timestamp, s string, n string"
 
 
 def test_without_a_header_no_schema_is_answered() -> None:
     with pytest.raises(SchemaUnknown) as caught:
-        CsvDecoder.infer(pa.array([b"1,a"]), options(None))
+        CsvDecoder.infer(pa.array([b"1,a"]), options())
     assert str(caught.value) == (
         "the columns of CSV have no names without a header; "
         "declare the schema, or a header"

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 from datetime import UTC, date, datetime
 from decimal import Decimal
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.decoders import decoding
 
 from streamfactory.conformance.decoders import decoder_cases, run_decoder
 from streamfactory.conformance.runner import Outcome
@@ -21,9 +23,7 @@ from streamfactory.decoders.json import (
 )
 from streamfactory.decoders.json.harness import JsonHarness
 from streamfactory.spi import (
-    DecodeContext,
     Decoded,
-    Partition,
     SchemaMismatch,
     SchemaUnknown,
 )
@@ -33,30 +33,13 @@ from streamfactory.spi.ddl import to_ddl
 if TYPE_CHECKING:
     from streamfactory.conformance.case import Case
 
-CONTEXT = DecodeContext(Partition("t", 0))
 FIVE = datetime(2013, 1, 1, 5, tzinfo=UTC)
 UNFIT = "it does not fit the schema"
-
-
-def options(schema: str | None, **told: str) -> dict[str, Any]:
-    texts = {key.replace("_", "."): text for key, text in told.items()}
-    parsed: dict[str, Any] = {}
-    if schema is not None:
-        texts["schema"] = schema
-    for option in streamfactory_decoder().options:
-        text = texts.pop(option.key, option.default)
-        if text is not None:
-            parsed[option.key] = option.parse(text)
-    assert not texts
-    return parsed
+options = partial(decoding.options, streamfactory_decoder())
 
 
 def decode(schema: str, *payloads: bytes, **told: str) -> Decoded:
-    decoder = JsonDecoder(options(schema, **told), "t")
-    decoded = decoder.decode(pa.array(payloads, pa.binary()), CONTEXT)
-    decoded.rows.validate(full=True)
-    assert decoded.rows.schema.equals(decoder.schema())
-    return decoded
+    return decoding.decode(JsonDecoder(options(schema, **told), "t"), payloads)
 
 
 def value(schema: str, text: str, **told: str) -> Any:
@@ -84,7 +67,7 @@ def test_kit_proves_it(case: Case) -> None:
 
 def test_schema_has_to_be_declared() -> None:
     with pytest.raises(SchemaUnknown) as caught:
-        JsonDecoder(options(None), "clicks")
+        JsonDecoder(options(), "clicks")
     assert str(caught.value) == (
         "the schema of 'clicks' is not known: JSON does not tell it; "
         "declare it with the option schema"
@@ -373,7 +356,7 @@ def test_rows_come_back_as_they_were(data: st.DataObject) -> None:
     encoded = JsonEncoder(parsed, "t").encode(rows)
     for text in encoded.to_pylist():
         assert set(json.loads(text)) == set(schema.names)
-    decoded = JsonDecoder(parsed, "t").decode(encoded, CONTEXT)
+    decoded = decoding.decode(JsonDecoder(parsed, "t"), encoded)
     assert list(decoded.errors) == []
     assert repr(decoded.rows.to_pylist()) == repr(rows.to_pylist())
 
@@ -397,7 +380,7 @@ def test_what_json_cannot_say_is_refused_with_its_column() -> None:
 
 
 def inferred(*payloads: bytes) -> str:
-    schema = JsonDecoder.infer(pa.array(payloads, pa.binary()), options(None))
+    schema = JsonDecoder.infer(pa.array(payloads, pa.binary()), options())
     return to_ddl(schema)
 
 

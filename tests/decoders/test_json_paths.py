@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from tests.decoders import decoding
 
 from streamfactory.decoders.json import JsonDecoder, streamfactory_decoder
-from streamfactory.spi import DecodeContext, Decoded, Partition
+
+if TYPE_CHECKING:
+    from streamfactory.spi import Decoded
 
 SCHEMA = (
     "i bigint, b tinyint, d double, f float, s string, o boolean, t timestamp, "
@@ -27,24 +30,13 @@ class ByMsgspec(JsonDecoder):
     LARGE = 2**31
 
 
-def options(**given: str) -> dict[str, Any]:
-    given = {key.replace("_", "."): text for key, text in given.items()}
-    parsed = {}
-    for option in streamfactory_decoder().options:
-        text = given.pop(option.key, option.default)
-        if text is not None:
-            parsed[option.key] = option.parse(text)
-    assert not given
-    return parsed
+options = partial(decoding.options, streamfactory_decoder())
 
 
 def decode(
-    decoder: type[JsonDecoder], payloads: list[bytes], **given: str
+    decoder: type[JsonDecoder], payloads: list[bytes], schema: str = SCHEMA, **told: str
 ) -> tuple[Decoded, list[dict[str, Any]], list[int]]:
-    made = decoder(options(**{"schema": SCHEMA, **given}), "t")
-    values = pa.array(payloads, pa.binary())
-    decoded = made.decode(values, DecodeContext(Partition("t", 0)))
-    decoded.rows.validate(full=True)
+    decoded = decoding.decode(decoder(options(schema, **told), "t"), payloads)
     source = decoded.source
     numbers = range(len(payloads)) if source is None else source.to_pylist()
     return decoded, decoded.rows.to_pylist(), list(numbers)

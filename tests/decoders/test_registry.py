@@ -27,6 +27,7 @@ from confluent_kafka.schema_registry.protobuf import (
 )
 from confluent_kafka.serialization import MessageField, SerializationContext
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+from tests.decoders.decoding import bad, decode
 
 from streamfactory.decoders.avro import AvroDecoder, AvroEncoder
 from streamfactory.decoders.protobuf import ProtobufDecoder, ProtobufEncoder
@@ -34,10 +35,7 @@ from streamfactory.decoders.registry import REGISTRY_OPTIONS
 from streamfactory.spi import (
     ConfigError,
     ConnectionFailed,
-    DecodeContext,
-    Decoded,
     NotAuthorized,
-    Partition,
     PermanentError,
     SchemaUnknown,
     StreamTimeout,
@@ -48,7 +46,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-CONTEXT = DecodeContext(Partition("clicks", 0))
 SUBJECT = "clicks-value"
 
 
@@ -178,11 +175,6 @@ def options(server: Server, **others: Any) -> dict[str, Any]:
 def avro(server: Server, **others: Any) -> Iterator[AvroDecoder]:
     with closing(AvroDecoder(options(server, **others), "clicks")) as made:
         yield made
-
-
-def decode(decoder: Any, payloads: list[bytes]) -> Decoded:
-    decoded: Decoded = decoder.decode(pa.array(payloads, pa.binary()), CONTEXT)
-    return decoded
 
 
 def record(*fields: dict[str, Any], name: str = "click") -> str:
@@ -521,7 +513,7 @@ def test_a_message_of_another_type_is_bad(
     assert decoded.rows.to_pylist() == [{"id": 7}, {"id": 7}]
     assert decoded.source is not None
     assert decoded.source.to_pylist() == [0, 2]
-    assert [(error.message, error.code) for error in decoded.errors] == [
+    assert bad(decoded) == [
         (1, "schema"),
         (3, "schema"),
         (4, "unknown_schema_id"),

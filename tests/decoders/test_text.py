@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.decoders import decoding
 
 from streamfactory.conformance.decoders import decoder_cases, run_decoder
 from streamfactory.conformance.runner import Outcome
@@ -16,9 +18,7 @@ from streamfactory.decoders.text import TextDecoder, TextEncoder, streamfactory_
 from streamfactory.decoders.text.harness import TextHarness
 from streamfactory.spi import (
     ConfigError,
-    DecodeContext,
     Decoded,
-    Partition,
     SchemaMismatch,
     SchemaUnknown,
 )
@@ -27,27 +27,12 @@ from streamfactory.spi.ddl import to_ddl
 if TYPE_CHECKING:
     from streamfactory.conformance.case import Case
 
-CONTEXT = DecodeContext(Partition("t", 0))
 LINE = r"(?P<host>\S+) (?P<status>[0-9]*)"
-
-
-def options(**told: str) -> dict[str, Any]:
-    texts = {key.replace("_", "."): text for key, text in told.items()}
-    parsed: dict[str, Any] = {}
-    for option in streamfactory_decoder().options:
-        text = texts.pop(option.key, option.default)
-        if text is not None:
-            parsed[option.key] = option.parse(text)
-    assert not texts
-    return parsed
+options = partial(decoding.options, streamfactory_decoder())
 
 
 def decode(*payloads: bytes, **told: str) -> Decoded:
-    decoder = TextDecoder(options(**told), "t")
-    decoded = decoder.decode(pa.array(payloads, pa.binary()), CONTEXT)
-    decoded.rows.validate(full=True)
-    assert decoded.rows.schema.equals(decoder.schema())
-    return decoded
+    return decoding.decode(TextDecoder(options(**told), "t"), payloads)
 
 
 @pytest.mark.parametrize("case", decoder_cases(), ids=lambda case: case.name)
@@ -146,7 +131,7 @@ texts = st.text(st.characters(exclude_categories=["Cs"]))
 def test_values_come_back_as_they_were(values: list[str]) -> None:
     batch = pa.RecordBatch.from_pydict({"value": pa.array(values, pa.string())})
     encoded = TextEncoder(options(), "t").encode(batch)
-    assert TextDecoder(options(), "t").decode(encoded, CONTEXT).rows.equals(batch)
+    assert decoding.decode(TextDecoder(options(), "t"), encoded).rows.equals(batch)
 
 
 def test_rows_are_written_by_the_template() -> None:

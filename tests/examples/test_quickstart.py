@@ -2,40 +2,28 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
 import shlex
 import subprocess
 import sys
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import pytest
+from tests.house import pages
+from tests.proving.drivers import REPOSITORY
 from tests.proving.java import java_or_skip
 
-ROOT = Path(__file__).parents[2]
-PAGE = ROOT / "docs" / "quickstart.md"
+if TYPE_CHECKING:
+    from pathlib import Path
+
+PAGE = REPOSITORY / "docs" / "quickstart.md"
 NUMBER = re.compile(r"\d[\d.]*(?= s\b| rows/s)")
 """What differs from run to run."""
 
 
-@pytest.fixture
-def pages() -> Any:
-    spec = importlib.util.spec_from_file_location(
-        "pages_blocks", ROOT / "tests" / "house" / "pages.py"
-    )
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    yield module
-    del sys.modules[spec.name]
-
-
 @pytest.mark.timeout(400)
 @pytest.mark.xdist_group("spark")
-def test_the_quickstart_does_what_it_shows(pages: Any, tmp_path: Path) -> None:
+def test_the_quickstart_does_what_it_shows(tmp_path: Path) -> None:
     java_or_skip()
     commands = 0
     for block in pages.blocks(PAGE.read_text("utf-8")):

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import re
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
+from tests.house import pages
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -41,19 +40,6 @@ def test_page_does_what_it_shows(page: Path, tmp_path: Path) -> None:
 
 
 # --- the runner itself ----------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def pages() -> Any:
-    spec = importlib.util.spec_from_file_location("pages_runner", RUNNER)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    yield module
-    del sys.modules[spec.name]
-
 
 FENCE = "```"
 MEMORY = 'streamType = "memory"\n"stream.memory.topic.name" = "clicks"\n'
@@ -141,9 +127,7 @@ def test_runner_finds_what_is_wrong(tmp_path: Path, text: str, complaint: str) -
         ("... e", "a b", False),
     ],
 )
-def test_runner_compares_to_the_letter(
-    pages: Any, *, shown: str, real: str, same: bool
-) -> None:
+def test_runner_compares_to_the_letter(*, shown: str, real: str, same: bool) -> None:
     assert pages.matches(shown.split(), real.split()) is same
 
 

@@ -7,28 +7,23 @@ any moment; Spark's own record of the last batch is taken away now and then.
 from __future__ import annotations
 
 import json
-import os
 import random
-import signal
-import subprocess
-import sys
-import time
 from collections import Counter
-from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 from tests.pipelines.driver import POINTS
+from tests.proving.drivers import Driver, forget_commit
 from tests.proving.sessions import Topic, missing_java
 from tests.proving.verdict import Verdict
 
-REPOSITORY: Final = Path(__file__).parents[2]
+if TYPE_CHECKING:
+    from pathlib import Path
+
 SINKS: Final = {"all": "words", "even": "even", "odd": "odd"}
 """Topics by the step whose rows they take."""
 ROWS: Final = 100
 """Of an epoch."""
-DEADLINE: Final = 180.0
-"""Seconds in which a run comes to where it is killed, or to its end."""
 PIPELINE: Final = """
 checkpoint = "checkpoint"
 [source]
@@ -80,23 +75,15 @@ class Proof:
             passes = self._chance.randint(0, 4)
         run = self._start(where or "never", passes)
         if where is None:
-            self._await_output(run)
-            deadline = time.monotonic() + self._chance.random() * 3
-            while run.poll() is None and time.monotonic() < deadline:
-                time.sleep(0.01)
-            if run.poll() is None:
-                os.killpg(run.pid, signal.SIGKILL)
-        status = self._ended(run)
-        if status not in (0, -signal.SIGKILL):
-            raise RuntimeError(self._log())
+            run.kill_after_output(self._staged, self._chance.random() * 3)
+        killed = run.was_killed()
         if self._chance.random() < 0.3:
-            self._forget_commit()
-        return status != 0
+            forget_commit(self._folder / "checkpoint" / "1")
+        return killed
 
     def finish(self) -> tuple[int, int]:
         """Run to the end; answers rows lost, and rows that came twice."""
-        if self._ended(self._start("never", 0)):
-            raise RuntimeError(self._log())
+        self._start("never", 0).succeed()
         lost = twice = 0
         for name, ids in (
             ("all", range(self._rows)),
@@ -115,52 +102,15 @@ class Proof:
         (self._folder / f"{name}.json").write_text(json.dumps(body))
         return topic
 
-    def _start(self, where: str, passes: int) -> subprocess.Popen[bytes]:
-        paths = [str(REPOSITORY), str(REPOSITORY / "src")]
-        line = [where, str(passes), "p.toml", "--json", "--master", "local[2]"]
+    def _start(self, where: str, passes: int) -> Driver:
+        line = [where, passes, "p.toml", "--json", "--master", "local[2]"]
         # Short runs: what a better compiler gains, it has cost before.
         line += ["--spark", "driver.extraJavaOptions=-XX:TieredStopAtLevel=1"]
-        with (self._folder / "run.log").open("wb") as log:
-            return subprocess.Popen(
-                [sys.executable, "-m", "tests.pipelines.driver", *line],
-                env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
-                cwd=self._folder,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-            )
-
-    def _await_output(self, run: subprocess.Popen[bytes]) -> None:
-        """Wait until a task of this run has begun a file."""
-        before, deadline = self._staged(), time.monotonic() + DEADLINE
-        while run.poll() is None and self._staged() == before:
-            if time.monotonic() > deadline:
-                os.killpg(run.pid, signal.SIGKILL)
-                raise TimeoutError(self._log())
-            time.sleep(0.01)
+        return Driver(self._folder, "tests.pipelines.driver", *line)
 
     def _staged(self) -> set[Path]:
         topics = self._folder / "topics"
         return {path for n in SINKS for path in (topics / f"{n}.topic").rglob("data/*")}
-
-    def _forget_commit(self) -> None:
-        commits = [*(self._folder / "checkpoint" / "1" / "commits").glob("[0-9]*")]
-        if commits:
-            newest = max(commits, key=lambda path: int(path.name))
-            newest.unlink()
-            newest.with_name(f".{newest.name}.crc").unlink(missing_ok=True)
-
-    def _log(self) -> str:
-        return (self._folder / "run.log").read_text()[-4000:]
-
-    def _ended(self, run: subprocess.Popen[bytes]) -> int:
-        """Its exit status; one that does not end is killed, with all it started."""
-        try:
-            return run.wait(DEADLINE)
-        except BaseException:
-            os.killpg(run.pid, signal.SIGKILL)
-            run.wait()
-            raise
 
 
 def prove(rounds: int, seed: int, place: Path) -> Verdict:

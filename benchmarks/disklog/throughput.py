@@ -1,0 +1,181 @@
+"""Batches in and out of the log, against plain Arrow files."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from itertools import count
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from benchmarks.disklog.topic import (
+    LARGE,
+    SEGMENT,
+    SMALL,
+    TOPIC,
+    append,
+    definition,
+    latest,
+    many_rows,
+    new_log,
+    properties,
+    segments,
+    sync,
+)
+from benchmarks.measuring.figures import figure, ratios, turns
+
+from streamfactory.spi import Partition
+from streamfactory.wiring.configure import configure
+from streamfactory.wiring.opening import open_sink
+from streamfactory.wiring.plugins import default_manager
+from streamfactory.wiring.source import Source
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+    from benchmarks.disklog.topic import Bench
+    from benchmarks.measuring.figures import Figure
+
+    from streamfactory.arrowlog.disk import DiskLog
+
+READ: Final = 512 << 20
+"""Bytes that a round of reading takes."""
+
+
+# --- reading ----------------------------------------------------------------------
+
+
+def reading_figures(bench: Bench) -> Iterator[Figure]:
+    """The same files, warm: by Arrow alone, by the log, and by a reader."""
+    place = bench.place()
+    log = new_log(place, fsync="never")
+    each = many_rows(LARGE, SEGMENT)
+    for _ in range(READ // SEGMENT):
+        append(log, each)
+    files = [log.storage.location + "/" + name for name in segments(log)]
+    source = Source(configure(definition(place), default_manager(), use="read"))
+    reader = source.reader(Partition(TOPIC, 0))
+    with ExitStack() as stack:
+        for thing in (log, source, reader):
+            stack.callback(thing.close)
+        sides = {
+            "raw": lambda: read_raw(files),
+            "log.read": lambda: read_log(log),
+            "Reader.fetch": lambda: read_fetch(reader, latest(log)),
+        }
+        seconds = turns(bench.rounds, sides)
+    for name in ("log.read", "Reader.fetch"):
+        shares = ratios(seconds["raw"], seconds[name])
+        yield figure(f"read warm, {name}", shares, "x raw", ">= 0.95")
+
+
+def read_raw(files: Sequence[str]) -> None:
+    """Every batch of some files."""
+    for file in files:
+        with pa.memory_map(file) as mapped, pa.ipc.open_file(mapped) as opened:
+            for number in range(opened.num_record_batches):
+                aggregate(opened.get_batch(number))
+
+
+def read_log(log: DiskLog) -> None:
+    """Every batch of the log."""
+    at, end = 0, latest(log)
+    while at < end:
+        part = log.read(0, at, max_rows=LARGE, max_bytes=8 << 20)
+        assert part.rows is not None
+        aggregate(part.rows)
+        at += part.rows.num_rows
+
+
+def read_fetch(reader: Any, end: int) -> None:
+    """The same through what users hold."""
+    at = 0
+    while at < end:
+        batch = reader.fetch(at)
+        aggregate(batch.rows)
+        at = batch.next_offset
+
+
+def aggregate(rows: pa.RecordBatch) -> float:
+    """Touch every column, as a query would."""
+    total: float = pc.sum(rows.column("offset")).as_py()
+    total += pc.sum(rows.column("qty")).as_py()
+    total += pc.sum(rows.column("price")).as_py()
+    total += pc.max(rows.column("ts")).value
+    for name in ("key", "note"):
+        total += pc.sum(pc.binary_length(rows.column(name))).as_py()
+    return total
+
+
+# --- appending --------------------------------------------------------------------
+
+
+def appending_figures(bench: Bench) -> Iterator[Figure]:
+    """Epochs of a segment each, against one plain file each."""
+    for rows, goal in ((LARGE, ">= 0.9"), (SMALL, ">= 1.2")):
+        each = many_rows(rows, SEGMENT)
+        for fsync in ("always", "never"):
+            place = bench.place()
+            log = new_log(place, fsync=fsync)
+            sink = open_sink({**properties(place), "stream.file.fsync": fsync})
+            plain = bench.place()
+            plain.mkdir()
+            sides = {
+                "raw": partial(append_raw, plain, each, fsync),
+                "LogStage": partial(append, log, each),
+                "Sink": partial(append_sink, sink, each, count()),
+            }
+            seconds = turns(bench.rounds, sides, after=partial(emptied, plain, log))
+            sink.close()
+            log.close()
+            for name in ("LogStage", "Sink"):
+                shares = ratios(seconds["raw"], seconds[name])
+                size = f"{rows // 1000}k rows, fsync={fsync}"
+                yield figure(f"append {size}, {name}", shares, "x raw", goal)
+
+
+def append_raw(place: Path, each: Sequence[pa.RecordBatch], fsync: str) -> None:
+    """One file a segment, by Arrow's own writer."""
+    path = place / uuid.uuid4().hex
+    with (
+        pa.OSFile(str(path), "wb") as file,
+        pa.ipc.new_file(file, each[0].schema) as writer,
+    ):
+        for rows in each:
+            writer.write_batch(rows)
+    if fsync == "always":
+        sync(path)
+        sync(place)
+
+
+def append_sink(
+    sink: Any, each: Sequence[pa.RecordBatch], epochs: Iterator[int]
+) -> None:
+    """The same through what users hold."""
+    epoch = next(epochs)
+    with sink_parts(sink, each[0].schema, epoch) as (writer, committer):
+        for rows in each:
+            writer.write(rows)
+        committer.commit(epoch, [writer.commit()])
+
+
+@contextmanager
+def sink_parts(sink: Any, schema: pa.Schema, epoch: int) -> Iterator[tuple[Any, Any]]:
+    """A writer and its committer."""
+    writer = sink.writer(schema, writer_id="bench", epoch=epoch)
+    committer = sink.committer(writer_id="bench")
+    yield writer, committer
+    writer.close()
+    committer.close()
+
+
+def emptied(plain: Path, log: DiskLog) -> None:
+    """Give the disk its room back, and let it come to rest."""
+    for path in plain.iterdir():
+        path.unlink()
+    log.truncate({0: latest(log)})
+    os.sync()

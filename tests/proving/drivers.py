@@ -1,0 +1,119 @@
+"""Programs that start processes of their own, as Spark's drivers do: killed together.
+
+And what a kill at a certain moment leaves of Spark's checkpoint.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+REPOSITORY: Final = Path(__file__).parents[2]
+DEADLINE: Final = 180.0
+"""Seconds in which a driver comes to where it is killed, or to its end."""
+
+
+class Driver:
+    """A module that runs as a program, in a group with all that it starts.
+
+    Args:
+        folder: Where it runs; what it says is in ``driver.log`` there.
+        module: Its name.
+        *arguments: Of its command line.
+    """
+
+    def __init__(self, folder: Path, module: str, *arguments: object) -> None:
+        paths = [str(REPOSITORY), str(REPOSITORY / "src")]
+        self._log = folder / "driver.log"
+        with self._log.open("wb") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", module, *map(str, arguments)],
+                env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
+                cwd=folder,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+
+    @property
+    def group(self) -> int:
+        """Its process group."""
+        return self._process.pid
+
+    def kill_after_output(self, output: Callable[[], object], delay: float) -> None:
+        """Kill it so many seconds after it has begun to write; it may end first.
+
+        Args:
+            output: Answers something else as soon as there is output.
+            delay: In seconds.
+
+        Raises:
+            TimeoutError: It writes nothing; it was killed.
+        """
+        before, deadline = output(), time.monotonic() + DEADLINE
+        while self._runs() and output() == before:
+            if time.monotonic() > deadline:
+                self._kill()
+                raise TimeoutError(self._last_words())
+            time.sleep(0.01)
+        deadline = time.monotonic() + delay
+        while self._runs() and time.monotonic() < deadline:
+            time.sleep(0.01)
+        if self._runs():
+            self._kill()
+
+    def was_killed(self) -> bool:
+        """Wait for its end; one that does not come to it is killed.
+
+        Answers:
+            Whether it was killed; False where it ended well.
+
+        Raises:
+            RuntimeError: It failed by itself.
+        """
+        try:
+            status = self._process.wait(DEADLINE)
+        except BaseException:
+            self._kill()
+            raise
+        if status not in (0, -signal.SIGKILL):
+            raise RuntimeError(self._last_words())
+        return status != 0
+
+    def succeed(self) -> None:
+        """Wait until it has ended well."""
+        if self.was_killed():
+            raise RuntimeError(self._last_words())
+
+    def _runs(self) -> bool:
+        return self._process.poll() is None
+
+    def _kill(self) -> None:
+        os.killpg(self.group, signal.SIGKILL)
+        self._process.wait()
+
+    def _last_words(self) -> str:
+        return self._log.read_text(errors="replace")[-4000:]
+
+
+def forget_commit(checkpoint: Path) -> bool:
+    """As when the driver died between the sinks' commits and Spark's own.
+
+    Answers:
+        Whether there was a commit to forget.
+    """
+    commits = [*(checkpoint / "commits").glob("[0-9]*")]
+    if not commits:
+        return False
+    newest = max(commits, key=lambda path: int(path.name))
+    newest.unlink()
+    newest.with_name(f".{newest.name}.crc").unlink(missing_ok=True)
+    return True
