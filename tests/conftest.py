@@ -14,6 +14,18 @@ if TYPE_CHECKING:
 
 __all__ = ["catalogue", "spark", "spark_log"]
 
+DEAR = {
+    "spark": "spark",
+    "one_cluster": "cluster",
+    "wheel": "wheel",
+    "sdist": "wheel",
+    "java": "java",
+}
+"""Groups by the fixture that they share: seconds to make, so once in a run is enough.
+
+Tests that start a Spark of their own are the group ``runs``: they take turns.
+"""
+
 # Shared machines are slow at times, and a failure has to come again when asked for.
 settings.register_profile("house", deadline=None, derandomize=True, database=None)
 settings.load_profile("house")
@@ -30,9 +42,10 @@ def isolated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def pytest_collection_modifyitems(
     config: pytest.Config, items: list[pytest.Item]
 ) -> None:
-    """Keep tests that share a session in one process, where groups are heeded."""
+    """Keep tests that share what is dear in one process, where groups are heeded."""
     if not config.pluginmanager.hasplugin("xdist"):
         return
     for item in items:
-        if "spark" in getattr(item, "fixturenames", ()):
-            item.add_marker(pytest.mark.xdist_group("spark"))
+        names = getattr(item, "fixturenames", ())
+        for group in {DEAR[name] for name in names if name in DEAR}:
+            item.add_marker(pytest.mark.xdist_group(group))

@@ -27,7 +27,7 @@ def job(tmp_path: Path) -> list[str]:
 
 
 @pytest.mark.timeout(2 * PATIENCE)
-@pytest.mark.xdist_group("spark")
+@pytest.mark.xdist_group("runs")
 def test_the_main_job_goes_on_after_a_kill(job: list[str], tmp_path: Path) -> None:
     with subprocess.Popen(
         job,

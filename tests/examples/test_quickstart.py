@@ -22,7 +22,7 @@ NUMBER = re.compile(r"\d[\d.]*(?= s\b| rows/s)")
 
 
 @pytest.mark.timeout(400)
-@pytest.mark.xdist_group("spark")
+@pytest.mark.xdist_group("runs")
 def test_the_quickstart_does_what_it_shows(tmp_path: Path) -> None:
     java_or_skip()
     commands = 0

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     Start = Callable[..., subprocess.Popen[str]]
 
 # Each test starts Spark, which a busy machine takes its time for.
-pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.xdist_group("runs"), pytest.mark.timeout(300)]
 DEADLINE = 130.0
 
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-@pytest.mark.xdist_group("spark")
+@pytest.mark.xdist_group("runs")
 @pytest.mark.timeout(300)
 def test_whoever_is_killed_between_sinks_goes_on(tmp_path: Path) -> None:
     java_or_skip()

@@ -35,7 +35,7 @@ def test_without_spark_the_sql_stays_unread(
     assert f"good ({good}): ok, 1 warning\n" in out
 
 
-@pytest.mark.xdist_group("spark")
+@pytest.mark.xdist_group("runs")
 @pytest.mark.timeout(300)
 def test_sql_is_held_against_the_declared_schema(works: Works) -> None:
     java_or_skip()
