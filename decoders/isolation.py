@@ -65,8 +65,10 @@ class Sieve:
         if not self.parts:
             none = pa.RecordBatch.from_pylist([], self.schema)
             return Decoded(none, pa.array([], pa.int32()), errors)
-        rows = pa.concat_batches([rows for rows, _ in self.parts])
-        messages = np.concatenate([messages for _, messages in self.parts])
+        rows, messages = self.parts[0]
+        if len(self.parts) > 1:
+            rows = pa.concat_batches([rows for rows, _ in self.parts])
+            messages = np.concatenate([messages for _, messages in self.parts])
         if (np.diff(messages) < 0).any():
             order = np.argsort(messages, kind="stable")
             rows, messages = rows.take(pa.array(order)), messages[order]
@@ -88,7 +90,14 @@ class Kernel(Protocol):
         """Which values are likely to be bad, by their first so many fields."""
 
 
-def sift(values: pa.Array, messages: np.ndarray, sieve: Sieve, kernel: Kernel) -> None:
+def sift(
+    values: pa.Array,
+    messages: np.ndarray,
+    sieve: Sieve,
+    kernel: Kernel,
+    *,
+    doubtful: bool,
+) -> bool:
     """Decode messages of one row each; what cannot be decoded is set aside.
 
     As many are tried at once as fit the caches. If one of them is bad, the suspects are
@@ -102,12 +111,16 @@ def sift(values: pa.Array, messages: np.ndarray, sieve: Sieve, kernel: Kernel) -
         messages: The message of each value.
         sieve: Takes rows and refusals.
         kernel: Of the format.
+        doubtful: Whether the messages before these held a bad one.
+
+    Returns:
+        Whether the last of these held one.
     """
-    doubtful = False
     for at in range(0, len(values), _AT_ONCE):
         end, told = at + _AT_ONCE, len(sieve.errors)
         _Some(values[at:end], messages[at:end], sieve, kernel).sift(doubtful=doubtful)
         doubtful = len(sieve.errors) > told
+    return doubtful
 
 
 class _Some:

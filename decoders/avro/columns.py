@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import pyarrow as pa
 
+from streamfactory.decoders.columns.buffers import is_ascii
+
 if TYPE_CHECKING:
     from streamfactory.decoders.avro.schemas import Node
 
@@ -31,7 +33,7 @@ def finish(values: pa.Array, node: Node) -> pa.Array:
         )
     if kind == "map":
         items = finish(values.items, node.children[0])
-        values.keys.validate(full=True)
+        _check_text(values.keys)
         return pa.MapArray.from_arrays(
             values.offsets, values.keys, items, type=node.arrow, mask=_mask(values)
         )
@@ -42,7 +44,7 @@ def finish(values: pa.Array, node: Node) -> pa.Array:
     if kind == "bytes":
         return values.view(pa.binary())
     if kind in ("string", "enum"):
-        values.validate(full=True)
+        _check_text(values)
         return values
     if values.type == node.arrow:
         return values
@@ -50,6 +52,11 @@ def finish(values: pa.Array, node: Node) -> pa.Array:
     if pa.types.is_time(node.arrow):
         checked.validate(full=True)
     return checked
+
+
+def _check_text(values: pa.Array) -> None:
+    if not is_ascii(values):
+        values.validate(full=True)
 
 
 def _struct(values: pa.Array, node: Node) -> pa.Array:

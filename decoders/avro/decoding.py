@@ -43,6 +43,7 @@ class Reading:
         self.schema = schema_of(wanted)
         self._writer, self._wanted = writer, wanted
         self._raw = raw(wanted)
+        self._doubtful = False
         self._read = reader(writer, wanted)
         sources = _sources(writer, wanted)
         schema = wire(writer)
@@ -57,7 +58,9 @@ class Reading:
 
     def run(self, values: pa.Array, messages: np.ndarray, sieve: Sieve) -> None:
         """Decode; ``messages`` has the message of each value."""
-        isolation.sift(values, messages, sieve, self)
+        self._doubtful = isolation.sift(
+            values, messages, sieve, self, doubtful=self._doubtful
+        )
 
     def batch(self, values: pa.Array) -> pa.RecordBatch | None:
         """Rows, or None where a message is bad."""
@@ -132,16 +135,15 @@ class _Columns:
             {"name": f"f{at}", "type": field["type"]}
             for at, field in enumerate(schema["fields"])
         ]
-        row = {**schema, "fields": [*fields, {"name": "seal", "type": "long"}]}
+        row = {**schema, "fields": [*fields, {"name": "seal", "type": "double"}]}
         rows = {"name": "rows", "type": {"type": "array", "items": row}}
         self._schema = json.dumps({"type": "record", "name": "batch", "fields": [rows]})
         self._target = schema_of(wanted)
         self._wanted = wanted
         self._sources = sources
-        number = secrets.randbits(63) | 1 << 63  # of all ten bytes
         self._seal_at = len(fields)
-        self._seal = (number >> 1) ^ -(number & 1)
-        self._suffix = isolation.varint(number)
+        self._suffix = secrets.token_bytes(7) + b"\x3f"  # which is not NaN
+        self._seal = np.frombuffer(self._suffix, "<i8")
 
     def read(self, values: pa.Array) -> pa.RecordBatch | None:
         """Rows, or None where a message is bad.
@@ -161,8 +163,8 @@ class _Columns:
             if isolation.is_panic(error):
                 return None
             raise
-        rows = found.column(0).flatten()
-        seals = np.asarray(rows.field(self._seal_at))
+        rows = found.column(0).values
+        seals = np.asarray(rows.field(self._seal_at)).view("<i8")
         if len(rows) != count or (seals != self._seal).any():
             return None
         parts = [

@@ -32,7 +32,19 @@ def data_of(column: pa.Array) -> np.ndarray:
 def has_byte(column: pa.Array, *values: int) -> bool:
     """Whether one of these bytes is anywhere in a column."""
     data = data_of(column)
-    return any(bool((data == value).any()) for value in values)
+    if not len(data):
+        return False
+    # Most often none can be: that the extremes show at a fraction of the cost.
+    lowest, highest = int(data.min()), int(data.max())
+    return any(
+        lowest <= value <= highest and bool((data == value).any()) for value in values
+    )
+
+
+def is_ascii(column: pa.Array) -> bool:
+    """Whether all bytes of a column are ASCII."""
+    data = data_of(column)
+    return not len(data) or int(data.max()) < 0x80
 
 
 def glued(*parts: pa.Array | str) -> pa.StringArray:

@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from streamfactory.decoders.columns.buffers import is_ascii
 from streamfactory.decoders.columns.casting import isolated
 from streamfactory.spi import BadMessage, Decoded
 
@@ -44,6 +45,8 @@ class Findings:
 def as_texts(values: pa.Array, findings: Findings) -> pa.StringArray:
     """Messages as text; a bad one is null."""
     values = values.cast(pa.binary())
+    if is_ascii(values):
+        return values.view(pa.string())
     texts, bad = isolated(values, lambda piece: piece.cast(pa.string()), pa.string())
     if len(bad):
         findings.add(bad, "encoding", "the bytes are no UTF-8")

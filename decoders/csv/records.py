@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import csv
 
-from streamfactory.decoders.columns.buffers import has_byte
+from streamfactory.decoders.columns.buffers import has_byte, lengths_of
 from streamfactory.decoders.columns.messages import joined
 
 if TYPE_CHECKING:
@@ -44,6 +44,7 @@ class Records:
         self._width = width
         self._findings = findings
         self._mark = f"~{secrets.token_hex(12)}"
+        self._end = self._mark + dialect.delimiter * (width - 1)
 
     def read(
         self, texts: pa.StringArray, messages: np.ndarray
@@ -95,15 +96,16 @@ class Records:
     ) -> tuple[list[pa.Array], np.ndarray]:
         """Messages without a line end: one record each, or none."""
         if not self._dialect.empty_lines:
-            filled = np.asarray(pc.binary_length(texts)) > 0
-            texts, messages = texts.filter(filled), messages[filled]
+            filled = lengths_of(texts) > 0
+            if not filled.all():
+                texts, messages = texts.filter(filled), messages[filled]
         wrong: list[int] = []
 
         def skip(row: csv.InvalidRow) -> str:
             wrong.append(row.number - 1)
             return "skip"
 
-        columns = self._read(joined(texts, "\n"), skip)
+        columns = self._read(joined(_with_last(texts, self._end), "\n"), skip)
         # Nothing adds a record, and an open quote takes one away: where none is
         # missing, none was taken.
         if len(columns[0]) + len(wrong) != len(texts) + 1:
@@ -121,8 +123,8 @@ class Records:
     ) -> tuple[list[pa.Array], np.ndarray]:
         """Messages with line ends: a record of ours stands behind each."""
         texts = pc.replace_substring_regex(texts, "(\r\n|\r|\n)$", "")
-        mark = f"\n{self._mark}{self._dialect.delimiter * (self._width - 1)}\n"
-        columns = self._read(joined(texts, mark), None)
+        lines = joined(_with_last(texts, ""), f"\n{self._end}\n")
+        columns = self._read(lines, None)
         marks = np.asarray(pc.fill_null(pc.equal(columns[0], self._mark), False))
         if marks.sum() != len(texts) or not marks[-1]:
             raise _Unread
@@ -132,14 +134,12 @@ class Records:
 
     def _read(self, lines: pa.Buffer, skip: object) -> list[pa.Array]:
         dialect = self._dialect
-        end = f"\n{self._mark}{dialect.delimiter * (self._width - 1)}\n".encode()
-        body = bytes(lines) + end
         names = [f"c{index}" for index in range(self._width)]
         try:
             table = csv.read_csv(
-                pa.BufferReader(body),
+                pa.BufferReader(lines),
                 csv.ReadOptions(
-                    use_threads=False, block_size=len(body) + 1, column_names=names
+                    use_threads=False, block_size=len(lines) + 1, column_names=names
                 ),
                 csv.ParseOptions(
                     delimiter=dialect.delimiter,
@@ -159,4 +159,12 @@ class Records:
             )
         except pa.ArrowInvalid:
             raise _Unread from None
-        return [column.combine_chunks() for column in table.columns]
+        # One block is one chunk, and where there is no record none.
+        return [
+            column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+            for column in table.columns
+        ]
+
+
+def _with_last(texts: pa.StringArray, last: str) -> pa.StringArray:
+    return pa.concat_arrays([texts, pa.array([last])])

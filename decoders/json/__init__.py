@@ -1,7 +1,6 @@
 """``json``: one JSON object a message, decoded to columns of a declared schema.
 
-msgspec, of the extra ``json``, decodes message by message in C and is the arbiter of
-what is bad; Arrow's own reader takes larger batches whole where it means the same.
+msgspec, of the extra ``json``, decodes in C and says what is bad.
 """
 
 from __future__ import annotations
@@ -19,7 +18,10 @@ def streamfactory_decoder() -> Decoder:
     """The descriptor."""
     return Decoder(
         name="json",
-        doc="One JSON object a message, of a declared schema.",
+        doc=(
+            "One JSON object a message, of a declared schema. Python lists each member "
+            "of the objects that msgspec makes."
+        ),
         spi_level=1,
         options=OPTIONS,
         decoder=JsonDecoder,

@@ -1,19 +1,19 @@
-"""Decodes JSON: whole batches where that is safe, else message by message."""
+"""Decodes JSON: many messages together where that is safe, else one by one."""
 
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from streamfactory.decoders.columns.buffers import offsets_of
 from streamfactory.decoders.columns.casting import Casting
 from streamfactory.decoders.columns.messages import Findings, answer, as_texts, joined
 from streamfactory.decoders.columns.options import UNITS, declared_schema
-from streamfactory.decoders.json.blocks import Blocks
 from streamfactory.decoders.json.inferring import infer
 from streamfactory.decoders.json.nesting import too_deep
 from streamfactory.decoders.json.structs import Structs
@@ -25,18 +25,14 @@ if TYPE_CHECKING:
 
     Bad = dict[int, tuple[str, str]]
 
-_CHUNK: Final = 16_384
+_CHUNK: Final = 8_192
 """Messages whose objects are in memory at the same time: more do not fit its caches."""
 _PIECE: Final = 32
 """Messages that are decoded together while looking for bad ones."""
-_BRACES: Final = (ord("{"), ord("}"))
 
 
 class JsonDecoder(MessageDecoder):
     """One object a message."""
-
-    LARGE: ClassVar[int] = 20_000
-    """Messages from which on Arrow's own reader is faster than msgspec."""
 
     def __init__(self, options: Mapping[str, Any], topic: str) -> None:
         super().__init__(options, topic)
@@ -53,14 +49,6 @@ class JsonDecoder(MessageDecoder):
             numbers_as_text=options["numbers.as.text"],
             numeric_times=unit is not None,
         )
-        self._blocks = None
-        if not options["numbers.as.text"]:
-            self._blocks = Blocks.of(
-                self._schema,
-                strict_fields=strict,
-                all_fields=whole,
-                numeric_times=unit is not None,
-            )
 
     @classmethod
     def infer(cls, values: pa.Array, options: Mapping[str, Any]) -> pa.Schema:
@@ -95,10 +83,6 @@ class JsonDecoder(MessageDecoder):
         """The columns of good messages, and what is wrong with the others."""
         count, lines = len(texts), joined(texts, "\n")
         fine, starts = _enclosed(texts), _starts(texts)
-        if self._blocks is not None and count >= self.LARGE and fine.all():
-            columns = self._blocks.read(lines, count)
-            if columns is not None:
-                return columns, {}
         parts: list[list[pa.Array]] = []
         bad: Bad = {}
         for first in range(0, max(count, 1), _CHUNK):
@@ -119,9 +103,9 @@ class JsonDecoder(MessageDecoder):
         last: int,
     ) -> tuple[Sequence[Any], Bad]:
         """The rows of some messages: together, in small pieces, or one by one."""
-        view, at = memoryview(lines), starts[first : last + 1].tolist()
+        view = memoryview(lines)
         if fine[first:last].all():
-            together = self._lines(view[at[0] : at[-1] - 1], last - first)
+            together = self._lines(view[starts[first] : starts[last] - 1], last - first)
             if together is not None:
                 return together, {}
         if last - first > _PIECE:
@@ -133,7 +117,8 @@ class JsonDecoder(MessageDecoder):
                 rows += found
                 bad |= wrong
             return rows, bad
-        alone = [self._one(view[a : b - 1]) for a, b in pairwise(at)]
+        at = pairwise(starts[first : last + 1].tolist())
+        alone = [self._one(view[a : b - 1]) for a, b in at]
         good = [row for row, complaint in alone if complaint is None]
         return good, {i: wrong for i, (_, wrong) in enumerate(alone, first) if wrong}
 
@@ -175,11 +160,5 @@ def _starts(texts: pa.StringArray) -> np.ndarray:
 
 def _enclosed(texts: pa.StringArray) -> np.ndarray:
     """Whether each message begins and ends with a brace."""
-    at, data = offsets_of(texts), texts.buffers()[2]
-    if at[0] == at[-1]:
-        return np.zeros(len(texts), bool)
-    found = np.frombuffer(data, np.uint8)
-    first, last = found[np.minimum(at[:-1], len(found) - 1)], found[at[1:] - 1]
-    opening, closing = _BRACES
-    fine: np.ndarray = (first == opening) & (last == closing) & (np.diff(at) > 1)
-    return fine
+    both = pc.and_(pc.starts_with(texts, "{"), pc.ends_with(texts, "}"))
+    return np.asarray(both.fill_null(False))

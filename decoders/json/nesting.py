@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import pyarrow.compute as pc
 
+from streamfactory.decoders.columns.buffers import lengths_of
+
 if TYPE_CHECKING:
     import pyarrow as pa
 
@@ -25,10 +27,9 @@ def too_deep(texts: pa.StringArray) -> np.ndarray:
     A library that decodes them one call a level would end the process, or stop at a
     depth that its caller's own depth decides.
     """
-    long = pc.fill_null(pc.greater(pc.binary_length(texts), DEEPEST), False)
-    if not pc.any(long).as_py():
-        return np.zeros(0, np.int64)
-    at = np.flatnonzero(long)
+    at = np.flatnonzero(lengths_of(texts) > DEEPEST)
+    if not len(at):
+        return at
     some = texts.take(at)
     opening = pc.add(pc.count_substring(some, "{"), pc.count_substring(some, "["))
     at = at[np.asarray(opening) > DEEPEST]

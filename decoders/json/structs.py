@@ -8,7 +8,6 @@ them, and so are the rules.
 from __future__ import annotations
 
 from itertools import chain
-from operator import attrgetter
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import msgspec
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     Build = Callable[[Sequence[Any]], pa.Array]
-    Getter = tuple[Callable[[Any], Any], Build]
+    Getter = tuple[Callable[[Sequence[Any]], list[Any]], Build]
 
 _INTEGER: Final = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 _NONE: Final = type(None)
@@ -54,7 +53,7 @@ class Structs:
 
     def columns(self, rows: Sequence[Any]) -> list[pa.Array]:
         """The columns of decoded messages."""
-        return [build(list(map(get, rows))) for get, build in self._columns]
+        return [build(values(rows)) for values, build in self._columns]
 
     def _struct(self, fields: Sequence[pa.Field]) -> tuple[Any, list[Getter]]:
         members: list[Any] = []
@@ -69,7 +68,7 @@ class Structs:
             members.append(
                 (name, wanted) if self._all_fields else (name, wanted, missing)
             )
-            columns.append((attrgetter(name), build))
+            columns.append((_member(index), build))
         made = msgspec.defstruct(
             "Row",
             members,
@@ -99,17 +98,30 @@ class Structs:
         if is_.is_decimal(kind) or kind == pa.uint64():
             return msgspec.Raw, _tokens
         if is_.is_integer(kind):
-            return self._number(_INTEGER, pa.int64())
+            return self._number(_INTEGER, _integers)
         if is_.is_floating(kind):
-            return self._number(float, pa.float64())
+            return self._number(float, lambda values: pa.array(values, pa.float64()))
         if is_.is_timestamp(kind) and self._numeric_times:
             return _INTEGER | str, _mixed
         return str, lambda values: pa.array(values, pa.string())
 
-    def _number(self, kind: Any, arrow: pa.DataType) -> tuple[Any, Build]:
-        if self._numbers_as_text:
-            return kind | str, _mixed
-        return kind, lambda values: pa.array(values, arrow)
+    def _number(self, kind: Any, build: Build) -> tuple[Any, Build]:
+        return (kind | str, _mixed) if self._numbers_as_text else (kind, build)
+
+
+def _member(index: int) -> Callable[[Sequence[Any]], list[Any]]:
+    """What lists a member of all rows: with its name in the code, in half the time."""
+    made: Callable[[Sequence[Any]], list[Any]] = eval(  # noqa: S307, of a number
+        f"lambda rows: [row.f{index} for row in rows]"
+    )
+    return made
+
+
+def _integers(values: Sequence[int | None]) -> pa.Array:
+    try:
+        return pa.array(np.fromiter(values, np.int64, len(values)))
+    except TypeError:  # one is null
+        return pa.array(values, pa.int64())
 
 
 def _mixed(values: Iterable[Any]) -> pa.Array:
@@ -136,34 +148,45 @@ def _structs(
     kind: pa.DataType,
     columns: Sequence[Getter],
 ) -> pa.Array:
-    dead = np.array([value is None for value in values], bool)
-    alive = [value for value in values if value is not None]
-    children = [build(list(map(get, alive))) for get, build in columns]
     names = [field.name for field in kind]
-    if not dead.any():
+    dead = _dead(values)
+    if dead is None:
+        children = [build(get(values)) for get, build in columns]
         return pa.StructArray.from_arrays(children, names=names)
+    alive = [value for value in values if value is not None]
     at = pa.array(np.cumsum(~dead) - 1, pa.int64(), mask=dead)
-    children = [child.take(at) for child in children]
+    children = [build(get(alive)).take(at) for get, build in columns]
     return pa.StructArray.from_arrays(children, names=names, mask=pa.array(dead))
 
 
 def _lists(values: Sequence[Any], build: Build) -> pa.Array:
-    found = build(list(chain.from_iterable(value or () for value in values)))
-    offsets, mask = _offsets(values)
-    return pa.ListArray.from_arrays(offsets, found, mask=mask)
+    filled, mask = _filled(values, ())
+    found = build(list(chain.from_iterable(filled)))
+    return pa.ListArray.from_arrays(_offsets(filled), found, mask=mask)
 
 
 def _maps(values: Sequence[Any], build: Build) -> pa.Array:
-    alive = [value or {} for value in values]
-    keys = pa.array(list(chain.from_iterable(alive)), pa.string())
-    items = build(list(chain.from_iterable(value.values() for value in alive)))
-    offsets, mask = _offsets(values)
+    filled, mask = _filled(values, {})
+    keys = pa.array(list(chain.from_iterable(filled)), pa.string())
+    items = build(list(chain.from_iterable(map(dict.values, filled))))
     kind = pa.map_(pa.string(), items.type)
-    return pa.MapArray.from_arrays(offsets, keys, items, type=kind, mask=mask)
+    return pa.MapArray.from_arrays(_offsets(filled), keys, items, type=kind, mask=mask)
 
 
-def _offsets(values: Sequence[Any]) -> tuple[pa.Array, pa.Array | None]:
-    lengths = np.fromiter((len(value or ()) for value in values), np.int64, len(values))
-    offsets = pa.array(np.concatenate([[0], np.cumsum(lengths)]), pa.int32())
+def _filled(values: Sequence[Any], empty: Any) -> tuple[Sequence[Any], pa.Array | None]:
+    """Lists or maps with an empty one for each null, and which are null, if any."""
+    dead = _dead(values)
+    if dead is None:
+        return values, None
+    return [empty if value is None else value for value in values], pa.array(dead)
+
+
+def _dead(values: Sequence[Any]) -> np.ndarray | None:
+    """Which values are null; None where none is."""
     dead = [value is None for value in values]
-    return offsets, pa.array(dead) if any(dead) else None
+    return np.array(dead) if any(dead) else None
+
+
+def _offsets(values: Sequence[Any]) -> pa.Array:
+    lengths = np.fromiter(map(len, values), np.int64, len(values))
+    return pa.array(np.concatenate([[0], np.cumsum(lengths)]), pa.int32())

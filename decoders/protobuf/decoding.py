@@ -67,6 +67,7 @@ class Reading:
         self._row = types.row()
         self._timed = any(holds_time(kind) for kind in types.schema.types)
         self._struct = pa.struct(list(types.schema))
+        self._doubtful = False
 
     @property
     def columnar(self) -> bool:
@@ -75,7 +76,9 @@ class Reading:
 
     def run(self, values: pa.Array, messages: np.ndarray, sieve: Sieve) -> None:
         """Decode; ``messages`` has the message of each value."""
-        isolation.sift(values, messages, sieve, self)
+        self._doubtful = isolation.sift(
+            values, messages, sieve, self, doubtful=self._doubtful
+        )
 
     def batch(self, values: pa.Array) -> pa.RecordBatch | None:
         """Rows, or None where a message is bad."""
