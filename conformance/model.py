@@ -48,8 +48,10 @@ STEPS: Final = 25
 
 LONGEST: Final = 60.0
 """Seconds after which a stream has been walked enough, however slow it is."""
-SHRINKING: Final = 5.0
-"""Seconds in which a shorter walk is looked for."""
+SHRINKING: Final = 30.0
+"""Seconds in which a shorter walk is looked for, at most."""
+TRIES: Final = 400
+"""Walks that may be tried for it: what is found depends on no clock, as a rule."""
 STILL: Final = 3.0
 """Seconds without anything, where there is something, that are an answer."""
 
@@ -101,13 +103,18 @@ class Findings:
 
     def __init__(self) -> None:
         self._until = time.monotonic() + LONGEST
+        self._tries = 0
         self.script: list[str] | None = None
         self.error: Exception | None = None
 
     @property
     def over(self) -> bool:
-        """Whether time is up: the steps of further walks do nothing."""
-        return time.monotonic() > self._until
+        """Whether it is enough: the steps of further walks do nothing."""
+        return self._tries > TRIES or time.monotonic() > self._until
+
+    def begin(self) -> None:
+        """Another walk begins."""
+        self._tries += self.script is not None
 
     def keep(self, error: Exception, script: list[str]) -> None:
         """Keep a failure; of equally long walks the last one is the simplest."""
@@ -118,7 +125,7 @@ class Findings:
 
 
 def watched(step: Callable[..., None]) -> Callable[..., None]:
-    """A step whose failure is kept, and which does nothing once time is up."""
+    """A step whose failure is kept, and which does nothing once it is enough."""
 
     @functools.wraps(step)
     def run(self: Walk, **given: int) -> None:
@@ -141,6 +148,7 @@ class Walk(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
+        self.findings.begin()
         self.bench.script.clear()  # of the walk before
         self.bench.create()
         self.lanes = {self.bench.first(): Lane()}
