@@ -18,6 +18,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 MOST_OTHERS = 3
+WAITING = {
+    "deadlines_are_honoured",
+    "closing_wakes_a_blocked_fetch",
+    "an_empty_answer_is_a_batch_that_says_why",
+    "an_empty_fetch_comes_back_in_its_slice",
+}
+"""Cases that wait for half of the kit's time; tried on those whom they are to catch."""
 
 
 @pytest.fixture(autouse=True)
@@ -31,7 +38,7 @@ def _quiet() -> Iterator[None]:
 
 @pytest.mark.parametrize("animal", ZOO.values(), ids=ZOO)
 def test_is_caught_by_its_case_and_few_others(animal: Animal) -> None:
-    failed = failed_cases(animal.backend)
+    failed = failed_cases(animal.backend, WAITING - {animal.caught_by})
     assert animal.caught_by in failed
     others = [name for name in failed if name != animal.caught_by]
     assert len(others) <= MOST_OTHERS
