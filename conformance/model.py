@@ -48,9 +48,9 @@ STEPS: Final = 25
 
 LONGEST: Final = 60.0
 """Seconds after which a stream has been walked enough, however slow it is."""
-SHRINKING: Final = 15.0
+SHRINKING: Final = 60.0
 """Seconds in which a shorter walk is looked for, at most."""
-TRIES: Final = 120
+TRIES: Final = 400
 """Walks that may be tried for it: what is found depends on no clock, as a rule."""
 STILL: Final = 3.0
 """Seconds without anything, where there is something, that are an answer."""
