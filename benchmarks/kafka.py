@@ -6,6 +6,7 @@ The broker is the one that KAFKA_BOOTSTRAP names, or one that is started here an
 the machine. Ratios are medians of rounds that take turns; nothing is gated. Bare is a
 loop of `consume`: with its default settings and 10,000 messages a call, and at its
 best: 500 a call, a queue that is filled again at once, and no column taken from it.
+Where kafkarrow is installed, it takes its turn.
 
 With --spark JSON is read into typed columns, each of which is aggregated: by Spark's
 own Kafka source with `from_json`, and by ours with the decoder `json`.
@@ -21,6 +22,7 @@ import tempfile
 import time
 import uuid
 from contextlib import closing, contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -96,18 +98,18 @@ def reading(bootstrap: str, size: int, arguments: Any) -> list[Figure]:
         "consumer": lambda: by_consumer(bootstrap, topic, count),
         "reader": lambda: by_reader(bootstrap, topic, count),
     }
+    goals = [("consumer", "bare", "3"), ("consumer", "best", "0.70")]
+    goals += [("reader", "bare", "3"), ("reader", "best", "0.70")]
+    if find_spec("kafkarrow"):
+        runs["kafkarrow"] = lambda: by_kafkarrow(bootstrap, topic, count)
+        goals.append(("consumer", "kafkarrow", "1"))
     seconds: dict[str, list[float]] = {name: [] for name in runs}
     for _ in range(arguments.rounds):
         for name, run in runs.items():
             seconds[name].append(run())
     return [
         compared(f"{size} B: {ours} against {other}", seconds, ours, other, goal, count)
-        for ours, other, goal in (
-            ("consumer", "bare", "3"),
-            ("consumer", "best", "0.70"),
-            ("reader", "bare", "3"),
-            ("reader", "best", "0.70"),
-        )
+        for ours, other, goal in goals
     ]
 
 
@@ -187,24 +189,30 @@ def bare(
         return watch.seconds()
 
 
-def source(bootstrap: str, topic: str) -> Source:
-    """The topic through the framework."""
+def source(bootstrap: str, topic: str, **more: str) -> Source:
+    """The topic through the framework; in option names ``__`` stands for a dot."""
     definition = from_mapping(
         {
             "streamType": "kafka",
             "stream.kafka.topic.name": topic,
             "stream.kafka.broker.list": bootstrap,
             "stream.kafka.decoder.class.name": "raw",
+            **{f"stream.kafka.{k.replace('__', '.')}": v for k, v in more.items()},
         }
     )
     return Source(configure(definition, default_manager(), use="read"))
 
 
 def by_consumer(bootstrap: str, topic: str, count: int) -> float:
-    """The backend's own consumer, as the framework calls it."""
+    """The backend's own consumer, as the framework calls it for a decoder.
+
+    Key, value, offset, timestamp and its kind are taken from each message; headers,
+    which rows of ``raw`` have, are not.
+    """
     watch, at = Watch(count), 0
     limits = FetchLimits(65_536, 8 * 1024**2, 0.25)
-    with closing(source(bootstrap, topic)) as stream:
+    decoder = {"decoder__class__name": "json", "decoder__prop__schema": "a INT"}
+    with closing(source(bootstrap, topic, **decoder)) as stream:
         consumer = stream.factory.create_partition_level_consumer(
             "bench", Partition(topic, 0)
         )
@@ -218,7 +226,7 @@ def by_consumer(bootstrap: str, topic: str, count: int) -> float:
 
 
 def by_reader(bootstrap: str, topic: str, count: int) -> float:
-    """The framework's reader."""
+    """The framework's reader of undecoded rows, headers and all."""
     watch, at = Watch(count), 0
     with (
         closing(source(bootstrap, topic)) as stream,
@@ -229,6 +237,21 @@ def by_reader(bootstrap: str, topic: str, count: int) -> float:
             at = batch.next_offset
             if not watch.more(batch.num_rows):
                 return watch.seconds()
+
+
+def by_kafkarrow(bootstrap: str, topic: str, count: int) -> float:
+    """The client of PyPI that polls Arrow batches out of Rust."""
+    from kafkarrow import (  # type: ignore[import-not-found]  # it may be absent
+        ConsumerManager,
+        SourceTopic,
+    )
+
+    watch = Watch(count)
+    settings = {"bootstrap.servers": bootstrap}
+    manager = ConsumerManager(settings, [SourceTopic.from_earliest(topic)], 65_536)
+    while watch.more(manager.poll(timeout_ms=1000).num_rows):
+        pass
+    return watch.seconds()
 
 
 # --- Spark ------------------------------------------------------------------------

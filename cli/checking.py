@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -18,7 +19,13 @@ from streamfactory.cli.parameters import (
 )
 from streamfactory.cli.results import Result, count, table
 from streamfactory.cli.status import InternalError, Status, status_of
-from streamfactory.spi import PartitionState, Position, StreamError
+from streamfactory.spi import (
+    NotAuthorized,
+    PartitionState,
+    Position,
+    StreamError,
+    TopicAdmin,
+)
 from streamfactory.wiring.clock import Clock
 from streamfactory.wiring.configure import Configured, configure, inspect
 from streamfactory.wiring.documents import refusal
@@ -38,6 +45,8 @@ log = logging.getLogger("streamfactory")
 
 _TIMEOUT: Final = 30.0
 """Seconds for a step before the configuration says how many."""
+_TOPICS: Final = 5
+"""Of a stream of many, those whose settings are shown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,10 +101,11 @@ def check_command(
 ) -> Status:
     """Connect to a stream, and say how far it can be read.
 
-    The steps are: configuration, plug-in, partitions, schema, fetch (one message of the
-    first partition that holds any, where the stream can be read again), lag (from where
-    a new reader starts), close. Each takes connection.timeout.millis at the most.
-    Nothing is written, and nothing is used up.
+    The steps are: configuration, plug-in, partitions, settings (of the topics, where
+    the type has any), schema, fetch (one message of the first partition that holds any,
+    where the stream can be read again), lag (from where a new reader starts), close.
+    Each takes connection.timeout.millis at the most. Nothing is written, and nothing is
+    used up.
     """
     checker = _Checker(printer, target, overrides, class_paths=allow_class_paths)
     printer.show(checker.run())
@@ -137,11 +147,16 @@ class _Checker:
             "configuration": self._configuration,
             "plug-in": self._plugin,
             "partitions": self._partitions,
+            "settings": self._settings,
             "schema": self._schema,
             "fetch": self._fetch,
             "lag": self._lag,
         }
-        taken = [self._take(name, step) for name, step in steps.items()]
+        taken = [
+            self._take(name, step)
+            for name, step in steps.items()
+            if name != "settings" or self._has_settings()
+        ]
         taken.append(self._take_close())
         return Check(self._target, self.failure is None, taken, self._warnings)
 
@@ -214,6 +229,31 @@ class _Checker:
         known = [count for count in held if count is not None]
         unknown = "" if len(known) == len(held) else ", of some not known"
         return f"{count(len(held), 'partition')}, {_offsets(sum(known))}{unknown}"
+
+    def _has_settings(self) -> bool:
+        """Whether topics of this type have settings to show."""
+        if self._configured is None:
+            return False
+        made = self._configured.backend.topic_admin
+        return made is not None and made.settings is not TopicAdmin.settings
+
+    def _settings(self) -> str:
+        assert self._configured is not None
+        made = self._configured.backend.topic_admin
+        assert made is not None
+        topics = sorted({info.partition.topic for info in self._infos})
+        with closing(made(self._configured.config)) as admin:
+            try:
+                told = {topic: admin.settings(topic) for topic in topics[:_TOPICS]}
+            except NotAuthorized as error:
+                raise _SkipStep(str(error)) from error
+        lines = [
+            f"{topic}: {', '.join(f'{key}={value}' for key, value in found.items())}"
+            for topic, found in told.items()
+        ]
+        if len(topics) > len(told):
+            lines.append(f"and {count(len(topics) - len(told), 'topic')} more")
+        return "\n".join(lines)
 
     def _schema(self) -> str:
         assert self._source is not None

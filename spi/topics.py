@@ -91,6 +91,17 @@ class TopicAdmin:
         """What is worth showing beside partitions: files, bytes, writers, ..."""
         return {}
 
+    def settings(self, topic: str) -> Mapping[str, str]:
+        """What its owner has set of a topic that decides what readers find.
+
+        How long it is retained, whether it is compacted. ``check`` shows it; `facts`
+        may have it too.
+
+        Raises:
+            NotAuthorized: permanent; who may read need not be allowed to see it.
+        """
+        return {}
+
     def close(self) -> None:
         """Give back all that was opened."""
 

@@ -38,6 +38,8 @@ from streamfactory.wiring.known import (
     KNOWN_DECODERS,
     PINOT_DECODERS,
     PINOT_FACTORIES,
+    SPARK_KAFKA_ALIASES,
+    SPARK_KAFKA_COUNTERPARTS,
     pinot_name,
 )
 from streamfactory.wiring.settling import Settler, by_spelling, clip, looks_secret
@@ -218,7 +220,7 @@ class Ladder:
             self._given[self._bare[key].key].append(prop)
         elif not self._type:
             return  # without a type nobody can say what belongs to it
-        elif key.startswith(f"{self._type}.") and self._short_spelling(prop):
+        elif self._short_spelling(prop):
             return
         elif not key.startswith(prefix):
             self._unknown(prop)
@@ -231,8 +233,13 @@ class Ladder:
 
     def _short_spelling(self, prop: Property) -> bool:
         """Spark-Kafka's: ``kafka.`` before an option, or a client's own property."""
-        backend, short = self._result.backend, prop.key[len(self._type) + 1 :]
-        if backend is None or not backend.client_namespaces:
+        key, backend = prop.key.lower(), self._result.backend
+        if self._type == "kafka" and key in SPARK_KAFKA_ALIASES:
+            self._given[SPARK_KAFKA_ALIASES[key]].append(prop)
+            return True
+        short = prop.key[len(self._type) + 1 :]
+        ours = key.startswith(f"{self._type}.")
+        if not ours or backend is None or not backend.client_namespaces:
             return False
         if short.lower() in self._own:
             self._given[self._own[short.lower()].key].append(prop)
@@ -288,7 +295,9 @@ class Ladder:
         other = re.match(r"stream\.([^.]+)\.", prop.key.lower())
         types = {*self._plugins.names(BACKENDS), *KNOWN_BACKENDS} - {self._type}
         hint = None
-        if other and (other[1] in types or (not near and other[1] != self._type)):
+        if self._type == "kafka" and prop.key.lower() in SPARK_KAFKA_COUNTERPARTS:
+            hint, near = SPARK_KAFKA_COUNTERPARTS[prop.key.lower()], []
+        elif other and (other[1] in types or (not near and other[1] != self._type)):
             hint, near = f"this stream is of type {self._type!r}", []
         elif near:
             hint = f"did you mean {known[near[0]]}?"

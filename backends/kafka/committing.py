@@ -179,7 +179,11 @@ class EpochCommitter(StreamCommitter):
                 self._place = factory.markers.ensure(topic, writer, connecting)
                 self._look(self._place, connecting)
             self._producer = TransactionalProducer(
-                factory.producer(), self._name(), timeout, connecting
+                factory.producer(),
+                self._name(),
+                factory.config.topic,
+                timeout,
+                connecting,
             )
         except (KafkaException, StreamTimeout) as error:
             if connecting.left:

@@ -31,6 +31,11 @@ if TYPE_CHECKING:
 
 _TIMEOUT: Final = 15.0
 _POLL: Final = 0.02
+_PAUSE: Final = "20"
+"""Milliseconds; half of them pass between a client's first connections."""
+_WAIT: Final = "10"
+"""Milliseconds of a fetch that waits in vain: it tells ends, and a reader that is sent
+elsewhere has to wait for it."""
 
 
 class KafkaHarness:
@@ -42,6 +47,7 @@ class KafkaHarness:
         self._bootstrap = os.environ.get("KAFKA_BOOTSTRAP", "localhost:9092")
         self._settings: dict[str, Any] = {
             "bootstrap.servers": self._bootstrap,
+            "reconnect.backoff.ms": _PAUSE,
             "logger": CLIENT_LOG,
         }
         self._made: list[str] = []
@@ -55,6 +61,9 @@ class KafkaHarness:
             "stream.kafka.topic.name": self._topic,
             "stream.kafka.broker.list": self._bootstrap,
             "stream.kafka.decoder.class.name": "raw",
+            "stream.kafka.consumer.prop.fetch.wait.max.ms": _WAIT,
+            "stream.kafka.consumer.prop.reconnect.backoff.ms": _PAUSE,
+            "stream.kafka.producer.prop.reconnect.backoff.ms": _PAUSE,
         }
 
     def partitions(self) -> Sequence[int]:
@@ -83,6 +92,7 @@ class KafkaHarness:
             "isolation.level": "read_committed",
             "enable.auto.commit": False,
             "enable.partition.eof": True,
+            "fetch.wait.max.ms": _WAIT,
         }
         with closing(Consumer(settings)) as consumer:
             first = [TopicPartition(self._topic, lane, 0) for lane in seen]

@@ -56,6 +56,8 @@ _SLICE: Final = 0.05
 _PAUSE: Final = 0.1
 _REFRESH: Final = 0.5
 """Seconds without an answer, or for one, when a broker is known to be gone."""
+_AT_ONCE: Final = 500
+"""Partitions of one request: the client looks for each answer among all of them."""
 _SPECS: Final[Any] = OffsetSpec  # its stubs have no types
 _EARLIEST: Final = _SPECS.earliest()
 _LATEST: Final = _SPECS.latest()
@@ -103,15 +105,18 @@ class Admin:
         """
         deadline = time.monotonic() + self._timeout
         while True:
-            client = self._open()
+            client, begun = self._open(), time.monotonic()
             try:
                 return self._answers(doing, client, ask(client), deadline)
             except TransientError as error:
-                if time.monotonic() + _PAUSE > deadline:
+                now = time.monotonic()
+                # A question about thousands of partitions is work for the broker.
+                pause = max(_PAUSE, now - begun)
+                if now + _PAUSE > deadline:
                     if self._watch.down_since is None:
                         raise
                     raise self._unreachable(doing) from error
-                time.sleep(_PAUSE)
+                time.sleep(min(pause, deadline - now))
 
     def close(self) -> None:
         """Let go of the client; twice is fine."""
@@ -321,10 +326,10 @@ class KafkaMetadata(MetadataProvider):
         doing = f"offsets of {', '.join(map(repr, topics[:3]))} cannot be looked up"
 
         def ask(client: AdminClient) -> Mapping[Any, Future[Any]]:
-            request = dict.fromkeys(asked.values(), spec)
-            found: Mapping[Any, Future[Any]] = client.list_offsets(
-                request, isolation_level=level
-            )
+            wanted, found = list(asked.values()), {}
+            for at in range(0, len(wanted), _AT_ONCE):
+                some = dict.fromkeys(wanted[at : at + _AT_ONCE], spec)
+                found.update(client.list_offsets(some, isolation_level=level))
             return found
 
         answers = {

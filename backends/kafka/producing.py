@@ -5,6 +5,7 @@ from __future__ import annotations
 import operator
 import time
 from collections import deque
+from contextlib import suppress
 from itertools import repeat
 from typing import TYPE_CHECKING, Any, Final
 
@@ -29,6 +30,8 @@ _CHUNK: Final = 2048
 """Messages between two looks at what the broker said."""
 _SLICE: Final = 0.2
 """Seconds that one call of the client may block."""
+_PARTING: Final = 1.0
+"""Seconds to end what was begun, before the broker does it."""
 _QUEUE_KBYTES: Final = 65_536
 """What the client holds at once: back-pressure is by bytes alone."""
 
@@ -64,6 +67,7 @@ class TransactionalProducer:
     Args:
         settings: Of the client.
         name: The transactional id.
+        topic: What it is going to write, or one of them.
         timeout: Seconds after which the broker ends a transaction.
         deadline: For initialising, which waits for the end of what an earlier instance
             has begun.
@@ -74,11 +78,18 @@ class TransactionalProducer:
     """
 
     def __init__(
-        self, settings: Mapping[str, Any], name: str, timeout: float, deadline: Deadline
+        self,
+        settings: Mapping[str, Any],
+        name: str,
+        topic: str,
+        timeout: float,
+        deadline: Deadline,
     ) -> None:
         self.timeout = timeout
         self._failure: KafkaException | MessageTooLarge | None = None
         self._woken = False
+        self._begun = False
+        """Whether a transaction has begun, and nobody has tried to end it."""
         owned = {
             "transactional.id": name,
             "transaction.timeout.ms": int(timeout * 1000),
@@ -87,6 +98,7 @@ class TransactionalProducer:
         }
         self._producer: Any = Producer({**_defaults(), **settings, **owned})
         try:
+            self._connect(topic, deadline)
             self._insist(self._producer.init_transactions, deadline)
         except BaseException as error:
             self.close()
@@ -98,6 +110,7 @@ class TransactionalProducer:
         """Begin a transaction."""
         self._failure = None
         self._producer.begin_transaction()
+        self._begun = True
 
     def send(
         self, topic: str, partition: int, rows: pa.RecordBatch, deadline: Deadline
@@ -135,6 +148,7 @@ class TransactionalProducer:
         while self._producer.flush(_SLICE):
             self._check(deadline)
         self._check(deadline)
+        self._begun = False
         try:
             self._insist(self._producer.commit_transaction, deadline)
         except KafkaException:
@@ -148,6 +162,7 @@ class TransactionalProducer:
             KafkaException: It is not aborted yet; the broker does it, at the latest
                 when its time is over.
         """
+        self._begun = False
         self._insist(self._producer.abort_transaction, deadline)
 
     def wake(self) -> None:
@@ -155,10 +170,29 @@ class TransactionalProducer:
         self._woken = True
 
     def close(self) -> None:
-        """Let go of it; what was not committed will be aborted by the broker."""
+        """Let go of it; what was not committed will be aborted by the broker.
+
+        A client that is let go while it tells the broker of a transaction's partitions
+        ends the process (`txn_req_cnt > 0`): it aborts first.
+        """
+        if self._producer is not None and self._begun:
+            with suppress(KafkaException, StreamTimeout):
+                self.abort(Deadline(_PARTING))
         producer, self._producer = self._producer, None
         if producer is not None:
             producer.purge()  # or it would wait for a broker that is gone
+
+    def _connect(self, topic: str, deadline: Deadline) -> None:
+        """Be connected: without that, initialising looks again after half a second.
+
+        The first answer comes from an address, which the client then forgets; the next
+        one from a broker that it has heard of.
+        """
+        with suppress(KafkaException):  # initialising says why
+            for _ in range(3):
+                answer = self._producer.list_topics(topic, timeout=_slice(deadline))
+                if answer.orig_broker_id >= 0:
+                    break
 
     def _send(
         self, topic: str, partition: int, columns: list[Any], deadline: Deadline
@@ -193,7 +227,7 @@ class TransactionalProducer:
         """Make a call of the transaction's life; a retriable end is no verdict."""
         while True:
             try:
-                call(max(_SLICE, min(1.0, deadline.left)))
+                call(_slice(deadline))
             except KafkaException as error:
                 if not error.args[0].retriable():
                     raise
@@ -220,6 +254,11 @@ class TransactionalProducer:
         return MessageTooLarge(
             msg, partition=Partition(topic, partition), remedy=remedy
         )
+
+
+def _slice(deadline: Deadline) -> float:
+    """Seconds for one call that has to wait for the broker."""
+    return max(_SLICE, min(1.0, deadline.left))
 
 
 def _defaults() -> dict[str, Any]:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from streamfactory.spi import StreamConfig
 
-PREFIXES: Final = ("sasl.", "security.", "ssl.", "enable.ssl.")
+PREFIXES: Final = ("sasl.", "security.", "ssl.", "enable.sasl.", "enable.ssl.")
 
 _RENAMED: Final[Mapping[str, str]] = {
     "ssl.truststore.certificates": "ssl.ca.pem",

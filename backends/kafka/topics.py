@@ -33,6 +33,13 @@ _SHOWN: Final = (
     "retention.ms",
 )
 """Settings of a topic that matter to who reads or writes it."""
+_RETAINING: Final = (
+    "cleanup.policy",
+    "delete.retention.ms",
+    "retention.bytes",
+    "retention.ms",
+)
+"""Those that say what is taken away, and when."""
 
 
 class KafkaTopicAdmin(TopicAdmin):
@@ -80,22 +87,28 @@ class KafkaTopicAdmin(TopicAdmin):
 
     def facts(self, topic: str) -> Mapping[str, str | int]:
         described = self._described(topic)
+        copies = {len(partition.replicas) for partition in described.partitions}
+        return {
+            "incarnation": str(described.topic_id),
+            "replication": min(copies, default=0),
+            **self._configured(topic, _SHOWN),
+        }
+
+    def settings(self, topic: str) -> Mapping[str, str]:
+        return self._configured(topic, _RETAINING)
+
+    def close(self) -> None:
+        self._admin.close()
+
+    def _configured(self, topic: str, keys: tuple[str, ...]) -> dict[str, str]:
         resource = ConfigResource(ResourceType.TOPIC, topic)
         found = self._call(
             f"settings of topic {topic!r} cannot be read",
             lambda client: client.describe_configs([resource]),
         )
         settings = next(iter(found.values()))
-        copies = {len(partition.replicas) for partition in described.partitions}
-        shown = {key: settings[key].value for key in _SHOWN if key in settings}
-        return {
-            "incarnation": str(described.topic_id),
-            "replication": min(copies, default=0),
-            **{key: str(value) for key, value in shown.items() if value is not None},
-        }
-
-    def close(self) -> None:
-        self._admin.close()
+        shown = {key: settings[key].value for key in keys if key in settings}
+        return {key: str(value) for key, value in shown.items() if value is not None}
 
     def _described(self, topic: str) -> Any:
         doing = f"topic {topic!r} cannot be looked up"

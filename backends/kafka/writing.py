@@ -90,6 +90,7 @@ class TaskWriter(StreamWriter):
         self._producer = TransactionalProducer(
             factory.producer(),
             f"streamfactory/{self._topic}/{whose}/task-{context.task}",
+            self._topic,
             timeout,
             Deadline(factory.patience),
         )

@@ -6,30 +6,35 @@ kill, start again and stop. A watcher ends them when the run ends, however it en
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
 import signal
 import socket
 import subprocess
+import tempfile
 import time
 import uuid
 from base64 import urlsafe_b64encode
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
-from tests.kafka.jars import Unavailable, jars, java, locked
+from tests.kafka.jars import Unavailable, cached, jars, java, locked
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
+    from collections.abc import Mapping, Sequence
 
 START = 20.0
 """Seconds in which a broker answers."""
-STOP = 15.0
+STOP = 30.0
+QUICK = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+"""Flags of Java: short lives, on few cores."""
 USER, PASSWORD = "alice", "wonderland-7"
 """Who may log in, by SCRAM and PLAIN."""
 
@@ -63,7 +68,7 @@ class Addresses:
     """Without security."""
     ssl: str | None = None
     sasl: str | None = None
-    """SASL over plain text: PLAIN and SCRAM-SHA-256."""
+    """SASL over plain text: PLAIN, SCRAM-SHA-256, and OAUTHBEARER unsecured."""
     sasl_ssl: str | None = None
     certificates: str | None = None
     """Folder of the certificates: `tests.kafka.certificates`."""
@@ -81,8 +86,9 @@ def free_ports(count: int) -> list[int]:
 class Node:
     """One node of a cluster: its files, its ports and its process."""
 
-    def __init__(self, folder: Path, number: int) -> None:
+    def __init__(self, folder: Path, number: int, flags: Sequence[str]) -> None:
         self.id = number
+        self.flags = flags
         self.folder = folder / f"node-{number}"
         self.data = self.folder / "data"
         self.log = self.folder / "server.log"
@@ -99,7 +105,7 @@ class Node:
 
     def start(self, run: int) -> None:
         """Start the process; it answers a little later."""
-        command = [java(), "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
+        command = [java(), "-Xmx512m", *QUICK, *self.flags]
         command += [f"-Dlog4j2.configurationFile={self.folder / 'log4j2.properties'}"]
         command += ["-cp", classpath(), "kafka.Kafka", str(self.properties)]
         environment = os.environ | {"RUN": str(run), "DATA": str(self.data)}
@@ -113,11 +119,25 @@ class Node:
                 start_new_session=True,
             )
 
-    def end(self, how: signal.Signals) -> None:
-        """End the process: SIGTERM lets it finish, SIGKILL does not."""
+    @property
+    def runs(self) -> bool:
+        """Whether it was started, and not ended."""
+        return self._process is not None
+
+    @property
+    def lives(self) -> bool:
+        """Whether it has not ended by itself."""
+        return self._process is None or self._process.poll() is None
+
+    def end(self, how: signal.Signals) -> bool:
+        """End the process: SIGTERM lets it finish, SIGKILL does not.
+
+        Returns:
+            Whether it has finished by itself.
+        """
         process, self._process = self._process, None
         if process is None:
-            return
+            return False
         group = process.pid
         if how is signal.SIGTERM:
             process.terminate()
@@ -128,6 +148,7 @@ class Node:
         if how is signal.SIGKILL:
             os.killpg(group, signal.SIGKILL)
             process.wait(STOP)
+        return how is signal.SIGTERM
 
     def pause(self) -> None:
         """Stop the process where it stands: it holds its connections, and is silent."""
@@ -153,6 +174,7 @@ class Cluster:
         nodes: How many; three where leaders have to move.
         properties: Settings of the brokers, over those of this module.
         run: Process whose end ends the brokers; this one by default.
+        flags: Of Java; those of `archived` by default.
     """
 
     def __init__(
@@ -162,9 +184,11 @@ class Cluster:
         properties: Mapping[str, str] | None = None,
         *,
         run: int | None = None,
+        flags: Sequence[str] | None = None,
     ) -> None:
         folder.mkdir(parents=True, exist_ok=True)
-        self.nodes = [Node(folder, number + 1) for number in range(nodes)]
+        flags = archived() if flags is None else flags
+        self.nodes = [Node(folder, number + 1, flags) for number in range(nodes)]
         self._folder = folder
         self._run = run or os.getpid()
         identity = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
@@ -182,9 +206,10 @@ class Cluster:
         return Addresses(first[0], first[2], first[3], first[4], certificates)
 
     def start(self) -> None:
-        """Start all nodes, and wait until they answer."""
+        """Start all nodes that do not run, and wait until they answer."""
         for node in self.nodes:
-            node.start(self._run)
+            if not node.runs:
+                node.start(self._run)
         self.wait()
 
     def wait(self, nodes: int | None = None) -> None:
@@ -192,14 +217,14 @@ class Cluster:
         wanted = nodes or len(self.nodes)
         deadline = time.monotonic() + START * 2
         client = quiet_admin(self.bootstrap)
-        while time.monotonic() < deadline:
+        while time.monotonic() < deadline and all(node.lives for node in self.nodes):
             try:
                 if len(client.list_topics(timeout=1).brokers) >= wanted:
                     return
             except KafkaException:
                 time.sleep(0.05)
         tails = "\n".join(f"node {n.id}:\n{n.tail()}" for n in self.nodes)
-        msg = f"the broker did not answer within {START * 2:.0f} s:\n{tails}"
+        msg = f"the broker ended, or did not answer in {START * 2:.0f} s:\n{tails}"
         raise Unavailable(msg)
 
     def stop(self) -> None:
@@ -229,7 +254,7 @@ class Cluster:
         node.properties.write_text("".join(lines))
         (node.folder / "log4j2.properties").write_text(LOGGING)
         scram = f"SCRAM-SHA-256=[name={USER},password={PASSWORD}]"
-        command = [java(), "-XX:TieredStopAtLevel=1", "-cp", classpath()]
+        command = [java(), *QUICK, *node.flags, "-cp", classpath()]
         command += ["kafka.tools.StorageTool", "format", "-t", identity]
         command += ["-c", str(node.properties), "--add-scram", scram]
         done = subprocess.run(
@@ -255,10 +280,18 @@ class Cluster:
             f'username="{USER}" password="{PASSWORD}" user_{USER}="{PASSWORD}";'
         )
         scram = "org.apache.kafka.common.security.scram.ScramLoginModule required;"
+        bearer = (
+            "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule "
+            'required unsecuredLoginStringClaim_sub="broker";'
+        )
         logins = {
             f"listener.name.{name}.{mechanism}.sasl.jaas.config": login
             for name in ("sasl_plaintext", "sasl_ssl")
-            for mechanism, login in (("plain", jaas), ("scram-sha-256", scram))
+            for mechanism, login in (
+                ("plain", jaas),
+                ("scram-sha-256", scram),
+                ("oauthbearer", bearer),
+            )
         }
         certificates = self._folder / "certificates"
         return {
@@ -282,6 +315,7 @@ class Cluster:
             "transaction.state.log.replication.factor": copies,
             "transaction.state.log.num.partitions": "4",
             "transaction.state.log.min.isr": "1",
+            "transaction.abort.timed.out.transaction.cleanup.interval.ms": "500",
             "share.coordinator.state.topic.replication.factor": copies,
             "share.coordinator.state.topic.min.isr": "1",
             "group.initial.rebalance.delay.ms": "0",
@@ -300,7 +334,7 @@ class Cluster:
             ),
             "allow.everyone.if.no.acl.found": "true",
             "super.users": "User:ANONYMOUS",
-            "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256",
+            "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256,OAUTHBEARER",
             **logins,
             "ssl.keystore.type": "PEM",
             "ssl.keystore.location": str(certificates / "server.pem"),
@@ -310,9 +344,32 @@ class Cluster:
         }
 
 
+@cache
 def classpath() -> str:
     """The broker's jars."""
     return os.pathsep.join(str(path) for path in jars("broker"))
+
+
+@cache
+def archived() -> tuple[str, ...]:
+    """Flags with which Java maps the broker's classes, instead of loading each.
+
+    They are archived once: a broker is started for that, and ended.
+    """
+    jvm = Path(java()).resolve()
+    kind = f"{jvm} {jvm.stat().st_mtime} {classpath()}".encode()
+    archive = cached(f"classes-{hashlib.sha256(kind).hexdigest()[:16]}.jsa")
+    made = archive.with_suffix(".new")
+    with locked(archive.with_suffix(".lock")):
+        if not archive.exists():
+            with tempfile.TemporaryDirectory() as folder:
+                cluster = Cluster(Path(folder, "kafka"), flags=())
+                (node,) = cluster.nodes
+                node.flags = (f"-XX:ArchiveClassesAtExit={made}",)
+                with cluster:
+                    if node.end(signal.SIGTERM) and made.exists():
+                        made.replace(archive)
+    return (f"-XX:SharedArchiveFile={archive}",) if archive.exists() else ()
 
 
 def quiet_admin(bootstrap: str) -> AdminClient:

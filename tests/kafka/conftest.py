@@ -58,13 +58,38 @@ def properties(kafka: Addresses, topic: str) -> dict[str, str]:
 
 
 def stream_of(bootstrap: str, topic: str) -> dict[str, str]:
-    """The configuration that reads a topic undecoded."""
+    """The configuration that reads a topic undecoded, by clients that connect soon."""
     return {
         "streamType": "kafka",
         "stream.kafka.topic.name": topic,
         "stream.kafka.broker.list": bootstrap,
         "stream.kafka.decoder.class.name": "raw",
+        # Half of it passes between a client's first connections.
+        "stream.kafka.consumer.prop.reconnect.backoff.ms": "20",
+        "stream.kafka.producer.prop.reconnect.backoff.ms": "20",
     }
+
+
+@pytest.fixture(scope="session")
+def mortal_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """A broker for tests that kill it, one after the other; see `mortal`."""
+    # How soon a broker that comes again is let in.
+    quick = {"broker.session.timeout.ms": "1000"}
+    try:
+        cluster = Cluster(tmp_path_factory.mktemp("mortal") / "kafka", 1, quick)
+        cluster.start()
+    except Unavailable as reason:
+        unavailable(reason)
+        raise
+    yield cluster
+    cluster.stop()
+
+
+@pytest.fixture
+def mortal(mortal_cluster: Cluster) -> Cluster:
+    """A broker that a test may kill; it is alive."""
+    mortal_cluster.start()
+    return mortal_cluster
 
 
 @pytest.fixture

@@ -35,8 +35,8 @@ def jars(kind: str) -> list[Path]:
         Unavailable: They are not in the cache and cannot be fetched, or are others.
     """
     wanted = _wanted(kind)
-    folder = _cache() / kind
-    with locked(_cache() / f"{kind}.lock"):
+    folder = cached(kind)
+    with locked(cached(f"{kind}.lock")):
         if not _sound(folder, wanted):
             _fetch(kind, folder, wanted)
     return [folder / name for name in wanted]
@@ -61,9 +61,10 @@ def locked(path: Path) -> Iterator[None]:
         yield
 
 
-def _cache() -> Path:
+def cached(name: str) -> Path:
+    """Where something lies that is fetched, or made, once."""
     base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(base) / "streamfactory-kafka"
+    return Path(base) / "streamfactory-kafka" / name
 
 
 def _wanted(kind: str) -> dict[str, str]:

@@ -1,97 +1,80 @@
-"""A program: the same topics by Spark's own Kafka source and by ours, compared.
-
-    python oracle.py BOOTSTRAP FOLDER JARS TOPIC...
-
-Prints one JSON object: for each topic and way of reading, what differs.
-"""
+"""The same topics, read by Spark's own Kafka source and by ours."""
 
 from __future__ import annotations
 
 import json
-import sys
-import warnings
-from pathlib import Path
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
-from streamfactory.spark import prepare_environment
-
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
     from pyspark.sql import DataFrame, SparkSession
 
 COLUMNS = ["key", "value", "topic", "partition", "offset", "timestamp"]
 COLUMNS += ["timestampType", "headers"]
-ROWS = 400
-"""A trigger's offsets at the most."""
+Source = tuple[str, dict[str, str]]
+"""A format, and its options."""
 
 
-def session(folder: Path, jars: str) -> SparkSession:
-    prepare_environment()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        from pyspark.sql import SparkSession
-
-        return (
-            SparkSession.builder.master("local[2]")
-            .config("spark.jars", jars)
-            .config("spark.ui.enabled", "false")
-            .config("spark.sql.session.timeZone", "UTC")
-            .config("spark.sql.warehouse.dir", str(folder / "warehouse"))
-            .config("spark.local.dir", str(folder / "local"))
-            .config("spark.driver.bindAddress", "127.0.0.1")
-            .config("spark.driver.host", "127.0.0.1")
-            .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1")
-            .getOrCreate()
-        )
+def add_jars(spark: SparkSession, jars: Iterable[Path]) -> None:
+    """Give a session Spark's own source."""
+    for jar in jars:
+        spark.sql(f"ADD JAR '{jar}'")
 
 
-def theirs(bootstrap: str, topic: str, level: str) -> tuple[str, dict[str, str]]:
+def theirs(bootstrap: str, topics: str, level: str) -> Source:
     return "kafka", {
         "kafka.bootstrap.servers": bootstrap,
         "kafka.isolation.level": level,
-        "subscribe": topic,
+        "subscribe": topics,
     }
 
 
-def ours(bootstrap: str, topic: str, level: str) -> tuple[str, dict[str, str]]:
+def ours(bootstrap: str, topics: str, level: str) -> Source:
     return "streamfactory", {
         "streamType": "kafka",
         "stream.kafka.broker.list": bootstrap,
         "stream.kafka.isolation.level": level,
         "stream.kafka.decoder.class.name": "raw",
-        "subscribe": topic,
+        "subscribe": topics,
     }
 
 
-def rows_of(frame: DataFrame) -> list[tuple[Any, ...]]:
-    found = frame.select(*COLUMNS).sort("partition", "offset").collect()
-    return [tuple(row) for row in found]
+def rows_of(frame: DataFrame) -> list[Any]:
+    """The rows of a frame, in their order."""
+    place = attrgetter("topic", "partition", "offset")
+    return sorted(frame.select(*COLUMNS).collect(), key=place)
 
 
-def batch(spark: SparkSession, source: tuple[str, dict[str, str]]) -> Any:
+def batch(spark: SparkSession, source: Source) -> list[Any]:
     name, options = source
     reader = spark.read.format(name).options(**options, includeHeaders="true")
     return rows_of(reader.load())
 
 
-def stream(spark: SparkSession, source: tuple[str, dict[str, str]], to: Path) -> Any:
-    """Rows, and where each batch ended."""
+def stream(
+    spark: SparkSession, source: Source, folder: Path, most: int
+) -> tuple[list[Any], list[Any]]:
+    """Rows, and where each batch of so many offsets ended."""
     name, options = source
     query = (
         spark.readStream.format(name)
         .options(**options, includeHeaders="true", startingOffsets="earliest")
-        .option("maxOffsetsPerTrigger", str(ROWS))
+        .option("maxOffsetsPerTrigger", str(most))
         .load()
         .select(*COLUMNS)
         .writeStream.format("parquet")
-        .option("path", str(to / "rows"))
-        .option("checkpointLocation", str(to / "checkpoint"))
+        .option("path", str(folder / "rows"))
+        .option("checkpointLocation", str(folder / "checkpoint"))
         .trigger(availableNow=True)
         .start()
     )
     assert query.awaitTermination(120)
     assert query.exception() is None
     ends = [offsets_in(one["sources"][0]["endOffset"]) for one in query.recentProgress]
-    return rows_of(spark.read.parquet(str(to / "rows"))), ends
+    return rows_of(spark.read.parquet(str(folder / "rows"))), ends
 
 
 def offsets_in(text: Any) -> Any:
@@ -100,34 +83,3 @@ def offsets_in(text: Any) -> Any:
     body = body.get("at") or body
     body = json.loads(body) if isinstance(body, str) else body
     return body.get("offsets", body)
-
-
-def main(bootstrap: str, folder: str, jars: str, *topics: str) -> None:
-    place = Path(folder)
-    spark = session(place, jars)
-    found: dict[str, Any] = {}
-    for number, topic in enumerate(topics):
-        level = "read_committed" if "transaction" in topic else "read_uncommitted"
-        two = [make(bootstrap, topic, level) for make in (theirs, ours)]
-        one, other = (batch(spark, source) for source in two)
-        found[f"{topic} batch"] = difference(one, other)
-        places = [place / f"{number}-{source[0]}" for source in two]
-        pairs = zip(two, places, strict=True)
-        (one, ends), (other, own) = (stream(spark, s, to) for s, to in pairs)
-        found[f"{topic} stream"] = difference(one, other)
-        found[f"{topic} ends"] = {"theirs": ends, "ours": own}
-    spark.stop()
-    sys.stdout.write(json.dumps(found) + "\n")
-
-
-def difference(one: list[Any], other: list[Any]) -> dict[str, Any]:
-    unlike = [pair for pair in zip(one, other, strict=False) if pair[0] != pair[1]]
-    return {
-        "theirs": len(one),
-        "ours": len(other),
-        "first": str(unlike[0]) if unlike else None,
-    }
-
-
-if __name__ == "__main__":
-    main(*sys.argv[1:])

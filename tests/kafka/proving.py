@@ -64,6 +64,8 @@ def stream(root: str) -> dict[str, str]:
         "stream.kafka.broker.list": bootstrap,
         "stream.kafka.topic.name": topic,
         "stream.kafka.decoder.class.name": "raw",
+        "stream.kafka.consumer.prop.reconnect.backoff.ms": "20",
+        "stream.kafka.producer.prop.reconnect.backoff.ms": "20",
         "stream.kafka.staging.location": str(Path(root, "staging")),
         "stream.kafka.staging.inline.bytes": "4000",
         "producer.key.columns": "value",
@@ -250,6 +252,8 @@ def read_committed(bootstrap: str, topic: str, lanes: int) -> dict[int, list[int
             "isolation.level": "read_committed",
             "enable.partition.eof": True,
             "enable.auto.commit": False,
+            "fetch.wait.max.ms": 10,  # ends are told by fetches that wait in vain
+            "reconnect.backoff.ms": 20,
             "log_level": 0,
         }
     )

@@ -1,10 +1,12 @@
 """A driver of its own: ``python -m tests.kafka.spark_driver FOLDER BOOTSTRAP TOPIC``.
 
-It streams numbers from files into a topic of Kafka, until there are no more.
+It streams numbers from files into a topic of Kafka, until there are no more. Tasks die
+where the folder ``faults`` says so.
 """
 
 from __future__ import annotations
 
+import os
 import sys
 import warnings
 from pathlib import Path
@@ -36,7 +38,13 @@ def sink(folder: Path, bootstrap: str, topic: str) -> dict[str, str]:
     }
 
 
-def copy(spark: SparkSession, folder: Path, bootstrap: str, topic: str) -> None:
+def copy(
+    spark: SparkSession,
+    folder: Path,
+    bootstrap: str,
+    topic: str,
+    form: str = "streamfactory",
+) -> None:
     """Stream what is there."""
     frame = spark.readStream.format("streamfactory").options(**source(folder))
     frame = frame.options(startingOffsets="earliest", maxOffsetsPerTrigger=str(EPOCH))
@@ -44,7 +52,7 @@ def copy(spark: SparkSession, folder: Path, bootstrap: str, topic: str) -> None:
         "cast(cast(id as string) as binary) as value",
         "cast(cast(id % 7 as string) as binary) as _key",
     )
-    writer = rows.writeStream.format("streamfactory")
+    writer = rows.writeStream.format(form)
     writer = writer.options(**sink(folder, bootstrap, topic))
     writer = writer.option("checkpointLocation", str(folder / "checkpoint"))
     query = writer.trigger(availableNow=True).start()
@@ -55,13 +63,17 @@ def copy(spark: SparkSession, folder: Path, bootstrap: str, topic: str) -> None:
 
 def main() -> None:
     folder, bootstrap, topic = sys.argv[1:]
+    # A short life: what a better compiler gains, it has cost before.
+    os.environ["SPARK_SUBMIT_OPTS"] = "-XX:TieredStopAtLevel=1"
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
+        from tests.spark.killing import Faults, register_dying
         from tests.spark.scenario import session
 
-        spark = session("local[2]", 1)
+        spark = session("local[2,4]", 4)
     try:
-        copy(spark, Path(folder), bootstrap, topic)
+        register_dying(spark, Faults(Path(folder, "faults")))
+        copy(spark, Path(folder), bootstrap, topic, "dying")
     finally:
         spark.stop()
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import time
 import uuid
 from typing import TYPE_CHECKING, Any
 
@@ -17,8 +16,11 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # not in its 
 from tests.kafka.conftest import stream_of
 from tests.kafka.test_kafka_writing import messages, rows, values
 
+from streamfactory.backends.kafka import committing
+from streamfactory.backends.kafka.clients import Watch
 from streamfactory.backends.kafka.markers import Marker
-from streamfactory.backends.kafka.producing import TransactionalProducer
+from streamfactory.backends.kafka.producing import Deadline, TransactionalProducer
+from streamfactory.backends.kafka.writing_topics import WrittenTopics
 from streamfactory.spi import (
     ConfigError,
     EpochMarkerLost,
@@ -35,6 +37,7 @@ from streamfactory.wiring.opening import open_sink
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from confluent_kafka import Producer
     from tests.kafka.broker import Addresses
     from tests.kafka.topics import Topics
 
@@ -50,10 +53,25 @@ def sink(properties: dict[str, str]) -> Iterator[Sink]:
 
 
 @pytest.fixture
-def epochs(topics: Topics) -> str:
-    """The name of a topic of markers of the test's own; not there yet."""
-    assert topics.bootstrap
-    return f"epochs-{uuid.uuid4().hex[:8]}"
+def epochs(properties: dict[str, str]) -> str:
+    """A topic of markers of the test's own; not there yet."""
+    name = f"epochs-{uuid.uuid4().hex[:8]}"
+    properties["stream.kafka.epochs.topic"] = name
+    return name
+
+
+@pytest.fixture
+def compacted_epochs(topics: Topics, epochs: str) -> str:
+    """The same, which is there and may be written by others."""
+    return topics.create(epochs, config={"cleanup.policy": "compact"})
+
+
+def hide_the_end(topics: Topics, name: str) -> Producer:
+    """A transaction with a message in a topic, left open."""
+    blocker = topics.transaction()
+    topics.produce(blocker, name, b"open", key=b"blocker")
+    assert blocker.flush(20) == 0
+    return blocker
 
 
 def stage(sink: Sink, epoch: int, *numbers: int, writer: str = "w") -> CommitMessage:
@@ -203,7 +221,6 @@ def test_a_lost_marker_is_told_and_adopted_by_name(
     properties: dict[str, str],
     epochs: str,
 ) -> None:
-    properties["stream.kafka.epochs.topic"] = epochs
     with open_sink(properties) as sink:
         for epoch in range(2):
             sink.put(rows(epoch), writer_id="w", epoch=epoch)
@@ -220,7 +237,6 @@ def test_a_lost_marker_is_told_and_adopted_by_name(
 def test_a_marker_that_goes_under_a_living_committer_is_told(
     topics: Topics, properties: dict[str, str], epochs: str
 ) -> None:
-    properties["stream.kafka.epochs.topic"] = epochs
     properties["stream.kafka.transaction.timeout"] = "3s"
     with (
         open_sink(properties) as sink,
@@ -246,7 +262,6 @@ def test_a_topic_made_again_has_no_past(
 def test_the_topic_of_markers_is_compacted_and_keeps_for_as_long_as_is_said(
     topics: Topics, properties: dict[str, str], epochs: str
 ) -> None:
-    properties["stream.kafka.epochs.topic"] = epochs
     with open_sink(properties, options={"writer.memory": "90d"}) as sink:
         sink.put(rows(1), writer_id="w")
     resource = ConfigResource(ResourceType.TOPIC, epochs)
@@ -272,7 +287,6 @@ def test_a_topic_of_markers_that_forgets_too_early_is_refused(
     said: str,
 ) -> None:
     topics.create(epochs, config=settings)
-    properties["stream.kafka.epochs.topic"] = epochs
     with open_sink(properties) as sink, pytest.raises(ConfigError) as caught:
         sink.put(rows(1), writer_id="w")
     assert said in str(caught.value)
@@ -281,15 +295,18 @@ def test_a_topic_of_markers_that_forgets_too_early_is_refused(
 
 
 def test_a_marker_of_another_program_is_refused(
-    topics: Topics, properties: dict[str, str], epochs: str, kafka: Addresses
+    kafka: Addresses,
+    topics: Topics,
+    properties: dict[str, str],
+    compacted_epochs: str,
 ) -> None:
-    properties["stream.kafka.epochs.topic"] = epochs
-    topics.create(epochs, config={"cleanup.policy": "compact"})
-    topics.send(epochs, [b"noise"], key=b"someone else")
+    topics.send(compacted_epochs, [b"noise"], key=b"someone else")
     with open_sink(properties) as sink:
         sink.put(rows(1), writer_id="w")
-    (ours, *_) = [m for m in messages(kafka, epochs) if m.key() != b"someone else"]
-    topics.send(epochs, [b'{"version":2,"instance":"i"}'], key=ours.key())
+    (ours, *_) = [
+        m for m in messages(kafka, compacted_epochs) if m.key() != b"someone else"
+    ]
+    topics.send(compacted_epochs, [b'{"version":2,"instance":"i"}'], key=ours.key())
     with open_sink(properties) as sink, pytest.raises(FormatRefused) as caught:
         sink.put(rows(1), writer_id="w")
     assert "has version 2" in str(caught.value)
@@ -318,14 +335,10 @@ def test_another_writers_open_transaction_is_waited_for(
     topic: str,
     topics: Topics,
     properties: dict[str, str],
-    epochs: str,
+    compacted_epochs: str,
 ) -> None:
     """A committed marker behind one that is open is not taken for missing."""
-    topics.create(epochs, config={"cleanup.policy": "compact"})
-    properties["stream.kafka.epochs.topic"] = epochs
-    blocker = topics.transaction()
-    topics.produce(blocker, epochs, b"open", key=b"blocker")
-    blocker.flush(20)
+    blocker = hide_the_end(topics, compacted_epochs)
     options = {
         "stream.kafka.connection.timeout.millis": "3000",
         "stream.kafka.transaction.timeout": "1s",
@@ -385,13 +398,17 @@ def test_a_transaction_that_ran_out_of_time_is_made_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     send, times = TransactionalProducer.send_one, [0]
+    client = {"bootstrap.servers": kafka.bootstrap}
+    asking = WrittenTopics(lambda: client, Watch(), kafka.bootstrap)
 
     def late(self: TransactionalProducer, *arguments: Any) -> None:
         send(self, *arguments)
         times[0] += 1
         if times[0] == 2:  # of the first epoch, after the claim
             assert self._producer.flush(20) == 0
-            time.sleep(14)  # the broker looks every 10 s
+            # Until the broker has ended it, readers do not see what it has written.
+            lane = (topic, 0)
+            assert asking.await_visible([lane], Deadline(30.0))
 
     monkeypatch.setattr(TransactionalProducer, "send_one", late)
     options = {"stream.kafka.transaction.timeout": "1s"}
@@ -401,6 +418,20 @@ def test_a_transaction_that_ran_out_of_time_is_made_again(
     ):
         assert commit(committer, sink, 0, 1)
     assert values(kafka, topic) == [b"1"]
+
+
+def test_what_was_begun_hides_nothing_once_it_was_let_go(
+    kafka: Addresses, topic: str
+) -> None:
+    client = {"bootstrap.servers": kafka.bootstrap}
+    producer = TransactionalProducer(client, f"t-{topic}", topic, 60.0, Deadline(20.0))
+    producer.begin()
+    producer.send_one(topic, 0, b"k", b"gone", Deadline(20.0))
+    assert producer._producer.flush(20) == 0
+    producer.close()
+    asking = WrittenTopics(lambda: client, Watch(), kafka.bootstrap)
+    assert asking.await_visible([(topic, 0)], Deadline(20.0))
+    assert values(kafka, topic) == []
 
 
 def test_a_large_epoch_is_one_transaction(kafka: Addresses, topics: Topics) -> None:
@@ -420,21 +451,19 @@ def test_a_claim_that_is_hidden_does_not_look_like_a_later_one(
     topic: str,
     topics: Topics,
     properties: dict[str, str],
-    epochs: str,
+    compacted_epochs: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """What can be seen behind an open transaction is the past, and fences nobody."""
-    topics.create(epochs, config={"cleanup.policy": "compact"})
-    properties["stream.kafka.epochs.topic"] = epochs
+    monkeypatch.setattr(committing, "_SIGHT", 0.5)  # waited for in vain, twice
     with open_sink(properties) as sink:
         sink.put(rows(0), writer_id="w")
     with (
         open_sink(properties) as sink,
         contextlib.closing(sink.committer(writer_id="w")) as committer,
     ):
-        blocker = topics.transaction()
         committer.last()
-        topics.produce(blocker, epochs, b"open", key=b"blocker")
-        blocker.flush(20)
+        blocker = hide_the_end(topics, compacted_epochs)
         assert commit(committer, sink, 1, 1)
         last = committer.last()
         assert last is not None

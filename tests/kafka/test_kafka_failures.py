@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import socket
 import subprocess
 import sys
@@ -12,15 +13,25 @@ import pytest
 from tests.kafka.broker import free_ports
 from tests.kafka.conftest import stream_of
 from tests.kafka.streams import drain, opened, reading
+from tests.kafka.topics import Topics
 
 from streamfactory.spi import ConfigError, ConnectionFailed, StreamError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
     from tests.kafka.broker import Addresses, Cluster
 
 QUICK = {"stream.kafka.connection.timeout.millis": "2000"}
+
+
+@pytest.fixture
+def one_message(mortal: Cluster) -> str:
+    """A topic of the broker that may be killed, with one message."""
+    topics = Topics(mortal.bootstrap)
+    name = topics.create()
+    topics.send(name, [b"v"])
+    return name
 
 
 def test_no_broker_is_told_within_the_timeout() -> None:
@@ -41,6 +52,8 @@ def test_no_broker_is_told_within_the_timeout() -> None:
 
 def test_a_host_without_an_address_is_told() -> None:
     properties = stream_of("nowhere.invalid:9092", "clicks") | QUICK
+    # A resolver that is asked too often falls silent.
+    properties["stream.kafka.consumer.prop.reconnect.backoff.ms"] = "100"
     with opened(properties) as source, pytest.raises(ConnectionFailed) as caught:
         source.metadata.partitions()
     assert "nowhere.invalid:9092" in str(caught.value)
@@ -59,49 +72,37 @@ def test_a_port_that_never_answers_is_told_within_the_timeout() -> None:
     assert "topics cannot be listed" in str(caught.value)
 
 
-def test_brokers_that_stay_away_end_a_reader(
-    cluster_factory: Callable[..., Cluster],
-) -> None:
-    import signal
-
-    from tests.kafka.topics import Topics
-
-    cluster = cluster_factory()
-    topics = Topics(cluster.bootstrap)
-    name = topics.create()
-    topics.send(name, [b"v"])
+@pytest.mark.xdist_group("mortal")
+def test_brokers_that_stay_away_end_a_reader(mortal: Cluster, one_message: str) -> None:
     short = {
         "stream.kafka.broker.timeout.millis": "1500",
         "retry.max.attempts": "1",
     }
-    with reading(stream_of(cluster.bootstrap, name) | short) as reader:
+    with reading(stream_of(mortal.bootstrap, one_message) | short) as reader:
         drain(reader, rows=1)
-        cluster.nodes[0].end(signal.SIGKILL)
+        mortal.nodes[0].end(signal.SIGKILL)
         started = time.monotonic()
         with pytest.raises(ConnectionFailed) as caught:
             drain(reader, 1, rows=1)
         assert time.monotonic() - started < 10
-    assert cluster.bootstrap in str(caught.value)
+    assert mortal.bootstrap in str(caught.value)
     assert caught.value.offset == 1
 
 
+@pytest.mark.xdist_group("mortal")
 def test_a_broker_that_falls_silent_keeps_no_one_from_closing(
-    cluster_factory: Callable[..., Cluster],
+    mortal: Cluster, one_message: str
 ) -> None:
-    from tests.kafka.topics import Topics
-
-    cluster = cluster_factory()
-    topics = Topics(cluster.bootstrap)
-    name = topics.create()
-    topics.send(name, [b"v"])
-    with reading(stream_of(cluster.bootstrap, name)) as reader:
+    with reading(stream_of(mortal.bootstrap, one_message)) as reader:
         drain(reader, rows=1)
-        cluster.nodes[0].pause()
-        reader.fetch(1, timeout=0.5)
-        started = time.monotonic()
-        reader.close()
-        assert time.monotonic() - started < 3
-    cluster.nodes[0].resume()
+        mortal.nodes[0].pause()
+        try:
+            reader.fetch(1, timeout=0.5)
+            started = time.monotonic()
+            reader.close()
+            assert time.monotonic() - started < 3
+        finally:
+            mortal.nodes[0].resume()
 
 
 def test_an_isolation_level_said_twice_has_to_agree(kafka: Addresses) -> None:

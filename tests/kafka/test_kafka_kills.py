@@ -8,7 +8,6 @@ import pytest
 from tests.kafka.proving import STEPS, Proof, hunt
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
 
     from tests.kafka.broker import Addresses, Cluster
@@ -39,12 +38,10 @@ def test_a_zombie_that_wakes_writes_nothing(kafka: Addresses, tmp_path: Path) ->
     assert verdict.good, str(verdict)
 
 
+@pytest.mark.xdist_group("mortal")
 @pytest.mark.timeout(240)
-def test_rows_survive_a_broker_that_is_killed(
-    cluster_factory: Callable[..., Cluster], tmp_path: Path
-) -> None:
-    cluster = cluster_factory()
-    proof = Proof(tmp_path, cluster.bootstrap, seed=5, cluster=cluster)
+def test_rows_survive_a_broker_that_is_killed(mortal: Cluster, tmp_path: Path) -> None:
+    proof = Proof(tmp_path, mortal.bootstrap, seed=5, cluster=mortal)
     for _ in range(2):
         assert proof.broker()
     verdict = proof.finish()

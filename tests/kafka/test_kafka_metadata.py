@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import uuid
 from contextlib import closing
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from confluent_kafka import KafkaError
+from confluent_kafka.admin import AclOperation  # type: ignore[attr-defined]
+from tests.kafka.broker import PASSWORD, USER
 from tests.kafka.conftest import stream_of
 from tests.kafka.streams import opened
+from tests.proving.commands import command_of
 
 from streamfactory.backends.kafka.errors import CODES
 from streamfactory.spi import (
@@ -24,6 +29,8 @@ from streamfactory.spi import (
 from streamfactory.wiring.admin import open_admin
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from tests.kafka.broker import Addresses
     from tests.kafka.topics import Topics
 
@@ -140,6 +147,49 @@ def test_a_thousand_partitions_are_one_call(topics: Topics) -> None:
     topics.delete(name)
     assert len(infos) == 1000
     assert (infos[999].partition.id, infos[999].latest) == (999, 1)
+
+
+def checked(
+    properties: Mapping[str, str], capsys: pytest.CaptureFixture[str]
+) -> dict[str, Any]:
+    """What ``check`` says of a stream, and each of its steps by name."""
+    lines = [f"{json.dumps(k)} = {json.dumps(v)}\n" for k, v in properties.items()]
+    Path("clicks.toml").write_text("[properties]\n" + "".join(lines))
+    told: dict[str, Any] = command_of(capsys)("check", "clicks.toml", "--json").json
+    return told | {step["name"]: step for step in told["steps"]}
+
+
+def test_check_shows_what_takes_messages_away(
+    topics: Topics, capsys: pytest.CaptureFixture[str]
+) -> None:
+    name = topics.create(
+        config={"retention.ms": "1234567", "cleanup.policy": "compact"}
+    )
+    told = checked(stream_of(topics.bootstrap, name), capsys)
+    assert told["settings"]["outcome"] == "ok"
+    assert told["settings"]["what"] == (
+        f"{name}: cleanup.policy=compact, delete.retention.ms=86400000, "
+        "retention.bytes=-1, retention.ms=1234567"
+    )
+
+
+def test_check_skips_settings_that_may_not_be_seen(
+    topics: Topics, kafka: Addresses, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if kafka.sasl is None:
+        pytest.skip("KAFKA_BOOTSTRAP names a broker that was not started here")
+    name = topics.create()
+    topics.forbid(name, USER, AclOperation.DESCRIBE_CONFIGS)
+    login = {
+        "stream.kafka.consumer.prop.security.protocol": "SASL_PLAINTEXT",
+        "stream.kafka.consumer.prop.sasl.mechanism": "PLAIN",
+        "stream.kafka.consumer.prop.sasl.username": USER,
+        "stream.kafka.consumer.prop.sasl.password": PASSWORD,
+    }
+    told = checked(stream_of(kafka.sasl, name) | login, capsys)
+    assert told["ok"], [s for s in told["steps"] if s["outcome"] == "failed"]
+    assert told["settings"]["outcome"] == "skipped"
+    assert name in told["settings"]["what"]
 
 
 # --- operating ------------------------------------------------------------------------

@@ -331,22 +331,20 @@ def test_a_topic_deleted_while_it_is_read_is_an_error(
 # --- brokers that go and come ---------------------------------------------------------
 
 
-def test_a_reader_survives_a_killed_broker(
-    cluster_factory: Callable[..., Cluster],
-) -> None:
+@pytest.mark.xdist_group("mortal")
+def test_a_reader_survives_a_killed_broker(mortal: Cluster) -> None:
     from tests.kafka.topics import Topics
 
-    cluster = cluster_factory()
-    topics = Topics(cluster.bootstrap)
+    topics = Topics(mortal.bootstrap)
     name = topics.create()
     topics.send(name, numbered(10))
-    with reading(stream_of(cluster.bootstrap, name)) as reader:
+    with reading(stream_of(mortal.bootstrap, name)) as reader:
         assert values(drain(reader, rows=10)) == numbered(10)
-        cluster.nodes[0].end(signal.SIGKILL)
+        mortal.nodes[0].end(signal.SIGKILL)
         for _ in range(3):
             batch = reader.fetch(10, timeout=0.3)
             assert (batch.num_rows, batch.next_offset) == (0, 10)
-        cluster.start()
+        mortal.start()
         topics.send(name, numbered(5, 10))
         assert values(drain(reader, 10, rows=5)) == numbered(5, 10)
 
@@ -357,7 +355,7 @@ def test_a_reader_follows_a_leader_that_moves(
 ) -> None:
     from tests.kafka.topics import Topics
 
-    cluster = cluster_factory(3)
+    cluster = cluster_factory(3, {"broker.session.timeout.ms": "1500"})
     topics = Topics(cluster.bootstrap)
     name = topics.create(copies=3, config={"min.insync.replicas": "2"})
     topics.send(name, numbered(10))

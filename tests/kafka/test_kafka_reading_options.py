@@ -128,3 +128,26 @@ def test_settings_of_the_client_reach_it_and_ours_stay() -> None:
     assert settings["group.id"] == "somebody"
     assert settings["auto.offset.reset"] == "error"
     assert "fetch.max.wait.ms" not in settings
+
+
+def test_sparks_name_of_the_longest_wait_is_understood() -> None:
+    given = {"kafkaConsumer.pollTimeoutMs": "777"}
+    with opened({**stream_of("localhost:1", "t"), **given}) as source:
+        assert source.config["fetch.timeout.millis"] == 777
+
+
+def test_what_spark_means_otherwise_is_refused_with_what_comes_close() -> None:
+    given = {
+        "fetchOffset.numRetries": "3",
+        "fetchOffset.retryIntervalMs": "10",
+        "groupIdPrefix": "mine",
+    }
+    with (
+        pytest.raises(ConfigError) as caught,
+        opened({**stream_of("localhost:1", "t"), **given}),
+    ):
+        pass
+    text = str(caught.value)
+    assert "say retry.max.attempts, which counts the first attempt too" in text
+    assert "say retry.initial.millis, which doubles with each attempt" in text
+    assert "say kafka.group.id" in text

@@ -2,27 +2,35 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 import uuid
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
+from tests.kafka import oracle
 from tests.kafka.conftest import unavailable
 from tests.kafka.jars import Unavailable, jars
-from tests.proving.sessions import missing_java
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
     from tests.kafka.topics import Topics
 
-pytestmark = pytest.mark.timeout(400)
-
-PROGRAM = Path(__file__).with_name("oracle.py")
+pytestmark = pytest.mark.timeout(300)
 
 
-def filled(topics: Topics) -> dict[str, int]:
+@pytest.fixture
+def two_sources(spark: SparkSession) -> SparkSession:
+    """A session that has both sources."""
+    try:
+        oracle.add_jars(spark, jars("oracle"))
+    except Unavailable as missing:
+        unavailable(missing)
+    return spark
+
+
+def plain_topics(topics: Topics) -> dict[str, int]:
     """Topics of every kind, with the number of rows that can be read of each."""
     mark = uuid.uuid4().hex[:6]
     plain = topics.create(f"plain-{mark}", 2)
@@ -32,10 +40,6 @@ def filled(topics: Topics) -> dict[str, int]:
     mixed = topics.create(f"mixed-{mark}")
     topics.send(mixed, [b"a", None, b""], headers=[("h", b"1"), ("h", None)])
     topics.send(mixed, [b"no key"], key=None, timestamp=1_700_000_000_123)
-    transactional = topics.create(f"transaction-{mark}")
-    topics.send_in_transaction(transactional, [b"kept"] * 300)
-    topics.send_in_transaction(transactional, [b"gone"] * 300, abort=True)
-    topics.send_in_transaction(transactional, [b"kept"] * 10)
     skewed = topics.create(f"skewed-{mark}", 3)
     topics.send(skewed, [b"many"] * 1500, partition=2)
     topics.send(skewed, [b"one"], partition=0)
@@ -44,44 +48,47 @@ def filled(topics: Topics) -> dict[str, int]:
     topics.truncate(cut, 0, 20)
     compacted = topics.create_compacted(f"compacted-{mark}")
     held = topics.count(compacted)
-    return {
-        compacted: held,
-        plain: 1200,
-        mixed: 4,
-        transactional: 310,
-        skewed: 1501,
-        cut: 30,
-    }
+    return {plain: 1200, mixed: 4, skewed: 1501, cut: 30, compacted: held}
 
 
-@pytest.fixture
-def compared(topics: Topics, tmp_path: Path) -> Any:
-    """What both sources made of the topics."""
-    reason = missing_java()
-    if reason is not None:
-        unavailable(Unavailable(reason))
-    try:
-        listed = ",".join(str(path) for path in jars("oracle"))
-    except Unavailable as missing:
-        unavailable(missing)
-        raise
-    wanted = filled(topics)
-    done = subprocess.run(
-        [sys.executable, PROGRAM, topics.bootstrap, tmp_path, listed, *wanted],
-        capture_output=True,
-        text=True,
-        timeout=380,
-        check=False,
+def transactional_topic(topics: Topics) -> dict[str, int]:
+    """A topic with an aborted transaction between two that were committed."""
+    name = topics.create(f"transaction-{uuid.uuid4().hex[:6]}")
+    topics.send_in_transaction(name, [b"kept"] * 300)
+    topics.send_in_transaction(name, [b"gone"] * 300, abort=True)
+    topics.send_in_transaction(name, [b"kept"] * 10)
+    return {name: 310}
+
+
+@pytest.mark.parametrize(
+    ("level", "fill", "most"),
+    [
+        ("read_uncommitted", plain_topics, 1500),
+        ("read_committed", transactional_topic, 400),
+    ],
+    ids=["plain", "transactional"],
+)
+def test_both_sources_read_the_same(
+    level: str,
+    fill: Callable[[Topics], dict[str, int]],
+    most: int,
+    two_sources: SparkSession,
+    topics: Topics,
+    tmp_path: Path,
+) -> None:
+    wanted = fill(topics)
+    names = ",".join(wanted)
+    sources = [
+        make(topics.bootstrap, names, level) for make in (oracle.theirs, oracle.ours)
+    ]
+    theirs, ours = (oracle.batch(two_sources, source) for source in sources)
+    assert {name: sum(row.topic == name for row in theirs) for name in wanted} == wanted
+    assert ours == theirs
+    (theirs, their_ends), (ours, our_ends) = (
+        oracle.stream(two_sources, source, tmp_path / source[0], most)
+        for source in sources
     )
-    assert done.returncode == 0, done.stderr[-3000:]
-    return wanted, json.loads(done.stdout.splitlines()[-1])
-
-
-def test_both_sources_read_the_same(compared: Any) -> None:
-    wanted, found = compared
-    for topic, rows in wanted.items():
-        same = {"theirs": rows, "ours": rows, "first": None}
-        assert found[f"{topic} batch"] == same
-        assert found[f"{topic} stream"] == same
-        ends = found[f"{topic} ends"]
-        assert ends["ours"][-1] == ends["theirs"][-1]
+    assert len(theirs) == sum(wanted.values())
+    assert ours == theirs
+    assert len(their_ends) > 1
+    assert our_ends == their_ends

@@ -8,6 +8,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
 import pytest
 from tests.kafka.broker import PASSWORD, USER
 from tests.kafka.certificates import KEY_PASSWORD
@@ -22,6 +23,7 @@ from streamfactory.spi import (
     NotAuthorized,
     Partition,
 )
+from streamfactory.wiring.opening import open_sink
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -132,6 +134,46 @@ def test_sasl_as_javas_client_writes_it_over_tls(kafka: Addresses, filled: str) 
         ssl_ca_location=certificate(kafka, "ca.pem"),
     )
     reads(kafka.sasl_ssl, filled, more)
+
+
+def bearer(**claims: str) -> dict[str, str]:
+    """A token that librdkafka makes itself, and the broker of the tests believes."""
+    told = " ".join(f"{name}={value}" for name, value in claims.items())
+    return prop(
+        security_protocol="SASL_PLAINTEXT",
+        sasl_mechanism="OAUTHBEARER",
+        enable_sasl_oauthbearer_unsecure_jwt="true",
+        sasl_oauthbearer_config=told,
+    )
+
+
+def test_a_bearers_token(kafka: Addresses, filled: str) -> None:
+    reads(kafka.sasl, filled, bearer(principal=USER))
+
+
+def test_a_bearers_token_serves_a_writer(
+    kafka: Addresses, topic: str, topics: Topics
+) -> None:
+    assert kafka.sasl is not None
+    properties = stream_of(kafka.sasl, topic) | bearer(principal=USER)
+    rows = pa.table({"value": [b"secret matters"]})
+    with open_sink(properties) as sink:
+        assert sink.put(rows, writer_id="w")
+    reads(topics.bootstrap, topic, {})
+
+
+def test_a_bearers_token_that_cannot_be_had_is_told(
+    kafka: Addresses, filled: str
+) -> None:
+    assert kafka.sasl is not None
+    more = bearer(principle=USER)
+    with (
+        opened(stream_of(kafka.sasl, filled) | more) as source,
+        pytest.raises(NotAuthorized) as caught,
+    ):
+        source.metadata.partitions()
+    assert kafka.sasl in str(caught.value)
+    assert "principle=alice" in str(caught.value)
 
 
 def test_credentials_of_a_writer_serve_a_reader(kafka: Addresses, filled: str) -> None:

@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import random
-import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,6 +12,8 @@ from tests.kafka.conftest import stream_of
 from tests.kafka.proving import read_committed
 from tests.kafka.spark_driver import EPOCH, copy, sink, source
 from tests.kafka.test_kafka_writing import values
+from tests.proving.drivers import Driver, forget_commit
+from tests.spark.killing import Faults
 
 from streamfactory.wiring.opening import open_sink
 
@@ -24,9 +21,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from tests.kafka.broker import Addresses
     from tests.kafka.topics import Topics
-
-REPOSITORY = Path(__file__).parents[2]
-DEADLINE = 100.0
 
 
 def fill(folder: Path, epochs: int) -> list[int]:
@@ -83,10 +77,7 @@ def test_an_epoch_that_spark_forgot_is_not_written_again(
     numbers = fill(tmp_path, 3)
     copy(spark, tmp_path, kafka.bootstrap, topic)
     for _ in range(2):
-        commits = [*(tmp_path / "checkpoint" / "commits").glob("[0-9]*")]
-        newest = max(commits, key=lambda path: int(path.name))
-        newest.unlink()
-        newest.with_name(f".{newest.name}.crc").unlink(missing_ok=True)
+        assert forget_commit(tmp_path / "checkpoint")
         copy(spark, tmp_path, kafka.bootstrap, topic)
     assert found(kafka, topic, 2) == numbers
     left = [*Path(sink(tmp_path, "", "")["stream.kafka.staging.location"]).glob("*/*")]
@@ -94,48 +85,24 @@ def test_an_epoch_that_spark_forgot_is_not_written_again(
 
 
 @pytest.mark.timeout(400)
-def test_rows_survive_drivers_that_are_killed(
+def test_rows_survive_tasks_and_drivers_that_are_killed(
     kafka: Addresses, topics: Topics, tmp_path: Path, spark: SparkSession
 ) -> None:
-    assert spark.version  # there is a Spark
     topic, chance = topics.create(partitions=2), random.Random(4)
-    numbers, kills = fill(tmp_path, 40), 0
+    numbers, kills = fill(tmp_path, 9), 0
+    (tmp_path / "faults").mkdir()
+    faults = Faults(tmp_path / "faults")
+    line = ("tests.kafka.spark_driver", tmp_path, kafka.bootstrap, topic)
     while kills < 2:
-        driver = start(tmp_path, kafka.bootstrap, topic)
-        before = len(found(kafka, topic, 2))
-        deadline = time.monotonic() + DEADLINE
-        while driver.poll() is None and len(found(kafka, topic, 2)) == before:
-            assert time.monotonic() < deadline, "the driver writes nothing"
-            time.sleep(0.05)
-        time.sleep(chance.random() * 0.7)
-        if driver.poll() is None:
-            os.killpg(driver.pid, signal.SIGKILL)
-            kills += 1
-        assert driver.wait(DEADLINE) in (0, -signal.SIGKILL), log(tmp_path)
-        assert kills or driver.returncode, "it came to its end before it was killed"
-    assert start(tmp_path, kafka.bootstrap, topic).wait(DEADLINE) == 0, log(tmp_path)
-    assert found(kafka, topic, 2) == numbers
-
-
-def start(folder: Path, bootstrap: str, topic: str) -> subprocess.Popen[bytes]:
-    paths = [str(REPOSITORY), str(REPOSITORY / "src")]
-    with (folder / "driver.log").open("wb") as output:
-        return subprocess.Popen(
-            [
-                sys.executable,
-                "-m",
-                "tests.kafka.spark_driver",
-                folder,
-                bootstrap,
-                topic,
-            ],
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
-            cwd=folder,
-            stdout=output,
-            stderr=output,
-            start_new_session=True,
+        # Of the first epoch that this driver writes: one attempt, and the next one.
+        faults.order("before-write")
+        faults.order("after-stage")
+        driver = Driver(tmp_path, *line)
+        driver.kill_after_output(
+            lambda: len(found(kafka, topic, 2)), chance.random() * 0.7
         )
-
-
-def log(folder: Path) -> str:
-    return (folder / "driver.log").read_text(errors="replace")[-4000:]
+        kills += driver.was_killed()
+        assert kills, "it came to its end before it was killed"
+        assert not faults.left, "no task was killed"
+    copy(spark, tmp_path, kafka.bootstrap, topic)
+    assert found(kafka, topic, 2) == numbers

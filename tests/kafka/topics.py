@@ -101,18 +101,26 @@ class Topics:
         resource = ConfigResource(ResourceType.TOPIC, name, incremental_configs=entries)
         self.admin.incremental_alter_configs([resource])[resource].result(TIMEOUT)
 
-    def forbid(self, name: str, user: str) -> None:
-        """Let a user neither see nor read a topic."""
-        rule = AclBinding(
-            ResourceType.TOPIC,
-            name,
-            ResourcePatternType.LITERAL,
-            f"User:{user}",
-            "*",
-            AclOperation.ALL,
-            AclPermissionType.DENY,
-        )
-        self.admin.create_acls([rule])[rule].result(TIMEOUT)
+    def forbid(self, name: str, user: str, what: Any = AclOperation.ALL) -> None:
+        """Let a user not do something with a topic; by default nothing at all."""
+        rules = [
+            AclBinding(
+                ResourceType.TOPIC,
+                name,
+                ResourcePatternType.LITERAL,
+                f"User:{user}",
+                "*",
+                operation,
+                permission,
+            )
+            for operation, permission in (
+                # A topic with rules is closed, but for what they allow.
+                (AclOperation.ALL, AclPermissionType.ALLOW),
+                (what, AclPermissionType.DENY),
+            )
+        ]
+        for made in self.admin.create_acls(rules).values():
+            made.result(TIMEOUT)
 
     def leader(self, name: str, partition: int = 0) -> int:
         """The node that leads a partition."""
@@ -169,6 +177,8 @@ class Topics:
             "group.id": "count",
             "enable.partition.eof": True,
             "enable.auto.commit": False,
+            "fetch.wait.max.ms": 10,  # ends are told by fetches that wait in vain
+            "reconnect.backoff.ms": 20,
         }
         with closing(Consumer(settings)) as consumer:
             consumer.assign([TopicPartition(name, 0, 0)])
@@ -212,6 +222,7 @@ class Topics:
             {
                 "bootstrap.servers": self.bootstrap,
                 "linger.ms": 1,
+                "reconnect.backoff.ms": 20,
                 "message.max.bytes": 12_000_000,
                 "error_cb": lambda _: None,
                 "log_level": 0,
