@@ -15,6 +15,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from streamfactory.spark.interpreter import python_of_workers
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -28,15 +30,20 @@ def register(spark: SparkSession) -> None:
     spark.dataSource.register(StreamFactorySource)
 
 
-def prepare_environment() -> None:
+def prepare_environment(*, local: bool = False) -> None:
     """Have Spark start its Python workers with this interpreter, and find a Java.
 
     Call it before the session is made: by itself Spark takes the first ``python3`` of
     the path, which has none of a virtual environment's packages. A Java in the folder
     ``java`` of the virtual environment is taken where the machine has none.
+
+    Args:
+        local: Whether Spark runs on this machine alone. Its Python processes then take
+            PySpark from where it is installed, which they start faster with.
     """
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    python = python_of_workers() if local else sys.executable
+    os.environ.setdefault("PYSPARK_PYTHON", python)
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", python)
     inside = Path(sys.prefix, "java")
     if "JAVA_HOME" not in os.environ and not shutil.which("java") and inside.is_dir():
         os.environ["JAVA_HOME"] = str(inside)

@@ -73,8 +73,8 @@ def spark_session(
         SparkNotStarted: permanent; Java is missing, or refuses.
     """
     check_installed()
-    prepare_environment()
     local = master.startswith("local")
+    prepare_environment(local=local)
     if local:
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     with tempfile.TemporaryDirectory(prefix="streamfactory-") as folder:

@@ -75,7 +75,7 @@ def spark(
         if os.environ.get("CI") == "true":
             pytest.fail(reason)
         pytest.skip(reason)
-    prepare_environment()
+    prepare_environment(local=True)
     folder = tmp_path_factory.mktemp("spark")
     logging = folder / "log4j2.properties"
     logging.write_text(LOGGING.format(spark_log), encoding="utf-8")
