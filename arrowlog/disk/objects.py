@@ -83,7 +83,7 @@ class ObjectStorage(Storage):
         return self.publish_unproved(name, data)
 
     def publish_unproved(self, name: str, data: bytes) -> bool:
-        """`publish`, for the proof that it is one."""
+        """`publish`, without asking first whether the store keeps to conditions."""
         failure: Exception | None = None
         for pause in _pauses():
             time.sleep(pause)

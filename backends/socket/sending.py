@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Final
 
 from streamfactory.backends.socket.flushing import PERIOD, Flusher
@@ -156,9 +156,11 @@ class OutLane:
                 reader.pending = [*reader.pending, memoryview(END)]
             self._flush(None)
             self.is_finished = True
-            for reader in self._readers:
-                reader.connection.end_sending()
-            self._port.close()
+            # One that refuses at the last moment keeps no other from its end.
+            with ExitStack() as last:
+                last.callback(self._port.close)
+                for reader in self._readers:
+                    last.callback(reader.connection.end_sending)
 
     def confirm(self, deadline: float) -> None:
         """Wait until every reader has taken the end, and closed.
