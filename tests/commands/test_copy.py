@@ -215,7 +215,7 @@ def test_faults_of_both_ends_cost_nothing(seed: int, memory: Memory) -> None:
     sink = memory.stream(
         "to",
         retry__max__attempts="100",
-        realtime__segment__flush__threshold__rows="30",
+        realtime__segment__flush__threshold__rows="10",
     )
     reading = Faults(seed=seed, fail=0.1, drop=0.1, duplicate=0.3, tear=0.4)
     writing = Faults(seed=seed, fail=0.02, drop=0.3)
