@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.proving import drivers
 from tests.proving.sessions import Topic
 
 from streamfactory.spark.pipelines.together import Overrides, Pipelines
@@ -59,6 +60,10 @@ class Works:
         path = self.folder / "checkpoints" / name / "1" / "metadata"
         found: str = json.loads(path.read_text())["id"]
         return found
+
+    def forget_commit(self, name: str = "p") -> None:
+        """As when the driver died between the sinks' commits and its own."""
+        assert drivers.forget_commit(self.folder / "checkpoints" / name / "1")
 
     def run(
         self, spark: SparkSession, *paths: Path, **overrides: Any

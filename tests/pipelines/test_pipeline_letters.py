@@ -66,7 +66,7 @@ def test_bad_messages_go_around_the_steps(
     works.succeed(spark, path)
     messages.write(b"}", b'{"id": 3}')
     works.succeed(spark, path)
-    forget_last_commit(works)
+    works.forget_commit()
     works.succeed(spark, path)
     rows = sorted(out.rows(), key=lambda row: row["id"])
     assert rows == [{"id": n, "next": n + 1} for n in (1, 2, 3)]
@@ -114,10 +114,3 @@ def test_rows_that_nobody_decodes_have_no_dead_letters(
         Pipelines([works.pipeline(SINK + LETTERS)]).run(spark)
     told = str(caught.value)
     assert "decode.on.error" in told or "[dead-letters]" in told
-
-
-def forget_last_commit(works: Works) -> None:
-    commits = works.folder / "checkpoints" / "p" / "1" / "commits"
-    newest = max(int(path.name) for path in commits.iterdir() if path.name.isdigit())
-    for path in (commits / str(newest), commits / f".{newest}.crc"):
-        path.unlink()

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, cast
 import pyarrow as pa
 import pytest
 from tests.pipelines.conftest import SINK
-from tests.proving import drivers
 
 from streamfactory.spark.pipelines.together import Pipelines
 from streamfactory.spi import ConfigError
@@ -30,11 +29,6 @@ sql = "select word, count(*) as n from input group by word"
 """
 
 
-def forget_commit(works: Works, name: str = "p") -> None:
-    """As when the driver died between the sinks' commits and its own."""
-    assert drivers.forget_commit(works.folder / "checkpoints" / name / "1")
-
-
 def test_a_single_sink_is_written_by_spark_itself(
     spark: SparkSession, works: Works
 ) -> None:
@@ -51,7 +45,7 @@ def test_a_single_sink_is_written_by_spark_itself(
     assert second.rows == 1
     assert second.went_on == "goes on from the checkpoint"
     assert out.column("id") == [*range(0, 22, 2)]
-    forget_commit(works)
+    works.forget_commit()
     works.succeed(spark, path)
     assert out.column("id") == [*range(0, 22, 2)]
     told = works.batches[0]
@@ -72,7 +66,7 @@ def test_update_mode_leaves_the_last_row_of_each_key(
     works.succeed(spark, path)
     rows.write(word=["a"])
     works.succeed(spark, path)
-    forget_commit(works)
+    works.forget_commit()
     works.succeed(spark, path)
     assert sorted((row["word"], row["n"]) for row in out.rows()) == [
         ("a", 2),

@@ -9,6 +9,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.proving.drivers import forget_commit
 from tests.spark.killing import STEPS, Faults, register_dying
 
 if TYPE_CHECKING:
@@ -61,18 +62,11 @@ class Query:
 
     def forget_commit(self) -> None:
         """As when the driver died between the sink's commit and its own."""
-        numbers = [int(p.name) for p in self._commits() if p.name.isdigit()]
-        newest = max(numbers, default=None)
-        for path in self._commits():
-            if path.name in (str(newest), f".{newest}.crc"):
-                path.unlink()
+        forget_commit(self.checkpoint)
 
     def staged(self) -> int:
         """How many files its tasks have begun."""
         return len([*(self.out.root / "topics" / "out.topic").rglob("data/*")])
-
-    def _commits(self) -> list[Path]:
-        return [*(self.checkpoint / "commits").glob("*")]
 
 
 @pytest.fixture
