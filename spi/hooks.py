@@ -80,6 +80,11 @@ class Backend:
     ``stream.<type>.consumer.prop.*``."""
     owned_client_keys: Mapping[str, str] = field(default_factory=dict)
     """Client keys that a user may not set, each with what to do instead."""
+    bare_names: Mapping[str, str] = field(default_factory=dict)
+    """Names without a prefix that other connectors of the same system have, in lower
+    case, each with the option here that means the same."""
+    bare_hints: Mapping[str, str] = field(default_factory=dict)
+    """Those that mean nothing here, each with what comes close."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

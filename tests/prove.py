@@ -19,6 +19,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from tests.kafka import proving as kafka
+from tests.kafka import spark_proving as kafka_spark
 from tests.pipelines import proving as pipelines
 from tests.proving import backend, crowd, faults, points, power
 from tests.proving.verdict import Verdict
@@ -33,6 +34,7 @@ PATHS = {
     "spark": ("Spark's drivers", spark),
     "pipelines": ("pipelines with several sinks", pipelines),
     "kafka": ("the kafka sink", kafka),
+    "kafka-spark": ("Spark into kafka", kafka_spark),
 }
 
 

@@ -265,22 +265,3 @@ KAFKA_CLIENT_DROPPED: Final[Mapping[str, str]] = MappingProxyType(
     }
 )
 """Names of the Java client that have no place here."""
-
-# --- Spark's own Kafka source -----------------------------------------------------
-
-SPARK_KAFKA_ALIASES: Final[Mapping[str, str]] = MappingProxyType(
-    {"kafkaconsumer.polltimeoutms": "fetch.timeout.millis"}
-)
-"""Its bare options in lower case, which mean the same behind ``stream.kafka.``."""
-
-SPARK_KAFKA_COUNTERPARTS: Final[Mapping[str, str]] = MappingProxyType(
-    {
-        "fetchoffset.numretries": "say retry.max.attempts, which counts the first "
-        "attempt too",
-        "fetchoffset.retryintervalms": "say retry.initial.millis, which doubles with "
-        "each attempt",
-        "groupidprefix": "say kafka.group.id; a group that is told where the query "
-        "stands is progress.group",
-    }
-)
-"""Those that mean something else, with what comes close."""

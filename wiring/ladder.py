@@ -38,8 +38,6 @@ from streamfactory.wiring.known import (
     KNOWN_DECODERS,
     PINOT_DECODERS,
     PINOT_FACTORIES,
-    SPARK_KAFKA_ALIASES,
-    SPARK_KAFKA_COUNTERPARTS,
     pinot_name,
 )
 from streamfactory.wiring.settling import Settler, by_spelling, clip, looks_secret
@@ -234,12 +232,13 @@ class Ladder:
     def _short_spelling(self, prop: Property) -> bool:
         """Spark-Kafka's: ``kafka.`` before an option, or a client's own property."""
         key, backend = prop.key.lower(), self._result.backend
-        if self._type == "kafka" and key in SPARK_KAFKA_ALIASES:
-            self._given[SPARK_KAFKA_ALIASES[key]].append(prop)
+        if backend is None:
+            return False
+        if key in backend.bare_names:
+            self._given[backend.bare_names[key]].append(prop)
             return True
         short = prop.key[len(self._type) + 1 :]
-        ours = key.startswith(f"{self._type}.")
-        if not ours or backend is None or not backend.client_namespaces:
+        if not key.startswith(f"{self._type}.") or not backend.client_namespaces:
             return False
         if short.lower() in self._own:
             self._given[self._own[short.lower()].key].append(prop)
@@ -294,9 +293,10 @@ class Ladder:
         near = difflib.get_close_matches(word, known, n=1, cutoff=0.75)
         other = re.match(r"stream\.([^.]+)\.", prop.key.lower())
         types = {*self._plugins.names(BACKENDS), *KNOWN_BACKENDS} - {self._type}
-        hint = None
-        if self._type == "kafka" and prop.key.lower() in SPARK_KAFKA_COUNTERPARTS:
-            hint, near = SPARK_KAFKA_COUNTERPARTS[prop.key.lower()], []
+        backend = self._result.backend
+        hint = None if backend is None else backend.bare_hints.get(prop.key.lower())
+        if hint is not None:
+            near = []
         elif other and (other[1] in types or (not near and other[1] != self._type)):
             hint, near = f"this stream is of type {self._type!r}", []
         elif near:

@@ -8,7 +8,12 @@ retains; messages are envelopes, so that a decoder is named.
 from __future__ import annotations
 
 from streamfactory.backends.kafka.errors import translate
-from streamfactory.backends.kafka.options import OPTIONS, OWNED
+from streamfactory.backends.kafka.options import (
+    OPTIONS,
+    OWNED,
+    SPARK_HINTS,
+    SPARK_NAMES,
+)
 from streamfactory.backends.kafka.reading import KafkaConsumerFactory
 from streamfactory.backends.kafka.topics import KafkaTopicAdmin
 from streamfactory.backends.kafka.writing import KafkaProducerFactory
@@ -41,4 +46,6 @@ def streamfactory_backend() -> Backend:
         translate=translate,
         client_namespaces=frozenset({"consumer", "producer"}),
         owned_client_keys={**OWNED, **OWNED_PRODUCER_KEYS},
+        bare_names=SPARK_NAMES,
+        bare_hints=SPARK_HINTS,
     )

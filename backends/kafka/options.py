@@ -148,3 +148,18 @@ OWNED: Final[Mapping[str, str]] = {
     "enable.idempotence": "writers are always idempotent",
 }
 """Client keys that a user may not set, with what to do instead."""
+
+SPARK_NAMES: Final[Mapping[str, str]] = {
+    "kafkaconsumer.polltimeoutms": "fetch.timeout.millis"
+}
+"""Bare options of Spark's own Kafka source, in lower case, by what they are here."""
+
+SPARK_HINTS: Final[Mapping[str, str]] = {
+    "fetchoffset.numretries": "say retry.max.attempts, which counts the first attempt "
+    "too",
+    "fetchoffset.retryintervalms": "say retry.initial.millis, which doubles with each "
+    "attempt",
+    "groupidprefix": "say kafka.group.id; a group that is told where the query stands "
+    "is progress.group",
+}
+"""Those that mean something else, with what comes close."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,9 +10,9 @@ import pytest
 from tests.kafka.conftest import stream_of
 from tests.kafka.proving import read_committed
 from tests.kafka.spark_driver import EPOCH, copy, sink, source
+from tests.kafka.spark_proving import hunt
 from tests.kafka.test_kafka_writing import values
-from tests.proving.drivers import Driver, forget_commit
-from tests.spark.killing import Faults
+from tests.proving.drivers import forget_commit
 
 from streamfactory.wiring.opening import open_sink
 
@@ -86,23 +85,9 @@ def test_an_epoch_that_spark_forgot_is_not_written_again(
 
 @pytest.mark.timeout(400)
 def test_rows_survive_tasks_and_drivers_that_are_killed(
-    kafka: Addresses, topics: Topics, tmp_path: Path, spark: SparkSession
+    kafka: Addresses, tmp_path: Path
 ) -> None:
-    topic, chance = topics.create(partitions=2), random.Random(4)
-    numbers, kills = fill(tmp_path, 9), 0
-    (tmp_path / "faults").mkdir()
-    faults = Faults(tmp_path / "faults")
-    line = ("tests.kafka.spark_driver", tmp_path, kafka.bootstrap, topic)
-    while kills < 2:
-        # Of the first epoch that this driver writes: one attempt, and the next one.
-        faults.order("before-write")
-        faults.order("after-stage")
-        driver = Driver(tmp_path, *line)
-        driver.kill_after_output(
-            lambda: len(found(kafka, topic, 2)), chance.random() * 0.7
-        )
-        kills += driver.was_killed()
-        assert kills, "it came to its end before it was killed"
-        assert not faults.left, "no task was killed"
-    copy(spark, tmp_path, kafka.bootstrap, topic)
-    assert found(kafka, topic, 2) == numbers
+    verdict = hunt(4, 4, tmp_path, kafka.bootstrap)
+    assert verdict.good, str(verdict)
+    assert verdict.kills >= 4
+    assert verdict.notes[0].endswith(" 0 files left")
