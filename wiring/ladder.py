@@ -12,33 +12,27 @@ import difflib
 import re
 from collections import defaultdict
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Final
 
 from streamfactory.spi import (
     Backend,
     ConfigError,
     ConsumerFactory,
     Decoder,
-    NotInstalled,
     Option,
-    PluginError,
     Problem,
     Setting,
     StreamConfig,
-    UnknownPlugin,
     Yields,
 )
 from streamfactory.spi.config import MASK
 from streamfactory.spi.hooks import BACKENDS, DECODERS
 from streamfactory.spi.references import resolve
-from streamfactory.wiring.classpath import load_descriptor
 from streamfactory.wiring.crosschecks import cross_checks
+from streamfactory.wiring.finding import Finder, java_hint
 from streamfactory.wiring.known import (
     KNOWN_BACKENDS,
-    KNOWN_DECODERS,
-    PINOT_DECODERS,
     PINOT_FACTORIES,
-    pinot_name,
 )
 from streamfactory.wiring.settling import Settler, by_spelling, clip, looks_secret
 from streamfactory.wiring.sharedwords import SHARED_OPTIONS
@@ -49,9 +43,6 @@ if TYPE_CHECKING:
 
     from streamfactory.wiring.definition import Property, StreamDefinition
     from streamfactory.wiring.plugins import PluginManager
-
-D = TypeVar("D", Backend, Decoder)
-"""The kind of descriptor that a class path names."""
 
 _META: Final = "stream.meta."
 _DECODER: Final = "decoder.prop."
@@ -101,9 +92,11 @@ class Ladder:
         self._definition = definition
         self._plugins = plugins
         self._use = use
-        self._class_paths = allow_class_paths
         self._result = Inspection(definition, problems=list(definition.notes))
         self._settler = Settler(self._result.problems, use)
+        self._finder = Finder(
+            plugins, self._settler, allow_class_paths=allow_class_paths
+        )
         self._type = ""
         self._own: dict[str, Option] = {}
         self._bare = by_spelling(FRAMEWORK_OPTIONS.values())
@@ -164,48 +157,21 @@ class Ladder:
         word = self._factory_word()
         text = "" if word is None else _resolved(word.text)
         if word is not None and ":" in text:
-            return self._by_path(word.key, text, word.origin, Backend, self._type)
+            return self._finder.by_path(
+                word.key, text, word.origin, Backend, self._type
+            )
         if word is not None and text and text.strip().lower() != self._type:
             what = f"names {clip(text)}, but the stream's type is {self._type!r}"
-            hint = (
-                _java_hint(text, PINOT_FACTORIES) or f"write {self._type}, or nothing"
-            )
+            hint = java_hint(text, PINOT_FACTORIES) or f"write {self._type}, or nothing"
             self._settler.error(word.key, what, word.origin, hint)
         origin = self._type_words()[0].origin
-        try:
-            return self._plugins.backend(self._type)
-        except PluginError as error:
-            known = KNOWN_BACKENDS.get(self._type)
-            self._absent_plugin("streamType", origin, error, known)
-        return None
+        return self._finder.backend(self._type, origin)
 
     def _factory_word(self) -> Property | None:
         wanted = f"stream.{self._type}.consumer.factory.class.name"
         return next(
             (p for p in self._definition.properties if p.key.lower() == wanted), None
         )
-
-    def _by_path(
-        self, key: str, path: str, origin: str, kind: type[D], name: str | None
-    ) -> D | None:
-        found = load_descriptor(path, kind, allowed=self._class_paths)
-        if isinstance(found, str):
-            self._settler.error(key, found, origin)
-            return None
-        if name is not None and found.name != name:
-            what = f"{path} is of type {found.name!r}, not {name!r}"
-            self._settler.error(key, what, origin)
-        return found
-
-    def _absent_plugin(
-        self, key: str, origin: str, error: PluginError, known: str | None
-    ) -> None:
-        if isinstance(error, UnknownPlugin) and known is not None:
-            self._settler.warn(key, "is known, but not installed here", origin, known)
-        elif isinstance(error, NotInstalled):
-            self._settler.warn(key, error.what, origin, error.remedy)
-        else:
-            self._settler.error(key, error.what, origin, error.remedy)
 
     # --- which option -------------------------------------------------------------
 
@@ -333,7 +299,7 @@ class Ladder:
             return None, {}
         if word.value is None:
             return None, {}  # not resolved here, and told
-        name, self._result.decoder = self._load_decoder(word)
+        name, self._result.decoder = self._finder.decoder(word)
         decoder = self._result.decoder
         return name, {} if decoder is None else self._decoder_settings(
             decoder, _DECODER
@@ -352,7 +318,7 @@ class Ladder:
             return {}
         if word.value is None:
             return {}  # not resolved here, and told
-        _, decoder = self._load_decoder(word)
+        _, decoder = self._finder.decoder(word)
         self._result.key_decoder = decoder
         if decoder is None:
             return {}
@@ -367,24 +333,6 @@ class Ladder:
     def _refuse_orphans(self, start: str, needed: str) -> None:
         for _, prop in self._decoder_given[start]:
             self._settler.error(prop.key, f"is set, but not {needed}", prop.origin)
-
-    def _load_decoder(self, word: Setting) -> tuple[str, Decoder | None]:
-        name = str(word.value)
-        if ":" in name:
-            found = self._by_path(word.full_key, name, word.origin, Decoder, None)
-            return (name, None) if found is None else (str(found.name), found)
-        name = name.lower()
-        try:
-            return name, self._plugins.decoder(name)
-        except PluginError as error:
-            known = KNOWN_DECODERS.get(name)
-            hint = _java_hint(str(word.value), PINOT_DECODERS)
-            if hint is not None:
-                what = f"names {clip(str(word.value))}"
-                self._settler.error(word.full_key, what, word.origin, hint)
-            else:
-                self._absent_plugin(word.full_key, word.origin, error, known)
-        return name, None
 
     def _decoder_settings(self, decoder: Decoder, start: str) -> dict[str, Setting]:
         prefix = f"stream.{self._type}.{start}"
@@ -430,16 +378,6 @@ def _resolved(text: str) -> str:
         return resolve(text)
     except ConfigError:
         return ""  # the option itself complains of that
-
-
-def _java_hint(text: str, names: Mapping[str, str]) -> str | None:
-    """What to write instead of a Java class; None for what is none."""
-    if "." not in text.strip(".") or ":" in text:
-        return None
-    ours = pinot_name(text, names)
-    if ours is not None:
-        return f"here that is {ours}"
-    return "a Java class cannot run here: docs/spi.md shows how to write a plug-in"
 
 
 def _keeps_groups(backend: Backend | None) -> bool:
