@@ -13,11 +13,8 @@ import pyarrow as pa
 
 from streamfactory.arrowlog.disk.commits import CommitQueue
 from streamfactory.arrowlog.disk.housekeeping import Housekeeper
-from streamfactory.arrowlog.disk.segments import (
-    DiskStage,
-    RollingWriter,
-    SegmentReader,
-)
+from streamfactory.arrowlog.disk.segments import RollingWriter, SegmentReader
+from streamfactory.arrowlog.disk.staging import DiskStage
 from streamfactory.arrowlog.disk.verifying import verify
 from streamfactory.arrowlog.log import LaneBounds, Log, LogSlice, LogStage, Staged
 from streamfactory.spi import (

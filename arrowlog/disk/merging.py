@@ -6,13 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from streamfactory.arrowlog.disk.records import Run, Segment
-from streamfactory.arrowlog.disk.segments import (
-    BATCH_BYTES,
-    BATCH_ROWS,
-    RollingWriter,
-    SegmentWriter,
-    pieces,
-)
+from streamfactory.arrowlog.disk.segments import RollingWriter, SegmentWriter
+from streamfactory.arrowlog.disk.staging import BATCH_BYTES, BATCH_ROWS, pieces
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

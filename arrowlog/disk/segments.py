@@ -5,30 +5,23 @@ A segment is an Arrow IPC file of at most one message a batch, each of one parti
 
 from __future__ import annotations
 
-import contextlib
 import json
 import threading
 import uuid
 from collections import OrderedDict
-from typing import TYPE_CHECKING, Any, Final, final
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
-from streamfactory.arrowlog.checks import check_schema
 from streamfactory.arrowlog.disk.storage import failed
-from streamfactory.arrowlog.log import LogStage, Staged
-from streamfactory.spi import CorruptData, MisuseError, StreamError
+from streamfactory.spi import CorruptData, StreamError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable
 
     from streamfactory.arrowlog.disk.settings import Settings
     from streamfactory.arrowlog.disk.storage import NewBlob, Storage
 
-BATCH_ROWS: Final = 65536
-BATCH_BYTES: Final = 8 << 20
-_BUFFERED: Final = 32 << 20
-"""Bytes that a stage holds back, of all partitions."""
 _MAPPED: Final = 128 << 20
 """Bytes of the segments that a log keeps open; at least one is."""
 _FILES: Final = 128
@@ -186,149 +179,6 @@ class RollingWriter:
         return rows
 
 
-@final
-class DiskStage(LogStage):
-    """Rows of one attempt, on their way into segments of its own."""
-
-    def __init__(
-        self,
-        attempt: str,
-        schema: pa.Schema,
-        check_partition: Callable[[int], None],
-        writer: RollingWriter,
-    ) -> None:
-        self._attempt = attempt
-        self._schema = schema
-        self._check_partition = check_partition
-        self._writer = writer
-        self._waiting: dict[int, _Waiting] = {}
-        self._buffered = 0
-        self._appended = 0
-        self._gone = False
-
-    def append(self, partition: int, rows: pa.RecordBatch) -> None:
-        self._check_whole()
-        check_schema(rows, self._schema)
-        waiting = self._waiting.get(partition)
-        if waiting is None:
-            self._check_partition(partition)
-            waiting = self._waiting[partition] = _Waiting()
-        count = rows.num_rows
-        if not count:
-            return
-        if waiting.rows + count > BATCH_ROWS:
-            self._flush(partition)
-            waiting = self._waiting[partition]
-        self._appended += count
-        self._buffered += waiting.add(rows)
-        # A batch that is large as it is goes straight on, without a copy.
-        full = waiting.rows == BATCH_ROWS or (
-            2 * count >= BATCH_ROWS and len(waiting.batches) == 1
-        )
-        if full or (
-            waiting.size >= BATCH_BYTES and self._measured(partition) >= BATCH_BYTES
-        ):
-            self._flush(partition)
-        while self._buffered > _BUFFERED:
-            largest = max(self._waiting, key=lambda lane: self._waiting[lane].size)
-            if not self._waiting[largest].guessed:
-                self._flush(largest)
-            else:
-                self._measured(largest)
-
-    def seal(self) -> Staged:
-        self._check_whole()
-        for partition in sorted(self._waiting):
-            self._flush(partition)
-        with self._whole_or_gone():
-            self._writer.roll()
-            self._check_count()
-        files = [
-            {
-                "name": writer.name,
-                "bytes": size,
-                "full": writer.full,
-                "runs": [list(run) for run in writer.runs],
-            }
-            for writer, size in self._writer.done
-        ]
-        self._writer.done = []
-        return Staged(self._attempt, tuple(files))
-
-    def discard(self) -> None:
-        self._waiting.clear()
-        self._writer.abandon()
-
-    def _measured(self, partition: int) -> int:
-        waiting = self._waiting[partition]
-        self._buffered -= waiting.size
-        waiting.measure()
-        self._buffered += waiting.size
-        return waiting.size
-
-    def _flush(self, partition: int) -> None:
-        waiting, self._waiting[partition] = self._waiting[partition], _Waiting()
-        self._buffered -= waiting.size
-        with self._whole_or_gone():
-            for rows in pieces(waiting.batches):
-                self._writer.write(partition, rows)
-
-    @contextlib.contextmanager
-    def _whole_or_gone(self) -> Iterator[None]:
-        """Never seal a part of what was appended."""
-        try:
-            yield
-        except BaseException:
-            self._gone = True
-            self.discard()
-            raise
-
-    def _check_count(self) -> None:
-        """Rows in are rows out: what else went wrong would be found by readers."""
-        sealed = sum(writer.rows for writer, _ in self._writer.done)
-        if sealed != self._appended:
-            msg = f"{self._appended} rows were appended, {sealed} are in the segments"
-            raise CorruptData(msg)
-
-    def _check_whole(self) -> None:
-        if self._gone:
-            msg = f"what attempt {self._attempt} staged is gone"
-            raise MisuseError(msg, remedy="write the epoch again")
-
-
-class _Waiting:
-    """Rows of one partition that gather to a batch of a good size."""
-
-    __slots__ = ("_exact", "batches", "guessed", "rows", "size")
-
-    def __init__(self) -> None:
-        self.batches: list[pa.RecordBatch] = []
-        self.rows = 0
-        self._exact = 0
-        self.size = 0
-        """Bytes, or more: of slices, what they are slices of."""
-        self.guessed = 0
-        """How many of the batches, the last ones, are not measured."""
-
-    def add(self, rows: pa.RecordBatch) -> int:
-        """Add a batch; answers how many bytes it has at the most.
-
-        To measure them costs as much as to copy a thousand rows.
-        """
-        most: int = rows.get_total_buffer_size()
-        self.batches.append(rows)
-        self.rows += rows.num_rows
-        self.size += most
-        self.guessed += 1
-        return most
-
-    def measure(self) -> None:
-        """Make ``size`` exact."""
-        first = len(self.batches) - self.guessed
-        self._exact += sum(rows.nbytes for rows in self.batches[first:])
-        self.size, self.guessed = self._exact, 0
-
-
 def _has_dictionary(kind: pa.DataType) -> bool:
     if pa.types.is_dictionary(kind):
         return True
@@ -340,30 +190,6 @@ def _same_dictionary(before: pa.Array, column: pa.Array) -> bool:
     if not pa.types.is_dictionary(column.type):
         return False
     return bool(before.dictionary.equals(column.dictionary))
-
-
-def pieces(waiting: Sequence[pa.RecordBatch]) -> list[pa.RecordBatch]:
-    """The same rows in batches of a good size."""
-    if not waiting:
-        return []
-    if len(waiting) == 1:
-        whole = waiting
-    else:
-        try:
-            whole = pa.Table.from_batches(waiting).combine_chunks().to_batches()
-        except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
-            whole = waiting  # dictionaries that do not go together
-    return [piece for rows in whole for piece in _cut(rows)]
-
-
-def _cut(rows: pa.RecordBatch) -> list[pa.RecordBatch]:
-    """Batches of at most about twice the good size."""
-    # Measuring takes a while: the bytes of all that they are slices of are known.
-    if rows.num_rows <= BATCH_ROWS and rows.get_total_buffer_size() <= BATCH_BYTES:
-        return [rows]
-    many = max(rows.num_rows // BATCH_ROWS, rows.nbytes // BATCH_BYTES, 1)
-    step = -(-rows.num_rows // many)
-    return [rows.slice(at, step) for at in range(0, rows.num_rows, step)]
 
 
 class _Opened:

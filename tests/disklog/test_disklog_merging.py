@@ -18,7 +18,7 @@ from tests.proving.numbers import (
 )
 
 from streamfactory.arrowlog.disk.loading import snapshots
-from streamfactory.arrowlog.disk.segments import BATCH_ROWS
+from streamfactory.arrowlog.disk.staging import BATCH_ROWS
 from streamfactory.spi import MisuseError, OffsetOutOfRange, Summary
 
 if TYPE_CHECKING:
