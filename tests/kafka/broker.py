@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any, Self
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 from tests.kafka.jars import Unavailable, cached, jars, java, locked
+from tests.proving.quickjava import QUICK
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -33,8 +34,6 @@ if TYPE_CHECKING:
 START = 20.0
 """Seconds in which a broker answers."""
 STOP = 30.0
-QUICK = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
-"""Flags of Java: short lives, on few cores."""
 USER, PASSWORD = "alice", "wonderland-7"
 """Who may log in, by SCRAM and PLAIN."""
 

@@ -6,7 +6,6 @@ where the folder ``faults`` says so.
 
 from __future__ import annotations
 
-import os
 import sys
 import warnings
 from pathlib import Path
@@ -63,8 +62,6 @@ def copy(
 
 def main() -> None:
     folder, bootstrap, topic = sys.argv[1:]
-    # A short life: what a better compiler gains, it has cost before.
-    os.environ["SPARK_SUBMIT_OPTS"] = "-XX:TieredStopAtLevel=1"
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         from tests.spark.killing import Faults, register_dying

@@ -104,8 +104,6 @@ class Proof:
 
     def _start(self, where: str, passes: int) -> Driver:
         line = [where, passes, "p.toml", "--json", "--master", "local[2]"]
-        # Short runs: what a better compiler gains, it has cost before.
-        line += ["--spark", "driver.extraJavaOptions=-XX:TieredStopAtLevel=1"]
         return Driver(self._folder, "tests.pipelines.driver", *line)
 
     def _staged(self) -> set[Path]:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
+from tests.proving import quickjava
 
 from streamfactory.arrowlog.disk import DiskLogStore, LocalStorage, Settings
 from streamfactory.spark import prepare_environment
@@ -93,10 +94,9 @@ def spark(
             .config("spark.local.dir", str(folder / "local"))
             .config("spark.driver.bindAddress", "127.0.0.1")
             .config("spark.driver.host", "127.0.0.1")
-            # Short queries: what a better compiler gains, it has cost before.
             .config(
                 "spark.driver.extraJavaOptions",
-                f"-XX:TieredStopAtLevel=1 -Dlog4j2.configurationFile={logging}",
+                f"{quickjava.options()} -Dlog4j2.configurationFile={logging}",
             )
             .getOrCreate()
         )

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.proving import quickjava
 from tests.proving.sessions import missing_java
 
 if TYPE_CHECKING:
@@ -67,6 +68,7 @@ class Cluster:
             "SPARK_HOME": str(self.home),
             "SPARK_LOCAL_IP": host,
             "SPARK_DAEMON_MEMORY": "256m",
+            "SPARK_DAEMON_JAVA_OPTS": quickjava.options(),
         }
         with (self.folder / f"{role}.log").open("ab") as log:
             return subprocess.Popen(
