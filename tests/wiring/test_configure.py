@@ -51,6 +51,8 @@ class TinyBackend:
             consumer_factory=PluginManager({}).backend("memory").consumer_factory,
             client_namespaces=frozenset({"consumer"}),
             owned_client_keys={"group.id": "set the option group.id"},
+            bare_names={"tinyconsumer.port": "port"},
+            bare_hints={"tinyconsumer.tries": "say retry.max.attempts"},
             options=(
                 Option("host", "Host.", required=True, example="localhost"),
                 Option("port", "Port.", INTEGER, default="7", minimum=1, maximum=65535),
@@ -586,6 +588,22 @@ def test_client_properties_keep_their_case_and_are_not_judged(check: Any) -> Non
     assert told(result) == []
     assert result.config.client_properties("consumer") == {"Ab": "v", "ab": "v"}
     assert "Ab" not in result.config
+
+
+def test_bare_names_of_another_connector_mean_what_the_backend_says(
+    check: Any,
+) -> None:
+    result = check({"tinyConsumer.port": "9"})
+    assert told(result) == []
+    assert result.config["port"] == 9
+
+
+def test_a_bare_name_that_means_nothing_is_told_with_what_comes_close(
+    check: Any,
+) -> None:
+    assert told(check({"tinyConsumer.tries": "9"})) == [
+        "tinyConsumer.tries: unknown option (value '9'); say retry.max.attempts"
+    ]
 
 
 @pytest.mark.parametrize(
