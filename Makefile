@@ -25,7 +25,7 @@ run: java  ## the main job on real data
 	@$(BIN)/python examples/flights.py
 
 test: java  ## the whole suite; most of its Sparks start quickly, once the archive is there
-	@$(BIN)/python -m tests.proving.quickjava >/dev/null 2>&1 &
+	@$(BIN)/python -m tests.proving.java >/dev/null 2>&1 &
 	$(BIN)/python -m pytest -n 2 --dist loadgroup
 
 N ?= 20

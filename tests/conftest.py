@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import settings
-from tests.proving import quickjava
+from tests.proving.java import quick_options
 from tests.proving.sessions import catalogue, spark, spark_log
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ settings.load_profile("house")
 @pytest.fixture(autouse=True)
 def isolated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """No variable of ours is set, and the default catalogue is empty."""
-    monkeypatch.setenv("SPARK_SUBMIT_OPTS", quickjava.options())
+    monkeypatch.setenv("SPARK_SUBMIT_OPTS", quick_options())
     for name in [name for name in os.environ if name.startswith("STREAMFACTORY_")]:
         monkeypatch.delenv(name)
     monkeypatch.chdir(tmp_path)

@@ -22,7 +22,8 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from tests.kafka import proving as kafka
 from tests.kafka import spark_proving as kafka_spark
 from tests.pipelines import proving as pipelines
-from tests.proving import backend, crowd, faults, points, power, quickjava
+from tests.proving import backend, crowd, faults, points, power
+from tests.proving.java import quick_options
 from tests.proving.verdict import Verdict
 from tests.spark import proving as spark
 
@@ -47,7 +48,7 @@ def main() -> None:
     parser.add_argument("--paths", nargs="*", choices=PATHS, default=list(PATHS))
     arguments = parser.parse_args()
     logging.getLogger("streamfactory").setLevel(logging.CRITICAL)
-    os.environ["SPARK_SUBMIT_OPTS"] = quickjava.options()
+    os.environ["SPARK_SUBMIT_OPTS"] = quick_options()
     total, begun = Verdict(), time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
         for key in arguments.paths or PATHS:

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, Self
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 from tests.kafka.jars import Unavailable, cached, jars, java, locked
-from tests.proving.quickjava import QUICK
+from tests.proving.java import QUICK
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -12,17 +12,11 @@ import pytest
 from tests.kafka.broker import Addresses, Cluster, shared_broker
 from tests.kafka.jars import Unavailable
 from tests.kafka.topics import Topics
+from tests.proving.skipping import skip_or_fail
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
-
-
-def unavailable(reason: Unavailable) -> None:
-    """Skip, or fail where nothing may be skipped."""
-    if os.environ.get("CI") == "true":
-        pytest.fail(str(reason))
-    pytest.skip(str(reason))
 
 
 @pytest.fixture(scope="session")
@@ -34,7 +28,7 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Addresses:
     try:
         return shared_broker(root, run)
     except Unavailable as reason:
-        unavailable(reason)
+        skip_or_fail(str(reason))
         raise
 
 
@@ -79,7 +73,7 @@ def mortal_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster
         cluster = Cluster(tmp_path_factory.mktemp("mortal") / "kafka", 1, quick)
         cluster.start()
     except Unavailable as reason:
-        unavailable(reason)
+        skip_or_fail(str(reason))
         raise
     yield cluster
     cluster.stop()
@@ -106,7 +100,7 @@ def cluster_factory(
             made.append(cluster)
             cluster.start()
         except Unavailable as reason:
-            unavailable(reason)
+            skip_or_fail(str(reason))
             raise
         return cluster
 

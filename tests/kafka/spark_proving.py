@@ -18,7 +18,7 @@ from tests.kafka.proving import read_committed
 from tests.kafka.spark_driver import EPOCH, source
 from tests.kafka.topics import Topics
 from tests.proving.drivers import Driver, forget_commit
-from tests.proving.sessions import missing_java
+from tests.proving.java import missing_java
 from tests.proving.verdict import Verdict
 from tests.spark.killing import Faults
 

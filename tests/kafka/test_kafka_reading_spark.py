@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 from tests.kafka import oracle
-from tests.kafka.conftest import unavailable
 from tests.kafka.jars import Unavailable, jars
+from tests.proving.skipping import skip_or_fail
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -26,7 +26,7 @@ def two_sources(spark: SparkSession) -> SparkSession:
     try:
         oracle.add_jars(spark, jars("oracle"))
     except Unavailable as missing:
-        unavailable(missing)
+        skip_or_fail(str(missing))
     return spark
 
 

@@ -7,8 +7,8 @@ import uuid
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-import pytest
 from tests.objects.server import BUCKET, OWNER, ObjectServer, program
+from tests.proving.skipping import skip_or_fail
 
 from streamfactory.arrowlog.disk import DiskLogStore, Settings
 from streamfactory.arrowlog.disk.objectclient import ObjectOptions
@@ -31,9 +31,7 @@ def serve(folder: Path) -> Iterator[ObjectServer]:
     """A server for as long as the tests need it."""
     if program() is None:
         reason = "no object server: run: pip install 'streamfactory[dev]'"
-        if os.environ.get("CI") == "true":
-            pytest.fail(reason)
-        pytest.skip(reason)
+        skip_or_fail(reason)
     server = ObjectServer(folder)
     try:
         yield server

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 from tests.pipelines.driver import POINTS
 from tests.proving.drivers import Driver, forget_commit
-from tests.proving.sessions import Topic, missing_java
+from tests.proving.java import missing_java
+from tests.proving.sessions import Topic
 from tests.proving.verdict import Verdict
 
 if TYPE_CHECKING:

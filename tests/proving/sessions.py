@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 import uuid
 import warnings
 from contextlib import contextmanager
@@ -11,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
-from tests.proving import quickjava
+from tests.proving.java import java_or_skip, quick_options
 
 from streamfactory.arrowlog.disk import DiskLogStore, LocalStorage, Settings
 from streamfactory.spark import prepare_environment
@@ -41,13 +39,6 @@ appender.file.layout.pattern = %p %c %m%n%ex
 """
 
 
-def missing_java() -> str | None:
-    """Why Spark cannot be started here; None where it can."""
-    if shutil.which("java") or os.environ.get("JAVA_HOME"):
-        return None
-    return "Spark needs Java 17, and there is none"
-
-
 @pytest.fixture(scope="session")
 def catalogue(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """The folder of named streams of the session's driver."""
@@ -71,11 +62,7 @@ def spark(
 ) -> Iterator[SparkSession]:
     """A local session with two cores. Nothing is registered: the shim does that."""
     assert catalogue.is_dir()
-    reason = missing_java()
-    if reason is not None:
-        if os.environ.get("CI") == "true":
-            pytest.fail(reason)
-        pytest.skip(reason)
+    java_or_skip()
     prepare_environment(local=True)
     folder = tmp_path_factory.mktemp("spark")
     logging = folder / "log4j2.properties"
@@ -96,7 +83,7 @@ def spark(
             .config("spark.driver.host", "127.0.0.1")
             .config(
                 "spark.driver.extraJavaOptions",
-                f"{quickjava.options()} -Dlog4j2.configurationFile={logging}",
+                f"{quick_options()} -Dlog4j2.configurationFile={logging}",
             )
             .getOrCreate()
         )

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from tests.proving.skipping import skip_or_fail
 from tests.sockets.peers import PATIENCE, Background, opened, sink_of, until
 
 from streamfactory.spi import Finished
@@ -22,13 +23,6 @@ NUMBERS = list(range(ROWS * BATCHES))
 TEXTS = [None if n % 3 == 0 else f"é{n}" for n in NUMBERS]
 
 pytestmark = [pytest.mark.network, pytest.mark.timeout(300)]
-
-
-def unless_possible(what: str) -> None:
-    """No Java, or no network: a skip that says so, and in CI a failure."""
-    if os.environ.get("CI") == "true":
-        pytest.fail(what)
-    pytest.skip(what)
 
 
 def cache() -> Path:
@@ -45,7 +39,7 @@ def jars() -> Path:
         return found
     maven = shutil.which("mvn")
     if maven is None:
-        unless_possible("Maven (mvn) is not installed, and the jars are not there yet")
+        skip_or_fail("Maven (mvn) is not installed, and the jars are not there yet")
     assert maven is not None
     found.parent.mkdir(parents=True, exist_ok=True)
     # Another process may be at it as well: whoever comes first is right.
@@ -56,7 +50,7 @@ def jars() -> Path:
             command, capture_output=True, text=True, timeout=240, check=False
         )
         if done.returncode:
-            unless_possible(f"Maven cannot fetch Arrow Java: {done.stdout[-500:]}")
+            skip_or_fail(f"Maven cannot fetch Arrow Java: {done.stdout[-500:]}")
         with contextlib.suppress(OSError):
             Path(folder, "jars").rename(found)
     return found
@@ -67,7 +61,7 @@ def java(jars: Path, tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     """The command that runs the peer."""
     compiler, runner = shutil.which("javac"), shutil.which("java")
     if compiler is None or runner is None:
-        unless_possible("Java (javac and java) is not installed")
+        skip_or_fail("Java (javac and java) is not installed")
     assert compiler is not None
     assert runner is not None
     classes = tmp_path_factory.mktemp("classes")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 from tests.proving.drivers import Driver, forget_commit
-from tests.proving.sessions import missing_java
+from tests.proving.java import missing_java
 from tests.proving.verdict import Verdict
 from tests.spark.killing import STEPS, Faults
 from tests.spark.scenario import options

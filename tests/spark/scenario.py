@@ -15,7 +15,7 @@ import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tests.proving import quickjava
+from tests.proving.java import quick_options
 from tests.spark.killing import Faults, register_dying
 
 import streamfactory
@@ -214,7 +214,7 @@ def session(master: str, attempts: int) -> SparkSession:
             "spark.ui.enabled": "false",
             "spark.sql.shuffle.partitions": "2",
             "spark.executor.memory": "512m",
-            "spark.executor.extraJavaOptions": quickjava.options(),
+            "spark.executor.extraJavaOptions": quick_options(),
             "spark.task.maxFailures": str(attempts),
             "spark.driver.host": "127.0.0.1",
             "spark.driver.bindAddress": "127.0.0.1",

@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.proving import quickjava
-from tests.proving.sessions import missing_java
+from tests.proving.java import java_or_skip, quick_options
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -68,7 +67,7 @@ class Cluster:
             "SPARK_HOME": str(self.home),
             "SPARK_LOCAL_IP": host,
             "SPARK_DAEMON_MEMORY": "256m",
-            "SPARK_DAEMON_JAVA_OPTS": quickjava.options(),
+            "SPARK_DAEMON_JAVA_OPTS": quick_options(),
         }
         with (self.folder / f"{role}.log").open("ab") as log:
             return subprocess.Popen(
@@ -93,11 +92,7 @@ def listens(port: int) -> bool:
 
 @pytest.fixture(scope="module")
 def one_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    reason = missing_java()
-    if reason is not None:
-        if os.environ.get("CI") == "true":
-            pytest.fail(reason)
-        pytest.skip(reason)
+    java_or_skip()
     started = Cluster(tmp_path_factory.mktemp("cluster"))
     yield started
     started.close()
