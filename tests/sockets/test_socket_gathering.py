@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import threading
+import time
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
 from tests.sockets.peers import (
+    PATIENCE,
     SCHEMA,
     Background,
     dialled,
@@ -115,6 +117,33 @@ def test_closing_ends_the_thread_that_sends_the_last_rows(
         sink.end_stream(Finished())
         assert len(numbers_of(reading.result())) == MANY
     assert "socket-flusher" not in {thread.name for thread in threading.enumerate()}
+
+
+def test_what_fails_while_nobody_waits_is_told_to_who_writes_next(
+    port: int, factory: ProducerFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    encode = Outflow.encode
+
+    def encode_unless_alone(self: Outflow) -> list[memoryview]:
+        if threading.current_thread().name == "socket-flusher":
+            raise MemoryError
+        return encode(self)
+
+    monkeypatch.setattr(Outflow, "encode", encode_unless_alone)
+    outgoing = [Outgoing(rows(number), 0) for number in range(MANY)]
+
+    def write(writer: StreamWriter) -> None:
+        deadline = time.monotonic() + PATIENCE
+        while time.monotonic() < deadline:
+            for one in outgoing:
+                writer.write(one)
+            time.sleep(0.02)
+
+    with closing(writer_of(factory)) as writer, dialled(port):
+        with pytest.raises(MemoryError):
+            write(writer)
+        with pytest.raises(MemoryError):
+            writer.commit()
 
 
 @pytest.mark.parametrize("compression", ["none", "lz4"])
