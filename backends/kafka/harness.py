@@ -154,7 +154,9 @@ class KafkaHarness:
 
     @cached_property
     def _producer(self) -> Producer:
-        return Producer(self._settings | {"linger.ms": 0})
+        # What a new leader refuses is sent again: with others under way, behind them.
+        ordered = {"linger.ms": 0, "max.in.flight.requests.per.connection": 1}
+        return Producer(self._settings | ordered)
 
     @property
     def _topic(self) -> str:

@@ -222,6 +222,7 @@ class Topics:
             {
                 "bootstrap.servers": self.bootstrap,
                 "linger.ms": 1,
+                "max.in.flight.requests.per.connection": 1,
                 "reconnect.backoff.ms": 20,
                 "message.max.bytes": 12_000_000,
                 "error_cb": lambda _: None,
