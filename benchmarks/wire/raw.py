@@ -77,15 +77,21 @@ def trips_bare(medium: str, where: str) -> tuple[float, float]:
     return statistics.median(seconds), 0.0
 
 
-def listening(medium: str, where: str) -> socket.socket:
-    """A server that has the buffers of ours."""
-    family = socket.AF_UNIX if medium == "unix" else socket.AF_INET
-    server = socket.socket(family)
+def tuned(medium: str) -> socket.socket:
+    """A socket with the settings of ours."""
+    made = socket.socket(socket.AF_UNIX if medium == "unix" else socket.AF_INET)
     for option in (socket.SO_SNDBUF, socket.SO_RCVBUF):
-        server.setsockopt(socket.SOL_SOCKET, option, BUFFER)
+        made.setsockopt(socket.SOL_SOCKET, option, BUFFER)
+    if medium == "tcp":
+        made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return made
+
+
+def listening(medium: str, where: str) -> socket.socket:
+    """A server."""
+    server = tuned(medium)
     if medium == "tcp":
         server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        server.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         server.bind(("127.0.0.1", int(where)))
     else:
         server.bind(f"{where}/0")
@@ -97,12 +103,7 @@ def connected(medium: str, where: str) -> socket.socket:
     """A connection, as soon as somebody listens."""
     deadline = time.monotonic() + 60
     while True:
-        family = socket.AF_UNIX if medium == "unix" else socket.AF_INET
-        made = socket.socket(family)
-        for option in (socket.SO_SNDBUF, socket.SO_RCVBUF):
-            made.setsockopt(socket.SOL_SOCKET, option, BUFFER)
-        if medium == "tcp":
-            made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        made = tuned(medium)
         try:
             made.connect(
                 f"{where}/0" if medium == "unix" else ("127.0.0.1", int(where))
