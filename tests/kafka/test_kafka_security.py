@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from tests.kafka.broker import Addresses
     from tests.kafka.topics import Topics
 
+    from streamfactory.spi import StreamError
+
 PROP = "stream.kafka.consumer.prop."
 
 
@@ -162,18 +164,27 @@ def test_a_bearers_token_serves_a_writer(
     reads(topics.bootstrap, topic, {})
 
 
+def refusal(
+    error: type[StreamError], broker: str | None, topic: str, more: dict[str, str]
+) -> str:
+    """What a reader is told who may not read, or cannot."""
+    assert broker is not None
+    with (
+        opened(stream_of(broker, topic) | more) as source,
+        pytest.raises(error) as caught,
+    ):
+        source.metadata.partitions()
+    text = str(caught.value)
+    assert broker in text
+    return text
+
+
 def test_a_bearers_token_that_cannot_be_had_is_told(
     kafka: Addresses, filled: str
 ) -> None:
-    assert kafka.sasl is not None
     more = bearer(principle=USER)
-    with (
-        opened(stream_of(kafka.sasl, filled) | more) as source,
-        pytest.raises(NotAuthorized) as caught,
-    ):
-        source.metadata.partitions()
-    assert kafka.sasl in str(caught.value)
-    assert "principle=alice" in str(caught.value)
+    text = refusal(NotAuthorized, kafka.sasl, filled, more)
+    assert "principle=alice" in text
 
 
 def test_credentials_of_a_writer_serve_a_reader(kafka: Addresses, filled: str) -> None:
@@ -199,14 +210,7 @@ def test_a_wrong_password_is_told_at_once_and_not_shown(
         sasl_username=USER,
         sasl_password="${env:KAFKA_PASSWORD}",
     )
-    assert kafka.sasl is not None
-    with (
-        opened(stream_of(kafka.sasl, filled) | more) as source,
-        pytest.raises(NotAuthorized) as caught,
-    ):
-        source.metadata.partitions()
-    text = str(caught.value)
-    assert kafka.sasl in text
+    text = refusal(NotAuthorized, kafka.sasl, filled, more)
     assert filled in text
     assert "uthentication failed" in text
     assert "wr0ng-passw0rd" not in text
@@ -217,27 +221,13 @@ def test_a_stranger_among_the_authorities_is_not_trusted(
 ) -> None:
     stranger = certificate(kafka, "stranger.pem")
     more = prop(security_protocol="SSL", ssl_ca_location=stranger)
-    assert kafka.ssl is not None
-    with (
-        opened(stream_of(kafka.ssl, filled) | more) as source,
-        pytest.raises(NotAuthorized) as caught,
-    ):
-        source.metadata.partitions()
-    assert kafka.ssl in str(caught.value)
-    assert "certificate" in str(caught.value)
+    text = refusal(NotAuthorized, kafka.ssl, filled, more)
+    assert "certificate" in text
 
 
 def test_plain_text_to_a_port_of_tls_says_so(kafka: Addresses, filled: str) -> None:
-    assert kafka.ssl is not None
-    properties = stream_of(kafka.ssl, filled)
     quick = {"stream.kafka.connection.timeout.millis": "2000"}
-    with (
-        opened(properties | quick) as source,
-        pytest.raises(ConnectionFailed) as caught,
-    ):
-        source.metadata.partitions()
-    text = str(caught.value)
-    assert kafka.ssl in text
+    text = refusal(ConnectionFailed, kafka.ssl, filled, quick)
     assert "within 2 s" in text
     assert "security.protocol" in text
 
@@ -245,13 +235,8 @@ def test_plain_text_to_a_port_of_tls_says_so(kafka: Addresses, filled: str) -> N
 def test_tls_to_a_port_of_plain_text_says_so(kafka: Addresses, filled: str) -> None:
     more = prop(security_protocol="SSL", ssl_ca_location=certificate(kafka, "ca.pem"))
     quick = {"stream.kafka.connection.timeout.millis": "2000"}
-    with (
-        opened(stream_of(kafka.bootstrap, filled) | more | quick) as source,
-        pytest.raises(ConnectionFailed) as caught,
-    ):
-        source.metadata.partitions()
-    assert kafka.bootstrap in str(caught.value)
-    assert "SSL handshake failed" in str(caught.value)
+    text = refusal(ConnectionFailed, kafka.bootstrap, filled, more | quick)
+    assert "SSL handshake failed" in text
 
 
 def test_a_forbidden_topic_is_told_by_name(
@@ -264,14 +249,8 @@ def test_a_forbidden_topic_is_told_by_name(
         sasl_username=USER,
         sasl_password=PASSWORD,
     )
-    assert kafka.sasl is not None
-    with (
-        opened(stream_of(kafka.sasl, filled) | more) as source,
-        pytest.raises(NotAuthorized) as caught,
-    ):
-        source.metadata.partitions()
-    assert filled in str(caught.value)
-    assert kafka.sasl in str(caught.value)
+    text = refusal(NotAuthorized, kafka.sasl, filled, more)
+    assert filled in text
 
 
 def test_keys_that_are_ours_are_refused_with_what_to_say(kafka: Addresses) -> None:
