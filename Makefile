@@ -26,7 +26,7 @@ run: java  ## the main job on real data
 
 test: java  ## the whole suite; most of its Sparks start quickly, once the archive is there
 	@$(BIN)/python -m tests.proving.java >/dev/null 2>&1 &
-	$(BIN)/python -m pytest -n 3 --dist loadgroup
+	$(BIN)/python -m pytest -n 2 --dist loadgroup
 
 N ?= 20
 SEED ?= 0
