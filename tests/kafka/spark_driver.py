@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 
 from tests.kafka.conftest import stream_of
 
+from streamfactory.spark import prepare_environment
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -62,6 +64,7 @@ def copy(
 
 def main() -> None:
     folder, bootstrap, topic = sys.argv[1:]
+    prepare_environment(local=True)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         from tests.spark.killing import Faults, register_dying
