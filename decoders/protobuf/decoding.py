@@ -12,7 +12,7 @@ from google.protobuf.message import DecodeError
 
 from streamfactory.decoders import isolation
 from streamfactory.decoders.columns.buffers import lengths_of
-from streamfactory.decoders.protobuf.scanning import suspects
+from streamfactory.decoders.protobuf.scanning import overflows, suspects
 from streamfactory.decoders.protobuf.types import (
     BAD_TIME,
     Types,
@@ -97,7 +97,7 @@ class Reading:
     def _decode(self, values: pa.Array) -> Refusal | pa.RecordBatch:
         if self._handler is None or not self.schema.names:
             return self._by_row(values)
-        if not self._is_shallow(values):
+        if not self._may_be_read(values):
             return _MALFORMED
         try:
             rows = self._handler.array_to_record_batch(values)
@@ -109,17 +109,19 @@ class Reading:
             return _RANGE
         return pa.RecordBatch.from_arrays(rows.columns, schema=self.schema)
 
-    def _is_shallow(self, values: pa.Array) -> bool:
-        """Whether protobuf reads what is long enough to be nested beyond the stack.
+    def _may_be_read(self, values: pa.Array) -> bool:
+        """Whether protobuf accepts the messages that could make ptars fail.
 
-        ptars goes down into groups that it does not know without counting: a hostile
-        message of some 200,000 bytes ends the process.
+        ptars descends into unknown groups without counting: a hostile message of some
+        200,000 bytes exhausts the stack. It prints a panic on stderr where a length
+        overflows, and no Python code can silence that.
         """
-        if values.nbytes <= _LONG:
-            return True
-        long = np.flatnonzero(lengths_of(values) > _LONG)
+        doubtful = overflows(values)
+        if values.nbytes > _LONG:
+            long = np.flatnonzero(lengths_of(values) > _LONG)
+            doubtful = np.union1d(doubtful, long)
         try:
-            for at in long.tolist():
+            for at in doubtful.tolist():
                 self._parse(values[at].as_py())
         except DecodeError:
             return False

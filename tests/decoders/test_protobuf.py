@@ -359,6 +359,47 @@ def test_bad_messages_are_told_and_their_neighbours_kept(
     assert decoded.rows.column("f_int64").to_pylist() == [3] * 20
 
 
+@pytest.mark.parametrize("last", [b"\x01", b"\x7d", b"\x7f"])
+@pytest.mark.parametrize("first", [b"\xf6", b"\xf7", b"\xff"])
+@pytest.mark.parametrize(
+    "before",
+    [
+        b"\x4a",  # f_string
+        b"\xb2\x01\x0b\x12",  # inner.at
+        b"\xfa\x0f",  # a field that the descriptor lacks
+        b"\xca\x80\x80\x00",  # f_string, with a tag longer than needed
+    ],
+)
+def test_a_length_that_overflows_is_refused_without_a_panic(
+    everything: Types,
+    capfd: pytest.CaptureFixture[str],
+    *,
+    before: bytes,
+    first: bytes,
+    last: bytes,
+) -> None:
+    bad = before + first + b"\xff" * 8 + last + b"\x08\x01" * 20
+    with pytest.raises(DecodeError):
+        everything.made("All").FromString(bad)
+    good = everything.made("All")(f_int64=3).SerializeToString()
+    decoded = decode(decoder(everything, "All"), [good, bad, good])
+    assert decoding.bad(decoded) == [(1, "malformed")]
+    assert capfd.readouterr().err == ""
+
+
+def test_what_looks_like_a_length_that_overflows_is_read(everything: Types) -> None:
+    make = everything.made("All")
+    messages = [make(f_int64=-number, f_bytes=b"\x4a" * number) for number in range(12)]
+    messages += [make(r_int64=[-1, -10, -2]), make(f_bytes=b"J" + b"\xff" * 9 + b"\1")]
+    payloads = [message.SerializeToString() for message in messages]
+    decoded = decode(decoder(everything, "All"), payloads)
+    assert decoding.bad(decoded) == []
+    for row, message in zip(decoded.rows.to_pylist(), messages, strict=True):
+        assert row["f_int64"] == message.f_int64
+        assert row["f_bytes"] == message.f_bytes
+        assert row["r_int64"] == list(message.r_int64)
+
+
 def test_large_and_sliced_values_are_taken(everything: Types) -> None:
     payloads = [
         everything.made("All")(f_int64=at).SerializeToString() for at in range(4)
