@@ -24,7 +24,6 @@ from streamfactory.spi import (
     ConnectionFailed,
     NotAuthorized,
     StreamError,
-    StreamTimeout,
 )
 
 if TYPE_CHECKING:
@@ -37,6 +36,10 @@ log = logging.getLogger(__name__)
 _MOST_VIEWS: Final = 512
 """Of one call; systems allow 1024."""
 _BACKLOG: Final = 128
+_EXHAUSTED: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
+"""Errors of `accept` that another attempt right away would only repeat."""
+_EXHAUSTED_PAUSE: Final = 1.0
+"""Seconds."""
 
 
 class Connection:
@@ -261,12 +264,15 @@ class Port:
         self._listener: socket.socket | None = None
         self._inode: int | None = None
         self._context: ssl.SSLContext | None = None
+        self._accepts_after = 0.0
 
     @property
     def descriptors(self) -> list[tuple[int, int]]:
-        """What to wait for, besides connections."""
+        """The listener, to be polled while a slot is free for who comes."""
         listener = self._listener
-        return [] if listener is None else [(listener.fileno(), READABLE)]
+        if listener is None or time.monotonic() < self._accepts_after:
+            return []
+        return [(listener.fileno(), READABLE)]
 
     def open(self) -> None:
         """Listen; twice is fine. Where this side connects, there is nothing to do.
@@ -297,11 +303,21 @@ class Port:
 
     def accept(self) -> Connection | None:
         """Who has come; None when nobody has."""
-        if self._listener is None:
+        if self._listener is None or time.monotonic() < self._accepts_after:
             return None
         try:
             sock, _ = self._listener.accept()
-        except OSError:  # nobody, or somebody who is gone again
+        except OSError as error:
+            # Otherwise nobody is queued, or somebody who is gone again.
+            if error.errno in _EXHAUSTED:
+                # The connection stays queued: without a pause the poll would spin.
+                self._accepts_after = time.monotonic() + _EXHAUSTED_PAUSE
+                log.warning(
+                    "%s: connections are not accepted for %g s: %s",
+                    self.address,
+                    _EXHAUSTED_PAUSE,
+                    error.strerror,
+                )
             return None
         sock.setblocking(False)
         _tune(sock)
@@ -332,17 +348,6 @@ class Port:
             failure = OSError(code, os.strerror(code))
         msg = f"cannot connect to {self.address}: {failure and failure.strerror}"
         raise ConnectionFailed(msg) from failure
-
-    def check_age(self, connection: Connection) -> None:
-        """Give up what is on its way for too long.
-
-        Raises:
-            StreamTimeout: transient.
-        """
-        if time.monotonic() - connection.since > self._settings.timeout:
-            millis = round(self._settings.timeout * 1000)
-            msg = f"{connection.name}: not connected within {millis} ms"
-            raise StreamTimeout(msg)
 
     def close(self) -> None:
         """Stop listening; twice is fine."""

@@ -47,6 +47,14 @@ _ALIGNED: Final = 64
 """Bodies begin at multiples of that, as Arrow recommends."""
 
 
+_MOST_MESSAGES: Final = 1024
+"""Messages received in one call: those without rows would keep it for ever."""
+
+
+class MoreToCome(BlockingIOError):
+    """Messages without rows were received; more may be there already."""
+
+
 class EndedEarly(Exception):
     """The bytes ended without the marker of the end."""
 
@@ -125,6 +133,8 @@ class Inflow:
         rows, size = found
         batches, count = [rows], rows.num_rows
         while self._may_join(found[1]) and size < _ENOUGH and count < most:
+            if len(batches) == _MOST_MESSAGES:
+                break
             try:
                 found = self.receive(receive)
             except (BlockingIOError, EndedEarly, StreamError, OSError) as error:
@@ -150,7 +160,8 @@ class Inflow:
         Its values are not looked at yet: `Checks` does.
 
         Raises:
-            BlockingIOError: The next message is not whole yet; call again.
+            BlockingIOError: The next message is not whole yet, or (`MoreToCome`) it is
+                the turn of other connections; call again.
             EndedEarly: The bytes ended without a word.
             CorruptData: data_loss; they are no Arrow stream.
             MessageTooLarge: permanent; something is over its limit.
@@ -159,7 +170,7 @@ class Inflow:
             raise self._failure
         if self.ended:
             return None
-        while True:
+        for _ in range(_MOST_MESSAGES):
             if self._header is None and not self._begin(receive):
                 self.ended = True
                 return None
@@ -185,6 +196,7 @@ class Inflow:
                 self._hold(header, size)
                 continue
             return self._batch(None), size
+        raise MoreToCome
 
     def _begin(self, receive: Receive) -> bool:
         """Read a header; False where the end came instead."""

@@ -1,7 +1,8 @@
 """One partition as it is read: the writers of one address, merged.
 
-A writer takes a place when it has connected (and proved who it is). Its silence is no
-end, and its end ends nobody else: the partition ends when every place has ended.
+A writer that connects takes a place when its schema has been received, one that this
+side connects to when it is connected. Its silence afterwards is no end, and its end
+ends nobody else: the partition ends when every place has ended.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from streamfactory.backends.socket.framing import EndedEarly, Inflow
+from streamfactory.backends.socket.arrivals import Arrivals, Attention
+from streamfactory.backends.socket.framing import EndedEarly, Inflow, MoreToCome
 from streamfactory.backends.socket.waiting import READABLE, Backoff, wait
 from streamfactory.spi import (
     ConnectionFailed,
@@ -39,7 +41,9 @@ log = logging.getLogger(__name__)
 
 _MOST_AT_ONCE: Final = 64
 """Connections of one partition, unless more writers are wanted: each may have a message
-half received, or stand still in a handshake. Others wait with the system."""
+half received, or stand still in a handshake. The system queues the others."""
+_LONGEST_WITHOUT_POLL: Final = 0.05
+"""Seconds for which rows of some writers keep this side from looking at the others."""
 _SHORT: Final = 64 * 1024
 """Bytes up to which a batch may be an answer that somebody waits for."""
 
@@ -53,15 +57,41 @@ class Taken:
     size: int
 
 
+class _NoWriter(Exception):
+    """A peer closed its connection without having sent a byte."""
+
+
 class _Writer:
     """One connection, with what has come over it."""
 
-    def __init__(self, connection: Connection, limits: Limits) -> None:
+    def __init__(self, connection: Connection, limits: Limits, *, accepted: bool):
         self.connection = connection
         self.inflow = Inflow(limits)
         self.may_have_more = True
         self.waited = 0.0
         """Seconds that were waited for the rest of a message."""
+        self._accepted = accepted
+
+    def advance(self) -> None:
+        """Finish the handshake and, of an accepted connection, receive the schema.
+
+        Raises:
+            BlockingIOError: The peer has to send more first.
+            _NoWriter: It closed instead of sending a schema.
+            StreamError, OSError, EndedEarly: See `Connection` and `Inflow`.
+        """
+        if not self.connection.is_open:
+            self.connection.advance()
+        if not self._accepted:
+            return
+        try:
+            self.inflow.receive_schema(self.connection.receive)
+        except BlockingIOError:
+            raise
+        except (EndedEarly, OSError) as error:
+            if self.inflow.is_torn:
+                raise
+            raise _NoWriter from error
 
 
 class Lane:
@@ -89,7 +119,9 @@ class Lane:
         self._places = places
         self._holder = holder
         self._lock = threading.Lock()
-        self._arriving: list[Connection] = []
+        self._arrivals = Arrivals(port, settings, self._make_writer)
+        self._attention = Attention()
+        self._polled_at = time.monotonic()
         self._writers: deque[_Writer] = deque()
         self._came = 0
         self._missing: list[tuple[float, StreamError]] = []
@@ -112,7 +144,7 @@ class Lane:
         Raises:
             StreamError: What a peer sent broke a rule: it is no end of anybody's.
         """
-        if self._writers or self._arriving or self._missing or not self._came:
+        if self._writers or self._arrivals or self._missing or not self._came:
             return None
         if self._places is not None and self._came < self._places:
             return None
@@ -142,6 +174,9 @@ class Lane:
             StreamError: As `Connection.advance`, where this side connects.
         """
         deadline = time.monotonic() + timeout
+        if time.monotonic() - self._polled_at > _LONGEST_WITHOUT_POLL:
+            self._wait(0.0, wake)
+        polled_late = False
         while True:
             with self._lock:
                 self._gather()
@@ -150,9 +185,12 @@ class Lane:
                 taken = self._take(most)
                 if taken is not None or self.has_ended:
                     return taken
+            # In every round: bytes that complete nothing may come without a pause.
             left = deadline - time.monotonic()
-            if not self._wait(left, wake) and (left <= 0 or wake.is_set):
+            if wake.is_set or (left <= 0 and polled_late):
                 return None
+            polled_late = left <= 0
+            self._wait(left, wake)
 
     def look(self, seconds: float) -> None:
         """Let writers come, and their schemas; takes no rows."""
@@ -167,31 +205,33 @@ class Lane:
     def close(self) -> None:
         """Close everything: to writers, this reader has finished."""
         with self._lock:
-            for connection in self._arriving:
-                connection.close()
+            self._arrivals.close()
             for writer in self._writers:
                 writer.connection.close()
-            self._arriving.clear()
             self._writers.clear()
             self._port.close()
 
     # --- who is there -------------------------------------------------------------
 
+    def _make_writer(self, connection: Connection) -> _Writer:
+        return _Writer(connection, self._limits, accepted=self._port.listens)
+
     def _gather(self) -> None:
+        seconds = self._attention.tick()
+        self._give_up_stalled(seconds)
         if self._settled:
             return
         self._forget_missing()
         if not self._is_full:
             self._port.open()
             if self._port.listens:
-                self._accept()
+                self._arrivals.accept(self._slots)
             else:
                 self._dial()
-        for connection in list(self._arriving):
-            self._arrive(connection)
-        if self._is_full and not self._settings.reconnect and not self._arriving:
-            self._port.close()  # who comes now is refused by the system
-            self._settled = True
+        for writer, error in self._arrivals.advance(seconds):
+            self._arrive(writer, error)
+        if self._is_full:
+            self._refuse_others()
 
     @property
     def _is_full(self) -> bool:
@@ -200,22 +240,19 @@ class Lane:
             return False
         return self._came - len(self._missing) >= self._places
 
-    def _accept(self) -> None:
-        most = max(_MOST_AT_ONCE, self._places or 0)
-        while len(self._writers) + len(self._arriving) < most:
-            connection = self._port.accept()
-            if connection is None:
-                return
-            self._arriving.append(connection)
+    @property
+    def _slots(self) -> int:
+        """How many connections may be on their way at once."""
+        return max(_MOST_AT_ONCE, self._places or 0) - len(self._writers)
 
     def _dial(self) -> None:
-        if self._arriving or self._backoff.left:
+        if self._arrivals or self._backoff.left:
             return
         now = time.monotonic()
         if self._dial_until is None:
             self._dial_until = now + self._settings.timeout
         try:
-            self._arriving.append(self._port.dial())
+            self._arrivals.dial()
         except ConnectionFailed as error:
             self._dialled_in_vain(error)
 
@@ -228,28 +265,34 @@ class Lane:
             self._dial_until = None
             raise error
 
-    def _arrive(self, connection: Connection) -> None:
-        """Let a connection go on; where it is there, it takes a place."""
-        try:
-            connection.advance()
-        except BlockingIOError:
-            try:
-                self._port.check_age(connection)
-            except StreamTimeout as error:
-                self._turn_away(connection, error)
-            return
-        except StreamError as error:
+    def _arrive(self, writer: _Writer, error: Exception | None) -> None:
+        """Give a place to a writer; turn away what is none."""
+        connection = writer.connection
+        if isinstance(error, _NoWriter):
+            log.info("%s: a connection was closed before its schema", connection.name)
+            connection.close()
+        elif isinstance(error, StreamTimeout) or not connection.is_open:
+            assert isinstance(error, StreamError)
             self._turn_away(connection, error)
-            return
-        self._arriving.remove(connection)
-        if self._is_full:
+        elif self._is_full:
             log.warning("%s: a writer too many is refused", connection.name)
             connection.break_off(torn=False)
-            return
-        self._take_place(connection)
+        else:
+            self._take_place(writer)
+            if error is None and writer.inflow.schema is not None:
+                error = self._mismatch(writer.inflow.schema)
+            if error is not None:
+                self._lose(writer, _translated(connection, error))
+
+    def _mismatch(self, schema: pa.Schema) -> StreamError | None:
+        """Why a schema cannot be merged with those of other writers."""
+        try:
+            self._holder.meet(schema)
+        except StreamError as error:
+            return error
+        return None
 
     def _turn_away(self, connection: Connection, error: StreamError) -> None:
-        self._arriving.remove(connection)
         connection.break_off(torn=False)
         if self._port.listens:
             # Whoever comes uninvited takes no place, and stops nobody.
@@ -259,7 +302,19 @@ class Lane:
         else:
             raise error
 
-    def _take_place(self, connection: Connection) -> None:
+    def _refuse_others(self) -> None:
+        """Every place is taken: nobody else is accepted."""
+        refused = self._arrivals.drain()
+        if refused:
+            what = "%s: every place is taken: %d connections are refused"
+            log.warning(what, self._port.address, len(refused))
+        for writer in refused:
+            writer.connection.break_off(torn=False)
+        if not self._settings.reconnect:
+            self._port.close()  # who comes now is refused by the system
+            self._settled = True
+
+    def _take_place(self, writer: _Writer) -> None:
         if self._missing:
             self._missing.pop(0)
             self._begin_anew = True
@@ -270,7 +325,7 @@ class Lane:
             self._begin_anew = False
         self._backoff.reset()
         self._dial_until = None
-        self._writers.append(_Writer(connection, self._limits))
+        self._writers.append(writer)
 
     def _forget_missing(self) -> None:
         now = time.monotonic()
@@ -297,30 +352,24 @@ class Lane:
 
     def _receive(self, writer: _Writer, most: int) -> tuple[pa.RecordBatch, int] | None:
         """Rows of one writer; None where it has none yet, or has ended."""
-        inflow, name = writer.inflow, writer.connection.name
+        inflow, connection = writer.inflow, writer.connection
         try:
             if inflow.schema is None:
-                self._holder.meet(inflow.receive_schema(writer.connection.receive))
+                self._holder.meet(inflow.receive_schema(connection.receive))
                 if not most:
                     return None
-            found = inflow.receive_some(writer.connection.receive, most)
-        except BlockingIOError:
-            writer.may_have_more = False
+            found = inflow.receive_some(connection.receive, most)
+        except BlockingIOError as error:
+            writer.may_have_more = isinstance(error, MoreToCome)
             return None
-        except EndedEarly:
-            msg = f"{name}: the connection ended without the marker of an end"
-            self._lose(writer, ConnectionFailed(msg))
-        except StreamError as error:
-            self._lose(writer, error)
-        except OSError as error:
-            msg = f"{name}: the connection is torn: {error.strerror or error}"
-            self._lose(writer, ConnectionFailed(msg))
+        except (EndedEarly, StreamError, OSError) as error:
+            self._lose(writer, _translated(connection, error))
         else:
             writer.waited = 0.0
-            writer.may_have_more = writer.connection.is_tls or not inflow.is_dry
+            writer.may_have_more = connection.is_tls or not inflow.is_dry
             if found is None:
                 self._writers.remove(writer)
-                writer.connection.close()
+                connection.close()
             return found
         return None
 
@@ -342,37 +391,52 @@ class Lane:
         if self._failure is None or isinstance(self._failure, TransientError):
             self._failure = error
 
-    def _wait(self, seconds: float, wake: Wake | None) -> bool:
-        """Wait for anybody; whether somebody is there."""
+    def _wait(self, seconds: float, wake: Wake | None) -> None:
+        """Wait until somebody has sent something, or wants to come."""
         with self._lock:
-            listening = self._port.descriptors
-            arriving = [(c.fileno(), c.waits_for) for c in self._arriving]
+            listens = not self._is_full and len(self._arrivals) < self._slots
+            listening = self._port.descriptors if listens else []
+            arriving = self._arrivals.descriptors
             by_number = {w.connection.fileno(): w for w in self._writers}
             known = [(n, w.connection.waits_for) for n, w in by_number.items()]
-            if not (self._port.listens or arriving or known):
+            if any(writer.may_have_more for writer in self._writers):
+                seconds = 0.0
+            elif not (self._port.listens or arriving or known):
                 seconds = min(seconds, self._backoff.left)
         own = [] if wake is None else [(wake.fileno(), READABLE)]
-        started = time.monotonic()
         watching = self._last_size <= _SHORT
         ready = wait([*listening, *arriving, *known, *own], seconds, watching=watching)
-        waited = time.monotonic() - started
         with self._lock:
+            self._polled_at = time.monotonic()
+            self._arrivals.notice(ready)
             for number, writer in by_number.items():
                 if number in ready:
                     writer.may_have_more = True
-                self._count_stall(writer, waited)
-        return bool(ready - {number for number, _ in own})
 
-    def _count_stall(self, writer: _Writer, waited: float) -> None:
-        """Give up on a message that does not become whole, however it drips."""
-        if not writer.inflow.is_torn or writer not in self._writers:
-            writer.waited = 0.0
-            return
-        writer.waited += waited
-        if writer.waited > self._settings.stall:
-            millis = round(self._settings.stall * 1000)
-            msg = (
-                f"{writer.connection.name}: a message is not whole after {millis} ms "
-                "of waiting (stall.timeout.millis)"
-            )
-            self._lose(writer, StreamTimeout(msg))
+    def _give_up_stalled(self, seconds: float) -> None:
+        """Give up on messages that do not become whole, however they drip."""
+        for writer in list(self._writers):
+            if not writer.inflow.is_torn:
+                writer.waited = 0.0
+                continue
+            writer.waited += seconds
+            if writer.waited > self._settings.stall:
+                millis = round(self._settings.stall * 1000)
+                msg = (
+                    f"{writer.connection.name}: a message is not whole after {millis} "
+                    "ms of waiting (stall.timeout.millis)"
+                )
+                self._lose(writer, StreamTimeout(msg))
+
+
+def _translated(connection: Connection, error: Exception) -> StreamError:
+    """The error of a stream whose connection failed, or sent what breaks a rule."""
+    if isinstance(error, StreamError):
+        return error
+    if isinstance(error, EndedEarly):
+        msg = f"{connection.name}: the connection ended without the marker of an end"
+        return ConnectionFailed(msg)
+    if isinstance(error, OSError):
+        cause = error.strerror or error
+        return ConnectionFailed(f"{connection.name}: the connection is torn: {cause}")
+    raise error

@@ -92,6 +92,21 @@ OPTIONS: Final = (
         minimum=0,
     ),
     Option(
+        "handshake.timeout.millis",
+        "How long the TLS handshake of an accepted connection may take.",
+        PERIOD,
+        default="10s",
+        minimum=1,
+    ),
+    Option(
+        "schema.timeout.millis",
+        "How long a writer whose connection was accepted may take to send its schema.",
+        PERIOD,
+        default="1m",
+        minimum=1,
+        applies=_READ,
+    ),
+    Option(
         "stall.timeout.millis",
         "How long a message may stay half sent, or half received, while this side "
         "waits for the other.",
@@ -173,7 +188,11 @@ class Settings:
     addresses: tuple[Address, ...]
     listens: bool
     timeout: float
-    """For connecting, a handshake and the first message."""
+    """For connecting, with the handshake, and for the first schema of the stream."""
+    handshake: float
+    """For the TLS handshake of an accepted connection."""
+    schema: float
+    """For the schema of an accepted connection."""
     stall: float
     reconnect: float
     retry_first: float
@@ -197,6 +216,8 @@ class Settings:
             addresses=config["listen" if listens else "connect"],
             listens=listens,
             timeout=config["connection.timeout.millis"] / 1000,
+            handshake=config["handshake.timeout.millis"] / 1000,
+            schema=config.get("schema.timeout.millis", 0) / 1000,
             stall=config["stall.timeout.millis"] / 1000,
             reconnect=config["reconnect.millis"] / 1000,
             retry_first=config["retry.initial.millis"] / 1000,

@@ -8,6 +8,7 @@ import time
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Final
 
+from streamfactory.backends.socket.arrivals import Arrivals, Attention
 from streamfactory.backends.socket.flushing import PERIOD, Flusher
 from streamfactory.backends.socket.headers import END
 from streamfactory.backends.socket.outflow import Outflow, behind
@@ -34,16 +35,22 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _PAUSE: Final = 0.02
+_MOST_AT_ONCE: Final = 64
+"""TLS handshakes, unless more readers are wanted; the system queues the others."""
 
 
 class _Reader:
     """One connection to a reader."""
 
-    def __init__(self, connection: Connection, begin: list[memoryview]) -> None:
+    def __init__(self, connection: Connection) -> None:
         self.connection = connection
-        self.pending = begin
+        self.pending: list[memoryview] = []
         self.half_sent = False
         """Whether part of a message has gone."""
+
+    def advance(self) -> None:
+        """Finish connecting and the handshake: see `Connection.advance`."""
+        self.connection.advance()
 
     def flush(self) -> bool:
         """Send what there is room for; whether that is all."""
@@ -76,7 +83,8 @@ class OutLane:
         self._wanted = readers
         self._compression = compression
         self._lock = threading.Lock()
-        self._arriving: list[Connection] = []
+        self._arrivals = Arrivals(port, settings, _Reader)
+        self._attention = Attention()
         self._readers: list[_Reader] = []
         self._backoff = Backoff(settings)
         self._out: Outflow | None = None
@@ -185,9 +193,9 @@ class OutLane:
         with self._lock:
             for reader in self._readers:
                 reader.connection.break_off(torn=reader.half_sent)
-            for connection in self._arriving:
-                connection.break_off(torn=False)
-            self._readers, self._arriving = [], []
+            for arrival in self._arrivals.drain():
+                arrival.connection.break_off(torn=False)
+            self._readers = []
             self._out, self._lost, self._failure = None, 0, None
 
     def close(self) -> None:
@@ -233,51 +241,53 @@ class OutLane:
                 msg = f"{self._port.address}: {count} have come in time"
                 remedy = "start them, or raise connection.timeout.millis"
                 raise StreamTimeout(msg, remedy=remedy)
-            arriving = [(c.fileno(), c.waits_for) for c in self._arriving]
-            known = [*self._port.descriptors, *arriving]
+            has_slots = len(self._arrivals) < self._slots
+            listening = self._port.descriptors if has_slots else []
+            known = [*listening, *self._arrivals.descriptors]
             pause = left if known else min(left, _PAUSE)
-            wait([*known, *_own(wake)], pause)
+            self._arrivals.notice(wait([*known, *_own(wake)], pause))
+        for late in self._arrivals.drain():
+            log.info("%s: a reader too many is refused", late.connection.name)
+            late.connection.break_off(torn=False)
         if self._lost == 0 and not self._settings.reconnect:
             self._port.close()  # who comes now is refused by the system
+
+    @property
+    def _slots(self) -> int:
+        """How many connections may be on their way at once."""
+        free = self._wanted - self._lost - len(self._readers)
+        # Without a handshake a connection is a reader at once, and needs no slot.
+        return max(_MOST_AT_ONCE, free) if self._settings.tls else free
 
     def _let_come(self, out: Outflow) -> None:
         self._port.open()
         if self._port.listens:
-            room = self._wanted - self._lost - len(self._readers)
-            while len(self._arriving) < room:
-                found = self._port.accept()
-                if found is None:
-                    break
-                self._arriving.append(found)
-        elif not self._arriving and not self._backoff.left:
+            self._arrivals.accept(self._slots)
+        elif not self._arrivals and not self._backoff.left:
             try:
-                self._arriving.append(self._port.dial())
+                self._arrivals.dial()
             except ConnectionFailed as error:
                 log.info("%s", error)
                 self._backoff.failed()
-        for connection in list(self._arriving):
-            self._arrive(connection, out)
+        for reader, failure in self._arrivals.advance(self._attention.tick()):
+            self._arrive(reader, failure, out)
 
-    def _arrive(self, connection: Connection, out: Outflow) -> None:
-        try:
-            connection.advance()
-        except BlockingIOError:
-            try:
-                self._port.check_age(connection)
-            except StreamTimeout as error:
-                self._turn_away(connection, error)
-            return
-        except StreamError as error:
-            self._turn_away(connection, error)
-            return
-        self._arriving.remove(connection)
-        self._backoff.reset()
-        self._readers.append(_Reader(connection, out.begin()))
+    def _arrive(self, reader: _Reader, error: Exception | None, out: Outflow) -> None:
+        if error is not None:
+            self._turn_away(reader.connection, error)
+        elif len(self._readers) + self._lost >= self._wanted:
+            log.info("%s: a reader too many is refused", reader.connection.name)
+            reader.connection.break_off(torn=False)
+        else:
+            self._backoff.reset()
+            reader.pending = out.begin()
+            self._readers.append(reader)
 
-    def _turn_away(self, connection: Connection, error: StreamError) -> None:
-        self._arriving.remove(connection)
+    def _turn_away(self, connection: Connection, error: Exception) -> None:
         connection.close()
         self._backoff.failed()
+        if not isinstance(error, StreamError):
+            raise error
         if not self._port.listens and isinstance(error, NotAuthorized):
             raise error
         # Whoever comes uninvited takes no place; who is not there yet may come up.
