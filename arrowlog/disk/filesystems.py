@@ -7,7 +7,6 @@ are read by anybody; they are written only by who says that nobody else does.
 from __future__ import annotations
 
 import contextlib
-import threading
 import time
 import uuid
 from typing import TYPE_CHECKING, Any, Final
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 from pyarrow import fs
 
+from streamfactory.arrowlog.disk import forks
 from streamfactory.arrowlog.disk.storage import NewBlob, Storage, Watch
 from streamfactory.arrowlog.disk.watching import PollingWatch
 from streamfactory.spi import NotInstalled, StorageFailed
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _TEMPORARY: Final = ".tmp-"
 _BY_ARROW: Final = frozenset({"hdfs", "viewfs"})
 
-_publishing: Final = threading.Lock()
+_publishing: Final = forks.Lock()
 """One publication of this process at a time, whichever store it is for."""
 
 

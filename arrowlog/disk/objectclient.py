@@ -12,12 +12,12 @@ import re
 import shutil
 import sys
 import tempfile
-import threading
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from streamfactory.arrowlog.disk import forks
 from streamfactory.spi import (
     ConnectionFailed,
     NotAuthorized,
@@ -40,9 +40,12 @@ _BUILT_IN: Final = (ValueError, OSError, NotImplementedError)
 """What the client raises beside errors of its own."""
 _SECRET_WORDS: Final = ("secret", "key", "token", "account_key", "service_account")
 
-_lock = threading.Lock()
+_lock = forks.Lock()
 _loaded: list[tuple[int, ModuleType]] = []
-"""The process that loaded the client, and the client."""
+"""The processes that loaded the client, and the client of each: this one's is the last.
+
+Those of parents are kept: see `forks.abandon`.
+"""
 _home: list[Path] = []
 """Where the client is installed."""
 
@@ -88,8 +91,15 @@ class ObjectClient:
         self.url = url
         self._options = options
         self._make = make or self._by_url
-        self._opened: tuple[int, Any] | None = None
-        self._lock = threading.Lock()
+        self._opened: Any = None
+        self._lock = forks.Lock()
+        forks.register(self)
+
+    def reset_after_fork(self) -> None:
+        """Open a new store on the next request."""
+        if self._opened is not None:
+            forks.abandon(self._opened)
+            self._opened = None
 
     @contextlib.contextmanager
     def asking(self, name: str) -> Iterator[tuple[ModuleType, Any]]:
@@ -121,12 +131,12 @@ class ObjectClient:
     def _get(self, name: str) -> tuple[ModuleType, Any]:
         module = client()
         with self._lock:
-            if self._opened is None or self._opened[0] != os.getpid():
+            if self._opened is None:
                 try:
-                    self._opened = os.getpid(), self._make(module)
+                    self._opened = self._make(module)
                 except (module.exceptions.BaseError, *_BUILT_IN) as error:
                     raise self._told(error, name) from None
-            return module, self._opened[1]
+            return module, self._opened
 
     def _by_url(self, module: ModuleType) -> Any:
         options = self._options
@@ -218,7 +228,7 @@ def client() -> ModuleType:
         with _lock:
             if not _loaded or _loaded[-1][0] != os.getpid():
                 module = _load_again() if _loaded else _load()
-                _loaded[:] = [(os.getpid(), module)]
+                _loaded.append((os.getpid(), module))
     return _loaded[-1][1]
 
 
@@ -259,13 +269,3 @@ def _load_again() -> ModuleType:
 
 def _modules(name: str) -> list[str]:
     return [key for key in sys.modules if key == name or key.startswith(f"{name}.")]
-
-
-def _after_fork() -> None:
-    """Another thread may hold the lock while this one forks."""
-    global _lock  # noqa: PLW0603 - the one of this process
-    _lock = threading.Lock()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)

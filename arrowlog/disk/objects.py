@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import io
 import random
-import threading
 import time
 import uuid
 from datetime import UTC, datetime
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, final
 
 import pyarrow as pa
 
+from streamfactory.arrowlog.disk import forks
 from streamfactory.arrowlog.disk.objectclient import ObjectClient, ObjectOptions
 from streamfactory.arrowlog.disk.storage import NewBlob, Storage, Watch
 from streamfactory.arrowlog.disk.watching import PollingWatch
@@ -233,7 +233,7 @@ class _Proof:
 
     def __init__(self, storage: ObjectStorage) -> None:
         self._storage = storage
-        self._lock = threading.Lock()
+        self._lock = forks.Lock()
         self._given = False
 
     def give(self) -> None:

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import contextlib
 import os
-import threading
 from typing import TYPE_CHECKING, Final, final
 
+from streamfactory.arrowlog.disk import forks
 from streamfactory.arrowlog.disk.local import LocalStorage
 from streamfactory.spi import StorageFailed
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 _LOCK: Final = ".writer"
 
-_lock = threading.Lock()
+_lock = forks.Lock()
 _held: Final[dict[Path, tuple[int, int]]] = {}
 """Locked files of this process: its id, and the descriptor."""
 

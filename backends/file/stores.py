@@ -7,11 +7,16 @@ together.
 from __future__ import annotations
 
 import os
-import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from streamfactory.arrowlog.disk import DiskLogStore, LocalStorage, Settings, Storage
+from streamfactory.arrowlog.disk import (
+    DiskLogStore,
+    LocalStorage,
+    Settings,
+    Storage,
+    forks,
+)
 from streamfactory.arrowlog.disk.filesystems import FileSystemStorage
 from streamfactory.arrowlog.disk.objectclient import ObjectOptions
 from streamfactory.arrowlog.disk.objects import ObjectStorage
@@ -56,7 +61,7 @@ _ALL_KINDS: Final = (
 )
 _STORAGE_KEYS: Final = frozenset(option.key for option in STORAGE_OPTIONS)
 
-_lock = threading.Lock()
+_lock = forks.Lock()
 _stores: Final[dict[tuple[Any, ...], tuple[DiskLogStore, Storage, list[int]]]] = {}
 """By process, too: a child never touches what its parent holds. With its users."""
 

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import random
 import sys
 import time
-import uuid
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -262,30 +260,3 @@ def test_without_the_client_the_command_is_told(
     with pytest.raises(NotInstalled) as caught:
         ObjectStorage(url).read("x")
     assert caught.value.remedy == "run: pip install 'streamfactory[objects]'"
-
-
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork")
-@pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork.*:DeprecationWarning")
-def test_children_of_a_fork_ask_for_themselves(storage: ObjectStorage) -> None:
-    name = uuid.uuid4().hex
-    storage.publish(name, b"parent")
-    child = os.fork()
-    if not child:
-        try:
-            seen = storage.read(name)
-            storage.publish(f"{name}-child", seen + b" and child")
-            grandchild = os.fork()
-            if not grandchild:
-                storage.publish(f"{name}-grandchild", storage.read(name))
-                os._exit(0)
-            os.waitpid(grandchild, 0)
-        finally:
-            os._exit(0)
-    deadline = time.monotonic() + 30
-    while os.waitpid(child, os.WNOHANG) == (0, 0):
-        if time.monotonic() > deadline:
-            os.kill(child, 9)
-        time.sleep(0.02)
-    assert storage.read(f"{name}-child") == b"parent and child"
-    assert storage.read(f"{name}-grandchild") == b"parent"
-    assert storage.read(name) == b"parent"
