@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: setup java run test prove check docs bench clean
+.PHONY: setup java run quick test test-all prove check docs bench clean
 
 setup: $(STAMP)  ## make .venv with everything (uv where there is one, else pip)
 
@@ -24,9 +24,18 @@ java: setup  ## a Java for Spark, inside .venv where the machine has none
 run: java  ## the main job on real data
 	@$(BIN)/python examples/flights.py
 
-test: java  ## the whole suite; most of its Sparks start quickly, once the archive is there
+PYTEST = $(BIN)/python -m pytest -n 2 --dist loadgroup
+
+quick: setup  ## what needs no server, no Spark and no network; under 3 minutes
+	$(PYTEST) --tier quick
+
+test: java  ## the default suite, each real component at least once; under 10 minutes
 	@$(BIN)/python -m tests.proving.java >/dev/null 2>&1 &
-	$(BIN)/python -m pytest -n 2 --dist loadgroup
+	$(PYTEST) --tier test
+
+test-all: java  ## the rest: the zoo, clusters, series of kills, object stores
+	@$(BIN)/python -m tests.proving.java >/dev/null 2>&1 &
+	$(PYTEST) --tier rest
 
 N ?= 20
 SEED ?= 0

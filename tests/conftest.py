@@ -7,25 +7,20 @@ from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import settings
+from tests.proving import tiers
 from tests.proving.java import quick_options
-from tests.proving.sessions import catalogue, spark, spark_log
+from tests.proving.sessions import (
+    catalogue,
+    object_server,
+    own_spark,
+    spark,
+    spark_log,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["catalogue", "spark", "spark_log"]
-
-DEAR = {
-    "spark": "spark",
-    "one_cluster": "cluster",
-    "wheel": "wheel",
-    "sdist": "wheel",
-    "java": "java",
-}
-"""Groups by the fixture that they share: seconds to make, so once in a run is enough.
-
-Tests that start a Spark of their own are the group ``runs``: they take turns.
-"""
+__all__ = ["catalogue", "object_server", "own_spark", "spark", "spark_log"]
 
 # Shared machines are slow at times, and a failure has to come again when asked for.
 settings.register_profile("house", deadline=None, derandomize=True, database=None)
@@ -41,13 +36,20 @@ def isolated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    tiers.add_options(parser)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    tier = config.getoption("tier")
+    if tier is not None and not hasattr(config, "workerinput"):
+        config.pluginmanager.register(tiers.Times(tier))
+
+
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(
     config: pytest.Config, items: list[pytest.Item]
 ) -> None:
-    """Keep tests that share what is dear in one process, where groups are heeded."""
-    if not config.pluginmanager.hasplugin("xdist"):
-        return
-    for item in items:
-        names = getattr(item, "fixturenames", ())
-        for group in {DEAR[name] for name in names if name in DEAR}:
-            item.add_marker(pytest.mark.xdist_group(group))
+    tiers.mark(items)
+    config.stash[tiers.COLLECTED] = tiers.describe(items)
+    tiers.select(config, items)

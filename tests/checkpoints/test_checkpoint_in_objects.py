@@ -9,28 +9,22 @@ import pytest
 from pyarrow import fs
 from tests.checkpoints.conftest import FIXTURES
 from tests.objects.server import BUCKET, HOST, OWNER
-from tests.objects.stage import place, serve
+from tests.objects.stage import place
 
 from streamfactory.spark.checkpoints import PipelineCheckpoint, Place, read_query
 from streamfactory.spi import PositionRefused
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from contextlib import ExitStack
 
     from tests.checkpoints.conftest import Topic
     from tests.objects.server import ObjectServer
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ObjectServer]:
-    yield from serve(tmp_path_factory.mktemp("objects"))
-
-
 @pytest.fixture
-def url(server: ObjectServer, monkeypatch: pytest.MonkeyPatch) -> str:
+def url(object_server: ObjectServer, monkeypatch: pytest.MonkeyPatch) -> str:
     """A place of its own, with the credentials in the environment."""
-    monkeypatch.setenv("AWS_ENDPOINT_URL", server.endpoint)
+    monkeypatch.setenv("AWS_ENDPOINT_URL", object_server.endpoint)
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", OWNER.key)
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", OWNER.secret)
     monkeypatch.setenv("AWS_REGION", "us-east-1")

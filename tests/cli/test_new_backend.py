@@ -150,6 +150,7 @@ def test_what_it_makes_is_clean_and_fully_typed(
         assert found.startswith("Success: no issues found in ")
 
 
+@pytest.mark.long("installs a virtual environment")
 @pytest.mark.network
 def test_what_it_makes_passes_where_nothing_else_is(
     streamfactory: Callable[..., Outcome], tmp_path: Path

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from tests.commands.victim import POINTS
+from tests.proving.tiers import sample
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -62,7 +63,7 @@ def filled(place: Place) -> Path:
     return source
 
 
-@pytest.mark.parametrize("point", WRITING)
+@pytest.mark.parametrize("point", sample(WRITING, "two kills of a command"))
 def test_publish_killed_at_a_point_goes_on(
     point: str, place: Place, program: Program, numbers: Path
 ) -> None:
@@ -74,6 +75,7 @@ def test_publish_killed_at_a_point_goes_on(
     assert place.numbers("to") == [list(range(ROWS))]
 
 
+@pytest.mark.long("five kills of a command")
 def test_publish_killed_at_random_goes_on(
     place: Place, program: Program, numbers: Path
 ) -> None:
@@ -85,7 +87,7 @@ def test_publish_killed_at_random_goes_on(
     assert place.numbers("to") == [list(range(ROWS))]
 
 
-@pytest.mark.parametrize("point", WRITING)
+@pytest.mark.parametrize("point", sample(WRITING, "two kills of a command"))
 def test_copy_killed_at_a_point_goes_on(
     point: str, place: Place, program: Program
 ) -> None:
@@ -97,6 +99,7 @@ def test_copy_killed_at_a_point_goes_on(
     assert place.numbers("to") == place.numbers("from")
 
 
+@pytest.mark.long("five kills of a command")
 def test_copy_killed_at_random_goes_on(place: Place, program: Program) -> None:
     source, sink = filled(place), place.stream("to", partitions=2)
     chance = random.Random(7)

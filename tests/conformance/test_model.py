@@ -120,9 +120,12 @@ class EternalConsumer(DurableConsumer):
 @pytest.mark.parametrize(
     "exchanged",
     [
-        {"consumer": Stuck},
+        pytest.param({"consumer": Stuck}, marks=pytest.mark.long("fetches that wait")),
         {"consumer": Eager},
-        {"metadata": Eternal, "consumer": EternalConsumer},
+        pytest.param(
+            {"metadata": Eternal, "consumer": EternalConsumer},
+            marks=pytest.mark.long("fetches that wait"),
+        ),
     ],
     ids=["stuck", "eager", "eternal"],
 )
@@ -136,6 +139,7 @@ def test_defect_is_found_and_its_script_is_short(exchanged: dict[str, Any]) -> N
     assert "`--seed 0` finds it again" in result.reason
 
 
+@pytest.mark.long("two walks of a failing model")
 def test_seed_finds_the_same_script_again() -> None:
     results = [walked(consumer=Eager, seed=7) for _ in range(2)]
     assert results[0].script == results[1].script
@@ -143,6 +147,7 @@ def test_seed_finds_the_same_script_again() -> None:
     assert "`--seed 7` finds it again" in results[0].reason
 
 
+@pytest.mark.long("three walks of the whole model")
 def test_correct_stream_agrees_whatever_the_seed() -> None:
     assert [walked(seed=seed).reason for seed in (1, 2, 3)] == ["", "", ""]
 

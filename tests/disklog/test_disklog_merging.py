@@ -504,6 +504,7 @@ def test_a_snapshot_whose_parts_went_meanwhile_is_withdrawn(
     assert everything(store_factory().open("t")) == {0: [1], 1: [2]}
 
 
+@pytest.mark.long("10,000 epochs")
 def test_ten_thousand_epochs_leave_a_few_hundred_files(
     store_factory: Callable[..., DiskLogStore], root: Path
 ) -> None:

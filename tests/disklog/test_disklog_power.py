@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from tests.proving import power
+from tests.proving.tiers import sample
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -18,7 +19,7 @@ def steps(tmp_path_factory: pytest.TempPathFactory) -> dict[str, int]:
     return {f: power.steps(root / f, f) for f in ("always", "interval", "never")}
 
 
-@pytest.mark.parametrize("part", range(8))
+@pytest.mark.parametrize("part", sample(range(8), "7 power cuts", keep=3))
 def test_a_cut_loses_nothing_that_was_synced(
     part: int, steps: dict[str, int], tmp_path: Path
 ) -> None:
@@ -31,6 +32,7 @@ def test_a_cut_loses_nothing_that_was_synced(
     assert verdict.kills
 
 
+@pytest.mark.long("120 power cuts")
 @pytest.mark.parametrize(
     ("fsync", "possible"),
     [("interval", {"whole", "suffix", "told"}), ("never", {"suffix", "told"})],

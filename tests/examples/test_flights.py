@@ -11,23 +11,21 @@ from pathlib import Path
 from xml.etree import ElementTree as ET
 
 import pytest
-from tests.proving.java import java_or_skip
 
 ROOT = Path(__file__).parents[2]
 PATIENCE = 300
 
 
 @pytest.fixture
-def job(tmp_path: Path) -> list[str]:
+def job(tmp_path: Path, own_spark: None) -> list[str]:
     """The job in a folder of its own, as a checkout would have it."""
-    java_or_skip()
     for name in ("configs", "examples"):
         shutil.copytree(ROOT / name, tmp_path / name)
     return [sys.executable, str(tmp_path / "examples" / "flights.py")]
 
 
+@pytest.mark.long("336,776 flights through two Sparks")
 @pytest.mark.timeout(2 * PATIENCE)
-@pytest.mark.xdist_group("runs")
 def test_the_main_job_goes_on_after_a_kill(job: list[str], tmp_path: Path) -> None:
     with subprocess.Popen(
         job,

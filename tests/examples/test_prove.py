@@ -6,9 +6,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 SCRIPT = Path(__file__).parents[1] / "prove.py"
 
 
+@pytest.mark.long("50 kills and faults")
 def test_rounds_lose_nothing_and_repeat_nothing() -> None:
     # Kills of Spark's drivers take half a minute each: tests/spark has some.
     command = [sys.executable, str(SCRIPT), "--rounds", "10", "--seed", "7"]

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.house import pages
 from tests.proving.drivers import REPOSITORY
-from tests.proving.java import java_or_skip
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -22,9 +21,8 @@ NUMBER = re.compile(r"\d[\d.]*(?= s\b| rows/s)")
 
 
 @pytest.mark.timeout(400)
-@pytest.mark.xdist_group("runs")
+@pytest.mark.usefixtures("own_spark")
 def test_the_quickstart_does_what_it_shows(tmp_path: Path) -> None:
-    java_or_skip()
     commands = 0
     for block in pages.blocks(PAGE.read_text("utf-8")):
         title = pages.TITLE.search(block.words)

@@ -72,7 +72,6 @@ def test_a_port_that_never_answers_is_told_within_the_timeout() -> None:
     assert "topics cannot be listed" in str(caught.value)
 
 
-@pytest.mark.xdist_group("mortal")
 def test_brokers_that_stay_away_end_a_reader(mortal: Cluster, one_message: str) -> None:
     short = {
         "stream.kafka.broker.timeout.millis": "1500",
@@ -89,7 +88,6 @@ def test_brokers_that_stay_away_end_a_reader(mortal: Cluster, one_message: str) 
     assert caught.value.offset == 1
 
 
-@pytest.mark.xdist_group("mortal")
 def test_a_broker_that_falls_silent_keeps_no_one_from_closing(
     mortal: Cluster, one_message: str
 ) -> None:

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from tests.kafka.broker import Addresses, Cluster
 
 
+@pytest.mark.long("six kills of a driver")
 def test_rows_survive_drivers_that_are_killed_at_any_moment(
     kafka: Addresses, tmp_path: Path
 ) -> None:
@@ -38,7 +39,7 @@ def test_a_zombie_that_wakes_writes_nothing(kafka: Addresses, tmp_path: Path) ->
     assert verdict.good, str(verdict)
 
 
-@pytest.mark.xdist_group("mortal")
+@pytest.mark.long("a broker is killed and started")
 @pytest.mark.timeout(240)
 def test_rows_survive_a_broker_that_is_killed(mortal: Cluster, tmp_path: Path) -> None:
     proof = Proof(tmp_path, mortal.bootstrap, seed=5, cluster=mortal)

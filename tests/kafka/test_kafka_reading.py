@@ -331,7 +331,6 @@ def test_a_topic_deleted_while_it_is_read_is_an_error(
 # --- brokers that go and come ---------------------------------------------------------
 
 
-@pytest.mark.xdist_group("mortal")
 def test_a_reader_survives_a_killed_broker(mortal: Cluster) -> None:
     from tests.kafka.topics import Topics
 
@@ -349,6 +348,7 @@ def test_a_reader_survives_a_killed_broker(mortal: Cluster) -> None:
         assert values(drain(reader, 10, rows=5)) == numbered(5, 10)
 
 
+@pytest.mark.long("starts a cluster of three brokers")
 @pytest.mark.timeout(240)
 def test_a_reader_follows_a_leader_that_moves(
     cluster_factory: Callable[..., Cluster],

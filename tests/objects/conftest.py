@@ -6,16 +6,18 @@ from typing import TYPE_CHECKING
 
 import pytest
 from tests.objects.proxy import Fault, FaultyProxy
-from tests.objects.server import OWNER, ObjectServer
-from tests.objects.stage import place, serve
+from tests.objects.server import OWNER
+from tests.objects.stage import place
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from tests.objects.server import ObjectServer
+
 
 @pytest.fixture(scope="session")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ObjectServer]:
-    yield from serve(tmp_path_factory.mktemp("objects"))
+def server(object_server: ObjectServer) -> ObjectServer:
+    return object_server
 
 
 @pytest.fixture

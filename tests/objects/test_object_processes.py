@@ -92,6 +92,7 @@ def test_processes_write_each_epoch_once(log: DiskLog, children: Children) -> No
     check(log, 3, 25)
 
 
+@pytest.mark.long("kills of processes")
 def test_killed_processes_write_each_epoch_once(
     log: DiskLog, children: Children
 ) -> None:

@@ -185,6 +185,7 @@ def test_a_client_without_conditional_puts_is_refused(url: str) -> None:
     assert "does not keep to `If-None-Match: *`" in str(caught.value)
 
 
+@pytest.mark.long("many writers")
 def test_many_writers_publish_each_number_once(
     server: ObjectServer, proxied: Proxied, url: str
 ) -> None:

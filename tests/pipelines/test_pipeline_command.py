@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.pipelines.conftest import SINK
-from tests.proving.java import java_or_skip
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -26,14 +25,13 @@ if TYPE_CHECKING:
     Start = Callable[..., subprocess.Popen[str]]
 
 # Each test starts Spark, which a busy machine takes its time for.
-pytestmark = [pytest.mark.xdist_group("runs"), pytest.mark.timeout(300)]
+pytestmark = pytest.mark.timeout(300)
 DEADLINE = 130.0
 
 
 @pytest.fixture
-def start(works: Works) -> Iterator[Start]:
+def start(works: Works, own_spark: None) -> Iterator[Start]:
     """Starts ``streamfactory run`` in a process group of its own."""
-    java_or_skip()
     children: list[subprocess.Popen[str]] = []
 
     def launch(*arguments: object, **options: Any) -> subprocess.Popen[str]:
@@ -95,6 +93,7 @@ def test_each_batch_is_a_line_and_the_end_another_one(
     assert out.column("id") == [*range(6)]
 
 
+@pytest.mark.long("starts a Spark of its own")
 def test_a_terminal_sees_one_line_that_changes(works: Works, start: Start) -> None:
     works.topic("in").write(id=[1])
     works.topic("out")
@@ -126,6 +125,7 @@ def test_a_terminal_sees_one_line_that_changes(works: Works, start: Start) -> No
     assert offsets.startswith('  offsets: {"in": ')
 
 
+@pytest.mark.long("starts a Spark of its own")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_lets_the_batch_finish(
     works: Works, start: Start, number: signal.Signals
@@ -150,6 +150,7 @@ def test_a_signal_lets_the_batch_finish(
         assert out.column("id") == other.column("id") == [1, 2]
 
 
+@pytest.mark.long("starts a Spark of its own")
 def test_what_has_an_end_and_did_not_reach_it_was_interrupted(
     works: Works, start: Start
 ) -> None:
@@ -173,6 +174,7 @@ def test_what_has_an_end_and_did_not_reach_it_was_interrupted(
     assert 0 < len(found) < 50
 
 
+@pytest.mark.long("starts a Spark of its own")
 def test_a_second_signal_stops_at_once(works: Works, start: Start) -> None:
     works.topic("in", partitions=1).write(id=[1])
     works.topic("out")
@@ -193,6 +195,7 @@ def test_a_second_signal_stops_at_once(works: Works, start: Start) -> None:
     assert time.monotonic() - begun < 30
 
 
+@pytest.mark.long("starts a Spark of its own")
 def test_bad_input_starts_nothing(works: Works, start: Start) -> None:
     works.topic("in").write(id=[1])
     works.topic("out")
@@ -210,6 +213,7 @@ def test_bad_input_starts_nothing(works: Works, start: Start) -> None:
     assert not (works.folder / "checkpoints").exists()
 
 
+@pytest.mark.long("starts a Spark of its own")
 def test_one_that_fails_makes_the_exit_status(works: Works, start: Start) -> None:
     works.topic("in").write(id=[1, 0])
     works.topic("out")

@@ -6,16 +6,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 from tests.pipelines.proving import Proof
-from tests.proving.java import java_or_skip
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 
-@pytest.mark.xdist_group("runs")
+@pytest.mark.long("drivers of Spark are killed")
+@pytest.mark.usefixtures("own_spark")
 @pytest.mark.timeout(300)
 def test_whoever_is_killed_between_sinks_goes_on(tmp_path: Path) -> None:
-    java_or_skip()
     proof = Proof(tmp_path, 0)
     assert proof.kill("after", 0)
     assert proof.kill("before", 4)

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 from tests.pipelines.conftest import SINK
-from tests.proving.java import java_or_skip
 
 from streamfactory.cli.main import run
 
@@ -35,10 +34,10 @@ def test_without_spark_the_sql_stays_unread(
     assert f"good ({good}): ok, 1 warning\n" in out
 
 
-@pytest.mark.xdist_group("runs")
+@pytest.mark.long("starts a Spark of its own")
+@pytest.mark.usefixtures("own_spark")
 @pytest.mark.timeout(300)
 def test_sql_is_held_against_the_declared_schema(works: Works) -> None:
-    java_or_skip()
     works.topic("in", options={"schema": "id bigint, word string"})
     works.topic("other")
     works.topic("out")

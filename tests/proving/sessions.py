@@ -1,4 +1,4 @@
-"""One Spark for all tests of a process, and topics in folders for it to read."""
+"""One Spark and one object store for all tests of a process, and topics to read."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pyspark.sql import SparkSession
+    from tests.objects.server import ObjectServer
 
     from streamfactory.arrowlog import Log
 
@@ -89,6 +90,20 @@ def spark(
         )
     yield session
     session.stop()
+
+
+@pytest.fixture(scope="session")
+def own_spark() -> None:
+    """For tests that start a Spark of their own: skips them where there is no Java."""
+    java_or_skip()
+
+
+@pytest.fixture(scope="session")
+def object_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ObjectServer]:
+    """A real object store for all tests of a process."""
+    from tests.objects.stage import serve
+
+    yield from serve(tmp_path_factory.mktemp("objects"))
 
 
 class Topic:

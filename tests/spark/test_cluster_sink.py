@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.proving.java import java_or_skip, quick_options
+from tests.proving.java import quick_options
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -91,8 +91,9 @@ def listens(port: int) -> bool:
 
 
 @pytest.fixture(scope="module")
-def one_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    java_or_skip()
+def one_cluster(
+    tmp_path_factory: pytest.TempPathFactory, own_spark: None
+) -> Iterator[Cluster]:
     started = Cluster(tmp_path_factory.mktemp("cluster"))
     yield started
     started.close()
@@ -144,6 +145,7 @@ def test_a_cluster_reads_writes_and_streams(cluster: Cluster, tmp_path: Path) ->
     assert found == {"sum": 1999000, "rows": 2000, "distinct": 2000}
 
 
+@pytest.mark.long("workers of a cluster are killed")
 def test_tasks_whose_workers_are_killed_are_run_again_and_count_once(
     cluster: Cluster, tmp_path: Path
 ) -> None:
@@ -151,11 +153,13 @@ def test_tasks_whose_workers_are_killed_are_run_again_and_count_once(
     assert found == {"left": [], **ONCE}
 
 
+@pytest.mark.long("waits for the speculation of a cluster")
 def test_of_two_attempts_at_once_one_counts(cluster: Cluster, tmp_path: Path) -> None:
     found = Driver(cluster.address, tmp_path, "slow_task").result()
     assert found == {"attempts": 2, **ONCE}
 
 
+@pytest.mark.long("an executor of a cluster is killed")
 def test_an_executor_that_is_killed_loses_nothing(
     cluster: Cluster, tmp_path: Path
 ) -> None:
@@ -163,6 +167,7 @@ def test_an_executor_that_is_killed_loses_nothing(
     assert found == {"killed": True, **ONCE}
 
 
+@pytest.mark.long("a worker of a cluster is killed")
 def test_a_worker_that_is_killed_loses_nothing(
     cluster: Cluster, tmp_path: Path
 ) -> None:
@@ -172,6 +177,7 @@ def test_a_worker_that_is_killed_loses_nothing(
     assert driver.result() == ONCE
 
 
+@pytest.mark.long("one more driver of a cluster")
 def test_an_executor_without_the_package_says_what_to_do(
     cluster: Cluster, tmp_path: Path
 ) -> None:
@@ -193,6 +199,8 @@ def test_an_executor_without_the_package_says_what_to_do(
     assert "pip install 'streamfactory[spark]'" in told
 
 
+@pytest.mark.long("starts a server of Spark Connect")
+@pytest.mark.usefixtures("own_spark")
 def test_connect_reads_writes_and_streams(tmp_path: Path) -> None:
     if find_spec("grpc") is None:
         pytest.fail("Spark Connect needs pip install 'pyspark[connect]'")

@@ -11,8 +11,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
+@pytest.mark.long("drivers of Spark are killed")
 @pytest.mark.timeout(500)
-@pytest.mark.usefixtures("spark")  # which skips where there is no Java
+@pytest.mark.usefixtures("own_spark")
 def test_a_driver_that_is_killed_loses_nothing_and_repeats_nothing(
     tmp_path: Path,
 ) -> None:

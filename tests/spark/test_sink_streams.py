@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.proving.drivers import forget_commit
+from tests.proving.tiers import sample
 from tests.spark.killing import STEPS, Faults, register_dying
 
 if TYPE_CHECKING:
@@ -89,7 +90,7 @@ def fill(topic: Topic, epochs: int = 4, rows: int = 30) -> list[int]:
     return [*range(epochs * rows)]
 
 
-@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize("step", sample(STEPS, "a query is killed and restarted"))
 def test_a_kill_between_any_two_steps_loses_nothing_and_repeats_nothing(
     query: Query, topic: Topic, faults: Faults, step: str
 ) -> None:
@@ -103,6 +104,7 @@ def test_a_kill_between_any_two_steps_loses_nothing_and_repeats_nothing(
     assert query.out.column("id") == rows
 
 
+@pytest.mark.long("five kills of a query")
 @pytest.mark.timeout(400)
 def test_kills_at_random_lose_nothing_and_repeat_nothing(
     query: Query, topic: Topic, faults: Faults

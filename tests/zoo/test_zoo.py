@@ -36,6 +36,7 @@ def _quiet() -> Iterator[None]:
     logger.setLevel(level)
 
 
+@pytest.mark.long("the kit runs on each of 60 broken backends")
 @pytest.mark.parametrize("animal", ZOO.values(), ids=ZOO)
 def test_is_caught_by_its_case_and_few_others(animal: Animal) -> None:
     failed = failed_cases(animal.backend, WAITING - {animal.caught_by})

@@ -1,0 +1,123 @@
+"""The tiers of the suite: who is in which, and the report of their times."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.proving import tiers
+
+ROOT = Path(__file__).parents[2]
+COMPONENTS = {one.component for one in tiers.FIXTURES.values()} - {None}
+KITS = [
+    "tests/conformance/test_suite.py",  # `memory`
+    "tests/foreign/test_foreign_conformance.py",
+    "tests/kafka/test_kafka_reading_conformance.py",
+    "tests/sockets/test_socket_conformance.py",
+]
+LISTING = """
+import json, sys
+import pytest
+from tests.proving import tiers
+
+class Listing:
+    def pytest_collection_finish(self, session):
+        with open(sys.argv[1], "w") as file:
+            json.dump(session.config.stash[tiers.COLLECTED], file)
+
+arguments = ["--collect-only", "-q", "-p", "no:xdist", "-p", "no:cacheprovider"]
+sys.exit(pytest.main(arguments, plugins=[Listing()]))
+"""
+
+
+@pytest.fixture(scope="module")
+def suite(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, Any]:
+    """All tests: the file of each, its tiers, and the components that it uses."""
+    found: dict[str, Any] = request.config.stash[tiers.COLLECTED]
+    files = {str(path.relative_to(ROOT)) for path in ROOT.glob("tests/*/test_*.py")}
+    if files <= {one["file"] for one in found.values()}:
+        return found
+    # This run has a part of them: another process collects all.
+    path = tmp_path_factory.mktemp("suite") / "tests.json"
+    done = subprocess.run(
+        [sys.executable, "-c", LISTING, str(path)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=110,
+    )
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr
+    found = json.loads(path.read_text())
+    assert files <= {one["file"] for one in found.values()}
+    return found
+
+
+def test_test_and_rest_together_run_each_test_once(suite: dict[str, Any]) -> None:
+    counts = {
+        name: sum(tier != "quick" for tier in one["tiers"])
+        for name, one in suite.items()
+    }
+    assert {name for name, count in counts.items() if count != 1} == set()
+
+
+def test_the_default_tier_has_every_real_component(suite: dict[str, Any]) -> None:
+    used: Counter[str] = Counter()
+    for one in suite.values():
+        if "test" in one["tiers"]:
+            used.update(one["components"])
+    assert COMPONENTS - set(used) == set()
+
+
+def test_the_quick_tier_starts_none(suite: dict[str, Any]) -> None:
+    quick = {name: one for name, one in suite.items() if "quick" in one["tiers"]}
+    assert len(quick) > len(suite) / 2
+    assert {name for name, one in quick.items() if one["components"]} == set()
+    assert all("test" in one["tiers"] for one in quick.values())
+
+
+@pytest.mark.parametrize("file", KITS)
+def test_the_default_tier_has_the_kit_of_each_type(
+    suite: dict[str, Any], file: str
+) -> None:
+    of_file = [one for one in suite.values() if one["file"] == file]
+    assert of_file
+    assert all("test" in one["tiers"] for one in of_file)
+
+
+@pytest.mark.parametrize(
+    ("marker", "good"),
+    [
+        (pytest.mark.long("40 kills of a broker"), True),
+        (pytest.mark.long, False),
+        (pytest.mark.long(" "), False),
+        (pytest.mark.long(3), False),
+        (pytest.mark.long("a", "b"), False),
+        (pytest.mark.long("a", reason="b"), False),
+    ],
+)
+def test_a_long_test_states_its_reason(
+    *, marker: pytest.MarkDecorator, good: bool
+) -> None:
+    assert tiers.is_reason(marker.mark) is good
+
+
+def test_the_report_adds_up() -> None:
+    seconds = {"tests/a/test_x.py::one": 2.0, "tests/b/test_y.py::two": 5.0}
+    found = tiers.report("test", 4.0, seconds)
+    assert found["goal_seconds"] == 600
+    assert found["folders"] == {"tests/b": 5.0, "tests/a": 2.0}
+    assert tiers.lines(found) == [
+        "2 tests, 7 s in tests, 4 s in all; goal on 2 idle cores: 600 s",
+        "     5.0 s  tests/b",
+        "     2.0 s  tests/a",
+        "     5.0 s  tests/b/test_y.py::two",
+        "     2.0 s  tests/a/test_x.py::one",
+    ]

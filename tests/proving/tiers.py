@@ -1,0 +1,210 @@
+"""Tiers of the suite: which command runs a test, and what each tier costs.
+
+``pytest --tier quick`` runs the tests that start no server and no Spark and use no
+network, ``--tier test`` every test that is not marked ``long``, and ``--tier rest`` the
+long ones. Without the option pytest runs all. The root ``conftest.py`` calls the
+functions here.
+
+A test is long because its author marked it, with the reason: ``@pytest.mark.long("40
+kills of a broker")``. Which real component a test starts follows from its fixtures.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections import defaultdict
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+ROOT: Final = Path(__file__).parents[2]
+COLLECTED: Final = pytest.StashKey[dict[str, Any]]()
+"""What `describe` answers for all tests that pytest collected, of any tier."""
+SLOWEST: Final = 15
+"""Tests that a report names."""
+
+
+@dataclass(frozen=True)
+class Shared:
+    """A fixture that is expensive to set up."""
+
+    component: str | None = None
+    """The real component that it starts."""
+    group: str | None = None
+    """The xdist group of the tests that use it, which run in one process."""
+
+
+FIXTURES: Final = {
+    "spark": Shared("spark", "spark"),
+    "one_cluster": Shared("spark-cluster", "cluster"),
+    "own_spark": Shared("spark", "runs"),
+    "kafka": Shared("kafka"),
+    "mortal_cluster": Shared("kafka", "mortal"),
+    "cluster_factory": Shared("kafka"),
+    "object_server": Shared("object-store"),
+    "java": Shared("arrow-java", "java"),
+    "wheel": Shared(group="wheel"),
+    "sdist": Shared(group="wheel"),
+}
+"""Tests that start a Spark of their own take turns: they are the group ``runs``. Of
+several groups a test is in the first."""
+_GROUP: Final = re.compile(
+    "@(?:{})$".format("|".join({s.group for s in FIXTURES.values() if s.group}))
+)
+"""What xdist appends to the name of a test."""
+
+
+@dataclass(frozen=True)
+class Tier:
+    """What one command runs."""
+
+    command: str
+    minutes: int
+    """Its goal, on two idle cores; a report, never a failure."""
+
+
+TIERS: Final = {
+    "quick": Tier("make quick", 3),
+    "test": Tier("make test", 10),
+    "rest": Tier("make test-all", 35),
+}
+
+
+def add_options(parser: pytest.Parser) -> None:
+    """Declare ``--tier``."""
+    parser.addoption("--tier", choices=TIERS, help="run the tests of one tier")
+
+
+def mark(items: Iterable[pytest.Item]) -> None:
+    """Derive each test's components and its xdist group from its fixtures.
+
+    Raises:
+        pytest.UsageError: A test is marked long without a reason.
+    """
+    for item in items:
+        for reason in item.iter_markers("long"):
+            if not is_reason(reason):
+                msg = f"{item.nodeid}: @pytest.mark.long needs one reason, a text"
+                raise pytest.UsageError(msg)
+        names = getattr(item, "fixturenames", ())
+        shared = [one for name, one in FIXTURES.items() if name in names]
+        for component in dict.fromkeys(one.component for one in shared):
+            if component is not None:
+                item.add_marker(pytest.mark.component(component))
+        # A test has one group; every process has to come to the same one.
+        groups = [one.group for one in shared if one.group is not None]
+        if groups and item.config.pluginmanager.hasplugin("xdist"):
+            item.add_marker(pytest.mark.xdist_group(groups[0]))
+
+
+def is_reason(marker: pytest.Mark) -> bool:
+    """Whether a ``long`` marker states one reason."""
+    match marker.args:
+        case (str(reason),):
+            return bool(reason.strip()) and not marker.kwargs
+    return False
+
+
+def describe(items: Iterable[pytest.Item]) -> dict[str, Any]:
+    """Of each test that `mark` has seen: its file, its tiers and its components."""
+    return {
+        item.nodeid: {
+            "file": str(item.path.relative_to(ROOT)),
+            "tiers": [name for name in TIERS if belongs(item, name)],
+            "components": [one.args[0] for one in item.iter_markers("component")],
+        }
+        for item in items
+        if item.path.is_relative_to(ROOT)
+    }
+
+
+def sample(values: Iterable[Any], reason: str, keep: int = 1) -> list[Any]:
+    """Parameters of a test, of which all but the first few are long."""
+    first, *others = values
+    kept, rest = [first, *others[: keep - 1]], others[keep - 1 :]
+    return [*kept, *(pytest.param(one, marks=pytest.mark.long(reason)) for one in rest)]
+
+
+def belongs(item: pytest.Item, tier: str) -> bool:
+    """Whether a tier runs the test, once `mark` has seen it."""
+    if item.get_closest_marker("long"):
+        return tier == "rest"
+    if tier == "quick":
+        return not (
+            item.get_closest_marker("component") or item.get_closest_marker("network")
+        )
+    return tier == "test"
+
+
+def select(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Deselect the tests of other tiers than the one asked for."""
+    tier = config.getoption("tier")
+    if tier is None:
+        return
+    chosen = [item for item in items if belongs(item, tier)]
+    left_out = [item for item in items if not belongs(item, tier)]
+    items[:] = chosen
+    config.hook.pytest_deselected(items=left_out)
+
+
+class Times:
+    """Reports what a tier took, by folder and by test; a pytest plug-in.
+
+    The report is printed at the end and written to ``.run/times-<tier>.json``.
+    """
+
+    def __init__(self, tier: str) -> None:
+        self._tier = tier
+        self._begin = time.monotonic()
+        self._seconds: dict[str, float] = defaultdict(float)
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Add the set-up, the call or the tear-down of a test."""
+        self._seconds[_GROUP.sub("", report.nodeid)] += report.duration
+
+    def pytest_terminal_summary(self, terminalreporter: Any) -> None:
+        """Print the report, and write it."""
+        found = report(self._tier, time.monotonic() - self._begin, self._seconds)
+        path = ROOT / ".run" / f"times-{self._tier}.json"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+        terminalreporter.section(f"times of {TIERS[self._tier].command}")
+        for line in lines(found):
+            terminalreporter.write_line(line)
+
+
+def report(tier: str, wall: float, seconds: Mapping[str, float]) -> dict[str, Any]:
+    """The report of a run: seconds in all, by folder, and of the slowest tests."""
+    folders: dict[str, float] = defaultdict(float)
+    for test, taken in seconds.items():
+        folders["/".join(test.split("/")[:2])] += taken
+    return {
+        "tier": tier,
+        "goal_seconds": 60 * TIERS[tier].minutes,
+        "wall_seconds": round(wall, 1),
+        "tests": len(seconds),
+        "test_seconds": round(sum(seconds.values()), 1),
+        "folders": _slowest(folders),
+        "slowest": dict(list(_slowest(seconds).items())[:SLOWEST]),
+    }
+
+
+def _slowest(seconds: Mapping[str, float]) -> dict[str, float]:
+    names = sorted(seconds, key=lambda name: -seconds[name])
+    return {name: round(seconds[name], 1) for name in names}
+
+
+def lines(found: dict[str, Any]) -> list[str]:
+    """A report as text."""
+    wall, goal = found["wall_seconds"], found["goal_seconds"]
+    top = f"{found['tests']} tests, {found['test_seconds']:.0f} s in tests, "
+    top += f"{wall:.0f} s in all; goal on 2 idle cores: {goal} s"
+    rows = [*found["folders"].items(), *found["slowest"].items()]
+    return [top, *(f"{seconds:8.1f} s  {name}" for name, seconds in rows)]
