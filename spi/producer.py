@@ -74,15 +74,21 @@ class Outgoing:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """What was written, independent of order and of the number of tasks."""
+    """What was written, independent of order and of the number of tasks.
+
+    A sink that remembers epochs stores both members as they are, and returns them in
+    `LastCommit`.
+    """
 
     rows: int = 0
     sums: Mapping[str, int] = field(default_factory=dict)
-    """By column: a sum that does not depend on order."""
+    """By algorithm: a digest of the content, from 0 to 2^128 - 1; digests of parts
+    are added modulo 2^128. Empty unless ``epoch.mismatch`` is ``fail``."""
 
     def __add__(self, other: Summary) -> Summary:
         names = {**self.sums, **other.sums}
         sums = {n: self.sums.get(n, 0) + other.sums.get(n, 0) for n in names}
+        sums = {name: digest % 2**128 for name, digest in sums.items()}
         return Summary(self.rows + other.rows, sums)
 
 
@@ -110,6 +116,8 @@ class LastCommit:
     source_position: Position | None = None
     """Stored with the commit, so that data and position cannot part."""
     summary: Summary | None = None
+    """Of the commit messages, added up. A repetition of the epoch is compared with it:
+    by the number of rows, and by content where ``epoch.mismatch`` is ``fail``."""
 
 
 class StreamWriter(ABC):

@@ -19,7 +19,7 @@ from streamfactory.spi import (
     WriteKind,
 )
 from streamfactory.wiring.guard import log
-from streamfactory.wiring.summary import difference
+from streamfactory.wiring.summary import difference, incomparable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -45,7 +45,7 @@ class Committer:
         self._closed = False
         self._sure = False
         self.mismatches = 0
-        """Epochs that came again with other content."""
+        """Epochs that were repeated with other rows: `difference`."""
 
     def last(self) -> LastCommit | None:
         """What this writer committed last; None where nothing is remembered.
@@ -77,7 +77,8 @@ class Committer:
         Raises:
             EpochInThePast: misuse.
             EpochMarkerLost: data_loss; nobody remembers the epoch before (rule W7).
-            EpochMismatch: misuse; other content, under ``epoch.mismatch=fail``.
+            EpochMismatch: misuse; another number of rows or other content, under
+                ``epoch.mismatch=fail``.
             MisuseError: misuse; a message is missing, came twice, or is of another
                 epoch or configuration.
         """
@@ -157,11 +158,17 @@ class Committer:
         if held.epoch < epoch:
             msg = f"rule W3: epoch {epoch} was refused for the older one {held.epoch}"
             raise ContractBroken(msg, stream=name)
-        what = None if held.summary is None else difference(summary, held.summary)
+        if held.summary is None:
+            return
+        if incomparable(summary, held.summary):
+            msg = "stream %r: epoch %d was repeated; its content could not be compared"
+            msg += ", because it was committed without epoch.mismatch=fail"
+            log.warning(msg, name, epoch)
+        what = difference(summary, held.summary)
         if what is None:
             return
         self.mismatches += 1
-        msg = f"epoch {epoch} came again with {what}; the first commit holds"
+        msg = f"epoch {epoch} was repeated with {what}; the first commit is kept"
         if self._sink.config["epoch.mismatch"] == "fail":
             raise EpochMismatch(msg, stream=name)
         log.warning("stream %r: %s", name, msg)

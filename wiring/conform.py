@@ -10,6 +10,15 @@ import pyarrow.compute as pc
 from streamfactory.spi import SchemaMismatch
 
 
+def empty_rows(schema: pa.Schema) -> pa.RecordBatch:
+    """No rows, of any schema.
+
+    ``RecordBatch.from_pylist`` refuses unions and dictionaries of times (pyarrow 25).
+    """
+    columns = [pa.nulls(0, field.type) for field in schema]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
 def conform(rows: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     """``rows`` with the names, order, types and nullability of ``schema``.
 

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamfactory.spi import SchemaMismatch
-from streamfactory.wiring.conform import conform
+from streamfactory.wiring.conform import conform, empty_rows
 from streamfactory.wiring.guard import log
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def agreed(declared: pa.Schema | None, found: pa.Schema, mode: str) -> pa.Schema
             fields += [f for f in found if f.name not in declared.names]
     schema = pa.schema([field.with_nullable(True) for field in fields])
     if declared is not None and mode in ("evolve", "freeze"):
-        conform(pa.RecordBatch.from_pylist([], schema=found), schema)
+        conform(empty_rows(found), schema)
     return schema
 
 

@@ -8,8 +8,6 @@ from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, final
 
-import pyarrow as pa
-
 from streamfactory.spi import (
     Abandoned,
     BatchState,
@@ -24,6 +22,7 @@ from streamfactory.spi import (
     Position,
     TopicNotFound,
 )
+from streamfactory.wiring.conform import empty_rows
 from streamfactory.wiring.counters import Counters
 
 if TYPE_CHECKING:
@@ -260,7 +259,7 @@ class Rotation:
         self._told.append(
             MessageBatch(
                 partition,
-                pa.RecordBatch.from_pylist([], schema=self._source.schema),
+                empty_rows(self._source.schema),
                 lane.next,
                 lane.next,
                 BatchState.END_OF_PARTITION,

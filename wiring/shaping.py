@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final, final
 import pyarrow as pa
 
 from streamfactory.spi import ContractBroken, envelope_schema, headers_type
-from streamfactory.wiring.conform import conform
+from streamfactory.wiring.conform import conform, empty_rows
 from streamfactory.wiring.deadletters import EVIDENCE
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ class Shaper:
         self._added = [field.name for field in added]
         self.schema = pa.schema([*(base.field(name) for name in self._names), *added])
         """Of every batch."""
-        self._empty = pa.RecordBatch.from_pylist([], schema=self.schema)
+        self._empty = empty_rows(self.schema)
         self._envelopes = envelopes
         self._stage = stage
         self._letters: list[pa.RecordBatch] = []

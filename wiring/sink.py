@@ -34,7 +34,7 @@ from streamfactory.wiring.canonical import canonical_schema
 from streamfactory.wiring.clock import Clock
 from streamfactory.wiring.closing import Closing
 from streamfactory.wiring.committer import Committer
-from streamfactory.wiring.conform import conform
+from streamfactory.wiring.conform import conform, empty_rows
 from streamfactory.wiring.guard import Guard
 from streamfactory.wiring.routing import SPECIAL
 from streamfactory.wiring.writer import Target, Writer
@@ -278,8 +278,7 @@ class Sink(Closing):
             stored = rows = self.canonical(plain) if wanted is None else wanted
             carries &= {"_topic"}
         # Told now rather than with the first rows: an empty table has to fit as well.
-        nothing = pa.RecordBatch.from_pylist([], schema=plain)
-        self.call(lambda: conform(nothing, rows))
+        self.call(lambda: conform(empty_rows(plain), rows))
         return Target(rows, stored, carries)
 
     def _refuse_decoder(self) -> None:

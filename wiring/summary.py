@@ -2,101 +2,64 @@
 
 from __future__ import annotations
 
-from typing import Final
-
-import pyarrow as pa
-import pyarrow.compute as pc
+from typing import TYPE_CHECKING
 
 from streamfactory.spi import Summary
+from streamfactory.wiring.digests import ALGORITHM, MODULUS, digest_columns
 
-_MODULUS: Final = 2**64
-_TOGETHER: Final = 65536
-"""Rows that are summed at once."""
-_NULL: Final = 0x9E3779B97F4A7C15
-"""What a null counts: no number that data is likely to have."""
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
-
-def summarize(rows: pa.RecordBatch) -> Summary:
-    """Row count, and a commutative sum for each column that has one.
-
-    Numbers and times count by their bits, text and binary by their length: a row hash
-    would cost many times the write.
-    """
-    sums = {}
-    for name, column in zip(rows.schema.names, rows.columns, strict=True):
-        if pa.types.is_dictionary(column.type):
-            column = column.dictionary_decode()  # noqa: PLW2901 - the same values
-        numbers = _numbers(column)
-        if numbers is not None:
-            total = pc.sum(numbers).as_py() or 0
-            sums[name] = (total + column.null_count * _NULL) % _MODULUS
-    return Summary(rows.num_rows, sums)
+    import pyarrow as pa
 
 
 class Summing:
-    """The summary of many batches: small ones are summed together.
+    """Sums up the rows of one attempt.
 
     Args:
-        columns: Whether anybody will compare the columns; else rows are counted only.
+        content: Whether somebody will compare the content: a digest of it is made.
+            Otherwise rows are counted only.
+        without: Columns that are no content.
     """
 
-    def __init__(self, *, columns: bool) -> None:
-        self._columns = columns
-        self._summed = Summary()
-        self._waiting: list[pa.RecordBatch] = []
+    def __init__(self, *, content: bool, without: frozenset[str] = frozenset()) -> None:
+        self._content = content
+        self._without = without
         self._rows = 0
+        self._digest = 0
 
-    def add(self, rows: pa.RecordBatch) -> None:
-        """Count rows."""
-        if not self._columns:
-            self._summed += Summary(rows.num_rows)
-            return
-        self._waiting.append(rows)
+    def add(self, rows: pa.RecordBatch, beside: Mapping[str, pa.Array]) -> None:
+        """Add rows.
+
+        Args:
+            rows: The rows.
+            beside: Columns that are stored beside them (``_key``, ...), by name.
+        """
         self._rows += rows.num_rows
-        if self._rows >= _TOGETHER:
-            self._sum()
+        if self._content:
+            columns = dict(zip(rows.schema.names, rows.columns, strict=True))
+            kept = {n: c for n, c in columns.items() if n not in self._without}
+            digest = digest_columns({**kept, **beside})
+            self._digest = (self._digest + digest) % MODULUS
 
     def total(self) -> Summary:
         """Of all rows so far."""
-        self._sum()
-        return self._summed
-
-    def _sum(self) -> None:
-        waiting, self._waiting, self._rows = self._waiting, [], 0
-        if len(waiting) > 1:
-            waiting = pa.Table.from_batches(waiting).combine_chunks().to_batches()
-        for rows in waiting:
-            self._summed += summarize(rows)
+        return Summary(self._rows, {ALGORITHM: self._digest} if self._content else {})
 
 
-def difference(one: Summary, other: Summary) -> str | None:
-    """In words, what differs; None where nothing does."""
-    if one.rows != other.rows:
-        return f"{one.rows} rows against {other.rows}"
-    # A task that got no batch at all has no sums: that is nothing, not a difference.
-    names = sorted({*one.sums, *other.sums})
-    differing = [
-        name
-        for name in names
-        if (one.sums.get(name, 0) - other.sums.get(name, 0)) % _MODULUS
-    ]
-    return f"other values in {', '.join(differing)}" if differing else None
+def difference(again: Summary, held: Summary) -> str | None:
+    """How a repeated epoch differs from the committed one; None where it does not.
 
-
-def _numbers(column: pa.Array) -> pa.Array | None:
-    kind = column.type
-    if pa.types.is_integer(kind):
-        return column
-    if pa.types.is_boolean(kind):
-        return column.cast(pa.uint8())
-    if pa.types.is_floating(kind) or pa.types.is_temporal(kind):
-        return _bits(column)
-    if pa.types.is_string(kind) or pa.types.is_binary(kind):
-        return pc.binary_length(column)
+    The content is compared where both have a digest of the same algorithm.
+    """
+    if again.rows != held.rows:
+        return f"{again.rows} rows instead of {held.rows}"
+    common = again.sums.keys() & held.sums.keys()
+    if any(again.sums[name] != held.sums[name] for name in common):
+        return "other content in as many rows"
     return None
 
 
-def _bits(column: pa.Array) -> pa.Array | None:
-    views = {16: pa.int16(), 32: pa.int32(), 64: pa.int64()}
-    kind = views.get(column.type.bit_width)
-    return None if kind is None else column.view(kind)
+def incomparable(again: Summary, held: Summary) -> bool:
+    """Whether the content should be compared and the committed one has no digest."""
+    return bool(again.rows and again.sums and not again.sums.keys() & held.sums.keys())

@@ -247,7 +247,8 @@ _FRAMEWORK: Final = (
     Option("epoch", "Epoch of a batch write.", INTEGER, minimum=0, applies=SPARK),
     Option(
         "epoch.mismatch",
-        "When a repeated epoch has other content: warn and count, or fail.",
+        "When a repeated epoch has another number of rows: warn and count, or fail. "
+        "With fail its content is compared as well, which costs time on every write.",
         choice("warn", "fail"),
         default="warn",
         applies=WRITE,

@@ -24,6 +24,7 @@ from streamfactory.spi import (
     WriteContext,
 )
 from streamfactory.wiring.conform import conform
+from streamfactory.wiring.deadletters import varying_columns
 from streamfactory.wiring.guard import log
 from streamfactory.wiring.routing import Parcel, Router, unpack
 from streamfactory.wiring.summary import Summing
@@ -86,7 +87,8 @@ class Writer:
         self._encoder = encoder
         # Only an epoch that its writer may repeat is ever compared with another.
         named = context.writer_id is not None and sink.claims.idempotent
-        self._summing = Summing(columns=named)
+        compared = named and sink.config["epoch.mismatch"] == "fail"
+        self._summing = Summing(content=compared, without=varying_columns(target.rows))
         self._state = "open"
         self._busy = threading.Lock()
         self._closing = threading.Event()
@@ -119,11 +121,13 @@ class Writer:
         with self._busy:
             self._check_open()
             try:
-                plain, routed = self._routed(rows)
+                parcel = self._unpacked(rows)
+                routed = self._routed(parcel)
             except StreamError as error:
                 error.at(stream=self._sink.config.name)
                 raise
-            self._summing.add(plain)
+            plain = parcel.rows
+            self._summing.add(plain, self._carried(parcel))
             self.counters.rows += plain.num_rows
             if self._author is None:
                 self.counters.drained += plain.num_rows
@@ -181,20 +185,27 @@ class Writer:
         finally:
             self._busy.release()
 
-    def _routed(
-        self, rows: pa.RecordBatch
-    ) -> tuple[pa.RecordBatch, Sequence[Outgoing]]:
-        """The plain rows, and where they go: checked before the first is written."""
+    def _unpacked(self, rows: pa.RecordBatch) -> Parcel:
         parcel = unpack(rows)
-        plain = conform(parcel.rows, self._target.rows)
-        if self._author is None or not plain.num_rows:
-            return plain, ()
-        parcel = replace(parcel, rows=plain)
+        return replace(parcel, rows=conform(parcel.rows, self._target.rows))
+
+    def _carried(self, parcel: Parcel) -> dict[str, pa.Array]:
+        """The framework's columns that are stored beside the rows."""
+        carries, special = self._target.carries, parcel.special
+        return {name: special[name] for name in special if name in carries}
+
+    def _routed(self, parcel: Parcel) -> Sequence[Outgoing]:
+        """Where the rows go: checked before the first is written."""
+        if self._author is None or not parcel.rows.num_rows:
+            return ()
         key = self._router.key_of(parcel)
-        self._drop_unstorable(parcel)
+        self._count_unstorable(parcel)
+        rows, special = parcel.rows, self._carried(parcel)
+        if "_partition" in parcel.special:
+            special["_partition"] = parcel.special["_partition"]
         if self._encoder is not None:
-            parcel = replace(parcel, rows=self._encoded(self._encoder, plain))
-        return plain, list(self._router.route(parcel, key))
+            rows = self._encoded(self._encoder, rows)
+        return list(self._router.route(Parcel(rows, special), key))
 
     def _encoded(self, encoder: MessageEncoder, rows: pa.RecordBatch) -> pa.RecordBatch:
         values = self._sink.call(lambda: encoder.encode(rows))
@@ -255,12 +266,11 @@ class Writer:
         )
         return last is not None and last.epoch >= self.context.epoch
 
-    def _drop_unstorable(self, parcel: Parcel) -> None:
+    def _count_unstorable(self, parcel: Parcel) -> None:
         for name in ("_key", "_headers", "_timestamp", "_topic"):
             if name not in parcel.special or name in self._target.carries:
                 continue
             self.counters.dropped_columns += 1
-            del parcel.special[name]
             if name not in self._warned:
                 self._warned.add(name)
                 what = "the sink cannot store the column %s: it is dropped"

@@ -11,6 +11,7 @@ from streamfactory.conformance.case import case, expect, require
 from streamfactory.spi import (
     CommitMessage,
     EpochMarkerLost,
+    EpochMismatch,
     EpochVisibility,
     Position,
     WriterFenced,
@@ -117,6 +118,37 @@ def an_epoch_that_comes_again_has_no_effect(bench: Bench) -> None:
         committer = bench.closing(sink.committer(writer_id=WRITER))
         committer.commit(0, stage(bench, sink, 0, tasks))
     expect(seen(bench), [1, 2, 3], "what is visible after three tries")
+
+
+@case(
+    "W3",
+    claims=("idempotent",),
+    abilities=_NEEDS,
+    writing=True,
+    hint="LastCommit.summary is not the sum of the messages' summaries",
+    needs=("an_epoch_that_comes_again_has_no_effect",),
+)
+def other_content_is_noticed_on_request(bench: Bench) -> None:
+    """With `epoch.mismatch=fail` the content of a repeated epoch is compared."""
+    bench.create(partitions=2)
+    for tasks, differs in (
+        ([[1, 2], [3]], False),
+        ([[3, 2, 1]], False),
+        ([[1, 1], [4]], True),  # as many rows, with the same sum
+        ([[1, 2]], True),
+    ):
+        sink = bench.sink(epoch__mismatch="fail")
+        committer = bench.closing(sink.committer(writer_id=WRITER))
+        messages = stage(bench, sink, 0, tasks)
+        try:
+            committer.commit(0, messages)
+        except EpochMismatch:
+            require(
+                differs, f"the same content, as {tasks}, is taken for other content"
+            )
+        else:
+            require(not differs, f"other content, {tasks}, passes unnoticed")
+    expect(seen(bench), [1, 2, 3], "what is visible after four tries")
 
 
 @case(

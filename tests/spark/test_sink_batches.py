@@ -106,7 +106,7 @@ def test_an_epoch_with_other_content_keeps_the_first_or_fails_as_asked(
     who = {"writer.id": "nightly", "epoch": "1"}
     save(spark.range(0, 10, 1, 2), topic, **who)
     save(spark.range(0, 11, 1, 3), topic, **who)
-    said = "epoch 1 came again with 11 rows against 10; the first commit holds"
+    said = "epoch 1 was repeated with 11 rows instead of 10; the first commit is kept"
     save_here(topic, 11, **who)
     assert said in caplog.text
     told = refused(

@@ -51,7 +51,7 @@ def test_message_pickles_and_says_who_wrote_what(
     assert (context.writer_id, context.epoch, context.task) == ("q/sink", 4, 2)
     assert context.kind is WriteKind.STREAMING
     assert context.schema is None
-    assert message.summary == Summary(2, {"n": 3})
+    assert message.summary == Summary(2)
     assert message.config_digest == sink.config.digest()
     assert not message.drained
 
@@ -85,7 +85,7 @@ def test_empty_batches_do_not_reach_the_author(
     )
     with closing(scripted().writer(rows.schema)) as writer:
         writer.write(rows)
-        assert writer.commit().summary == Summary()  # nobody repeats it: no sums
+        assert writer.commit().summary == Summary()
     assert script.written == []
 
 

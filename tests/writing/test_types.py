@@ -1,22 +1,18 @@
-"""What becomes of the rows' types, and how what was written is compared."""
+"""What becomes of the rows' types."""
 
 from __future__ import annotations
 
 from contextlib import closing
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from streamfactory.spi import SchemaMismatch, Summary
+from streamfactory.spi import SchemaMismatch
 from streamfactory.wiring.canonical import canonical_schema
-from streamfactory.wiring.summary import difference, summarize
 
 if TYPE_CHECKING:
-    import random
     from collections.abc import Callable
 
     from streamfactory.arrowlog import MemoryLogStore
@@ -131,96 +127,3 @@ def test_a_sink_notices_that_its_topic_was_made_meanwhile(
     topics.create("clicks", pa.schema({"n": pa.int32()}))
     with closing(sink.writer(pa.schema({"n": pa.int64()}))) as writer:
         assert writer.context.schema == pa.schema({"n": pa.int32()})
-
-
-# --- summaries ------------------------------------------------------------------
-
-COLUMNS = pa.schema(
-    {
-        "i8": pa.int8(),
-        "i64": pa.int64(),
-        "u64": pa.uint64(),
-        "f16": pa.float16(),
-        "f32": pa.float32(),
-        "f64": pa.float64(),
-        "flag": pa.bool_(),
-        "text": pa.string(),
-        "octets": pa.binary(),
-        "day": pa.date32(),
-        "time": pa.time32("ms"),
-        "stamp": UTC_TIME,
-        "lapse": pa.duration("ms"),
-    }
-)
-
-
-def column(kind: pa.DataType, numbers: list[int | None]) -> pa.Array:
-    width = 1 if pa.types.is_boolean(kind) else 7
-    small = pa.array([None if n is None else n % (width + 1) for n in numbers])
-    if pa.types.is_string(kind) or pa.types.is_binary(kind):
-        return pa.array([None if n is None else "x" * (n % 8) for n in numbers], kind)
-    if pa.types.is_date32(kind) or pa.types.is_time32(kind):
-        return small.cast(pa.int32()).cast(kind)
-    return small.cast(pa.int64()).cast(kind)
-
-
-@given(
-    st.lists(st.one_of(st.none(), st.integers(0, 200)), max_size=40),
-    st.integers(1, 5),
-    st.randoms(use_true_random=False),
-)
-def test_summaries_are_equal_whatever_order_and_number_of_tasks(
-    numbers: list[int | None], tasks: int, rng: random.Random
-) -> None:
-    shuffled = [*numbers]
-    rng.shuffle(shuffled)
-
-    def batch(values: list[int | None]) -> pa.RecordBatch:
-        arrays = [column(field.type, values) for field in COLUMNS]
-        return pa.RecordBatch.from_arrays(arrays, schema=COLUMNS)
-
-    one = summarize(batch(numbers))
-    many = sum(
-        (summarize(batch(shuffled[task::tasks])) for task in range(tasks)), Summary()
-    )
-    assert difference(one, many) is None
-    assert set(one.sums) == set(COLUMNS.names)
-
-
-@pytest.mark.parametrize("name", COLUMNS.names)
-def test_a_changed_value_and_a_value_that_became_null_change_the_summary(
-    name: str,
-) -> None:
-    kind = COLUMNS.field(name).type
-
-    def summary(numbers: list[int | None]) -> Summary:
-        return summarize(pa.RecordBatch.from_arrays([column(kind, numbers)], [name]))
-
-    base = summary([1, 0, 1])
-    others: list[list[int | None]] = [[0, 0, 1], [None, 0, 1], [1, None, 1]]
-    for changed in others:
-        assert difference(base, summary(changed)) == f"other values in {name}"
-
-
-def test_a_task_without_any_batch_equals_one_with_an_empty_batch() -> None:
-    empty = pa.RecordBatch.from_pylist([], schema=COLUMNS)
-    assert difference(Summary(), summarize(empty)) is None
-
-
-def test_sums_do_not_overflow() -> None:
-    top = pa.RecordBatch.from_pydict({"n": pa.array([2**63 - 1] * 3)})
-    parts = [summarize(top.slice(n, 1)) for n in range(3)]
-    assert difference(summarize(top), sum(parts, Summary())) is None
-
-
-def test_another_number_of_rows_is_told_first() -> None:
-    assert difference(Summary(2, {"a": 1}), Summary(3)) == "2 rows against 3"
-
-
-def test_types_without_a_sum_are_passed_over() -> None:
-    rows: dict[str, Any] = {
-        "list": pa.array([[1]]),
-        "null": pa.nulls(1),
-        "interval": pa.array([pa.MonthDayNano([1, 2, 3])]),
-    }
-    assert summarize(pa.RecordBatch.from_pydict(rows)) == Summary(1, {})

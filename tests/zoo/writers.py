@@ -46,6 +46,15 @@ class RemembersNoEpoch(LogCommitter):
             self._writer_id = own
 
 
+@caught_by("other_content_is_noticed_on_request")
+class KeepsTheNumberOfRowsOnly(LogCommitter):
+    """Of what the tasks summed up only the number of rows is stored."""
+
+    def commit(self, epoch: int, messages: Any, source_position: Any = None) -> Any:
+        counted = [replace(m, summary=Summary(m.summary.rows)) for m in messages]
+        return super().commit(epoch, counted, source_position)
+
+
 @caught_by("the_last_epoch_and_its_position_are_remembered")
 class ForgetsThePosition(LogCommitter):
     """The source's position is not stored with the commit."""
