@@ -2,30 +2,30 @@
 
 from __future__ import annotations
 
-import base64
 import json
-import math
 from typing import TYPE_CHECKING, Any, Final
 
-import pyarrow as pa
-import pyarrow.compute as pc
+from streamfactory.cli.values import (
+    decode_leniently,
+    encode_base64,
+    plain_members,
+    plain_values,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+
+    import pyarrow as pa
 
 _WIDEST: Final = 60
 """Characters of one cell."""
 
 
 def json_lines(rows: pa.RecordBatch) -> Iterator[str]:
-    """One JSON object a row; binary values in base64, times in ISO 8601."""
-    for row in _readable(rows).to_pylist():
-        try:
-            yield json.dumps(
-                row, ensure_ascii=False, allow_nan=False, default=_json_value
-            )
-        except ValueError:  # JSON has no word for what is no number
-            yield json.dumps(_finite(row), ensure_ascii=False, default=_json_value)
+    """One JSON object a row; `plain_values` says what stands for which value."""
+    names, columns = rows.schema.names, rows.columns
+    for row in plain_members(names, columns, rows.num_rows, encode_base64):
+        yield json.dumps(row, ensure_ascii=False, allow_nan=False)
 
 
 class Table:
@@ -43,8 +43,8 @@ class Table:
     def lines(self, rows: pa.RecordBatch) -> Iterator[str]:
         """The lines of a batch; of the first one, the names before them."""
         columns = [
-            [_cell(value) for value in column.to_pylist()]
-            for column in _readable(rows).columns
+            [_cell(value) for value in plain_values(column, decode_leniently)]
+            for column in rows.columns
         ]
         for index, cells in enumerate(columns):
             widest = max((len(cell) for cell in cells), default=0)
@@ -60,42 +60,8 @@ class Table:
         return "  ".join(cell.ljust(width) for cell, width in padded).rstrip()
 
 
-def _readable(rows: pa.RecordBatch) -> pa.RecordBatch:
-    """Times as text: Python's own have no nanoseconds."""
-    columns = [
-        pc.replace_substring(column.cast(pa.string()), " ", "T")
-        if pa.types.is_timestamp(column.type)
-        else column
-        for column in rows.columns
-    ]
-    return pa.RecordBatch.from_arrays(columns, names=rows.schema.names)
-
-
-def _json_value(value: Any) -> Any:
-    if isinstance(value, bytes):
-        return base64.b64encode(value).decode("ascii")
-    return value.isoformat() if hasattr(value, "isoformat") else str(value)
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, dict):
-        return {key: _finite(inner) for key, inner in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(inner) for inner in value]
-    return value
-
-
 def _cell(value: Any) -> str:
-    if value is None:
-        return "null"
-    if isinstance(value, bytes):
-        text = value.decode(errors="backslashreplace")
-    elif isinstance(value, dict | list):
-        text = json.dumps(_finite(value), ensure_ascii=False, default=_json_value)
-    else:
-        text = value if isinstance(value, str) else str(value)
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
     if not text.isprintable():
         # What a terminal would obey is shown instead.
         text = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)

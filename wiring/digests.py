@@ -22,7 +22,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
+
+from streamfactory.wiring.arrays import list_parts, run_places, union_parts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -118,9 +119,7 @@ def _values(column: pa.Array) -> np.ndarray:
     if types.is_dictionary(kind):
         return _of_dictionary(column)
     if types.is_run_end_encoded(kind):
-        ends = column.run_ends.to_numpy()
-        rows = np.arange(column.offset, column.offset + len(column))
-        return _hash(column.values)[:, np.searchsorted(ends, rows, side="right")]
+        return _hash(column.values)[:, run_places(column)]
     if types.is_union(kind):
         return _of_union(column)
     if types.is_struct(kind):
@@ -204,20 +203,16 @@ def _of_octets(
         )
         missing = np.maximum(8 - (lengths[rows] - skipped), 0) * 8
         shift = missing.astype(np.uint64)
-        return (unaligned[places - base] << shift >> shift) + _SEEDS
+        words: np.ndarray = unaligned[places - base] << shift >> shift
+        return words + _SEEDS
 
     hashes = _folded((lengths + 7) // 8, block, ordered=True)
     return _mix(hashes + lengths.astype(np.uint64))
 
 
 def _of_list(column: pa.Array) -> np.ndarray:
-    kind = column.type
-    is_map = pa.types.is_map(kind)
-    if is_map:
-        pair = pa.struct([kind.key_field, kind.item_field])
-        column = column.cast(pa.list_(pair))
-    lengths = pc.list_value_length(column).fill_null(0).to_numpy().astype(np.int64)
-    values = column.flatten()
+    is_map = pa.types.is_map(column.type)
+    lengths, values = list_parts(column)
     begins = np.cumsum(lengths) - lengths
 
     def block(rows: np.ndarray, within: np.ndarray) -> np.ndarray:
@@ -267,16 +262,8 @@ def _of_dictionary(column: pa.Array) -> np.ndarray:
 
 
 def _of_union(column: pa.Array) -> np.ndarray:
-    count, at = len(column), column.offset
-    buffers = column.buffers()  # pyarrow 25: .type_codes and .offsets ignore a slice
-    codes = np.frombuffer(buffers[1], np.int8, count, at) if count else np.empty(0)
-    places = np.arange(count)
-    if column.type.mode == "dense" and count:
-        places = np.frombuffer(buffers[2], np.int32, count, at * 4)
-    hashes = np.zeros((2, count), np.uint64)
-    for index, code in enumerate(column.type.type_codes):
-        rows = np.flatnonzero(codes == code)
-        if len(rows):
-            chosen = column.field(index).take(pa.array(places[rows]))
-            hashes[:, rows] = _hash(chosen) + _salt(f"union\0{code}")
+    hashes = np.zeros((2, len(column)), np.uint64)
+    for index, rows, values in union_parts(column):
+        code = column.type.type_codes[index]
+        hashes[:, rows] = _hash(values) + _salt(f"union\0{code}")
     return _mix(hashes)

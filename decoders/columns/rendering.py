@@ -11,8 +11,13 @@ import pyarrow.compute as pc
 from streamfactory.decoders.columns.base64 import to_base64
 from streamfactory.spi import SchemaMismatch
 
-_YEARS: Final = (1, 9999)
-"""Years that ISO 8601 writes with four digits."""
+_FIRST: Final = -62_135_596_800
+"""Seconds since 1970 at the begin of year 1."""
+_END: Final = 253_402_300_800
+"""At the end of year 9999: ISO 8601 writes the years between with four digits."""
+_DAY: Final = 86_400
+"""Seconds."""
+_PER_SECOND: Final = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 
 
 def rendered(column: pa.Array, path: str) -> pa.StringArray:
@@ -32,8 +37,7 @@ def rendered(column: pa.Array, path: str) -> pa.StringArray:
     if is_.is_fixed_size_binary(kind):
         return to_base64(column.cast(pa.binary()))
     if is_.is_date(kind):
-        _check_years(column, path)
-        return column.cast(pa.date32()).cast(pa.string())
+        return _dates(column, path)
     if is_.is_timestamp(kind):
         return _times(column, path)
     if is_.is_floating(kind):
@@ -41,12 +45,11 @@ def rendered(column: pa.Array, path: str) -> pa.StringArray:
         wide = column.cast(pa.float32()) if kind.bit_width == 16 else column
         texts = wide.cast(pa.string())
         return pc.if_else(pc.equal(texts, "-0"), "-0.0", texts)
-    if (
-        is_.is_boolean(kind)
-        or is_.is_integer(kind)
-        or is_.is_decimal(kind)
-        or is_.is_time(kind)
-    ):
+    if is_.is_time(kind):
+        day = _DAY * _PER_SECOND[kind.unit]
+        _check_range(column, 0, day, f"column {path!r} has times outside of a day")
+        return column.cast(pa.string())
+    if is_.is_boolean(kind) or is_.is_integer(kind) or is_.is_decimal(kind):
         return column.cast(pa.string())
     msg = f"column {path!r} is {kind}, which has no text"
     raise SchemaMismatch(msg)
@@ -80,17 +83,32 @@ def as_lists(column: pa.MapArray) -> pa.ListArray:
     return column.cast(pa.list_(pa.struct([kind.key_field, kind.item_field])))
 
 
+def _dates(column: pa.Array, path: str) -> pa.StringArray:
+    if pa.types.is_date64(column.type):
+        try:
+            column = column.cast(pa.date32())
+        except pa.ArrowInvalid as error:
+            msg = f"column {path!r} has dates with a time of day"
+            raise SchemaMismatch(msg, remedy="cast it to a timestamp") from error
+    _check_years(column, _FIRST // _DAY, _END // _DAY, path)
+    return column.cast(pa.string())
+
+
 def _times(column: pa.Array, path: str) -> pa.StringArray:
-    _check_years(column, path)
+    each = _PER_SECOND[column.type.unit]
+    _check_years(column, _FIRST * each, _END * each, path)
     if column.type.tz is not None:
         column = column.cast(pa.timestamp(column.type.unit, "UTC"))
     return pc.replace_substring(column.cast(pa.string()), " ", "T", max_replacements=1)
 
 
-def _check_years(column: pa.Array, path: str) -> None:
-    bounds = pc.min_max(column)
-    years = [pc.year(bounds[key]).as_py() for key in ("min", "max")]
-    first, last = _YEARS
-    if years[0] is not None and not (first <= years[0] and years[1] <= last):
-        msg = f"column {path!r} has years outside of {first} to {last}"
+def _check_years(column: pa.Array, first: int, end: int, path: str) -> None:
+    _check_range(column, first, end, f"column {path!r} has years outside of 1 to 9999")
+
+
+def _check_range(column: pa.Array, first: int, end: int, msg: str) -> None:
+    """Refuse numbers that Arrow prints wrongly: the calendar of `pc.year` wraps."""
+    number = pa.int32() if column.type.bit_width == 32 else pa.int64()
+    bounds = pc.min_max(column.view(number)).as_py()
+    if bounds["min"] is not None and not first <= bounds["min"] <= bounds["max"] < end:
         raise SchemaMismatch(msg, remedy="write numbers, or another format")

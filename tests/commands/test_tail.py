@@ -102,9 +102,9 @@ def test_values_of_every_kind_are_shown(memory: Memory, streamfactory: Command) 
     assert row == {
         "text": "a\x1b[31m\nb",
         "octets": "/0E=",
-        "number": None,
+        "number": "NaN",
         "at": "2024-01-02T03:04:05.000006Z",
-        "nested": [{"x": "AA==", "y": None}],
+        "nested": [{"x": "AA==", "y": "Infinity"}],
         "nothing": None,
         "nano": "1970-01-01T00:00:00.000000001",
     }
@@ -112,6 +112,35 @@ def test_values_of_every_kind_are_shown(memory: Memory, streamfactory: Command) 
     assert len(table.splitlines()) == 2
     assert "a\\x1b[31m\\nb" in table
     assert "\x1b" not in table
+
+
+def test_values_that_python_has_none_for_are_shown(
+    memory: Memory, streamfactory: Command
+) -> None:
+    twins = [pa.array([1]), pa.array(["x"])]
+    columns: dict[str, pa.Array] = {
+        "clock": pa.array([1], pa.int64()).view(pa.time64("ns")),
+        "day": pa.array([2_932_897], pa.int32()).view(pa.date32()),
+        "at": pa.array([2**62], pa.int64()).view(pa.timestamp("s", "Mars/Olympus")),
+        "lapse": pa.array([2**63 - 1], pa.int64()).view(pa.duration("s")),
+        "twins": pa.StructArray.from_arrays(twins, names=["a", "a"]),
+    }
+    batch = pa.record_batch(columns)
+    memory.create("t", batch.schema)
+    memory.write("t", batch)
+    line = ("tail", memory.stream("t"), "--no-follow")
+    done = streamfactory(*line, "--json")
+    assert done.status == 0, done.err
+    assert json.loads(done.out) == {
+        "clock": "00:00:00.000000001",
+        "day": "+10000-01-01",
+        "at": "+146138514283-06-19T07:45:04Z",
+        "lapse": "P106751991167300DT15H30M7S",
+        "twins": [["a", 1], ["a", "x"]],
+    }
+    table = streamfactory(*line)
+    assert table.status == 0, table.err
+    assert "+10000-01-01" in table.out
 
 
 def test_loss_is_told_on_standard_error(clicks: Memory, streamfactory: Command) -> None:

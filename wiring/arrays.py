@@ -1,0 +1,52 @@
+"""The layout of arrays where pyarrow has no accessor that respects a slice."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+def run_places(column: pa.RunEndEncodedArray) -> np.ndarray:
+    """The index into ``column.values`` of each value."""
+    ends = column.run_ends.to_numpy()
+    rows = np.arange(column.offset, column.offset + len(column))
+    return np.searchsorted(ends, rows, side="right")
+
+
+def union_parts(
+    column: pa.UnionArray,
+) -> Iterator[tuple[int, np.ndarray, pa.Array]]:
+    """Per child that has values: its number, the rows, and their values.
+
+    pyarrow 25's ``type_codes`` and ``offsets`` ignore that a union is a slice.
+    """
+    count, at = len(column), column.offset
+    if not count:
+        return
+    _, code_buffer, *offset_buffer = column.buffers()[:3]
+    codes = np.frombuffer(code_buffer, np.int8, count, at)
+    places = np.arange(count)
+    if column.type.mode == "dense":
+        places = np.frombuffer(offset_buffer[0], np.int32, count, at * 4)
+    for index, code in enumerate(column.type.type_codes):
+        rows = np.flatnonzero(codes == code)
+        if len(rows):
+            yield index, rows, column.field(index).take(pa.array(places[rows]))
+
+
+def list_parts(column: pa.Array) -> tuple[np.ndarray, pa.Array]:
+    """Of a list, list view, fixed-size list or map: lengths and all values in order.
+
+    A null has length 0. The values of a map are structs of a key and an item.
+    """
+    if pa.types.is_map(column.type):
+        pair = pa.struct([column.type.key_field, column.type.item_field])
+        column = column.cast(pa.list_(pair))
+    lengths = pc.list_value_length(column).fill_null(0).to_numpy()
+    return lengths.astype(np.int64), column.flatten()
