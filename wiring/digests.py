@@ -204,7 +204,8 @@ def _of_octets(
         missing = np.maximum(8 - (lengths[rows] - skipped), 0) * 8
         shift = missing.astype(np.uint64)
         words: np.ndarray = unaligned[places - base] << shift >> shift
-        return words + _SEEDS
+        hashes: np.ndarray = words + _SEEDS
+        return hashes
 
     hashes = _folded((lengths + 7) // 8, block, ordered=True)
     return _mix(hashes + lengths.astype(np.uint64))
