@@ -6,6 +6,9 @@ from typing import Final
 
 from streamfactory.spi import BOOLEAN, INTEGER, PERIOD, SIZE, Option
 
+LONGEST_QUOTED: Final = 200
+"""Characters of a topic's name, quoted: file systems take 255 bytes."""
+
 LOG_OPTIONS: Final = (
     Option(
         "partitions",

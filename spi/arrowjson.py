@@ -11,7 +11,7 @@ import json
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
-from streamfactory.spi.ddl import parse_ddl
+from streamfactory.spi.ddl import parse_ddl, refuse_repeated
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -53,11 +53,7 @@ def parse_arrow_json(text: str) -> pa.Schema:
     except json.JSONDecodeError as error:
         msg = f"is not JSON: {error}"
         raise ValueError(msg) from None
-    names = [field.name for field in fields]
-    twice = sorted({name for name in names if names.count(name) > 1})
-    if twice:
-        msg = f"has column {twice[0]!r} twice"
-        raise ValueError(msg)
+    refuse_repeated(field.name for field in fields)
     return pa.schema(fields)
 
 

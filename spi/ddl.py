@@ -7,17 +7,19 @@ microseconds in UTC, ``timestamp_ntz`` microseconds without a zone.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from functools import cache
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     import pyarrow as pa
 
 _TOKEN: Final = re.compile(
     r"\s*(`(?:[^`]|``)+`|[A-Za-z_][A-Za-z0-9_]*|[0-9]+|[<>(),:])"
 )
+_BLANK: Final = re.compile(r"\s*")
 
 
 @cache
@@ -75,6 +77,18 @@ def to_ddl(schema: pa.Schema) -> str:
     return ", ".join(_field_text(field, " ") for field in schema)
 
 
+def refuse_repeated(names: Iterable[str]) -> None:
+    """Refuse a column name that is given twice.
+
+    Raises:
+        ValueError: It names the first of them, in the order of the alphabet.
+    """
+    twice = min((name for name, n in Counter(names).items() if n > 1), default=None)
+    if twice is not None:
+        msg = f"has column {twice!r} twice"
+        raise ValueError(msg)
+
+
 class _Parser:
     def __init__(self, text: str) -> None:
         self._text = text
@@ -88,11 +102,7 @@ class _Parser:
             found.append(self._field(":", optional=True))
         if self._word:
             self._fail("a comma")
-        names = [field.name for field in found]
-        twice = sorted({name for name in names if names.count(name) > 1})
-        if twice:
-            msg = f"has column {twice[0]!r} twice"
-            raise ValueError(msg)
+        refuse_repeated(field.name for field in found)
         return found
 
     def _field(self, separator: str, *, optional: bool) -> pa.Field:
@@ -176,12 +186,12 @@ class _Parser:
             self._fail(repr(mark))
 
     def _next(self) -> None:
-        if not self._text[self._at :].strip():
+        match = _TOKEN.match(self._text, self._at)
+        if match is None and _BLANK.fullmatch(self._text, self._at):
             self._word = ""
             return
-        match = _TOKEN.match(self._text, self._at)
         if match is None:
-            msg = f"cannot be read at {self._text[self._at :][:20]!r}"
+            msg = f"cannot be read at {self._text[self._at : self._at + 20]!r}"
             raise ValueError(msg)
         self._word, self._at = match[1], match.end()
 

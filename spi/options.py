@@ -45,6 +45,8 @@ class OptionType:
     """Raises ValueError with what is wanted, in words."""
     schema: Mapping[str, Any] = field(default_factory=dict)
     """JSON Schema of the text."""
+    longest: int | None = None
+    """Characters that the text may have; None for any number."""
 
 
 def whole_number(text: str) -> int:
@@ -159,12 +161,15 @@ def _schema(text: str) -> str:
 
 
 STRING: Final = OptionType("string", str, {"type": "string"})
+_WORD: Final = 100
+"""Characters of what is a word or a number: parsing thousands of digits takes long."""
+
 INTEGER: Final = OptionType("integer", whole_number, {"type": ["string", "integer"]})
-NUMBER: Final = OptionType("number", _number, {"type": ["string", "number"]})
-BOOLEAN: Final = OptionType("boolean", _boolean, {"type": ["string", "boolean"]})
-PERIOD: Final = OptionType("period", _period, {"type": ["string", "integer"]})
+NUMBER: Final = OptionType("number", _number, {"type": ["string", "number"]}, _WORD)
+BOOLEAN: Final = OptionType("boolean", _boolean, {"type": ["string", "boolean"]}, _WORD)
+PERIOD: Final = OptionType("period", _period, {"type": ["string", "integer"]}, _WORD)
 """``4h30m`` or plain milliseconds; the value is milliseconds."""
-SIZE: Final = OptionType("size", _size, {"type": ["string", "integer"]})
+SIZE: Final = OptionType("size", _size, {"type": ["string", "integer"]}, _WORD)
 """``150M``, ``1.1G``, or plain bytes; binary units; the value is bytes."""
 PATH: Final = OptionType("path", _path, {"type": "string"})
 """Made absolute where it is read: processes differ in their working folder."""
@@ -187,7 +192,8 @@ def choice(*words: str) -> OptionType:
             msg = f"is not one of {', '.join(words)}"
             raise ValueError(msg) from None
 
-    return OptionType(" or ".join(words), parse, {"type": "string", "enum": [*words]})
+    schema = {"type": "string", "enum": [*words]}
+    return OptionType(" or ".join(words), parse, schema, _WORD)
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,6 +256,10 @@ class Option:
         Raises:
             ValueError: What is wrong, in words that follow the value in a sentence.
         """
+        longest = self.type.longest
+        if longest is not None and len(text) > longest:
+            msg = f"is longer than {longest} characters"
+            raise ValueError(msg)
         value = self.type.parse(text)
         if self.minimum is not None and value < self.minimum:
             msg = f"is below the least allowed, {_plain(self.minimum)}"

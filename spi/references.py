@@ -8,74 +8,115 @@ from __future__ import annotations
 
 import os
 import re
+import stat
 from pathlib import Path
 from typing import Final
 
 from streamfactory.spi.errors import ConfigError
 
-_REFERENCE: Final = re.compile(r"\$?\$\{([^{}]*)\}")
-_NO_REFERENCE: Final = "{} is no reference: write ${{env:NAME}} or ${{file:PATH}}"
+MAX_RESOLVED: Final = 1 << 20
+"""Characters that a value may have once its references are resolved."""
+
+_ESCAPE: Final = "$${"
+_REFERENCE: Final = re.compile(r"\$\$\{|\$\{(?:([^{}]*)(\}))?")
+_NOT_CLOSED: Final = "holds a reference without its closing }; write $${ for ${ itself"
+_SHOWN: Final = 80
 
 
 def has_reference(text: str) -> bool:
     """True where ``text`` holds a reference."""
-    return any(not m[0].startswith("$$") for m in _REFERENCE.finditer(text))
+    return any(match[2] for match in _REFERENCE.finditer(text))
 
 
 def is_reference(text: str) -> bool:
     """True where ``text`` is one reference and nothing else."""
     match = _REFERENCE.fullmatch(text)
-    return match is not None and not match[0].startswith("$$")
+    return match is not None and match[2] is not None
 
 
 def malformed(text: str) -> str | None:
     """What is wrong with the form of a reference in ``text``; None if nothing."""
-    for match in _REFERENCE.finditer(text):
-        if not match[0].startswith("$$") and _parts(match[1]) is None:
-            return _NO_REFERENCE.format(match[0])
-    return None
+    found = (_malformed(match) for match in _REFERENCE.finditer(text))
+    return next(filter(None, found), None)
 
 
 def resolve(text: str) -> str:
     """Replace every reference by what it names.
 
     Raises:
-        ConfigError: config; the variable is not set, the file cannot be read, or the
-            reference is of no known kind. Names the reference, never a value.
+        ConfigError: config; the variable is not set, the file cannot be read, the
+            reference is of no known kind, or the value would have more than
+            `MAX_RESOLVED` characters. Names the reference, never a value.
     """
-    return _REFERENCE.sub(_value, text)
+    parts, length, end = list[str](), 0, 0
+    known: dict[str, str] = {}
+    for match in _REFERENCE.finditer(text):
+        whole = match[0]
+        if whole not in known:
+            known[whole] = _value(match)
+        parts += text[end : match.start()], known[whole]
+        length, end = length + len(known[whole]), match.end()
+        if length > MAX_RESOLVED:
+            msg = f"{_clip(whole)} cannot be resolved: the value is longer than 1 MiB"
+            raise ConfigError(msg)
+    return "".join((*parts, text[end:]))
+
+
+def _malformed(match: re.Match[str]) -> str | None:
+    if match[0] == _ESCAPE:
+        return None
+    if match[2] is None:
+        return _NOT_CLOSED
+    kind, _, name = match[1].partition(":")
+    if kind not in ("env", "file") or not name.strip():
+        kinds = "write ${env:NAME} or ${file:PATH}"
+        return f"{_clip(match[0])} is no reference: {kinds}"
+    return None
+
+
+def _clip(reference: str) -> str:
+    short = len(reference) <= _SHOWN
+    return reference if short else f"{reference[: _SHOWN - 3]}..."
 
 
 def _value(match: re.Match[str]) -> str:
-    whole, inner = match[0], match[1]
-    if whole.startswith("$$"):
+    whole = match[0]
+    if whole == _ESCAPE:
         return whole[1:]
-    parts = _parts(inner)
-    if parts is None:
-        msg = _NO_REFERENCE.format(whole)
-        raise ConfigError(msg)
-    kind, name = parts
+    wrong = _malformed(match)
+    if wrong is not None:
+        raise ConfigError(wrong)
+    kind, _, name = match[1].partition(":")
     return _environment(whole, name) if kind == "env" else _file(whole, name)
 
 
-def _parts(inner: str) -> tuple[str, str] | None:
-    kind, _, name = inner.partition(":")
-    return (kind, name) if kind in ("env", "file") and name.strip() else None
-
-
 def _environment(whole: str, name: str) -> str:
-    value = os.environ.get(name)
+    try:
+        value = os.environ.get(name)
+    except ValueError:  # a null character, or half of one, in the name
+        value = None
     if value is None:
-        msg = f"{whole} cannot be resolved: the environment variable is not set"
-        raise ConfigError(msg)
+        raise _unresolved(whole, "the environment variable is not set")
     return value
 
 
 def _file(whole: str, path: str) -> str:
     try:
-        text = Path(path).read_text(encoding="utf-8")
+        # A pipe or device would be waited on, or never end.
+        if not stat.S_ISREG(Path(path).stat().st_mode):
+            raise _unresolved(whole, "it is not a regular file")
+        with Path(path).open("rb") as file:
+            content = file.read(MAX_RESOLVED + 1)
+        text = content.decode("utf-8")
     except (OSError, ValueError) as error:  # ValueError: bad UTF-8, a null character
+        if isinstance(error, ConfigError):
+            raise
         reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
-        msg = f"{whole} cannot be resolved: {reason}"
-        raise ConfigError(msg) from None
+        raise _unresolved(whole, str(reason)) from None
+    if len(content) > MAX_RESOLVED:
+        raise _unresolved(whole, "the file is larger than 1 MiB")
     return text.rstrip("\r\n")
+
+
+def _unresolved(whole: str, reason: str) -> ConfigError:
+    return ConfigError(f"{_clip(whole)} cannot be resolved: {reason}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Final, NoReturn
 
 from streamfactory.spi.errors import Unsupported
 
@@ -13,6 +13,23 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from streamfactory.spi.config import StreamConfig
+
+
+LONGEST_NAME: Final = 249
+"""Characters of a topic's name: Kafka's bound, for every stream type."""
+
+
+def topic_name_problem(name: str) -> str | None:
+    """What is wrong with a topic's name, in words that follow it; None if nothing.
+
+    The validator of ``topic.name``. A stream type may allow less.
+    """
+    if not name.strip():
+        return "is empty"
+    if len(name) > LONGEST_NAME:
+        return f"is longer than {LONGEST_NAME} characters"
+    # A line break in a name would make two lines of a log or a table.
+    return None if name.isprintable() else "holds a control character"
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,16 @@ if TYPE_CHECKING:
 
 MAX_BYTES: Final = 1 << 20
 """More is no configuration: it is read by accident, or by malice."""
+MAX_DEPTH: Final = 32
+"""Tables and arrays within one another. Parsers need the square of it."""
+MAX_POINTER: Final = 1024
+"""Characters of a key with all that it stands in; each key keeps its own."""
+MAX_VALUES: Final = 20_000
+"""Keys and elements of arrays in one file."""
+_LONGEST_KEY: Final = 200
+"""Characters of a key that messages show."""
+_LONGEST_INTEGER: Final = 256
+"""Bits. Python refuses to write thousands of digits."""
 
 
 @dataclass(slots=True)
@@ -42,7 +52,31 @@ class Document:
         self, key: str, what: str, origin: str, suggestion: str | None = None
     ) -> None:
         """Add one."""
-        self.problems.append(Problem(key, what, origin, suggestion))
+        self.problems.append(Problem(clip_key(key), what, origin, suggestion))
+
+    def check_size(
+        self, *, depth: int = 0, pointer: int = 0, values: int = 0, line: int = 1
+    ) -> None:
+        """Refuse what is no configuration, before time and memory go into it.
+
+        Args:
+            depth: Tables and arrays that a value stands in.
+            pointer: Characters of its JSON pointer.
+            values: Keys and elements counted so far.
+            line: Where it stands.
+
+        Raises:
+            ConfigError: config; one of them is beyond its bound.
+        """
+        if depth > MAX_DEPTH:
+            what = TOO_DEEP
+        elif pointer > MAX_POINTER:
+            what = f"a key has more than {MAX_POINTER} characters, with its tables"
+        elif values > MAX_VALUES:
+            what = f"it has more than {MAX_VALUES} values"
+        else:
+            return
+        raise syntax(self, "a configuration", what, (line, 1))
 
 
 def refusal(origin: str, problems: Sequence[Problem]) -> ConfigError:
@@ -52,10 +86,17 @@ def refusal(origin: str, problems: Sequence[Problem]) -> ConfigError:
     return ConfigError(msg, problems=problems)
 
 
+def clip_key(key: str) -> str:
+    """A key as it is shown, which may be of any length."""
+    return key if len(key) <= _LONGEST_KEY else f"{key[: _LONGEST_KEY - 3]}..."
+
+
 def canonical_text(value: object) -> str | None:
     """The text of a string, an integer or a boolean; None for anything else."""
     if isinstance(value, bool):
         return "true" if value else "false"
+    if isinstance(value, int) and value.bit_length() > _LONGEST_INTEGER:
+        return None
     return str(value) if isinstance(value, str | int) else None
 
 
@@ -67,6 +108,8 @@ def not_text(value: object) -> str:
         return "is an object, wanted text"
     if isinstance(value, list):
         return "is an array: write text, a,b,c"
+    if isinstance(value, int):
+        return "is a number of more than 256 bits: put it in quotes"
     if isinstance(value, float):
         return "is a number with a fraction or exponent: put it in quotes"
     return f"is a {type(value).__name__}: put it in quotes"
@@ -133,9 +176,20 @@ _PART: Final = r"""(?:[A-Za-z0-9_-]+|"(?:[^"\\]|\\.)*"|'[^']*')"""
 _DOTTED: Final = rf"{_PART}(?:[ \t]*\.[ \t]*{_PART})*"
 _TOML_KEY: Final = re.compile(rf"[ \t]*({_DOTTED})[ \t]*=")
 _TOML_HEADER: Final = re.compile(rf"[ \t]*(\[\[?)[ \t]*({_DOTTED})[ \t]*\]\]?\s*")
+# Strings and comments, broken ones too. No alternative fails once it has begun, so that
+# no text takes longer than its length.
 _TOML_OPAQUE: Final = re.compile(
-    r"""#[^\n]*|\"{3}(?:[^\\]|\\.)*?\"{3}|'{3}.*?'{3}|"(?:[^"\\\n]|\\.)*"|'[^'\n]*'""",
-    re.DOTALL,
+    r"""
+    \#[^\n]*+
+    | "{3} (?:[^"\\] | \\. | "{1,2}(?!"))*+ (?:"{3,5} | \\?\Z)
+    | '{3} (?:[^'] | '{1,2}(?!'))*+ (?:'{3,5} | \Z)
+    | " (?:[^"\\\n] | \\.)*+ "?
+    | ' [^'\n]*+ '?
+    """,
+    re.DOTALL | re.VERBOSE,
+)
+_TOML_DEEP: Final = re.compile(
+    rf"(?<![A-Za-z0-9_-])(?:[A-Za-z0-9_-]++[ \t]*+\.[ \t]*+){{{MAX_DEPTH}}}"
 )
 _TOML_PLACE: Final = re.compile(r"(.*) \(at (?:line (\d+), column (\d+)|end of .*)\)")
 
@@ -146,6 +200,7 @@ def read_toml(document: Document) -> dict[str, Any]:
     Raises:
         ConfigError: config; it is no TOML.
     """
+    _check_toml_size(document)
     try:
         body = tomllib.loads(document.text)
     except (ValueError, RecursionError) as error:
@@ -155,8 +210,37 @@ def read_toml(document: Document) -> dict[str, Any]:
         if match is not None and match[2]:
             place = int(match[2]), int(match[3])
         raise syntax(document, "TOML", what, place) from error
+    _check_body(document, body)
     _find_toml_lines(document)
     return body
+
+
+def _check_toml_size(document: Document) -> None:
+    """Check what the parser needs the square of: parts of a key, and keys in all."""
+    plain = _TOML_OPAQUE.sub(_as_part, document.text)
+    values = sum(map(plain.count, "=,["))
+    deep = _TOML_DEEP.search(plain)
+    line = 1 if deep is None else plain.count("\n", 0, deep.start()) + 1
+    depth = 0 if deep is None else MAX_DEPTH + 1
+    document.check_size(depth=depth, values=values, line=line)
+
+
+def _check_body(document: Document, body: Mapping[str, Any]) -> None:
+    """Check depth and pointers of what was parsed."""
+    waiting: list[tuple[Any, int, int]] = [(body, 0, 0)]
+    while waiting:
+        value, depth, pointer = waiting.pop()
+        document.check_size(depth=depth, pointer=pointer)
+        if isinstance(value, dict):
+            waiting += [(v, depth + 1, pointer + len(k) + 1) for k, v in value.items()]
+        elif isinstance(value, list):
+            waiting += [(inner, depth + 1, pointer + 2) for inner in value]
+
+
+def _as_part(match: re.Match[str]) -> str:
+    """A string as if it were a bare key; of a comment nothing."""
+    found = match[0]
+    return "" if found[0] == "#" else "s" + "\n" * found.count("\n")
 
 
 def _find_toml_lines(document: Document) -> None:
@@ -183,7 +267,8 @@ def _find_toml_lines(document: Document) -> None:
 
 def _blank(match: re.Match[str]) -> str:
     found = match[0]
-    return "\n" * found.count("\n") if found[:3] in ('"""', "'''", "#") else found
+    long = found.startswith(('"""', "'''", "#"))
+    return "\n" * found.count("\n") if long else found
 
 
 def _toml_path(dotted: str) -> tuple[str, ...]:

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, Final
 from streamfactory.spi import ConfigError
 from streamfactory.wiring.definition import Property, StreamDefinition
 from streamfactory.wiring.documents import (
-    TOO_DEEP,
     Document,
     flat,
     open_document,
@@ -57,13 +56,11 @@ def read_definitions(path: Path) -> list[StreamDefinition]:
         msg = f"{str(path)!r} is of no known kind: known are {', '.join(SUFFIXES)}"
         raise ConfigError(msg)
     document = open_document(path)
-    try:
-        definitions = reader(document)
-    except RecursionError as error:
-        # Where the parser is content, as with TOML's dotted keys, walking is not.
-        raise syntax(document, "a definition", TOO_DEEP, (1, 1)) from error
+    definitions = reader(document)
+    first: dict[str, StreamDefinition] = {}
     for definition in definitions:
-        _check_name(document, definition, definitions)
+        known = first.setdefault(definition.name, definition)
+        _check_name(document, definition, again=known is not definition)
         _check_properties(document, definition)
     if document.problems:
         raise refusal(str(path), document.problems)
@@ -74,7 +71,7 @@ def read_definitions(path: Path) -> list[StreamDefinition]:
 
 
 def _check_name(
-    document: Document, definition: StreamDefinition, all_of: list[StreamDefinition]
+    document: Document, definition: StreamDefinition, *, again: bool
 ) -> None:
     name, origin = definition.name, document.origin("/name")
     if not name.strip() or name != name.strip():
@@ -83,7 +80,7 @@ def _check_name(
     elif name in (".", "..") or not name.isprintable() or re.search(r"[/\\]", name):
         what = f"{name!r} is no name: no slash, backslash or control character"
         document.problem("name", what, origin)
-    if next(d for d in all_of if d.name == name) is not definition:
+    if again:
         document.problem("name", f"{name!r} names two streams of this file", origin)
 
 
@@ -181,11 +178,13 @@ def _json_reader(
 
 def _find_json_lines(document: Document) -> None:
     """Note the line of each key and of each object in an array, and repeated keys."""
-    line, end = 1, 0
+    line, end, values = 1, 0, 0
     inside: list[str | int | None] = []  # of each open value: its key or index
     for match in _JSON_TOKEN.finditer(document.text):
         line += document.text.count("\n", end, match.start())
         mark, end = match[0], match.start()
+        values += mark in ",{["
+        document.check_size(depth=len(inside), values=values, line=line)
         if mark in "{[":
             if inside and isinstance(inside[-1], int):
                 document.lines[pointer_of(*map(str, inside))] = line
@@ -198,6 +197,7 @@ def _find_json_lines(document: Document) -> None:
         elif inside and inside[-1] is None:
             inside[-1] = key = str(json.loads(mark))
             pointer = pointer_of(*map(str, inside))
+            document.check_size(pointer=len(pointer), line=line)
             if pointer in document.lines:
                 what = f"is given twice; first at {document.origin(pointer)}"
                 document.problem(key, what, f"{document.path}:{line}")
@@ -210,10 +210,11 @@ def _find_json_lines(document: Document) -> None:
 def _read_properties(document: Document) -> list[StreamDefinition]:
     import javaproperties
 
-    properties, line = [], 1
+    properties, line = list[Property](), 1
     try:
         for element in javaproperties.parse(document.text):
             if isinstance(element, javaproperties.KeyValue):
+                document.check_size(values=len(properties), line=line)
                 origin = f"{document.path}:{line}"
                 properties.append(Property(element.key, element.value, origin))
             line += len(re.findall(r"\r\n|\r|\n", element.source))

@@ -26,6 +26,7 @@ from streamfactory.spi import (
 )
 from streamfactory.wiring.counters import Counters
 from streamfactory.wiring.diverting import Letters
+from streamfactory.wiring.patterns import matching_topics
 from streamfactory.wiring.rotation import Rotation
 from streamfactory.wiring.starts import starting_offsets
 
@@ -264,7 +265,7 @@ def _wanted(source: Source, partition: Partition) -> bool:
     if "assign" in config:
         return False  # the user says which: those that are not there fail by themselves
     if "subscribePattern" in config:
-        return re.fullmatch(config["subscribePattern"], partition.topic) is not None
+        return bool(matching_topics(config["subscribePattern"], [partition.topic]))
     return partition.topic in source.metadata.topics()
 
 

@@ -37,6 +37,7 @@ from streamfactory.wiring.known import (
 from streamfactory.wiring.settling import Settler, by_spelling, clip, looks_secret
 from streamfactory.wiring.sharedwords import SHARED_OPTIONS
 from streamfactory.wiring.vocabulary import FRAMEWORK_OPTIONS
+from streamfactory.wiring.wordtypes import PLUGIN
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -48,6 +49,8 @@ _META: Final = "stream.meta."
 _DECODER: Final = "decoder.prop."
 _KEY_DECODER: Final = "key.decoder.prop."
 _CHOOSERS: Final = ("subscribe", "subscribePattern", "assign")
+_MOST: Final = 1000
+"""Properties of one stream: each unknown one is compared with all that are known."""
 
 
 @dataclass(slots=True)
@@ -111,6 +114,12 @@ class Ladder:
 
     def climb(self) -> Inspection:
         """Check everything; once."""
+        count = len(self._definition.properties)
+        if count > _MOST:
+            what = f"has {count} properties, at most {_MOST} are read"
+            name, origin = self._definition.name, self._definition.origin
+            self._settler.error(name or "(unnamed)", what, origin)
+            return self._result
         self._type = self._find_type()
         if self._type:
             self._result.backend = self._find_backend()
@@ -150,8 +159,9 @@ class Ladder:
             except ConfigError as error:
                 # Without the type nothing else can be said, not even offline.
                 self._settler.error(word.key, error.what, word.origin)
-        # Missing, empty, or in disagreement: the option itself complains of that.
-        return values.pop() if len(values) == 1 else ""
+        # Missing, empty, too long, or in disagreement: the option itself complains.
+        name = values.pop() if len(values) == 1 else ""
+        return name if len(name) <= (PLUGIN.longest or 0) else ""
 
     def _find_backend(self) -> Backend | None:
         word = self._factory_word()

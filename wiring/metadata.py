@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import threading
 from dataclasses import replace
 from typing import TYPE_CHECKING, final
@@ -21,6 +20,7 @@ from streamfactory.spi import (
     SchemaUnknown,
     TopicNotFound,
 )
+from streamfactory.wiring.patterns import matching_topics
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -87,7 +87,7 @@ class Metadata:
         for word in ("assign", "subscribe"):
             if word in config:
                 return topic in config[word]
-        return re.fullmatch(config["subscribePattern"], topic) is not None
+        return bool(matching_topics(config["subscribePattern"], [topic]))
 
     def partitions(self, known: Iterable[Partition] = ()) -> list[PartitionInfo]:
         """All partitions with their bounds, by one call to the source.
@@ -225,8 +225,7 @@ class Metadata:
             return [config.topic]
         there = self.list_topics()
         if "subscribePattern" in config:
-            pattern = re.compile(config["subscribePattern"])
-            return [name for name in there if pattern.fullmatch(name)]
+            return matching_topics(config["subscribePattern"], there)
         wanted = config["assign"] if "assign" in config else config["subscribe"]
         # One that was there and is gone has vanished, and stops no other.
         missing = sorted(set(wanted) - set(there) - set(known))

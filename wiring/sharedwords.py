@@ -6,7 +6,8 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from streamfactory.spi import BOOLEAN, INTEGER, PERIOD, Option, choice
-from streamfactory.wiring.wordtypes import RESET
+from streamfactory.spi.topics import topic_name_problem
+from streamfactory.wiring.wordtypes import PLUGIN, RESET
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -14,7 +15,13 @@ if TYPE_CHECKING:
 READ: Final = frozenset({"read", "spark"})
 
 _SHARED: Final = (
-    Option("topic.name", "Name of the topic.", required=True, example="clicks"),
+    Option(
+        "topic.name",
+        "Name of the topic.",
+        required=True,
+        validator=topic_name_problem,
+        example="clicks",
+    ),
     Option(
         "consumer.type",
         "How `open()` reads: lowlevel by partition and offset, highlevel as a member "
@@ -26,16 +33,19 @@ _SHARED: Final = (
     Option(
         "consumer.factory.class.name",
         "The stream type again, or with --allow-class-paths `module:DESCRIPTOR`.",
+        PLUGIN,
     ),
     Option(
         "decoder.class.name",
         "Name of the decoder, or with --allow-class-paths `module:DESCRIPTOR`.",
+        PLUGIN,
         example="json",
     ),
     Option(
         "key.decoder.class.name",
         "Name of the decoder of keys, whose options are key.decoder.prop.*; without "
         "one, `_key` is bytes.",
+        PLUGIN,
         applies=READ,
         example="avro",
     ),

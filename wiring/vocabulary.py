@@ -27,8 +27,10 @@ from streamfactory.wiring.wordtypes import (
     OFFSETS,
     OUT_OF_RANGE,
     PATTERN,
+    PLUGIN,
     SCHEMA,
     TIMESTAMPS,
+    TOPICS,
 )
 
 if TYPE_CHECKING:
@@ -42,6 +44,7 @@ _FRAMEWORK: Final = (
     Option(
         "streamType",
         "The stream type, which is the <type> of every stream.<type>.* key.",
+        PLUGIN,
         aliases=("stream.type",),
         required=True,
         example="memory",
@@ -90,10 +93,10 @@ _FRAMEWORK: Final = (
         applies=READ,
     ),
     # what to read
-    Option("subscribe", "Topics to read, instead of topic.name.", LIST, applies=READ),
+    Option("subscribe", "Topics to read, instead of topic.name.", TOPICS, applies=READ),
     Option(
         "subscribePattern",
-        "Topics to read, as a regular expression over whole names.",
+        "Topics to read, as a regular expression of RE2 over whole names.",
         PATTERN,
         applies=READ,
     ),

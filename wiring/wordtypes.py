@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
-from streamfactory.spi import PERIOD, Guarantee, OptionType, choice
+from streamfactory.spi import LIST, PERIOD, Guarantee, OptionType, choice
 from streamfactory.spi.options import whole_number
 from streamfactory.spi.positions import MAX_PARTITION_ID
+from streamfactory.spi.topics import topic_name_problem
 
 _RESETS: Final = {"smallest": "earliest", "largest": "latest"}
 _INSTANT: Final = re.compile(
@@ -118,7 +119,7 @@ def _assignment(text: str) -> dict[str, tuple[int, ...]]:
 
 def _by_topic(text: str) -> dict[str, Any]:
     value = json.loads(text, object_pairs_hook=_once)
-    if not isinstance(value, dict) or not value or "" in value:
+    if not isinstance(value, dict) or not value or any(map(topic_name_problem, value)):
         raise ValueError
     return value
 
@@ -130,15 +131,24 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
+def _topics(text: str) -> tuple[str, ...]:
+    names = tuple(LIST.parse(text))
+    for name in names:
+        wrong = topic_name_problem(name)
+        if wrong is not None:
+            msg = f"names a topic that {wrong}"
+            raise ValueError(msg)
+    return names
+
+
 def _pattern(text: str) -> str:
-    try:
-        re.compile(text)
-    except (re.error, RecursionError, OverflowError) as error:
-        msg = f"is not a regular expression: {error}"
-        raise ValueError(msg) from None
     if not text:
         msg = "matches no topic"
         raise ValueError(msg)
+    # It loads Arrow: only those who have a pattern pay.
+    from streamfactory.wiring.patterns import check_pattern
+
+    check_pattern(text)
     return text
 
 
@@ -162,15 +172,18 @@ def _instance(text: str) -> tuple[int, int]:
     return mine, total
 
 
+PLUGIN: Final = OptionType("string", str, {"type": "string"}, longest=500)
+"""The name of a plug-in, or where a descriptor lies."""
 OFFSETS: Final = OptionType("earliest, latest or JSON offsets", _offsets)
 TIMESTAMPS: Final = OptionType("JSON timestamps", _timestamps)
 ASSIGNMENT: Final = OptionType("JSON partitions", _assignment)
-PATTERN: Final = OptionType("regular expression", _pattern)
+TOPICS: Final = OptionType("a,b,c", _topics, {"type": "string"})
+PATTERN: Final = OptionType("regular expression", _pattern, longest=1000)
 RESET: Final = OptionType("earliest, latest, period, time or milliseconds", _reset)
 """Pinot's offset criteria; the value is a word, `Ago`, or milliseconds since 1970."""
 OUT_OF_RANGE: Final = OptionType("fail or earliest or latest", _out_of_range)
 SCHEMA: Final = OptionType("Spark DDL", _schema)
 GUARANTEE: Final = OptionType(
-    "at-most-once or at-least-once or exactly-once", Guarantee.parse
+    "at-most-once or at-least-once or exactly-once", Guarantee.parse, longest=100
 )
 INSTANCE: Final = OptionType("k/n", _instance)

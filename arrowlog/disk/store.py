@@ -27,6 +27,7 @@ from streamfactory.arrowlog.disk.records import (
 )
 from streamfactory.arrowlog.disk.state import schema_text
 from streamfactory.arrowlog.log import LogStore
+from streamfactory.arrowlog.options import LONGEST_QUOTED
 from streamfactory.spi import (
     CorruptData,
     FormatRefused,
@@ -44,8 +45,6 @@ if TYPE_CHECKING:
     from streamfactory.arrowlog.disk.state import State
     from streamfactory.arrowlog.disk.storage import Storage
 
-_LONGEST: Final = 200
-"""Characters of a quoted name: file systems take 255 bytes."""
 _SUFFIX: Final = ".topic"
 _INCARNATION: Final = re.compile(r"[0-9a-f]{32}")
 
@@ -243,8 +242,9 @@ def _folder(name: str) -> str:
         quoted = ""
     if quoted.startswith("."):
         quoted = f"%2E{quoted[1:]}"
-    if not 0 < len(quoted) <= _LONGEST:
-        msg = f"a topic's name has 1 to {_LONGEST} characters, quoted: {name[:50]!r}"
+    if not 0 < len(quoted) <= LONGEST_QUOTED:
+        most = LONGEST_QUOTED
+        msg = f"a topic's name has 1 to {most} characters, quoted: {name[:50]!r}"
         raise MisuseError(msg)
     return f"{quoted}{_SUFFIX}"
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from typing import Final
-from urllib.parse import unquote, urlsplit
+from urllib.parse import quote, unquote, urlsplit
 
 from streamfactory.arrowlog import LOG_OPTIONS
+from streamfactory.arrowlog.options import LONGEST_QUOTED
 from streamfactory.backends.file.foreign import OPTIONS as FOREIGN_OPTIONS
 from streamfactory.spi import (
     BOOLEAN,
@@ -17,6 +18,7 @@ from streamfactory.spi import (
     OptionType,
     choice,
 )
+from streamfactory.spi.topics import topic_name_problem
 
 LOG: Final = "log"
 """Of ``format``: topics of ours, rather than files of others."""
@@ -29,6 +31,13 @@ def _location(text: str) -> str:
         return _url(text)
     found: str = PATH.parse(text)
     return found
+
+
+def _topic_problem(name: str) -> str | None:
+    wrong = topic_name_problem(name)
+    if wrong is None and len(quote(name, safe="")) > LONGEST_QUOTED:
+        wrong = f"is longer than {LONGEST_QUOTED} characters, quoted as in a URL"
+    return wrong
 
 
 def _url(text: str) -> str:
@@ -126,6 +135,7 @@ OPTIONS: Final = (
         "topic.name",
         "Name of the topic; of no meaning with another format than log.",
         default="default",
+        validator=_topic_problem,
         example="clicks",
     ),
     Option(

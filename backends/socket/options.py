@@ -20,6 +20,7 @@ from streamfactory.spi import (
     choice,
 )
 from streamfactory.spi.options import whole_number
+from streamfactory.spi.topics import topic_name_problem
 
 if TYPE_CHECKING:
     from streamfactory.spi import StreamConfig
@@ -52,7 +53,12 @@ _READ: Final = frozenset({"read"})
 _WRITE: Final = frozenset({"write"})
 
 OPTIONS: Final = (
-    Option("topic.name", "Name of the stream in positions and errors.", default="rows"),
+    Option(
+        "topic.name",
+        "Name of the stream in positions and errors.",
+        default="rows",
+        validator=topic_name_problem,
+    ),
     Option(
         "listen",
         "Wait here for the other side: host:port, host:first-last or unix:/path, "

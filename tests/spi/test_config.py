@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 import subprocess
 import sys
@@ -181,7 +182,7 @@ def test_a_configuration_is_a_map_of_what_is_set(config: StreamConfig) -> None:
         ("$${env:A}", "${env:A}"),
         ("$$${env:A}", "$${env:A}"),
         ("$5 {a} $", "$5 {a} $"),
-        ("${env:A", "${env:A"),
+        ("$${env:A", "${env:A"),
         ("${env:NESTED}", "${env:A}"),
     ],
 )
@@ -210,7 +211,23 @@ def test_references_are_replaced_once(
             "${file:missing}",
             "${file:missing} cannot be resolved: No such file or directory",
         ),
-        ("${file:.}", "${file:.} cannot be resolved: Is a directory"),
+        ("${file:.}", "${file:.} cannot be resolved: it is not a regular file"),
+        (
+            "${file:/dev/zero}",
+            "${file:/dev/zero} cannot be resolved: it is not a regular file",
+        ),
+        (
+            "${file:long}",
+            "${file:long} cannot be resolved: the file is larger than 1 MiB",
+        ),
+        (
+            "${env:A",
+            "holds a reference without its closing }; write $${ for ${ itself",
+        ),
+        (
+            "${env:A\0B}",
+            "${env:A\0B} cannot be resolved: the environment variable is not set",
+        ),
         ("${file:latin}", "${file:latin} cannot be resolved: not UTF-8 text"),
     ],
 )
@@ -218,6 +235,7 @@ def test_a_reference_that_names_nothing_is_an_error_in_words(
     text: str, what: str, tmp_path: Path
 ) -> None:
     (tmp_path / "latin").write_bytes(b"\xff\xfe")
+    (tmp_path / "long").write_bytes(b"x" * (2**20 + 1))
     with pytest.raises(ConfigError) as caught:
         resolve(text)
     assert str(caught.value) == what
@@ -233,6 +251,8 @@ def test_a_reference_that_names_nothing_is_an_error_in_words(
         ("${A}", True, True, True),
         ("$${A}", False, False, False),
         ("${env:A}${B}", True, False, True),
+        ("${env:A}${env:B", True, False, True),
+        ("$${env:B", False, False, False),
     ],
 )
 def test_the_form_of_references(
@@ -241,3 +261,18 @@ def test_the_form_of_references(
     assert has_reference(text) is has
     assert is_reference(text) is whole
     assert (malformed(text) is not None) is wrong
+
+
+def test_many_references_do_not_make_a_value_of_any_length(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("LONG", "x" * 100_000)
+    assert len(resolve("${env:LONG}" * 10)) == 1_000_000
+    with pytest.raises(ConfigError, match="longer than 1 MiB"):
+        resolve("${env:LONG}" * 80_000)
+
+
+def test_a_pipe_is_not_waited_on(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(ConfigError, match="not a regular file"):
+        resolve(f"${{file:{tmp_path / 'pipe'}}}")

@@ -206,8 +206,8 @@ def test_misspelt_table_says_where_it_begins(tmp_path: Path) -> None:
         (
             f"[properties]\n{'a.' * 5000}a = 1",
             (
-                "x.toml: is not a definition: it is nested too deeply (line 1, column "
-                "1) [x.toml:1:1]"
+                "x.toml: is not a configuration: it is nested too deeply (line 2, "
+                "column 1) [x.toml:2:1]"
             ),
         ),
     ],

@@ -147,10 +147,7 @@ NO_INSTANCE = "is not of the form 0/3: this instance, counted from 0, of so many
         (
             PATTERN,
             "clicks-(",
-            (
-                "is not a regular expression: missing ), unterminated subpattern at "
-                "position 7"
-            ),
+            "is not a regular expression of RE2: missing ): clicks-(",
         ),
         (PATTERN, "", "matches no topic"),
         (OUT_OF_RANGE, "ignore", "is not one of fail, earliest, latest"),
