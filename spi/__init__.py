@@ -136,6 +136,7 @@ from streamfactory.spi.producer import (
     WriteContext,
     WriteKind,
 )
+from streamfactory.spi.soundness import UNPACKED_BYTES, BatchValidator, can_rescale
 from streamfactory.spi.topics import TopicAdmin, Verification
 
 __all__ = [
@@ -150,10 +151,12 @@ __all__ = [
     "SIZE",
     "SPI_LEVEL",
     "STRING",
+    "UNPACKED_BYTES",
     "Abandoned",
     "Backend",
     "BadMessage",
     "BatchState",
+    "BatchValidator",
     "BrokenPlugin",
     "Cancelled",
     "Checkpoint",
@@ -246,6 +249,7 @@ __all__ = [
     "WriteKind",
     "WriterFenced",
     "Yields",
+    "can_rescale",
     "choice",
     "combine",
     "envelope_schema",

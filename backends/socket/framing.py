@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
-from streamfactory.backends.socket.checking import Checks, check_names, has_dictionary
 from streamfactory.backends.socket.headers import (
     DICTIONARY,
     PREFIX,
@@ -26,10 +25,16 @@ from streamfactory.backends.socket.headers import (
     read_header,
     too_large,
 )
-from streamfactory.spi import ConnectionFailed, StreamError
+from streamfactory.backends.socket.schemas import has_dictionary
+from streamfactory.spi import (
+    BatchValidator,
+    ConnectionFailed,
+    CorruptData,
+    StreamError,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     Receive = Callable[[list[memoryview]], int]
     """Fills views with what is there; answers how much, 0 at the end of all bytes.
@@ -42,7 +47,7 @@ _BLOCK: Final = 256 * 1024
 _ENOUGH: Final = 1024 * 1024
 """Bytes up to which small batches are put together."""
 _TINY: Final = 128 * 1024
-"""Bytes below which a batch is small: looking at each costs more than copying them."""
+"""Bytes below which a batch is small: handing on each costs more than copying them."""
 _ALIGNED: Final = 64
 """Bodies begin at multiples of that, as Arrow recommends."""
 
@@ -75,11 +80,14 @@ class Inflow:
         self._held: dict[int, int] = {}
         self._feed = _Feed()
         self._reader: Any = None
-        self._checks = Checks(pa.schema([]))
+        self._validator = BatchValidator(pa.schema([]))
         self._direct = False
         """Whether a batch can be read by itself, which is faster."""
         self._empty = False
         """Whether the last call left nothing behind in the connection."""
+        self._parts: Iterator[tuple[pa.RecordBatch, int]] = iter(())
+        self._part: tuple[pa.RecordBatch, int] | None = None
+        """The next slice of a batch that is handed out in several."""
         self._failure: Exception | None = None
         """What came after batches that had to be handed out first."""
         self.schema: pa.Schema | None = None
@@ -96,7 +104,7 @@ class Inflow:
     def is_dry(self) -> bool:
         """Whether there is nothing to be had without waiting."""
         known = self.ended or self._failure is not None or self._from < self._to
-        return self._empty and not known
+        return self._empty and not known and self._part is None
 
     @property
     def is_torn(self) -> bool:
@@ -120,13 +128,21 @@ class Inflow:
     ) -> tuple[pa.RecordBatch, int] | None:
         """The next batches as one, as far as they are small and there already.
 
+        A batch that would take very many bytes once its encodings are unpacked is
+        returned in slices.
+
         Args:
             receive: See `Receive`.
             most: Rows that need not be exceeded.
 
         Raises:
-            As `receive`, where there is no batch at all.
+            As `receive`, where there is no batch at all. MessageTooLarge also where one
+            row unpacks to too much.
         """
+        if self._part is not None:
+            part, self._part = self._part, None
+            self._look_ahead()
+            return part
         found = self.receive(receive)
         if found is None:
             return None
@@ -147,23 +163,31 @@ class Inflow:
             count, size = count + found[0].num_rows, size + found[1]
         if len(batches) > 1:
             rows = pa.concat_batches(batches)
+        self._parts = (
+            (part, size * part.num_rows // max(1, rows.num_rows))
+            for part in self._validator.split(rows)
+        )
+        first = next(self._parts)
+        self._look_ahead()
+        return first
+
+    def _look_ahead(self) -> None:
         try:
-            self._checks.run(rows)
-        except pa.ArrowException as error:
-            msg = f"a batch is damaged: {_first_line(error)}"
-            raise corrupt(msg) from error
-        return rows, size
+            self._part = next(self._parts, None)
+        except StreamError as error:
+            self._failure = self._failure or error
 
     def receive(self, receive: Receive) -> tuple[pa.RecordBatch, int] | None:
         """The next batch and its bytes; None at the end, and when the schema came.
 
-        Its values are not looked at yet: `Checks` does.
+        It was validated: nothing else may be done with it before.
 
         Raises:
             BlockingIOError: The next message is not whole yet, or (`MoreToCome`) it is
                 the turn of other connections; call again.
             EndedEarly: The bytes ended without a word.
-            CorruptData: data_loss; they are no Arrow stream.
+            CorruptData: data_loss; they are no Arrow stream, or a value is not sound.
+            SchemaMismatch: permanent; the schema has types that are not carried.
             MessageTooLarge: permanent; something is over its limit.
         """
         if self._failure is not None:
@@ -267,12 +291,11 @@ class Inflow:
     def _open(self, header: Header) -> None:
         try:
             self._reader = pa.ipc.open_stream(self._feed)
-            check_names(self._reader.schema)
         except (pa.ArrowException, ValueError, OSError) as error:
             msg = f"the schema cannot be read: {_first_line(error)}"
             raise corrupt(msg) from error
+        self._validator = BatchValidator(self._reader.schema)
         self.schema = self._reader.schema
-        self._checks = Checks(self.schema)
         # Dictionaries and another order of bytes are the stream reader's business.
         self._direct = not (header.foreign_order or has_dictionary(self.schema))
 
@@ -290,13 +313,18 @@ class Inflow:
                 rows = self._reader.read_next_batch()
             else:
                 rows = pa.ipc.read_record_batch(message, self.schema)
-            rows.validate()
         except (pa.ArrowException, ValueError, OSError, StopIteration) as error:
             msg = f"a batch cannot be read: {_first_line(error)}"
             raise corrupt(msg) from error
         if self._feed.parts:
             msg = "a message has parts that nothing refers to"
             raise corrupt(msg)
+        try:
+            # Before anything else: a concatenation reads what offsets refer to.
+            self._validator.validate(rows)
+        except CorruptData as error:
+            msg = f"a batch is damaged: {error.what}"
+            raise corrupt(msg) from error
         return rows
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
-from streamfactory.backends.socket.checking import has_dictionary
+from streamfactory.backends.socket.schemas import has_dictionary
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
+
 from streamfactory.spi import SchemaMismatch
 
 if TYPE_CHECKING:
-    import pyarrow as pa
+    from collections.abc import Iterable
 
 
 class SchemaHolder:
@@ -41,3 +43,17 @@ def _difference(found: pa.Schema, wanted: pa.Schema) -> str:
 
 def _shown(field: pa.Field) -> str:
     return f"{field.name!r} {field.type}{'' if field.nullable else ' not null'}"
+
+
+def has_dictionary(fields: Iterable[pa.Field]) -> bool:
+    """Whether values of a column, or within one, are in a dictionary."""
+    return any(
+        pa.types.is_dictionary(field.type) or has_dictionary(_children(field.type))
+        for field in fields
+    )
+
+
+def _children(kind: pa.DataType) -> list[pa.Field]:
+    if pa.types.is_dictionary(kind):
+        kind = kind.value_type
+    return [kind.field(number) for number in range(kind.num_fields)]

@@ -1,0 +1,131 @@
+"""Decides whether an Arrow schema and its batches are sound.
+
+Every reader of Arrow bytes that somebody else wrote uses `BatchValidator` before any
+other computation. Arrow's IPC reader verifies the metadata of a message and the number
+of its buffers, not what is in them: an offset, a view, a run end or an index outside of
+its buffer is read all the same, by the first concatenation, cast or conversion.
+
+    validator = BatchValidator(reader.schema)
+    rows = reader.read_next_batch()
+    validator.validate(rows)
+    for part in validator.split(rows):
+        ...
+
+Importing this module loads no Arrow; making a validator does.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import pyarrow as pa
+
+__all__ = ["UNPACKED_BYTES", "BatchValidator", "can_rescale"]
+
+UNPACKED_BYTES: Final = 64 * 1024 * 1024
+"""Bytes that a batch may have once every encoding is unpacked, unless another limit is
+given."""
+
+
+@final
+class BatchValidator:
+    """Validates batches of one schema.
+
+    What has to be checked is derived from the schema once; a batch of numbers costs
+    about a microsecond, text about as much as reading it once. One thread at a time.
+
+    Carried are: null, booleans, whole and floating numbers, decimals, dates, times,
+    timestamps, durations, month-day-nano intervals, text and bytes in all their forms
+    (large, view, fixed size), lists in all their forms, structs, maps, dictionaries,
+    run-end encoded columns, and extension types of these. Unions are not.
+
+    Args:
+        schema: The schema of all batches.
+        values: Whether values are checked. False checks the lengths of buffers only:
+            for bytes that nobody but a trusted program can have written.
+
+    Raises:
+        SchemaMismatch: permanent; the schema has a type that is not carried, a
+            parameter out of range (digits and scale of a decimal, sizes), a name that
+            is not UTF-8, two equal names in one struct or at the top, a null type that
+            is declared not nullable, more than 64 levels or 100,000 fields. The
+            message has the dotted path and the type.
+    """
+
+    def __init__(self, schema: pa.Schema, *, values: bool = True) -> None:
+        from streamfactory.spi.soundness.checking import BatchChecks
+        from streamfactory.spi.soundness.schemas import check_schema
+        from streamfactory.spi.soundness.unpacking import Unpacking
+
+        check_schema(schema)
+        self._checks = BatchChecks(schema, values=values)
+        self._unpacking = Unpacking(schema)
+
+    def validate(self, rows: pa.RecordBatch) -> None:
+        """Check a batch, before anything else is done with it.
+
+        At least as strict as ``rows.validate(full=True)``: every buffer's length,
+        offsets, views, run ends and indices within what they refer to, numbers of nulls
+        that agree with the bitmaps, UTF-8, times within a day, whole days, decimals
+        within their digits. Besides, columns and children that are declared not
+        nullable have no null.
+
+        Args:
+            rows: The batch, as it was read: no slice, and not concatenated.
+
+        Raises:
+            CorruptData: data_loss; a value is not sound. The message has the column,
+                and no value of it.
+            SchemaMismatch: permanent; the batch has another schema.
+        """
+        self._checks.run(rows)
+
+    def unpacked_bytes(self, rows: pa.RecordBatch) -> int:
+        """Bytes that the encoded columns of a batch have once they are unpacked.
+
+        A dictionary repeats its values, a run its value, and list and text views may
+        share theirs, so that few bytes can stand for very many. Columns without such
+        encodings count 0: they take what their buffers have.
+
+        Args:
+            rows: A batch that was validated.
+        """
+        return self._unpacking.total(rows)
+
+    def split(
+        self, rows: pa.RecordBatch, max_bytes: int = UNPACKED_BYTES
+    ) -> Iterator[pa.RecordBatch]:
+        """Slices of a batch that are safe to convert, in their order.
+
+        A batch whose columns take no more than ``max_bytes`` is returned as it is.
+        Slices copy nothing.
+
+        Args:
+            rows: A batch that was validated.
+            max_bytes: `unpacked_bytes` of each slice. A slice of one row may have more:
+                as many as the buffers of the whole batch.
+
+        Raises:
+            MessageTooLarge: permanent; one row takes more than that. The message has
+                the column that takes most.
+        """
+        return self._unpacking.split(rows, max_bytes)
+
+
+def can_rescale(have: pa.DataType, want: pa.DataType) -> bool:
+    """Whether Arrow can cast one decimal type to another.
+
+    Arrow 26 computes a change of scale by a table that ends at the most digits of the
+    type: beyond it, the cast reads other memory.
+
+    Args:
+        have: A decimal type.
+        want: A decimal type.
+    """
+    from streamfactory.spi.soundness.schemas import most_digits
+
+    limit = max(most_digits(have), most_digits(want))
+    return bool(abs(have.scale - want.scale) <= limit)

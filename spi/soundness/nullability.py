@@ -1,0 +1,151 @@
+"""Nulls where the schema declares that there are none."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from streamfactory.spi.errors import CorruptData
+from streamfactory.spi.soundness.schemas import REMEDY, children, parts
+
+if TYPE_CHECKING:
+    Mask = np.ndarray[Any, np.dtype[np.bool_]]
+    """Of the elements of an array, those that belong to a row; None for all."""
+
+_types = pa.types
+
+
+class Required:
+    """Checks columns and children that are declared not nullable."""
+
+    def __init__(self, schema: pa.Schema) -> None:
+        self._fields = [
+            (number, field)
+            for number, field in enumerate(schema)
+            if _is_required_within(field)
+        ]
+
+    def run(self, rows: pa.RecordBatch) -> None:
+        """Check a batch whose values are sound.
+
+        Raises:
+            CorruptData: data_loss; names the dotted path.
+        """
+        for number, field in self._fields:
+            column = rows.column(number)
+            # Nearly always nothing is null, which is seen without looking at values.
+            if _may_miss(column, field):
+                _check(column, field, field.name, None)
+
+
+def _is_required_within(field: pa.Field) -> bool:
+    return not field.nullable or any(map(_is_required_within, _inner(field.type)))
+
+
+def _inner(kind: pa.DataType) -> list[pa.Field]:
+    """The children whose nulls count, of any nested type."""
+    if isinstance(kind, pa.BaseExtensionType):
+        return _inner(kind.storage_type)
+    if _types.is_dictionary(kind):
+        return _inner(kind.value_type)
+    if _types.is_run_end_encoded(kind):
+        return [kind.field(1)]
+    return children(kind)
+
+
+def _may_miss(array: pa.Array, field: pa.Field) -> bool:
+    if not field.nullable and _has_nulls(array):
+        return True
+    pairs = zip(parts(array), _inner(field.type), strict=True)
+    return any(_may_miss(*pair) for pair in pairs if _is_required_within(pair[1]))
+
+
+def _has_nulls(array: pa.Array) -> bool:
+    kind = array.type
+    if isinstance(kind, pa.BaseExtensionType):
+        return _has_nulls(array.storage)
+    if _types.is_dictionary(kind) and _has_nulls(array.dictionary):
+        return True
+    if _types.is_run_end_encoded(kind):
+        return _has_nulls(_runs(array))
+    return bool(array.null_count)
+
+
+def _runs(array: pa.RunEndEncodedArray) -> pa.Array:
+    """The values of the runs that an array has, which may be a slice."""
+    first = array.find_physical_offset()
+    return array.values.slice(first, array.find_physical_length())
+
+
+def _check(array: pa.Array, field: pa.Field, path: str, mask: Mask | None) -> None:
+    """Check the elements of a mask."""
+    if isinstance(array.type, pa.BaseExtensionType):
+        array = array.storage
+    kind = array.type
+    if not field.nullable and _is_missing(array, mask):
+        msg = f"column {path!r} is declared not nullable, and has nulls"
+        raise CorruptData(msg, remedy=REMEDY)
+    for part, child in zip(parts(array), _inner(kind), strict=True):
+        if not _is_required_within(child) or not _may_miss(part, child):
+            continue
+        where = path if _types.is_dictionary(kind) else f"{path}.{child.name}"
+        _check(part, child, where, _mask_within(array, part, mask))
+
+
+def _is_missing(array: pa.Array, mask: Mask | None) -> bool:
+    """Whether an element of a mask is null."""
+    kind = array.type
+    if _types.is_run_end_encoded(kind):
+        # A mask of rows would be far longer than the runs: a null run is refused, also
+        # where it stands below a null struct only.
+        return _has_nulls(_runs(array))
+    null = _null(array)
+    if _types.is_dictionary(kind) and array.dictionary.null_count:
+        indices = array.indices.fill_null(0).to_numpy(zero_copy_only=False)
+        null = null | _null(array.dictionary)[indices.astype(np.int64)]
+    return bool(null.any() if mask is None else (null & mask).any())
+
+
+def _null(array: pa.Array) -> Mask:
+    found: Mask = array.is_null().to_numpy(zero_copy_only=False)
+    return found
+
+
+def _mask_within(array: pa.Array, part: pa.Array, mask: Mask | None) -> Mask | None:
+    """Of the elements of a child, those that an element of a mask has."""
+    kind = array.type
+    if _types.is_dictionary(kind) or _types.is_run_end_encoded(kind):
+        return None
+    if array.null_count:
+        mask = ~_null(array) if mask is None else mask & ~_null(array)
+    if _types.is_struct(kind):
+        return mask
+    if not len(array) or len(part) > 8 * part.get_total_buffer_size():
+        return None  # elements without bytes: a mask would be longer than the batch
+    begins, ends = _extents(array)
+    if mask is not None:
+        begins, ends = begins[mask], ends[mask]
+    borders = np.zeros(len(part) + 1, np.int32)
+    np.add.at(borders, begins, 1)
+    np.add.at(borders, ends, -1)
+    found: Mask = np.cumsum(borders[:-1]) > 0
+    return found
+
+
+def _extents(array: pa.Array) -> tuple[Any, Any]:
+    """Where each list begins in the values, and where it ends."""
+    kind, count = array.type, len(array)
+    if _types.is_fixed_size_list(kind):
+        begins = (np.arange(count, dtype=np.int64) + array.offset) * kind.list_size
+        return begins, begins + kind.list_size
+    wide = _types.is_large_list(kind) or _types.is_large_list_view(kind)
+    width = np.dtype(np.int64 if wide else np.int32)
+    at = array.offset * width.itemsize
+    buffers = array.buffers()
+    if _types.is_list_view(kind) or _types.is_large_list_view(kind):
+        begins = np.frombuffer(buffers[1], width, count, at).astype(np.int64)
+        return begins, begins + np.frombuffer(buffers[2], width, count, at)
+    offsets = np.frombuffer(buffers[1], width, count + 1, at)
+    return offsets[:-1], offsets[1:]

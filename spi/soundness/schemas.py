@@ -1,0 +1,161 @@
+"""Which schemas are carried: the types, with their parameters."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NoReturn
+
+import pyarrow as pa
+
+from streamfactory.spi.errors import SchemaMismatch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+MOST_FIELDS: Final = 100_000
+MOST_LEVELS: Final = 64
+
+REMEDY: Final = "the program that wrote it is at fault, or it was damaged since"
+"""Of a batch that is not sound."""
+_REMEDY: Final = "write the column in another type, or leave it out"
+_RENAME: Final = "write the schema with a name for each"
+
+_types = pa.types
+_PLAIN: Final[tuple[Callable[[pa.DataType], bool], ...]] = (
+    _types.is_null,
+    _types.is_boolean,
+    _types.is_integer,
+    _types.is_floating,
+    _types.is_date,
+    _types.is_time,
+    _types.is_duration,
+    lambda kind: kind == pa.month_day_nano_interval(),
+    _types.is_string,
+    _types.is_large_string,
+    _types.is_string_view,
+    _types.is_binary,
+    _types.is_large_binary,
+    _types.is_binary_view,
+)
+_NESTED: Final[tuple[Callable[[pa.DataType], bool], ...]] = (
+    _types.is_struct,
+    _types.is_list,
+    _types.is_large_list,
+    _types.is_list_view,
+    _types.is_large_list_view,
+    _types.is_fixed_size_list,
+    _types.is_map,
+    _types.is_run_end_encoded,
+)
+_DIGITS: Final = {32: 9, 64: 18, 128: 38, 256: 76}
+"""Of decimals, by the bits of their type."""
+
+
+def check_schema(schema: pa.Schema) -> None:
+    """Refuse what is not carried.
+
+    Raises:
+        SchemaMismatch: permanent; names the dotted path and the type.
+    """
+    _Walk().fields([schema.field(i) for i in range(len(schema))], "", MOST_LEVELS)
+
+
+def most_digits(kind: pa.DataType) -> int:
+    """The most digits of any decimal type of that width."""
+    return _DIGITS[kind.bit_width]
+
+
+def children(kind: pa.DataType) -> list[pa.Field]:
+    """The fields of a nested type; none of another."""
+    return [kind.field(i) for i in range(kind.num_fields)]
+
+
+def parts(array: pa.Array) -> list[pa.Array]:
+    """The arrays that an array's elements are made of, each whole, one level down.
+
+    Of run-end encoded arrays the values, not the run ends; of dictionary and extension
+    arrays the parts of their words and of their storage.
+    """
+    kind = array.type
+    if isinstance(kind, pa.BaseExtensionType):
+        return parts(array.storage)
+    if _types.is_dictionary(kind):
+        return parts(array.dictionary)
+    if _types.is_struct(kind):
+        return [array.field(number) for number in range(kind.num_fields)]
+    return [array.values] if kind.num_fields else []
+
+
+class _Walk:
+    """Looks at every field of one schema."""
+
+    def __init__(self) -> None:
+        self._left = MOST_FIELDS
+
+    def fields(self, fields: Iterable[pa.Field], path: str, levels: int) -> None:
+        """Look at fields that stand beside each other, which need different names."""
+        names: set[str] = set()
+        for number, field in enumerate(fields):
+            self._left -= 1
+            if self._left < 0 or not levels:
+                msg = f"the schema has more than {MOST_FIELDS} fields, "
+                raise SchemaMismatch(msg + f"or more than {MOST_LEVELS} levels")
+            try:
+                name = field.name
+            except UnicodeDecodeError:
+                where = f"column {path!r}, child" if path else "column number"
+                msg = f"the name of {where} {number} is not UTF-8"
+                raise SchemaMismatch(msg, remedy=_RENAME) from None
+            at = f"{path}.{name}" if path else name
+            if name in names:
+                msg = f"the name {at!r} is there more than once"
+                raise SchemaMismatch(msg, remedy=_RENAME)
+            names.add(name)
+            self._kind(field.type, at, levels)
+            if _types.is_null(field.type) and not field.nullable:
+                _refuse(at, "null", "is declared not nullable, and has nulls only")
+
+    def _kind(self, kind: pa.DataType, path: str, levels: int) -> None:
+        if isinstance(kind, pa.BaseExtensionType):
+            self._kind(kind.storage_type, path, levels)
+        elif _types.is_dictionary(kind):
+            self._kind(kind.value_type, path, levels)
+        elif _types.is_decimal(kind):
+            _check_decimal(kind, path)
+        elif _types.is_timestamp(kind):
+            _check_zone(kind, path)
+        elif _types.is_fixed_size_binary(kind):
+            if kind.byte_width < 0:
+                _refuse(path, shown(kind), f"has values of {kind.byte_width} bytes")
+        elif any(check(kind) for check in _NESTED):
+            if _types.is_fixed_size_list(kind) and kind.list_size < 0:
+                _refuse(path, "a list", f"has lists of {kind.list_size} values")
+            self.fields(children(kind), path, levels - 1)
+        elif not any(check(kind) for check in _PLAIN):
+            _refuse(path, shown(kind), "is not carried")
+
+
+def _check_decimal(kind: pa.DataType, path: str) -> None:
+    most = most_digits(kind)
+    if not (1 <= kind.precision <= most and -most <= kind.scale <= most):
+        what = f"has a precision or scale beyond {most} digits"
+        _refuse(path, shown(kind), what)
+
+
+def _check_zone(kind: pa.DataType, path: str) -> None:
+    try:
+        _ = kind.tz
+    except UnicodeDecodeError:
+        _refuse(path, "timestamp", "has a time zone that is not UTF-8")
+
+
+def shown(kind: pa.DataType) -> str:
+    """A type as text, also where it has names that are none."""
+    try:
+        return str(kind)
+    except UnicodeDecodeError:
+        return f"type {kind.id} of Arrow"
+
+
+def _refuse(path: str, kind: str, what: str) -> NoReturn:
+    msg = f"column {path!r}: {kind} {what}"
+    raise SchemaMismatch(msg, remedy=_REMEDY) from None
