@@ -39,8 +39,8 @@ class BatchValidator:
 
     Carried are: null, booleans, whole and floating numbers, decimals, dates, times,
     timestamps, durations, month-day-nano intervals, text and bytes in all their forms
-    (large, view, fixed size), lists in all their forms, structs, maps, dictionaries,
-    run-end encoded columns, and extension types of these. Unions are not.
+    (large, view, fixed size), lists in all their forms, structs, maps, unions,
+    dictionaries, run-end encoded columns, and extension types of these.
 
     Args:
         schema: The schema of all batches.
@@ -49,10 +49,10 @@ class BatchValidator:
 
     Raises:
         SchemaMismatch: permanent; the schema has a type that is not carried, a
-            parameter out of range (digits and scale of a decimal, sizes), a name that
-            is not UTF-8, two equal names in one struct or at the top, a null type that
-            is declared not nullable, more than 64 levels or 100,000 fields. The
-            message has the dotted path and the type.
+            parameter out of range (digits and scale of a decimal, sizes), a name or
+            time zone that is not UTF-8, two columns of one name, a null type that is
+            declared not nullable, more than 64 levels or 100,000 fields. The message
+            has the dotted path and the type.
     """
 
     def __init__(self, schema: pa.Schema, *, values: bool = True) -> None:

@@ -87,11 +87,16 @@ def _check(array: pa.Array, field: pa.Field, path: str, mask: Mask | None) -> No
     if not field.nullable and _is_missing(array, mask):
         msg = f"column {path!r} is declared not nullable, and has nulls"
         raise CorruptData(msg, remedy=REMEDY)
-    for part, child in zip(parts(array), _inner(kind), strict=True):
+    pairs = zip(parts(array), _inner(kind), strict=True)
+    for number, (part, child) in enumerate(pairs):
         if not _is_required_within(child) or not _may_miss(part, child):
             continue
         where = path if _types.is_dictionary(kind) else f"{path}.{child.name}"
-        _check(part, child, where, _mask_within(array, part, mask))
+        if _types.is_union(kind):
+            within = _mask_of_choice(array, number, len(part), mask)
+        else:
+            within = _mask_within(array, part, mask)
+        _check(part, child, where, within)
 
 
 def _is_missing(array: pa.Array, mask: Mask | None) -> bool:
@@ -131,6 +136,21 @@ def _mask_within(array: pa.Array, part: pa.Array, mask: Mask | None) -> Mask | N
     np.add.at(borders, begins, 1)
     np.add.at(borders, ends, -1)
     found: Mask = np.cumsum(borders[:-1]) > 0
+    return found
+
+
+def _mask_of_choice(
+    array: pa.UnionArray, number: int, count: int, mask: Mask | None
+) -> Mask:
+    """Of the elements of a union's child, those that an element of a mask is."""
+    codes = array.type_codes.to_numpy(zero_copy_only=False)
+    chosen: Mask = codes == array.type.type_codes[number]
+    if mask is not None:
+        chosen &= mask
+    if array.type.mode == "sparse":
+        return chosen
+    found: Mask = np.zeros(count, np.bool_)
+    found[array.offsets.to_numpy(zero_copy_only=False)[chosen]] = True
     return found
 
 

@@ -45,6 +45,7 @@ _NESTED: Final[tuple[Callable[[pa.DataType], bool], ...]] = (
     _types.is_fixed_size_list,
     _types.is_map,
     _types.is_run_end_encoded,
+    _types.is_union,
 )
 _DIGITS: Final = {32: 9, 64: 18, 128: 38, 256: 76}
 """Of decimals, by the bits of their type."""
@@ -70,9 +71,10 @@ def children(kind: pa.DataType) -> list[pa.Field]:
 
 
 def parts(array: pa.Array) -> list[pa.Array]:
-    """The arrays that an array's elements are made of, each whole, one level down.
+    """The arrays that an array's elements are made of, one level down.
 
-    Of run-end encoded arrays the values, not the run ends; of dictionary and extension
+    Of lists and dense unions they are whole, where the array is a slice. Of run-end
+    encoded arrays they are the values, not the run ends; of dictionary and extension
     arrays the parts of their words and of their storage.
     """
     kind = array.type
@@ -80,7 +82,7 @@ def parts(array: pa.Array) -> list[pa.Array]:
         return parts(array.storage)
     if _types.is_dictionary(kind):
         return parts(array.dictionary)
-    if _types.is_struct(kind):
+    if _types.is_struct(kind) or _types.is_union(kind):
         return [array.field(number) for number in range(kind.num_fields)]
     return [array.values] if kind.num_fields else []
 
@@ -92,7 +94,7 @@ class _Walk:
         self._left = MOST_FIELDS
 
     def fields(self, fields: Iterable[pa.Field], path: str, levels: int) -> None:
-        """Look at fields that stand beside each other, which need different names."""
+        """Look at fields that stand beside each other."""
         names: set[str] = set()
         for number, field in enumerate(fields):
             self._left -= 1
@@ -106,8 +108,9 @@ class _Walk:
                 msg = f"the name of {where} {number} is not UTF-8"
                 raise SchemaMismatch(msg, remedy=_RENAME) from None
             at = f"{path}.{name}" if path else name
-            if name in names:
-                msg = f"the name {at!r} is there more than once"
+            # Children are found by their number: equal names do no harm there.
+            if name in names and not path:
+                msg = f"the schema has several columns of the name {name!r}"
                 raise SchemaMismatch(msg, remedy=_RENAME)
             names.add(name)
             self._kind(field.type, at, levels)

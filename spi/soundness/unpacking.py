@@ -105,6 +105,7 @@ def _is_encoded(kind: pa.DataType) -> bool:
         _types.is_binary_view,
         _types.is_list_view,
         _types.is_large_list_view,
+        lambda kind: _types.is_union(kind) and kind.mode == "dense",
     )
     if any(check(kind) for check in shared):
         return True
@@ -130,7 +131,9 @@ def _before(array: pa.Array) -> Before:
     if _is_binary(kind):
         offsets = _numbers(array, 1, len(array) + 1)
         return lambda at: (offsets[at] - offsets[0]) + 4.0 * at
-    if _types.is_struct(kind):
+    if _types.is_union(kind) and kind.mode == "dense":
+        return _before_choices(array)
+    if _types.is_struct(kind) or _types.is_union(kind):
         parts = [_before(array.field(i)) for i in range(kind.num_fields)]
         return lambda at: sum((part(at) for part in parts), 1.0 * at)
     if _types.is_fixed_size_list(kind):
@@ -163,6 +166,17 @@ def _before_fixed(array: pa.Array) -> Before:
     values = _before(array.values)
     first = values(np.array([base * size]))
     return lambda at: values((base + at) * size) - first + 1.0 * at
+
+
+def _before_choices(array: pa.UnionArray) -> Before:
+    codes = array.type_codes.to_numpy(zero_copy_only=False)
+    offsets = array.offsets.to_numpy(zero_copy_only=False).astype(np.int64)
+    sizes = np.ones(len(array))
+    for number, code in enumerate(array.type.type_codes):
+        part, chosen = _before(array.field(number)), codes == code
+        at = offsets[chosen]
+        sizes[chosen] += part(at + 1) - part(at)
+    return _summed(sizes)
 
 
 def _before_indices(array: pa.DictionaryArray) -> Before:
