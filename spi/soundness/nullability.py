@@ -92,6 +92,7 @@ def _check(array: pa.Array, field: pa.Field, path: str, mask: Mask | None) -> No
         if not _is_required_within(child) or not _may_miss(part, child):
             continue
         where = path if _types.is_dictionary(kind) else f"{path}.{child.name}"
+        within: Mask | None
         if _types.is_union(kind):
             within = _mask_of_choice(array, number, len(part), mask)
         else:
