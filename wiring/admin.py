@@ -23,6 +23,7 @@ from streamfactory.wiring.canonical import canonical_schema
 from streamfactory.wiring.clock import Clock
 from streamfactory.wiring.closing import Closing
 from streamfactory.wiring.configure import Configured, configure
+from streamfactory.wiring.conform import check_columns
 from streamfactory.wiring.guard import Guard
 from streamfactory.wiring.metadata import Metadata
 from streamfactory.wiring.plugins import PluginManager, default_manager
@@ -245,7 +246,10 @@ class Admin(Closing):
 
         Raises:
             MisuseError: misuse; it is there already.
+            SchemaMismatch: permanent; a column is there twice, or there is none.
         """
+        if schema is not None:
+            check_columns(schema)
         stored = None if schema is None else self._stored(schema)
         topic = self.topic
         self._do(lambda admin: admin.create(topic, stored, partitions))

@@ -10,6 +10,32 @@ import pyarrow.compute as pc
 from streamfactory.spi import SchemaMismatch
 
 
+def check_names(schema: pa.Schema) -> None:
+    """Refuse columns that readers could not tell apart.
+
+    Raises:
+        SchemaMismatch: permanent; two columns have one name.
+    """
+    names = schema.names
+    if len(set(names)) == len(names):
+        return
+    twice = next(name for name in names if names.count(name) > 1)
+    msg = f"column {twice!r} is there {names.count(twice)} times"
+    raise SchemaMismatch(msg, remedy="give each column a name of its own")
+
+
+def check_columns(schema: pa.Schema) -> None:
+    """Refuse rows that nobody could read: `check_names`, and no column at all.
+
+    Raises:
+        SchemaMismatch: permanent.
+    """
+    check_names(schema)
+    if not schema.names:
+        msg = "the rows have no columns"
+        raise SchemaMismatch(msg, remedy="write at least one column")
+
+
 def empty_rows(schema: pa.Schema) -> pa.RecordBatch:
     """No rows, of any schema.
 

@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from streamfactory.spi import MisuseError, TopicNotFound, Unsupported, envelope_schema
 from streamfactory.wiring.clock import Clock
+from streamfactory.wiring.conform import check_columns
 from streamfactory.wiring.guard import Guard
 from streamfactory.wiring.metadata import Metadata
 from streamfactory.wiring.routing import SPECIAL
@@ -43,6 +44,7 @@ def ensure_topic(
 
     Raises:
         TopicNotFound: permanent; it is not there, and may not be created.
+        SchemaMismatch: permanent; a column is there twice, or there is none.
         Unsupported: misuse; partitions are wanted of a type that cannot create topics.
         StreamError: The other side's.
     """
@@ -62,8 +64,11 @@ def ensure_topic(
         remedy = "create the topic with the tools of the other side"
         raise Unsupported(msg, stream=config.name, remedy=remedy)
     messages = sink.schema is not None and sink.schema.equals(envelope_schema())
-    plain = pa.schema([field for field in schema if field.name not in SPECIAL])
-    stored = None if messages else sink.canonical(plain)
+    stored = None
+    if not messages:
+        plain = pa.schema([field for field in schema if field.name not in SPECIAL])
+        check_columns(plain)
+        stored = sink.canonical(plain)
     return _create(configured, stored, partitions)
 
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamfactory.spi import Outgoing, SchemaMismatch, headers_type
-from streamfactory.wiring.conform import conform
+from streamfactory.wiring.conform import check_names, conform
 from streamfactory.wiring.murmur import partition_of
 
 if TYPE_CHECKING:
@@ -38,8 +38,10 @@ def unpack(rows: pa.RecordBatch) -> Parcel:
     """Take the framework's columns out of the rows.
 
     Raises:
-        SchemaMismatch: permanent; one of them has a type that it cannot have.
+        SchemaMismatch: permanent; one of them has a type that it cannot have, or two
+            columns have one name.
     """
+    check_names(rows.schema)
     present = [name for name in SPECIAL if name in rows.schema.names]
     if not present:
         return Parcel(rows, {})

@@ -34,7 +34,7 @@ from streamfactory.wiring.canonical import canonical_schema
 from streamfactory.wiring.clock import Clock
 from streamfactory.wiring.closing import Closing
 from streamfactory.wiring.committer import Committer
-from streamfactory.wiring.conform import conform, empty_rows
+from streamfactory.wiring.conform import check_columns, check_names, conform, empty_rows
 from streamfactory.wiring.guard import Guard
 from streamfactory.wiring.routing import SPECIAL
 from streamfactory.wiring.writer import Target, Writer
@@ -141,11 +141,7 @@ class Sink(Closing):
             ConfigError: config; typed rows with a decoder, or messages without one.
             SchemaMismatch: permanent; the column is named.
         """
-        try:
-            self._target(schema)
-        except StreamError as error:
-            error.at(stream=self.config.name)
-            raise
+        self._target(schema)
 
     def writer(
         self,
@@ -268,13 +264,25 @@ class Sink(Closing):
             raise found from error
 
     def _target(self, schema: pa.Schema) -> Target:
+        try:
+            return self._decide_target(schema)
+        except StreamError as error:
+            error.at(stream=self.config.name)
+            raise
+
+    def _decide_target(self, schema: pa.Schema) -> Target:
+        check_names(schema)
         plain = pa.schema([field for field in schema if field.name not in SPECIAL])
         wanted, carries = self.schema, self.factory.CARRIES
         if wanted is not None and wanted.equals(envelope_schema()):
             stored = pa.schema([wanted.field("value")])
-            rows = canonical_schema(plain) if self._encodes() else stored
+            encodes = self._encodes()
+            if encodes:
+                check_columns(plain)  # without one, `raw` takes rows for tombstones
+            rows = canonical_schema(plain) if encodes else stored
         else:
             self._refuse_decoder()
+            check_columns(plain)
             stored = rows = self.canonical(plain) if wanted is None else wanted
             carries &= {"_topic"}
         # Told now rather than with the first rows: an empty table has to fit as well.

@@ -15,6 +15,7 @@ from streamfactory.spi import (
     GuaranteeRefused,
     Partition,
     PartitionInfo,
+    SchemaMismatch,
     StreamError,
     Unsupported,
     Verdict,
@@ -25,6 +26,7 @@ from streamfactory.spi import (
 from streamfactory.spi.ddl import parse_ddl
 from streamfactory.wiring.budgets import Rounds
 from streamfactory.wiring.clock import Clock
+from streamfactory.wiring.conform import check_columns
 from streamfactory.wiring.deadletters import EVIDENCE, Origin
 from streamfactory.wiring.decoding import DecodePolicy, DecodeStage
 from streamfactory.wiring.guard import Guard, log
@@ -317,6 +319,12 @@ class Source:
         return descriptor.decoder(options, self.config.get("topic.name", ""))
 
     def _check_columns(self, base: pa.Schema, added: Sequence[pa.Field]) -> None:
+        try:
+            check_columns(base)
+        except SchemaMismatch as error:  # of a topic that others wrote
+            error.at(stream=self.config.name)
+            error.remedy = "write the rows again, to another topic"
+            raise
         names, complaint = list(base.names), None
         wanted = names if self._fields is None else list(self._fields)
         missing = [name for name in wanted if name not in names]

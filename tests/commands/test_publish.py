@@ -11,6 +11,8 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
+from streamfactory.backends.memory import store
+
 if TYPE_CHECKING:
     import subprocess
     from collections.abc import Callable
@@ -238,6 +240,27 @@ def test_topic_is_not_created_against_ones_will(
 
 
 # --- what does not fit ----------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("names", "what"),
+    [(["a", "a"], "column 'a' is there 2 times"), ([], "the rows have no columns")],
+)
+def test_rows_that_nobody_could_read_leave_no_topic(
+    memory: Memory,
+    streamfactory: Command,
+    tmp_path: Path,
+    names: list[str],
+    what: str,
+) -> None:
+    table = pa.Table.from_arrays([pa.array([1]) for _ in names], names=names)
+    path = tmp_path / "a.arrow"
+    with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, table.schema) as out:
+        out.write_table(table)
+    done = streamfactory("publish", memory.stream("t"), path)
+    assert done.status == 1
+    assert what in done.err
+    assert "t" not in store(memory.name).names()
 
 
 def test_column_that_does_not_fit_is_named_before_a_row_is_written(
