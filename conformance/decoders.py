@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, cast, final, runtime_che
 import pyarrow as pa
 
 from streamfactory.conformance import leaks
-from streamfactory.conformance.bench import PATIENCE
 from streamfactory.conformance.case import Case, Excluded, Mismatch, expect, require
+from streamfactory.conformance.patience import SECONDS
 from streamfactory.conformance.runner import Outcome, Result
 from streamfactory.spi import (
     DecodeContext,
@@ -277,7 +277,7 @@ class DecoderBench:
             msg = f"decode raised {type(error).__name__} on {_described(payloads)}"
             raise Mismatch(msg) from error
         took = time.monotonic() - started
-        require(took < PATIENCE, f"decode took {took:.1f} s on {_described(payloads)}")
+        require(took < SECONDS, f"decode took {took:.1f} s on {_described(payloads)}")
         self._account(decoder, decoded, payloads)
         return decoded
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import tempfile
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from streamfactory.conformance.bench import PATIENCE
 from streamfactory.conformance.case import case, expect
 from streamfactory.conformance.cases.reading import STARTS
+from streamfactory.conformance.patience import Patience
 from streamfactory.wiring.checkpoints import FileCheckpointStore
 from streamfactory.wiring.groups import CheckpointedGroup
 
@@ -32,8 +31,8 @@ def _member(bench: Bench, folder: Path) -> CheckpointedGroup:
 
 def _read(bench: Bench, member: CheckpointedGroup, messages: int) -> list[int]:
     numbers: list[int] = []
-    deadline = time.monotonic() + PATIENCE
-    while len(numbers) < messages and time.monotonic() < deadline:
+    patience = Patience()
+    while len(numbers) < messages and not patience.over(0.2):
         batch = member.next_batch(0.2)
         if batch is not None:
             numbers += bench.harness.numbers(batch.rows)

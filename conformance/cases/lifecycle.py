@@ -13,6 +13,7 @@ from streamfactory.spi import ClosedError
 
 if TYPE_CHECKING:
     from streamfactory.conformance.bench import Bench
+    from streamfactory.wiring.reader import Reader
 
 
 @case("R10", hint="close waits for a fetch that has nothing to answer")
@@ -20,23 +21,31 @@ def closing_wakes_a_blocked_fetch(bench: Bench) -> None:
     """A fetch that waits is woken by close within 500 ms, with ClosedError."""
     bench.create()
     number = bench.first()
-    start = bench.infos()[number].earliest
-    reader = bench.closing(bench.source().reader(bench.partition(number)))
+    start, source = bench.infos()[number].earliest, bench.source()
+    readers: list[Reader] = []
+    threads: list[threading.Thread] = []
     outcome: list[object] = []
 
-    def fetch() -> None:
+    def fetch(reader: Reader) -> None:
         try:
             outcome.append(reader.fetch(start, timeout=30.0).state)
         except ClosedError as error:
             outcome.append(type(error))
 
-    thread = threading.Thread(target=fetch)
-    thread.start()
-    time.sleep(0.3)  # so that it waits: the case is about waiting, not about starting
-    bench.within(0.5, "closing during a fetch", reader.close)
-    thread.join(5)
-    require(not thread.is_alive(), "the fetch did not come back")
-    expect(outcome, [ClosedError], "what the blocked fetch raised")
+    def block() -> None:
+        readers.append(bench.closing(source.reader(bench.partition(number))))
+        threads.append(threading.Thread(target=fetch, args=(readers[-1],)))
+        threads[-1].start()
+        time.sleep(0.3)  # so that it waits: this is about waiting, not about starting
+
+    def close() -> None:
+        readers[-1].close()
+
+    bench.within(0.5, "closing during a fetch", close, before=block)
+    for thread in threads:
+        thread.join(10)
+        require(not thread.is_alive(), "the fetch did not come back")
+    expect(outcome, [ClosedError] * len(threads), "what the blocked fetch raised")
 
 
 @case("R10", hint="a second close touches what is gone", needs=ROWS)
@@ -89,7 +98,7 @@ def batches_outlive_their_consumer(bench: Bench) -> None:
     source = bench.source()
     reader = source.reader(bench.partition(number))
     start = bench.infos()[number].earliest
-    batch = reader.fetch(start, timeout=1.0)
+    batch = bench.answer(reader, start)
     before = bench.harness.numbers(batch.rows)
     reader.close()
     source.close()

@@ -173,7 +173,7 @@ def a_stream_begun_again_is_another_incarnation(bench: Bench) -> None:
     reader = source.reader(bench.partition(number), incarnation=old.incarnation)
     bench.closing(reader)
     try:
-        batch = reader.fetch(old.earliest, timeout=1.0)
+        batch = bench.answer(reader, old.earliest)
     except IncarnationChanged:
         return
     require(False, f"an offset of the old life answered {batch.num_rows} rows")

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import itertools
 import random
-import time
 from typing import TYPE_CHECKING
 
-from streamfactory.conformance.bench import PATIENCE
 from streamfactory.conformance.case import case, expect, require
+from streamfactory.conformance.patience import Patience
 from streamfactory.spi import BatchState, FetchLimits, OffsetOutOfRange
 
 if TYPE_CHECKING:
-    from streamfactory.conformance.bench import Bench
+    from streamfactory.conformance.bench import Bench, Row
 
 MESSAGES = 120
 ROWS = ("offsets_rise_and_nothing_is_missing",)
@@ -65,8 +64,11 @@ def an_open_consumer_jumps_where_it_is_told(bench: Bench) -> None:
     for index in picks:
         start = whole[index][0]
         bench.note(f"author.fetch(start={start})")
-        fetched = consumer.fetch_messages(start, None, limits)
-        rows = [row for row in bench.rows_of(fetched, start) if row[0] >= start]
+        rows: list[Row] = []
+        patience = Patience()
+        while not rows and not patience.over(limits.timeout):
+            fetched = consumer.fetch_messages(start, None, limits)
+            rows = [row for row in bench.rows_of(fetched, start) if row[0] >= start]
         expect(rows[:1], [whole[index]], f"first row from offset {start}")
 
 
@@ -126,8 +128,12 @@ def two_consumers_do_not_disturb_each_other(bench: Bench) -> None:
     limits = FetchLimits(7, 8 * 1024**2, 0.25)
     seen: list[list[int]] = [[], []]
     at = [earliest, earliest]
-    deadline = time.monotonic() + 10
-    while min(map(len, seen)) < MESSAGES and time.monotonic() < deadline:
+    patience, before = Patience(), -1
+    while min(map(len, seen)) < MESSAGES:
+        held = sum(map(len, seen))
+        if patience.over(2 * limits.timeout, progress=held > before):
+            break
+        before = held
         for index, consumer in enumerate((one, other)):
             fetched = consumer.fetch_messages(at[index], None, limits)
             seen[index] += [n for _, n in bench.rows_of(fetched, at[index])]
@@ -177,8 +183,8 @@ def an_empty_answer_is_a_batch_that_says_why(bench: Bench) -> None:
     number = bench.first()
     source, info = bench.source(), bench.infos()[number]
     reader = bench.closing(source.reader(bench.partition(number)))
-    at, drained, deadline = info.earliest, 0, time.monotonic() + PATIENCE
-    while drained < 5 and time.monotonic() < deadline:
+    at, drained, patience = info.earliest, 0, Patience()
+    while drained < 5 and not patience.over(1.0):
         batch = reader.fetch(at, timeout=1.0)
         at, drained = batch.next_offset, drained + batch.num_rows
     expect(drained, 5, "rows before the latest")
@@ -202,10 +208,14 @@ def a_repeated_start_replays_after_rows(bench: Bench) -> None:
     number = bench.first()
     start = bench.infos()[number].earliest
     reader = bench.closing(bench.source().reader(bench.partition(number)))
-    first = reader.fetch(start, max_rows=10, timeout=1.0)
-    again = reader.fetch(start, max_rows=10, timeout=1.0)
-    numbers = bench.harness.numbers
-    expect(numbers(again.rows), numbers(first.rows), "rows of the repeated start")
+    first, again = (
+        bench.harness.numbers(bench.answer(reader, start, max_rows=10).rows)
+        for _ in range(2)
+    )
+    # An answer may have fewer rows than it was allowed.
+    both = min(len(first), len(again))
+    require(both > 0, "a start with messages answered no row")
+    expect(again[:both], first[:both], "rows of the repeated start")
 
 
 @case(
@@ -224,7 +234,7 @@ def a_start_that_retention_took_is_out_of_range(bench: Bench) -> None:
     bench.harness.truncate(number, 50)
     reader = bench.closing(bench.source().reader(bench.partition(number)))
     try:
-        batch = reader.fetch(old, timeout=1.0)
+        batch = bench.answer(reader, old)
     except OffsetOutOfRange as error:
         expect(error.earliest, bench.infos()[number].earliest, "earliest in the error")
         return
@@ -247,7 +257,7 @@ def a_loss_is_recorded_where_the_policy_goes_on(bench: Bench) -> None:
     earliest = bench.infos()[number].earliest
     source = bench.source(out__of__range="earliest")
     reader = bench.closing(source.reader(bench.partition(number)))
-    batch = reader.fetch(old, timeout=1.0)
+    batch = bench.answer(reader, old)
     expect([(x.start, x.end) for x in batch.losses], [(old, earliest)], "losses")
     expect(
         bench.harness.numbers(batch.rows)[:1],
@@ -270,7 +280,7 @@ def a_start_beyond_latest_is_out_of_range(bench: Bench) -> None:
     assert latest is not None
     reader = bench.closing(bench.source().reader(bench.partition(number)))
     try:
-        batch = reader.fetch(latest + 1000, timeout=0.5)
+        batch = bench.answer(reader, latest + 1000, timeout=0.5)
     except OffsetOutOfRange as error:
         expect(error.latest, latest, "latest in the error")
         return
@@ -333,8 +343,8 @@ def tombstones_are_rows(bench: Bench) -> None:
     reader = bench.closing(source.reader(bench.partition(number)))
     nulls: list[bool] = []
     column = "value" if "value" in reader.schema.names else reader.schema.names[0]
-    at, deadline = info.earliest, time.monotonic() + 5
-    while at < info.latest and time.monotonic() < deadline:
+    at, patience = info.earliest, Patience()
+    while at < info.latest and not patience.over(1.0):
         batch = reader.fetch(at, end=info.latest, timeout=1.0)
         nulls += batch.rows.column(column).is_null().to_pylist()
         at = batch.next_offset

@@ -20,13 +20,13 @@ A restarted driver begins at 6 where the last batch is not in the commit log, el
 from __future__ import annotations
 
 import threading
-import time
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, final
+from typing import TYPE_CHECKING, Any, Final, final
 
-from streamfactory.conformance.bench import PATIENCE, offsets_of
+from streamfactory.conformance.bench import offsets_of
 from streamfactory.conformance.case import Mismatch, expect, require
+from streamfactory.conformance.patience import Patience
 from streamfactory.conformance.spark import Crash, Hook, nothing, ship
 from streamfactory.conformance.spark.source import SparkSource, ship_configured
 from streamfactory.spi import BatchState, MessageBatch
@@ -41,6 +41,8 @@ if TYPE_CHECKING:
 
 Rows = dict[int, list["Row"]]
 """Offset and number of each row, by partition."""
+_ATTEMPT: Final = 60.0
+"""Seconds after which one of two attempts of a task is stuck."""
 
 
 def read(
@@ -52,14 +54,15 @@ def read(
         source = stack.enter_context(closing(Source(configured)))
         reader = source.reader(task.partition, incarnation=task.incarnation)
         stack.enter_context(closing(reader))
-        at, deadline = task.start, time.monotonic() + PATIENCE
+        at, patience = task.start, Patience()
         while at < task.end:
             batch = reader.fetch(at, end=task.end, max_rows=4, timeout=1.0)
             batches.append(batch)
             hook("fetch")
-            at = batch.next_offset
+            before, at = at, batch.next_offset
             over = batch.state is BatchState.END_OF_PARTITION
-            if at < task.end and (over or time.monotonic() > deadline):
+            still = patience.over(1.0, progress=at > before)
+            if at < task.end and (over or still):
                 what = "ended" if over else "stands still"
                 msg = f"a task of {task.partition} {what} at {at}, before {task.end}"
                 raise Mismatch(msg)
@@ -234,7 +237,7 @@ class Query:
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join(2 * PATIENCE)
+            thread.join(_ATTEMPT)
         for answer in answers:
             if isinstance(answer, Exception):
                 raise answer

@@ -1,0 +1,41 @@
+"""How long the kit waits for progress: what a slow machine takes is no defect."""
+
+from __future__ import annotations
+
+import time
+from typing import Final, final
+
+SECONDS: Final = 5.0
+"""In which a backend on one machine answers anything."""
+
+
+@final
+class Patience:
+    """Ends a loop of fetches that makes no progress.
+
+    It is over when `SECONDS` have passed since the last progress, and the fetches since
+    then were allowed as much time in all. Where a process gets little of a processor,
+    time passes without its having asked.
+    """
+
+    def __init__(self) -> None:
+        self.renew()
+
+    def renew(self) -> None:
+        """Begin again: there was progress."""
+        self._asked = 0.0
+        self._until = time.monotonic() + SECONDS
+
+    def over(self, timeout: float, *, progress: bool = False) -> bool:
+        """Count a fetch that was allowed ``timeout`` seconds; whether it was the last.
+
+        Args:
+            timeout: In seconds.
+            progress: Whether it answered something new.
+        """
+        if progress:
+            self.renew()
+            return False
+        # One that may not wait at all comes back at once.
+        self._asked += max(timeout, 0.01)
+        return self._asked >= SECONDS and time.monotonic() > self._until
