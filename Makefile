@@ -53,16 +53,9 @@ check: setup  ## format, lint, types, docs
 docs: setup  ## prove the built-ins, and write the generated pages
 	$(BIN)/python docs/reference.py --prove
 
-bench: java  ## ratios against the raw libraries; gates nothing
-	$(BIN)/python benchmarks/spi.py
-	$(BIN)/python benchmarks/log.py
-	$(BIN)/python benchmarks/sockets.py
-	$(BIN)/python benchmarks/decoders.py
-	$(BIN)/python benchmarks/spark.py
-	$(BIN)/python benchmarks/spark_writing.py
-	$(BIN)/python benchmarks/pipeline.py
-	$(BIN)/python benchmarks/kafka.py
-	$(BIN)/python benchmarks/kafka_writing.py
+BENCH ?=
+bench: java  ## ratios against the raw libraries, in one table at the end; gates nothing
+	@$(BIN)/python benchmarks/all.py --output .run/bench.json $(BENCH)
 
 clean:
 	rm -rf $(VENV) .site .run dist
