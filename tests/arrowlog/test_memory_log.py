@@ -217,7 +217,7 @@ def test_a_reader_never_sees_half_of_an_epoch() -> None:
         for epoch in range(epochs):
             if epoch % 50 == 0:  # however threads are scheduled, it looks in between
                 looked.clear()
-                assert looked.wait(30)
+                assert looked.wait(120)
             rows: Any = {f"p{lane}": [epoch] for lane in lanes}
             commit(log, epoch, name, **rows)
 
@@ -226,9 +226,9 @@ def test_a_reader_never_sees_half_of_an_epoch() -> None:
     for thread in (reader, *writers):
         thread.start()
     for thread in writers:
-        thread.join(60)
+        thread.join(120)
     written.set()
-    reader.join(60)
+    reader.join(120)
     assert not any(thread.is_alive() for thread in (reader, *writers))
     assert [bounds for bounds in seen if len(set(bounds)) > 1] == []
     assert seen == sorted(seen)
@@ -585,8 +585,8 @@ def test_cancelled_wait_returns_whether_it_had_begun_or_not(
     else:
         timer.start()
     began = time.monotonic()
-    assert not log.wait(0, 0, 30, cancelled)
-    assert time.monotonic() - began < 20
+    assert not log.wait(0, 0, 300, cancelled)
+    assert time.monotonic() - began < 100
     if not before:
         timer.join()
 

@@ -63,7 +63,6 @@ def test_a_pipeline_keeps_its_record_there(
     assert json.loads(content)["reset"] == "latest"
 
 
-@pytest.mark.timeout(60)
 def test_a_store_that_does_not_answer_is_refused(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

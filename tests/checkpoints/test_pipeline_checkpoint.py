@@ -569,7 +569,7 @@ def test_a_kill_at_any_moment_leaves_a_record_that_holds(
             told = int(child.stdout.readline())
         child.kill()
         told = max([told, *map(int, child.stdout.read().split())])
-        child.wait(timeout=30)
+        child.wait(timeout=300)
         child.stdout.close()
         found = opened()
         assert told <= found.generation <= told + 1

@@ -37,7 +37,7 @@ def program(tmp_path: Path) -> Callable[..., Outcome]:
             env={**os.environ, "PYTHONPATH": str(tmp_path), **environment},
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=300,
             check=False,
         )
         return Outcome(done.returncode, done.stdout, done.stderr)

@@ -47,7 +47,7 @@ def tool(folder: Path, *words: str, **environment: str) -> str:
         stderr=subprocess.STDOUT,
         text=True,
         check=False,
-        timeout=110,
+        timeout=300,
     )
     assert done.returncode == 0, done.stdout
     return done.stdout
@@ -179,7 +179,7 @@ def test_what_it_makes_passes_where_nothing_else_is(
 def install(python: str, *wheels: str) -> None:
     """Install wheels and what they need; skip where no index can be reached."""
     pip = [python, "-m", "pip", "install", "--quiet", "--retries", "1", *wheels]
-    done = subprocess.run(pip, capture_output=True, text=True, check=False, timeout=110)
+    done = subprocess.run(pip, capture_output=True, text=True, check=False, timeout=300)
     if done.returncode and NO_NETWORK.search(done.stderr):
         reason = "no network: the packages that a fresh environment needs are elsewhere"
         skip_or_fail(reason)

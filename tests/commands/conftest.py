@@ -210,7 +210,7 @@ def start(tmp_path: Path) -> Iterator[Callable[..., subprocess.Popen[str]]]:
     yield launch
     for child in children:
         child.kill()
-        child.wait(10)
+        child.wait(120)
         for pipe in (child.stdin, child.stdout, child.stderr):
             assert pipe is not None
             pipe.close()
@@ -224,7 +224,7 @@ def program(start: Callable[..., subprocess.Popen[str]]) -> Callable[..., Outcom
         *arguments: object, crash: dict[str, Any] | None = None, text: str = ""
     ) -> Outcome:
         child = start(*arguments, crash=crash)
-        out, err = child.communicate(text, timeout=60)
+        out, err = child.communicate(text, timeout=300)
         return Outcome(child.returncode, out, err)
 
     return command

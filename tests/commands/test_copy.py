@@ -188,7 +188,7 @@ def test_following_takes_new_rows_and_partitions(memory: Memory, source: Path) -
             memory.write("from", rows(10))
         finally:
             stop.set()
-            thread.join(20)
+            thread.join(120)
     assert not thread.is_alive()
     assert done[0].complete is False
     assert copied(source, sink).rows + done[0].rows == 11
@@ -317,10 +317,10 @@ def test_two_copies_of_one_writer_do_not_meet(memory: Memory, source: Path) -> N
             wait_until(lambda: memory_has(memory, 8))
             assert copied(source, sink).rows == 0
             memory.write("from", rows(8))
-            thread.join(20)
+            thread.join(120)
         finally:
             stop.set()
-            thread.join(20)
+            thread.join(120)
     assert len(failures) == 1
     assert copied(source, sink).rows == 1
     assert total(memory) == 9

@@ -513,7 +513,7 @@ def test_idle_standard_input_is_flushed_by_time(
         child.stdin.flush()
         wait_for(place, list(range(number + 1)), child)
     child.stdin.write('{"number": 3}')  # no newline: the end of the input ends it
-    out, err = child.communicate(timeout=20)
+    out, err = child.communicate(timeout=300)
     assert child.returncode == 0, err
     assert json.loads(out)["rows"] == 4
     assert place.numbers("t") == [[0, 1, 2, 3]]

@@ -24,8 +24,8 @@ SHORT = "realtime.segment.flush.threshold.time=20ms"
 
 
 def finish(child: subprocess.Popen[str]) -> tuple[int, str, str]:
-    child.wait(20)  # before its input is closed, which would be an end as well
-    out, err = child.communicate(timeout=20)
+    child.wait(120)  # before its input is closed, which would be an end as well
+    out, err = child.communicate(timeout=300)
     return child.returncode, out, err
 
 

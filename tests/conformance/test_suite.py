@@ -53,7 +53,7 @@ def author(tmp_path: Path) -> Callable[..., str]:
             capture_output=True,
             text=True,
             check=False,
-            timeout=100,
+            timeout=300,
         )
         return done.stdout + done.stderr
 

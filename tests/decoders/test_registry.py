@@ -151,7 +151,7 @@ def server() -> Iterator[Server]:
     yield held
     held.stop.set()
     listening.shutdown()
-    thread.join(10)
+    thread.join(120)
     listening.server_close()
     assert not thread.is_alive()
 

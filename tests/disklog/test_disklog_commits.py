@@ -221,7 +221,7 @@ def test_many_threads_commit_each_epoch_once(log: DiskLog, other: DiskLog) -> No
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(60)
+        thread.join(120)
         assert not thread.is_alive()
     assert not failures
     found = everything(log)
@@ -278,7 +278,7 @@ def test_a_discard_that_fails_costs_no_commit(
     answers: dict[str, Any] = {}
 
     def commit(name: str, staged: Staged, *, replace: bool) -> None:
-        requests.wait(30)
+        requests.wait(120)
         answers[name] = queue.commit(
             name, 0, [staged], "", Summary(1), position, replace=replace
         )
@@ -291,11 +291,11 @@ def test_a_discard_that_fails_costs_no_commit(
     for thread in threads:
         thread.start()
     with interrupted.journal.publishing:
-        requests.wait(30)
+        requests.wait(120)
         while len(queue._waiting) < 2:
             pass
     for thread in threads:
-        thread.join(30)
+        thread.join(120)
     interrupted.storage.failing.clear()
     assert answers["w"] == LastCommit(0, None, Summary(1))
     assert answers["v"] is None
@@ -351,7 +351,7 @@ def test_two_that_commit_the_same_files_in_one_record_are_told_apart(
         while len(log._commits._waiting) < 2:
             pass
     for thread in threads:
-        thread.join(30)
+        thread.join(120)
     refused = f"what attempt {staged.attempt} staged is gone"
     assert sorted(outcomes, key=str) == [None, refused]
     assert numbers_of(log) == [1]

@@ -124,7 +124,7 @@ def test_two_processes_that_merge_at_once_agree(log: DiskLog, other: DiskLog) ->
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(60)
+        thread.join(120)
     assert not failures
     assert numbers_of(log) == numbers_of(other) == [*range(12)]
     assert log.facts()["segments"] == 1
@@ -382,10 +382,10 @@ def test_readers_and_writers_go_on_while_others_merge_and_let_go(  # noqa: C901 
     for thread in (*workers, compactor):
         thread.start()
     for thread in workers:
-        thread.join(90)
+        thread.join(120)
         assert not thread.is_alive()
     done.set()
-    compactor.join(30)
+    compactor.join(120)
     assert not failures
     assert all(numbers == [*range(total)] for numbers in seen.values())
     assert len(seen) == 3

@@ -8,7 +8,6 @@ import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
@@ -229,7 +228,6 @@ class Logs(RuleBasedStateMachine):
                 self.same(turn, lambda log: log.verify())
 
 
-@pytest.mark.timeout(300)
 def test_disk_and_memory_give_the_same_answers() -> None:
     run_state_machine_as_test(
         Logs, settings=settings(max_examples=30, stateful_step_count=25)

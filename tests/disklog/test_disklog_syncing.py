@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from streamfactory.arrowlog.disk import DiskLog, Storage
 
-DEADLINE = 30.0
+DEADLINE = 120.0
 
 
 class Watched(LocalStorage):

@@ -13,7 +13,7 @@ from xml.etree import ElementTree as ET
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PATIENCE = 300
+PATIENCE = 600
 
 
 @pytest.fixture

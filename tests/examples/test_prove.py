@@ -17,7 +17,7 @@ def test_rounds_lose_nothing_and_repeat_nothing() -> None:
     command = [sys.executable, str(SCRIPT), "--rounds", "10", "--seed", "7"]
     command += ["--paths", "steps", "processes", "file", "power", "faults"]
     done = subprocess.run(
-        command, capture_output=True, text=True, timeout=110, check=False
+        command, capture_output=True, text=True, timeout=300, check=False
     )
     assert done.stdout.splitlines()[-1:] == ["lost=0 twice=0"], done.stderr
     assert done.returncode == 0

@@ -20,7 +20,6 @@ NUMBER = re.compile(r"\d[\d.]*(?= s\b| rows/s)")
 """What differs from run to run."""
 
 
-@pytest.mark.timeout(400)
 @pytest.mark.usefixtures("own_spark")
 def test_the_quickstart_does_what_it_shows(tmp_path: Path) -> None:
     commands = 0

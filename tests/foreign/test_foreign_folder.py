@@ -383,7 +383,7 @@ def test_readers_that_look_at_once_agree(folder: Path) -> None:
     def look() -> None:
         consumer = create_consumer(config_of(folder), "test", Partition("t", 0))
         found: list[int] = []
-        together.wait(30)
+        together.wait(120)
         deadline = time.monotonic() + 60
         while len(found) < 60 and time.monotonic() < deadline:
             fetched = consumer.fetch_messages(len(found), None, SOON)
@@ -399,7 +399,7 @@ def test_readers_that_look_at_once_agree(folder: Path) -> None:
         whole = write_random(folder.parent / "x", numbers(number))
         whole.rename(folder / f"{(number * 37) % 60:02d}")
     for thread in threads:
-        thread.join(60)
+        thread.join(120)
     assert len(answers) == 8
     assert sorted(answers[0]) == list(range(60))
     assert all(found == answers[0] for found in answers)
@@ -555,5 +555,5 @@ def test_many_threads_ask_one_provider(
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(30)
+        thread.join(120)
     assert answers == [9] * 40

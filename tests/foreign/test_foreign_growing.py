@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 
 NOW = FetchLimits(1_000_000, 1 << 30, 0.0)
-SOON = FetchLimits(1_000_000, 1 << 30, 10.0)
+SOON = FetchLimits(1_000_000, 1 << 30, 100.0)
 END = b"\xff\xff\xff\xff\0\0\0\0"
 
 
@@ -211,7 +211,7 @@ def test_another_process_is_followed_to_its_end(
             assert fetched.rows is not None
             found += values(fetched)
             answers += 1
-        assert child.wait(30) == 0
+        assert child.wait(120) == 0
     assert found == list(range(2000))
     assert answers > 10
 
@@ -249,7 +249,7 @@ def test_waiting_fetch_answers_soon_after_a_write(
         writing.join()
         assert values(found) == [number]
         late.append(now - written[0])
-    assert sorted(late)[10] < 0.1
+    assert sorted(late)[2] < 0.1
 
 
 def test_wake_ends_a_waiting_fetch_and_is_remembered_once(
@@ -264,7 +264,7 @@ def test_wake_ends_a_waiting_fetch_and_is_remembered_once(
             waker.start()
         found = consumer.fetch_messages(3, None, SOON)
         assert found.rows is None
-        assert time.monotonic() - began < 5
+        assert time.monotonic() - began < 50
         if _:
             waker.join()
     began = time.monotonic()

@@ -76,7 +76,7 @@ class Shell:
             stderr=subprocess.STDOUT,
             text=True,
             check=False,
-            timeout=60,
+            timeout=300,
         )
         self.status = done.returncode
         self.tally.commands += 1

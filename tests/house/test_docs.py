@@ -29,7 +29,7 @@ def run_page(page: Path, folder: Path) -> subprocess.CompletedProcess[str]:
         capture_output=True,
         text=True,
         check=False,
-        timeout=110,
+        timeout=300,
     )
 
 

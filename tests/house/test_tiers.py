@@ -52,7 +52,7 @@ def suite(
         capture_output=True,
         text=True,
         check=False,
-        timeout=110,
+        timeout=300,
     )
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr
     found = json.loads(path.read_text())

@@ -34,7 +34,7 @@ def build(tree: Path, target: Path, kind: str) -> Path:
         cwd=tree,
         check=True,
         capture_output=True,
-        timeout=100,
+        timeout=300,
     )
     [path] = target.glob("*.whl" if kind == "wheel" else "*.tar.gz")
     return path
@@ -181,7 +181,7 @@ def run_without_tree(site: Path, folder: Path, code: str) -> Any:
         capture_output=True,
         text=True,
         check=False,
-        timeout=100,
+        timeout=300,
     )
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)

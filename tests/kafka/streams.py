@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from streamfactory.spi import MessageBatch
     from streamfactory.wiring.reader import Reader
 
-PATIENCE = 30.0
+PATIENCE = 120.0
 
 
 @contextmanager

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from streamfactory.wiring.stream import Stream
 
-PATIENCE = 40.0
+PATIENCE = 120.0
 PROTOCOL = "stream.kafka.consumer.prop.group.protocol"
 
 

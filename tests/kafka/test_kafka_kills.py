@@ -40,7 +40,6 @@ def test_a_zombie_that_wakes_writes_nothing(kafka: Addresses, tmp_path: Path) ->
 
 
 @pytest.mark.long("a broker is killed and started")
-@pytest.mark.timeout(240)
 def test_rows_survive_a_broker_that_is_killed(mortal: Cluster, tmp_path: Path) -> None:
     proof = Proof(tmp_path, mortal.bootstrap, seed=5, cluster=mortal)
     for _ in range(2):

@@ -42,7 +42,7 @@ def test_a_group_is_told_of_the_position_of_each_batch(topics: Topics) -> None:
     settings = {"bootstrap.servers": topics.bootstrap, "group.id": f"lag-{name}"}
     with closing(Consumer(settings)) as consumer:
         asked = [TopicPartition(name, 0), TopicPartition(name, 1)]
-        told = consumer.committed(asked, timeout=20)
+        told = consumer.committed(asked, timeout=120)
     assert [one.offset for one in told] == [2, 0]
 
 

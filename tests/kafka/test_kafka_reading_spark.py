@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from tests.kafka.topics import Topics
 
-pytestmark = pytest.mark.timeout(300)
-
 
 @pytest.fixture
 def two_sources(spark: SparkSession) -> SparkSession:

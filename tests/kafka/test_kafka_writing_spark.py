@@ -85,7 +85,6 @@ def test_an_epoch_that_spark_forgot_is_not_written_again(
 
 @pytest.mark.long("four drivers of Spark are killed")
 @pytest.mark.usefixtures("own_spark")
-@pytest.mark.timeout(400)
 def test_rows_survive_tasks_and_drivers_that_are_killed(
     kafka: Addresses, tmp_path: Path
 ) -> None:

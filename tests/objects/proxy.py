@@ -50,7 +50,7 @@ class FaultyProxy:
         self.released.set()
         self._server.shutdown()
         self._server.server_close()
-        self._thread.join(10)
+        self._thread.join(120)
 
 
 class _Server(ThreadingHTTPServer):

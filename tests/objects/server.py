@@ -23,7 +23,7 @@ import obstore
 
 HOST = "127.0.0.1"
 BUCKET = "streams"
-PATIENCE = 60.0
+PATIENCE = 240.0
 """Seconds for a start."""
 
 

@@ -129,7 +129,7 @@ def test_the_second_writer_of_a_folder_is_refused(tmp_path: Path) -> None:
         capture_output=True,
         text=True,
         check=True,
-        timeout=60,
+        timeout=300,
     )
     assert answer.stdout.strip() == (
         f"{tmp_path}: another process writes there, and single.writer=true; let one "

@@ -26,7 +26,6 @@ SKIPPED = {
 
 
 @pytest.mark.long("the kit of `file` once more, in a bucket")
-@pytest.mark.timeout(600)
 @pytest.mark.usefixtures("credentials")
 def test_topics_in_a_bucket_pass_the_kit(server: ObjectServer, url: str) -> None:
     # What the client keeps for the life of the process is no leak of a case.

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from streamfactory.arrowlog.disk import DiskLog
 
 ROOT = Path(__file__).parents[2]
-PATIENCE = 100.0
+PATIENCE = 400.0
 
 
 class Children:
@@ -54,7 +54,7 @@ class Children:
     def stop(self) -> None:
         for child in self._running:
             child.kill()
-            child.wait(10)
+            child.wait(120)
             assert child.stdout is not None
             child.stdout.close()
 
@@ -103,7 +103,7 @@ def test_killed_processes_write_each_epoch_once(
         time.sleep(chance.uniform(0.05, 0.6))  # a random moment is what is tested
         for child in writers:
             child.kill()
-            child.wait(10)
+            child.wait(120)
     writers = [children.start("write", number, 60) for number in range(2)]
     assert [child.wait(PATIENCE) for child in writers] == [0, 0]
     check(log, 2, 60)
@@ -174,7 +174,7 @@ def test_a_follower_is_told_of_new_rows(server: ObjectServer, url: str) -> None:
     thread = threading.Thread(target=append, args=(log, [1, 2, 3]))
     thread.start()
     assert other.wait(0, 0, 20.0) is True
-    thread.join(20)
+    thread.join(120)
     assert numbers_of(other) == [1, 2, 3]
 
 

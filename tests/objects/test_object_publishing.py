@@ -54,7 +54,7 @@ def test_the_server_keeps_to_conditions(server: ObjectServer) -> None:
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join(30)
+            thread.join(120)
     assert wins == dict.fromkeys(names, 1)
 
 
@@ -214,7 +214,7 @@ def test_many_writers_publish_each_number_once(
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(90)
+        thread.join(120)
     direct = storage_at(server.endpoint, url)
     there = {number: [direct.read(f"log/{number}").decode()] for number in won}
     assert won == there

@@ -25,8 +25,7 @@ if TYPE_CHECKING:
     Start = Callable[..., subprocess.Popen[str]]
 
 # Each test starts Spark, which a busy machine takes its time for.
-pytestmark = pytest.mark.timeout(300)
-DEADLINE = 130.0
+DEADLINE = 400.0
 
 
 @pytest.fixture

@@ -264,6 +264,6 @@ def test_reading_loads_no_spark(works: Works) -> None:
         check=False,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
     )
     assert ran.returncode == 0, ran.stderr

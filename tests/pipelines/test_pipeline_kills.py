@@ -13,7 +13,6 @@ if TYPE_CHECKING:
 
 @pytest.mark.long("drivers of Spark are killed")
 @pytest.mark.usefixtures("own_spark")
-@pytest.mark.timeout(300)
 def test_whoever_is_killed_between_sinks_goes_on(tmp_path: Path) -> None:
     proof = Proof(tmp_path, 0)
     assert proof.kill("after", 0)

@@ -36,7 +36,6 @@ def test_without_spark_the_sql_stays_unread(
 
 @pytest.mark.long("starts a Spark of its own")
 @pytest.mark.usefixtures("own_spark")
-@pytest.mark.timeout(300)
 def test_sql_is_held_against_the_declared_schema(works: Works) -> None:
     works.topic("in", options={"schema": "id bigint, word string"})
     works.topic("other")
@@ -48,7 +47,7 @@ def test_sql_is_held_against_the_declared_schema(works: Works) -> None:
         [sys.executable, "-m", "streamfactory", "validate", declared, unknown],
         capture_output=True,
         text=True,
-        timeout=200,
+        timeout=300,
         check=False,
     )
     assert (ran.returncode, ran.stderr) == (2, "")

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from multiprocessing.connection import Connection
 
-DEADLINE: Final = 60.0
+DEADLINE: Final = 180.0
 """Seconds after which a child that should have ended is a failure."""
 
 _LONGEST_LIFE: Final = 0.04

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 REPOSITORY: Final = Path(__file__).parents[2]
-DEADLINE: Final = 180.0
+DEADLINE: Final = 400.0
 """Seconds in which a driver comes to where it is killed, or to its end."""
 
 

@@ -20,7 +20,7 @@ from streamfactory.wiring.stream import Stream, open_stream
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-PATIENCE = 20.0
+PATIENCE = 90.0
 """Seconds in which anything on one machine happens."""
 DIALLED: list[socket.socket] = []
 """Connections of the running test, which are closed after it."""

@@ -22,7 +22,7 @@ ROWS, BATCHES = 5_000, 20
 NUMBERS = list(range(ROWS * BATCHES))
 TEXTS = [None if n % 3 == 0 else f"é{n}" for n in NUMBERS]
 
-pytestmark = [pytest.mark.network, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.network
 
 
 def cache() -> Path:
@@ -47,7 +47,7 @@ def jars() -> Path:
         command = [maven, "-q", "-B", "-f", str(pom), "dependency:copy-dependencies"]
         command += [f"-DoutputDirectory={folder}/jars"]
         done = subprocess.run(
-            command, capture_output=True, text=True, timeout=240, check=False
+            command, capture_output=True, text=True, timeout=300, check=False
         )
         if done.returncode:
             skip_or_fail(f"Maven cannot fetch Arrow Java: {done.stdout[-500:]}")
@@ -70,7 +70,7 @@ def java(jars: Path, tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     subprocess.run(
         [compiler, "-encoding", "UTF-8", "-cp", path, "-d", str(classes), str(source)],
         check=True,
-        timeout=100,
+        timeout=300,
     )
     opens = "--add-opens=java.base/java.nio=ALL-UNNAMED"
     utf8 = ["-Dfile.encoding=UTF-8", "-Dsun.stdout.encoding=UTF-8"]
@@ -106,7 +106,7 @@ def test_java_may_connect_to_a_reader(
     reading = Background(lambda: collect(listen=address))
     until(lambda: is_listening(port))
     words = ["write", "connect", str(port), str(BATCHES), str(ROWS)]
-    subprocess.run([*java, *words], check=True, timeout=60)
+    subprocess.run([*java, *words], check=True, timeout=300)
     assert reading.result().equals(table)
 
 
@@ -130,7 +130,7 @@ def test_what_is_written_is_read_by_java(
             for rows in table.to_batches(max_chunksize=ROWS):
                 sink.put(rows)
             sink.end_stream(Finished())
-            out, error = process.communicate(timeout=60)
+            out, error = process.communicate(timeout=300)
     assert (process.returncode, error) == (0, "")
     assert out == f"{len(NUMBERS)} {sum(NUMBERS)} null\n"
 
@@ -147,7 +147,7 @@ def test_java_learns_that_a_writer_failed(
         with process:
             writer.write(table.to_batches()[0])
             writer.abort()
-            _, error = process.communicate(timeout=60)
+            _, error = process.communicate(timeout=300)
         writer.close()
     assert process.returncode == 1
     assert "Exception" in error

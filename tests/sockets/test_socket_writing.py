@@ -340,7 +340,7 @@ def test_closing_wakes_a_writer_that_waits(port: int, address: str) -> None:
         writer.close()
         with pytest.raises(ClosedError):
             writing.result()
-        assert time.monotonic() - started < 2.0
+        assert time.monotonic() - started < 20.0  # nobody reads on
         # The reader learns of it: what is there ends in the middle of a message.
         with pytest.raises(OSError, match=r"Expected to be able to read|reset"):
             read_plainly(reader)

@@ -18,7 +18,6 @@ from tests.proving.java import quick_options
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-pytestmark = pytest.mark.timeout(300)
 
 ONCE = {"rows": 1000, "distinct": 1000}
 REPOSITORY = Path(__file__).parents[2]
@@ -55,7 +54,7 @@ class Cluster:
     def close(self) -> None:
         for process in (*self.workers.values(), self.master):
             process.kill()
-            process.wait(30)
+            process.wait(120)
 
     def _start(
         self, role: str, *arguments: str, host: str = "127.0.0.1"
@@ -134,7 +133,7 @@ class Driver:
         """What it found."""
         with self._process:
             lines = self.lines.read().splitlines()
-            self._process.wait(30)
+            self._process.wait(120)
         assert self._process.returncode == 0, self._log.read_text()[-6000:]
         found: dict[str, Any] = json.loads(lines[-1])
         return found

@@ -86,7 +86,7 @@ def test_a_reader_sees_the_old_rows_or_the_new_ones_at_every_moment(
             save(frame.selectExpr(f"{age} as age"), topic, "overwrite")
     finally:
         done.set()
-        watcher.join(60)
+        watcher.join(120)
     assert seen == {(1000, 1)}
     assert {row["age"] for row in topic.rows()} == {5}
 

@@ -12,7 +12,6 @@ if TYPE_CHECKING:
 
 
 @pytest.mark.long("drivers of Spark are killed")
-@pytest.mark.timeout(500)
 @pytest.mark.usefixtures("own_spark")
 def test_a_driver_that_is_killed_loses_nothing_and_repeats_nothing(
     tmp_path: Path,

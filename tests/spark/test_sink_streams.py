@@ -105,7 +105,6 @@ def test_a_kill_between_any_two_steps_loses_nothing_and_repeats_nothing(
 
 
 @pytest.mark.long("five kills of a query")
-@pytest.mark.timeout(400)
 def test_kills_at_random_lose_nothing_and_repeat_nothing(
     query: Query, topic: Topic, faults: Faults
 ) -> None:

@@ -148,7 +148,7 @@ def test_a_forked_worker_makes_readers_of_its_own(topic: Topic) -> None:
         [sys.executable, "-c", FORK, *arguments],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
         check=False,
     )
     assert ran.returncode == 0, ran.stderr

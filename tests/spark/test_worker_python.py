@@ -27,7 +27,7 @@ def asked(path: str) -> Any:
         capture_output=True,
         text=True,
         check=True,
-        timeout=30,
+        timeout=300,
     )
     return json.loads(done.stdout)
 
@@ -61,7 +61,7 @@ sys.exit(0)
         capture_output=True,
         text=True,
         check=True,
-        timeout=30,
+        timeout=300,
     )
     [script] = done.stdout.split()
     assert not Path(script).parent.exists()

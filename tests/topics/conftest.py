@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-DEADLINE = 60.0
+DEADLINE = 180.0
 
 
 @pytest.fixture
@@ -140,7 +140,7 @@ def terminal(tmp_path: Path) -> Callable[..., Outcome]:
             seen += _rest(mine)
         finally:
             child.kill()
-            child.wait(10)
+            child.wait(120)
             os.close(mine)
         return Outcome(child.returncode, out, seen)
 

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
     Command = Callable[..., Outcome]
 
-DEADLINE = 60.0
+DEADLINE = 180.0
 
 
 def read(path: Path) -> pa.Table:

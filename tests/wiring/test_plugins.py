@@ -562,7 +562,7 @@ def test_first_loads_from_many_threads_import_once(
     barrier = threading.Barrier(8)
 
     def load(_: int) -> Backend:
-        barrier.wait(timeout=10)
+        barrier.wait(timeout=300)
         return plugins.backend("tiny")
 
     with ThreadPoolExecutor(8) as pool:

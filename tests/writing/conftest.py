@@ -131,7 +131,7 @@ def _backend(script: Script) -> type:  # noqa: C901 - one small class each
             script.call("write")
             if script.blocks:
                 script.writing.set()
-                assert script.woken.wait(30)
+                assert script.woken.wait(120)
             script.written.append(outgoing)
 
         def wake(self) -> None:

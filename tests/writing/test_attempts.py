@@ -269,9 +269,9 @@ def test_close_wakes_a_write_that_waits_for_the_other_side(
 
     thread = threading.Thread(target=write)
     thread.start()
-    assert script.writing.wait(30)
+    assert script.writing.wait(120)
     writer.close()
-    thread.join(30)
+    thread.join(120)
     assert not thread.is_alive()
     assert [type(error) for error in caught] == [ClosedError]
     assert str(caught[0]) == "the writer is closed (stream 'scripted:clicks')"
