@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any, final
 
 import click
 
+from streamfactory.spi.masking import mask_userinfo
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -23,6 +25,10 @@ class Printer(ABC):
         self.mask: Callable[[str], str] = str
         """Takes secrets out of a text; commands set it once they have a
         configuration."""
+
+    def safe(self, text: str) -> str:
+        """``text`` without secrets, nor credentials of any URL."""
+        return mask_userinfo(self.mask(text))
 
     @abstractmethod
     def show(self, result: Result) -> None:
@@ -48,7 +54,7 @@ class TextPrinter(Printer):
     def show(self, result: Result) -> None:
         """Print the answer."""
         for line in result.lines():
-            click.echo(self.mask(line))
+            click.echo(self.safe(line))
 
     def error(self, error: StreamError) -> None:
         """Print the error."""
@@ -56,12 +62,12 @@ class TextPrinter(Printer):
 
     def note(self, level: str, message: str) -> None:
         """Print the line."""
-        click.echo(self.mask(f"{level}: {message}"), err=True)
+        click.echo(self.safe(f"{level}: {message}"), err=True)
 
     def progress(self, line: str) -> None:
         """Show the line where there is a terminal to show it on."""
         if sys.stderr.isatty():
-            click.echo(f"\r\033[K{self.mask(line)[:79]}", nl=False, err=True)
+            click.echo(f"\r\033[K{self.safe(line)[:79]}", nl=False, err=True)
 
 
 @final
@@ -91,7 +97,7 @@ class JsonPrinter(Printer):
     def _masked(self, value: Any) -> Any:
         """Values without secrets; keys are ours, and stay."""
         if isinstance(value, str):
-            return self.mask(value)
+            return self.safe(value)
         if isinstance(value, dict):
             return {key: self._masked(inner) for key, inner in value.items()}
         if isinstance(value, list | tuple):

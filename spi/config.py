@@ -6,14 +6,13 @@ import hashlib
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
+from streamfactory.spi.masking import MASK, mask_value, userinfo_secrets
 from streamfactory.spi.references import is_reference, resolve
 
 if TYPE_CHECKING:
     from streamfactory.spi.errors import Problem
-
-MASK: Final = "***"
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,17 +25,23 @@ class Setting:
     """As it is written in a configuration."""
     text: str = field(repr=False)
     """As it was written; of a secret, the reference or the literal."""
-    value: Any
+    value: Any = field(repr=False)
     """Parsed; of a secret, None: it is resolved when it is asked for."""
     origin: str
     """``default``, ``argument``, ``clicks.toml:12``, ..."""
     secret: bool = False
+    passed: bool = False
+    """Whether it goes to a client library as it is: what it holds is not known."""
 
     @property
     def shown(self) -> str:
-        """The text, with a literal secret masked; a reference is no secret."""
-        literal = self.secret and not is_reference(self.text)
-        return MASK if literal else self.text
+        """The text as it may be shown.
+
+        A literal secret and what is passed through are masked, and of any other value
+        the credentials of a URL; a reference is no secret.
+        """
+        hidden = (self.secret or self.passed) and not is_reference(self.text)
+        return MASK if hidden else mask_value(self.text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,11 +111,11 @@ class StreamConfig(Mapping[str, Any]):
     def _secrets(self) -> set[str]:
         found = set()
         for setting in self._all_settings():
-            if setting.secret:
-                try:
-                    found.add(resolve(setting.text))
-                except Exception:  # noqa: BLE001, S112 - what cannot be resolved cannot leak
-                    continue
+            try:
+                text = resolve(setting.text)
+            except Exception:  # noqa: BLE001, S112 - what cannot be resolved cannot leak
+                continue
+            found |= {text} if setting.secret else set(userinfo_secrets(text))
         return {secret for secret in found if len(secret) > 2}
 
     def __getitem__(self, key: str) -> Any:

@@ -80,6 +80,9 @@ class Backend:
     ``stream.<type>.consumer.prop.*``."""
     owned_client_keys: Mapping[str, str] = field(default_factory=dict)
     """Client keys that a user may not set, each with what to do instead."""
+    client_keys: frozenset[str] = frozenset()
+    """Every client key that is known, so that a misspelt one is told, and refused on
+    Spark, whose plans show values; empty where they are not known."""
     bare_names: Mapping[str, str] = field(default_factory=dict)
     """Names without a prefix that other connectors of the same system have, in lower
     case, each with the option here that means the same."""

@@ -16,7 +16,7 @@ class Property:
     """One key and value as written."""
 
     key: str
-    text: str
+    text: str = field(repr=False)
     origin: str
     """``configs/streams/clicks.toml:12``, ``argument``, ``environment NAME``."""
 

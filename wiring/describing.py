@@ -21,7 +21,7 @@ from streamfactory.spi import (
     sink_guarantee,
     source_guarantee,
 )
-from streamfactory.spi.config import MASK
+from streamfactory.spi.masking import MASK, mask_value
 from streamfactory.wiring.configure import stream_options
 from streamfactory.wiring.settling import looks_secret
 from streamfactory.wiring.vocabulary import FRAMEWORK_OPTIONS
@@ -95,7 +95,9 @@ def effective(config: StreamConfig) -> list[Effective]:
         settings += namespace.values()
     values = [Effective(s.full_key, s.shown, s.origin) for s in settings]
     values += [
-        Effective(f"stream.meta.{key}", MASK if looks_secret(key) else text, "")
+        Effective(
+            f"stream.meta.{key}", MASK if looks_secret(key) else mask_value(text), ""
+        )
         for key, text in config.meta.items()
     ]
     return sorted(values)

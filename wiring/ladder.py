@@ -25,7 +25,6 @@ from streamfactory.spi import (
     StreamConfig,
     Yields,
 )
-from streamfactory.spi.config import MASK
 from streamfactory.spi.hooks import BACKENDS, DECODERS
 from streamfactory.spi.references import resolve
 from streamfactory.wiring.crosschecks import cross_checks
@@ -40,7 +39,7 @@ from streamfactory.wiring.vocabulary import FRAMEWORK_OPTIONS
 from streamfactory.wiring.wordtypes import PLUGIN
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
     from streamfactory.wiring.definition import Property, StreamDefinition
     from streamfactory.wiring.plugins import PluginManager
@@ -189,6 +188,8 @@ class Ladder:
         key = prop.key.lower()
         prefix = f"stream.{self._type}."
         if key.startswith(_META):
+            if looks_secret(key):
+                self._settler.literal_secret(prop)
             self._meta[prop.key[len(_META) :]] = prop.text
         elif key in self._bare:
             self._given[self._bare[key].key].append(prop)
@@ -252,12 +253,29 @@ class Ladder:
         elif before is not None and before.text != prop.text:
             what = f"has another value as {before.full_key} [{before.origin}]"
             self._settler.error(prop.key, what, prop.origin, "say it once")
+        elif backend is not None and backend.client_keys:
+            self._check_client_key(backend.client_keys, key, prop)
         secret = looks_secret(key)
-        if self._settler.well_formed(prop) and secret:
-            self._settler.literal_secret(prop)
+        if self._settler.well_formed(prop, secret=True):
+            if secret:
+                self._settler.literal_secret(prop)
+            else:
+                self._settler.credentials(prop, _resolved(prop.text))
         self._client[namespace][key] = Setting(
-            key, prop.key, prop.text, None, prop.origin, secret
+            key, prop.key, prop.text, None, prop.origin, secret, passed=True
         )
+
+    def _check_client_key(
+        self, known: Collection[str], key: str, prop: Property
+    ) -> None:
+        """Tell of a key that the client does not have; Spark's plans would show it."""
+        if key in known:
+            return
+        near = difflib.get_close_matches(key, known, n=1, cutoff=0.75)
+        hint = f"did you mean {near[0]}?" if near else None
+        what = "is no property of the client that is known"
+        tell = self._settler.error if self._use == "spark" else self._settler.warn
+        tell(prop.key, what, prop.origin, hint)
 
     def _unknown(self, prop: Property) -> None:
         prefix = f"stream.{self._type}."
@@ -277,14 +295,11 @@ class Ladder:
             hint, near = f"this stream is of type {self._type!r}", []
         elif near:
             hint = f"did you mean {known[near[0]]}?"
-        # A word of a secret, misspelt, still holds the secret.
         meant = self._own.get(near[0].removeprefix(prefix)) if near else None
         if meant is not None:
             self._meant.add(meant.key)
-        secret = looks_secret(prop.key) or (meant is not None and meant.secret)
-        shown = MASK if secret else clip(prop.text)
-        what = f"unknown option (value {shown})"
-        self._settler.error(prop.key, what, prop.origin, hint)
+        # Never its value: a word of a secret, misspelt, still holds the secret.
+        self._settler.error(prop.key, "unknown option", prop.origin, hint)
 
     # --- which decoder ------------------------------------------------------------
 

@@ -7,7 +7,7 @@ import re
 from typing import TYPE_CHECKING, Any, Final
 
 from streamfactory.spi import ConfigError, Option, Problem, Setting
-from streamfactory.spi.config import MASK
+from streamfactory.spi.masking import MASK, mask_value, userinfo_secrets
 from streamfactory.spi.references import has_reference, malformed, resolve
 
 if TYPE_CHECKING:
@@ -35,8 +35,9 @@ def looks_secret(key: str) -> bool:
 
 
 def clip(text: str) -> str:
-    """A value as it is shown in a sentence: quoted, and not too long."""
-    return repr(text) if len(text) <= 80 else f"{text[:77]!r}..."
+    """A value as it is shown in a sentence: masked, quoted, and not too long."""
+    shown = mask_value(text)
+    return repr(shown) if len(shown) <= 80 else f"{shown[:77]!r}..."
 
 
 def by_spelling(options: Iterable[Option]) -> dict[str, Option]:
@@ -86,7 +87,7 @@ class Settler:
             what = "is empty, and required"
             self.error(first.key, what, first.origin, example_of(option))
             return None
-        if not self.well_formed(first):
+        if not self.well_formed(first, secret=option.secret):
             return None
         if option.secret:
             self.literal_secret(first)
@@ -98,11 +99,14 @@ class Settler:
             return None
         return Setting(option.key, full_key, first.text, parsed[0], first.origin)
 
-    def well_formed(self, prop: Property) -> bool:
+    def well_formed(self, prop: Property, *, secret: bool = False) -> bool:
         """Whether the references in a value are of a known kind; an error if not."""
         wrong = malformed(prop.text)
         if wrong is not None:
-            self.error(prop.key, wrong, prop.origin)
+            # What looks like a reference may be a part of the secret.
+            hint = "write ${env:NAME} or ${file:PATH}, and $${ for ${ itself"
+            what = "holds what is no reference" if secret else wrong
+            self.error(prop.key, what, prop.origin, hint if secret else None)
         return wrong is None
 
     def absent(self, option: Option, full_key: str) -> Setting | None:
@@ -164,15 +168,28 @@ class Settler:
                 return (None,)
             self.error(prop.key, error.what, prop.origin)
             return None
-        shown = prop.text if has_reference(prop.text) else clip(text)
+        shown = mask_value(prop.text) if has_reference(prop.text) else clip(text)
         try:
-            return (option.parse(text),)
+            value = option.parse(text)
         except ValueError as error:
             words = option.type.schema.get("enum", ())
             near = difflib.get_close_matches(text.lower(), words, n=1)
             hint = f"did you mean {near[0]}?" if near else None
-            self.error(prop.key, f"{shown} {error}", prop.origin, hint)
+            reason = str(error)
+            for secret in userinfo_secrets(text):
+                reason = reason.replace(secret, MASK)
+            self.error(prop.key, f"{shown} {reason}", prop.origin, hint)
             return None
+        self.credentials(prop, text)
+        return (value,)
+
+    def credentials(self, prop: Property, text: str) -> None:
+        """Warn of credentials in a URL; on Spark they would be in plans."""
+        literal = any(userinfo_secrets(prop.text)) and not has_reference(prop.text)
+        if any(userinfo_secrets(text)) and (literal or self._use == "spark"):
+            tell = self.error if self._use == "spark" else self.warn
+            hint = "say them with the options made for credentials"
+            tell(prop.key, "holds credentials in a URL", prop.origin, hint)
 
     def _advise(self, option: Option, prop: Property) -> None:
         if option.deprecated:

@@ -7,6 +7,7 @@ retains; messages are envelopes, so that a decoder is named.
 
 from __future__ import annotations
 
+from streamfactory.backends.kafka.clients import CLIENT_KEYS
 from streamfactory.backends.kafka.errors import translate
 from streamfactory.backends.kafka.options import (
     OPTIONS,
@@ -46,6 +47,7 @@ def streamfactory_backend() -> Backend:
         translate=translate,
         client_namespaces=frozenset({"consumer", "producer"}),
         owned_client_keys={**OWNED, **OWNED_PRODUCER_KEYS},
+        client_keys=CLIENT_KEYS,
         bare_names=SPARK_NAMES,
         bare_hints=SPARK_HINTS,
     )

@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from confluent_kafka import KafkaError
 
+from streamfactory.backends.kafka.client_keys import LIBRDKAFKA_KEYS
 from streamfactory.backends.kafka.errors import failure
 from streamfactory.backends.kafka.security import (
+    JAVA_KEYS,
     PREFIXES,
     java_security,
     pinot_security,
@@ -52,6 +54,9 @@ _JAVA_ONLY: Final = frozenset(
     }
 )
 """Java's names of what librdkafka has not: without effect here."""
+
+CLIENT_KEYS: Final = LIBRDKAFKA_KEYS.union(_RENAMED, _JAVA_ONLY, JAVA_KEYS)
+"""Keys that may be passed through."""
 
 _NETWORK: Final = (
     *PREFIXES,

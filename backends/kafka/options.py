@@ -39,6 +39,11 @@ def _partition_ids(text: str) -> tuple[int, ...]:
     return tuple(sorted(found))
 
 
+def _brokers_problem(text: str) -> str | None:
+    hint = "say sasl.username and sasl.password, with consumer.prop."
+    return f"holds credentials: {hint}" if "@" in text else None
+
+
 PARTITION_IDS: Final = OptionType(
     "list of numbers and ranges", _partition_ids, {"type": "string"}
 )
@@ -50,6 +55,7 @@ OPTIONS: Final = (
         "broker.list",
         "Brokers to begin with, as host:port,host:port; they name the others.",
         required=True,
+        validator=_brokers_problem,
         aliases=("bootstrap.servers",),
         example="localhost:9092",
     ),

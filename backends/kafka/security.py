@@ -39,6 +39,13 @@ _DROPPED: Final = frozenset(
         "security.providers",
     }
 )
+JAVA_KEYS: Final = _DROPPED.union(
+    _RENAMED,
+    ("sasl.jaas.config", "ssl.keystore.type", "ssl.truststore.location"),
+    ("ssl.truststore.password", "ssl.truststore.type"),
+)
+"""Keys of Java's client that are understood, or known to have no effect."""
+
 _JAAS: Final = re.compile(
     r"""\s*(?P<module>[\w.$]+)\s+(?:required|requisite|sufficient|optional)\b
     (?P<options>(?:\s+[\w.]+\s*=\s*(?:"(?:[^"\\]|\\.)*"|[^\s;"]+))*)\s*;?\s*""",

@@ -35,9 +35,9 @@ failOnDataLoss = true
 
 TOLD = """\
 clicks (mistakes.toml): 6 errors, 1 warning
-  error: stream.guarded.linger: unknown option (value '5s'); did you mean stream.guarded.linger.millis? [mistakes.toml:6]
-  error: stream.guarded.pasword: unknown option (value ***); did you mean stream.guarded.password? [mistakes.toml:7]
-  error: stream.memory.partitions: unknown option (value '3'); this stream is of type 'guarded' [mistakes.toml:10]
+  error: stream.guarded.linger: unknown option; did you mean stream.guarded.linger.millis? [mistakes.toml:6]
+  error: stream.guarded.pasword: unknown option; did you mean stream.guarded.password? [mistakes.toml:7]
+  error: stream.memory.partitions: unknown option; this stream is of type 'guarded' [mistakes.toml:10]
   error: out.of.range: is 'latest' here and 'true' as failOnDataLoss [mistakes.toml:12]; say it once [mistakes.toml:11]
   error: stream.guarded.topic.name: is required; for instance clicks
   error: stream.guarded.fetch.timeout.millis: 'soon' is not a period: write 250ms, 30s, 5m, 4h30m, 1d, or plain milliseconds [mistakes.toml:8]

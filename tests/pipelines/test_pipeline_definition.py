@@ -155,7 +155,7 @@ def test_mistakes_of_the_streams_are_told_beside_those_of_the_file(
     assert problems(tmp_path, text) == [
         "triger: is no option of a pipeline; did you mean trigger? [p:1]",
         (
-            "maxOffsetsPerTriger: unknown option (value '3'); did you mean "
+            "maxOffsetsPerTriger: unknown option; did you mean "
             "maxOffsetsPerTrigger? [p:5]"
         ),
     ]

@@ -43,7 +43,7 @@ def test_key_that_does_nothing_is_not_accepted(stream: Environment) -> None:
     key = f"stream.{stream.broker.kind}.consumer.group.id"
     found = problems(stream, **{key.replace(".", "__"): "mine"})
     assert found[key].level == "error"
-    assert found[key].what == "unknown option (value 'mine')"
+    assert found[key].what == "unknown option"
 
 
 def test_key_without_effect_here_is_told(stream: Environment) -> None:

@@ -301,8 +301,8 @@ HOST = "stream.tiny.host"
             {"stream.tiny.pin": "${vault:x}"},
             [
                 (
-                    "stream.tiny.pin: ${vault:x} is no reference: write ${env:NAME} or "
-                    "${file:PATH}"
+                    "stream.tiny.pin: holds what is no reference; write ${env:NAME} or "
+                    "${file:PATH}, and $${ for ${ itself"
                 )
             ],
         ),
@@ -378,27 +378,17 @@ HOST = "stream.tiny.host"
         # unknown
         (
             {"stream.tiny.hots": "x"},
-            [
-                (
-                    "stream.tiny.hots: unknown option (value 'x'); did you mean "
-                    "stream.tiny.host?"
-                )
-            ],
+            [("stream.tiny.hots: unknown option; did you mean stream.tiny.host?")],
         ),
         (
             {"startingOfsets": "x"},
-            [
-                (
-                    "startingOfsets: unknown option (value 'x'); "
-                    "did you mean startingOffsets?"
-                )
-            ],
+            [("startingOfsets: unknown option; did you mean startingOffsets?")],
         ),
         (
             {"stream.tinny.wait.millis": "5"},
             [
                 (
-                    "stream.tinny.wait.millis: unknown option (value '5'); did you "
+                    "stream.tinny.wait.millis: unknown option; did you "
                     "mean stream.tiny.wait.millis?"
                 )
             ],
@@ -407,7 +397,7 @@ HOST = "stream.tiny.host"
             {"straem.tiny.wait.millis": "5"},
             [
                 (
-                    "straem.tiny.wait.millis: unknown option (value '5'); did you mean "
+                    "straem.tiny.wait.millis: unknown option; did you mean "
                     "stream.tiny.wait.millis?"
                 )
             ],
@@ -416,39 +406,29 @@ HOST = "stream.tiny.host"
             {"stream.kafka.topic.name": "x"},
             [
                 (
-                    "stream.kafka.topic.name: unknown option (value 'x'); this stream "
+                    "stream.kafka.topic.name: unknown option; this stream "
                     "is of type 'tiny'"
                 )
             ],
         ),
         (
             {"stream.zzz.frobnicate": "x"},
-            [
-                (
-                    "stream.zzz.frobnicate: unknown option (value 'x'); this stream is "
-                    "of type 'tiny'"
-                )
-            ],
+            [("stream.zzz.frobnicate: unknown option; this stream is of type 'tiny'")],
         ),
-        ({"qqq": "x" * 200}, [f"qqq: unknown option (value '{'x' * 77}'...)"]),
+        ({"qqq": "x" * 200}, ["qqq: unknown option"]),
         (
             {"fetch.timeout.millis": "5s"},
             [
                 (
-                    "fetch.timeout.millis: unknown option (value '5s'); did you mean "
+                    "fetch.timeout.millis: unknown option; did you mean "
                     "stream.tiny.fetch.timeout.millis?"
                 )
             ],
         ),
-        ({"stream.tiny.": "x"}, ["stream.tiny.: unknown option (value 'x')"]),
+        ({"stream.tiny.": "x"}, ["stream.tiny.: unknown option"]),
         (
             {"stream.tiny.pinn": "1234"},
-            [
-                (
-                    "stream.tiny.pinn: unknown option (value ***); "
-                    "did you mean stream.tiny.pin?"
-                )
-            ],
+            [("stream.tiny.pinn: unknown option; did you mean stream.tiny.pin?")],
         ),
     ],
 )
@@ -461,20 +441,14 @@ def test_rungs(check: Any, properties: dict[str, str], problems: list[str]) -> N
 def test_required_option_that_is_misspelt_is_not_missing_too(check: Any) -> None:
     keys = {"streamType": "tiny", "stream.tiny.topic.nam": "x", "stream.tiny.host": "h"}
     assert told(check(keys, base={})) == [
-        (
-            "stream.tiny.topic.nam: unknown option (value 'x'); did you mean "
-            "stream.tiny.topic.name?"
-        )
+        ("stream.tiny.topic.nam: unknown option; did you mean stream.tiny.topic.name?")
     ]
 
 
 def test_required_option_of_another_type_is_missing(check: Any) -> None:
     keys = {"streamType": "tiny", "stream.kafka.host": "h"}
     assert told(check(keys, base={})) == [
-        (
-            "stream.kafka.host: unknown option (value 'h'); this stream is of type "
-            "'tiny'"
-        ),
+        ("stream.kafka.host: unknown option; this stream is of type 'tiny'"),
         "stream.tiny.topic.name: is required; for instance clicks",
         "stream.tiny.host: is required; for instance localhost",
     ]
@@ -504,7 +478,7 @@ def test_every_problem_is_told_at_once_with_its_origin(plugins: PluginManager) -
         configure(definition, plugins, use="read")
     assert str(caught.value) == (
         "4 problems in the configuration (stream 'clicks')\n"
-        "  stream.tiny.hots: unknown option (value 'h'); did you mean "
+        "  stream.tiny.hots: unknown option; did you mean "
         "stream.tiny.host? [clicks.toml:3]\n"
         "  batch.rows: '0' is below the least allowed, 1 [clicks.toml:3]\n"
         "  stream.tiny.topic.name: is required; for instance clicks\n"
@@ -602,7 +576,7 @@ def test_a_bare_name_that_means_nothing_is_told_with_what_comes_close(
     check: Any,
 ) -> None:
     assert told(check({"tinyConsumer.tries": "9"})) == [
-        "tinyConsumer.tries: unknown option (value '9'); say retry.max.attempts"
+        "tinyConsumer.tries: unknown option; say retry.max.attempts"
     ]
 
 
@@ -641,8 +615,8 @@ def test_a_bare_name_that_means_nothing_is_told_with_what_comes_close(
             {f"{PROP}.x": "${HOME}"},
             [
                 (
-                    f"{PROP}.x: ${{HOME}} is no reference: write ${{env:NAME}} or "
-                    "${file:PATH}"
+                    f"{PROP}.x: holds what is no reference; write ${{env:NAME}} or "
+                    "${file:PATH}, and $${ for ${ itself"
                 )
             ],
         ),

@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
-import pytest
+import ctypes
+import json
+import pickle
+import re
+import tempfile
+from pathlib import Path
 
-from streamfactory.spi import ConfigError
+import confluent_kafka
+import pytest
+from tests.proving.commands import command_of
+
+from streamfactory.spi import ConfigError, Setting, StreamConfig
+from streamfactory.spi.masking import mask_userinfo, mask_value
 from streamfactory.wiring.configure import configure, inspect
 from streamfactory.wiring.definition import from_mapping
-from streamfactory.wiring.plugins import PluginManager
+from streamfactory.wiring.describing import effective
+from streamfactory.wiring.plugins import PluginManager, default_manager
 from streamfactory.wiring.settling import looks_secret
 
 SECRET = [
@@ -125,7 +136,8 @@ def test_literal_secret_is_a_warning_and_a_reference_is_none() -> None:
     ]
     assert result.config is not None
     assert "hunter2" not in repr(result.config)
-    assert "sasl.mechanism=PLAIN" in repr(result.config)
+    # What is passed through is not known to be harmless: its value is never shown.
+    assert "sasl.mechanism=***" in repr(result.config)
 
 
 def test_literal_secret_is_refused_on_spark() -> None:
@@ -158,3 +170,163 @@ def test_planted_secret_is_in_no_problem(
     result = inspect(definition, PluginManager({}))
     assert result.problems
     assert "hunter2" not in "\n".join(str(problem) for problem in result.problems)
+
+
+# --- values that nobody declared a secret, and still hold one ---------------------
+
+KAFKA_STREAM = {
+    "streamType": "kafka",
+    "stream.kafka.topic.name": "clicks",
+    "stream.kafka.broker.list": "localhost:9092",
+    "stream.kafka.decoder.class.name": "json",
+    "stream.kafka.connection.timeout.millis": "100",
+}
+FILE_STREAM = {"streamType": "file", "stream.file.path": "streams"}
+AVRO = {**KAFKA_STREAM, "stream.kafka.decoder.class.name": "avro"}
+PLANTED = [
+    {**KAFKA_STREAM, "sasl.pasword": "hunter2"},
+    {**KAFKA_STREAM, "stream.kafka.sasl.pasword": "hunter2"},
+    {**KAFKA_STREAM, "stream.kafka.unheard.of": "hunter2"},
+    {**KAFKA_STREAM, "stream.kafka.consumer.prop.sasl.pasword": "hunter2"},
+    {**KAFKA_STREAM, "kafka.sasl.pasword": "hunter2"},
+    {**KAFKA_STREAM, "stream.kafka.broker.list": "alice:hunter2@localhost:9092"},
+    {**KAFKA_STREAM, "stream.kafka.topic.name": "https://alice:hunter2@h/\n"},
+    {**KAFKA_STREAM, "stream.kafka.decoder.prop.hunger": "hunter2"},
+    {**KAFKA_STREAM, "stream.meta.api.key": "hunter2"},
+    {**KAFKA_STREAM, "stream.kafka.consumer.prop.sasl.password": "${hunter2}"},
+    {
+        **KAFKA_STREAM,
+        "stream.kafka.consumer.prop.sasl.oauthbearer.token.endpoint.url": (
+            "https://alice:hunter2@login.example.com/token"
+        ),
+    },
+    {
+        **AVRO,
+        "stream.kafka.decoder.prop.schema.registry.rest.url": (
+            "https://alice:hunter2@registry:8081"
+        ),
+    },
+    {**FILE_STREAM, "stream.file.path": "s3://KEY:hunter2@bucket/streams"},
+    {**FILE_STREAM, "stream.file.path": "s3://KEY:ab/hunter2+c@bucket/streams"},
+    {
+        **FILE_STREAM,
+        "stream.file.path": "s3://bucket",
+        "stream.file.storage.endpoint": "http://KEY:hunter2@localhost:1",
+    },
+]
+
+
+@pytest.mark.parametrize("properties", PLANTED)
+@pytest.mark.parametrize("use", ["read", "write", "spark", None])
+def test_planted_secret_is_in_no_text_of_a_configuration(
+    properties: dict[str, str], use: str | None
+) -> None:
+    definition = from_mapping(properties)
+    result = inspect(definition, default_manager(), use=use)
+    texts = [str(problem) for problem in result.problems]
+    texts += [repr(result.problems), repr(definition), repr(result)]
+    if result.config is not None:
+        texts += [repr(result.config), repr(dict(result.config.settings))]
+        texts += map(repr, effective(result.config))
+    assert "hunter2" not in "\n".join(texts)
+
+
+@pytest.mark.parametrize("properties", PLANTED)
+def test_planted_secret_reaches_no_pickle_for_spark(
+    properties: dict[str, str],
+) -> None:
+    with pytest.raises(ConfigError) as caught:
+        configure(from_mapping(properties), default_manager(), use="spark")
+    assert b"hunter2" not in pickle.dumps(caught.value)
+
+
+@pytest.mark.parametrize("properties", PLANTED)
+@pytest.mark.parametrize("form", [[], ["--json", "--verbose"]])
+def test_planted_secret_is_in_no_output_of_a_command(
+    properties: dict[str, str],
+    form: list[str],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    path = tmp_path / "clicks.json"
+    path.write_text(json.dumps({"properties": properties}))
+    for words in (["validate", "--effective"], ["tail"]):
+        outcome = command_of(capsys)(*words, path, *form)
+        assert "hunter2" not in outcome.out + outcome.err
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("s3://KEY:secret@bucket/a", "s3://***@bucket/a"),
+        ("s3://KEY:a/b+c@bucket/a", "s3://***@bucket/a"),
+        ("https://token@host", "https://***@host"),
+        ("https://a:p@ss@host/x@y", "https://***@host/x@y"),
+        ("https://host:8081/x@y", "https://host:8081/x@y"),
+        ("https://host/a:b@c", "https://host/a:b@c"),
+        ("x https://a:b@h, http://c:d@h y", "x https://***@h, http://***@h y"),
+        ("abfs://box@account.host/a", "abfs://box@account.host/a"),
+        ("abfs://box:key@account.host/a", "abfs://***@account.host/a"),
+        ("no://one", "no://one"),
+        ("://" * 100_000, "://" * 100_000),
+        ("://a:b" * 10_000, "://a:b" * 10_000),
+    ],
+)
+def test_credentials_of_urls_are_masked_in_any_text(text: str, shown: str) -> None:
+    assert mask_userinfo(text) == shown
+    assert mask_value(text) == shown
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("alice:secret@host:9092", "***@host:9092"),
+        ("h:1,alice:secret@h:2", "h:1,***@h:2"),
+        ("10:30@noon", "***@noon"),
+        ("clicks@eu", "clicks@eu"),
+        ("a:b" * 100_000, "a:b" * 100_000),
+    ],
+)
+def test_credentials_alone_are_masked_in_values(text: str, shown: str) -> None:
+    assert mask_value(text) == shown
+
+
+def test_errors_of_a_stream_hide_the_credentials_of_its_urls() -> None:
+    url = "https://alice:hun%23ter2@host"
+    setting = Setting("url", "stream.x.url", url, url, "argument")
+    held = StreamConfig("clicks", "x", {"url": setting})
+    text = "login of alice:hun#ter2 at host failed: hun%23ter2, hun#ter2"
+    assert held.mask(text) == "login of *** at host failed: ***, ***"
+
+
+def test_every_property_of_the_client_is_known() -> None:
+    known = default_manager().backend("kafka").client_keys
+    assert librdkafka_keys() <= known
+
+
+def librdkafka_keys() -> set[str]:
+    """Names that the installed library prints; it prints to a file of C only."""
+    [library] = Path(f"{confluent_kafka.__path__[0]}.libs").glob("librdkafka*")
+    client, system = ctypes.CDLL(str(library)), ctypes.CDLL(None)
+    system.fopen.restype = ctypes.c_void_p
+    with tempfile.NamedTemporaryFile() as target:
+        file = ctypes.c_void_p(system.fopen(target.name.encode(), b"w"))
+        client.rd_kafka_conf_properties_show(file)
+        system.fclose(file)
+        text = Path(target.name).read_text("utf-8")
+    found = set(re.findall(r"^([a-z][a-z0-9_.]*) *\| *[*CP]", text, re.MULTILINE))
+    assert len(found) > 100
+    return found
+
+
+def test_misspelt_property_of_the_client_is_told_with_the_nearest() -> None:
+    key = "stream.kafka.consumer.prop.fetch.wiat.max.ms"
+    definition = from_mapping({**KAFKA_STREAM, key: "5"})
+    expected = (
+        f"{key}: is no property of the client that is known; did you mean "
+        "fetch.wait.max.ms? [argument]"
+    )
+    result = inspect(definition, default_manager(), use="read")
+    assert list(map(str, result.warnings)) == [expected]
+    result = inspect(definition, default_manager(), use="spark")
+    assert list(map(str, result.errors)) == [expected]
