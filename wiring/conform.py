@@ -7,7 +7,7 @@ from contextlib import suppress
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streamfactory.spi import SchemaMismatch
+from streamfactory.spi import SchemaMismatch, can_rescale
 
 
 def check_names(schema: pa.Schema) -> None:
@@ -179,6 +179,8 @@ def _refusal(have: pa.DataType, want: pa.DataType) -> str | None:
     numbers = [pa.types.is_integer(kind) for kind in (have, want)]
     if any(numbers) and (pa.types.is_temporal(have) or pa.types.is_temporal(want)):
         return "a number is not a time"
+    if pa.types.is_decimal(have) and pa.types.is_decimal(want):
+        return None if can_rescale(have, want) else "their scales are too far apart"
     if pa.types.is_decimal(have) and pa.types.is_floating(want):
         return "a floating number has no exact decimals"
     return None

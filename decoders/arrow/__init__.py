@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from streamfactory.decoders.arrow.headers import NotArrow, Walk, plain_batches
 from streamfactory.decoders.columns.writing import fitted
@@ -19,14 +18,19 @@ from streamfactory.decoders.isolation import SCHEMA, Sieve, places, plain
 from streamfactory.spi import (
     PATH,
     SIZE,
+    UNPACKED_BYTES,
+    BatchValidator,
     ConfigError,
+    CorruptData,
     DecodeContext,
     Decoded,
     Decoder,
     MessageDecoder,
     MessageEncoder,
     Option,
+    SchemaMismatch,
     SchemaUnknown,
+    can_rescale,
     choice,
     hookimpl,
 )
@@ -99,6 +103,11 @@ def _declared(options: Mapping[str, Any], topic: str) -> pa.Schema:
         if not _is_plain(field.type):
             msg = f"{where}: column {field.name!r} is {field.type}"
             raise ConfigError(msg, remedy="declare the type of its values")
+    try:
+        BatchValidator(schema)
+    except SchemaMismatch as error:
+        msg = f"{where}: {error.what}"
+        raise ConfigError(msg, remedy="declare the type of its values") from error
     return schema.remove_metadata()
 
 
@@ -124,6 +133,9 @@ class ArrowDecoder(MessageDecoder):
         self._schema = _declared(options, topic)
         self._limit = options.get("max.message.bytes", 1 << 28)
         self._walk = Walk(self._limit)
+        self._declared = self._sent = BatchValidator(self._schema)
+        self._sent_schema = self._schema
+        """Of the last stream: most streams of a topic repeat their schema."""
 
     def schema(self) -> pa.Schema:
         return self._schema
@@ -137,8 +149,9 @@ class ArrowDecoder(MessageDecoder):
 
     def _decode(self, values: pa.Array, first: int, sieve: Sieve) -> None:
         parts, which = self._read(values, first, sieve)
-        if parts and not _are_sound(parts, self._schema):
-            parts, which = _sound(parts, which, self._schema, sieve)
+        # Before anything else: the messages are joined below.
+        if parts and not self._is_sound(parts):
+            parts, which = self._sound(parts, which, sieve)
         if parts:
             whole = pa.Table.from_batches(parts, self._schema).combine_chunks()
             sizes = np.fromiter((part.num_rows for part in parts), np.int64, len(parts))
@@ -177,19 +190,57 @@ class ArrowDecoder(MessageDecoder):
         """
         if self._walk.kinds(memoryview(payload).cast("B")) == [ROWS]:
             return [pa.ipc.read_record_batch(payload, self._schema)]
-        with pa.ipc.open_stream(payload) as stream:
+        # Small messages gain nothing by threads.
+        options = pa.ipc.IpcReadOptions(use_threads=False)
+        with pa.ipc.open_stream(payload, options=options) as stream:
             found = list(stream)
+        if not found or found[0].schema.equals(self._schema):
+            return found  # and validated with the messages beside it
+        validator = self._validator(found[0].schema)
+        size, limit = 0, min(self._limit, max(UNPACKED_BYTES, payload.size))
+        for batch in found:
+            try:
+                validator.validate(batch)
+            except CorruptData:
+                raise NotArrow(_UNSOUND[1]) from None
+            size += validator.unpacked_bytes(batch)
+        if size > limit:
+            why = f"the message becomes more than {limit} bytes"
+            raise NotArrow(why, "too_large")
         return [self._fitted(batch) for batch in found]
+
+    def _validator(self, schema: pa.Schema) -> BatchValidator:
+        if not schema.equals(self._sent_schema):
+            try:
+                self._sent = BatchValidator(schema)
+            except SchemaMismatch as error:
+                raise NotArrow(error.what, SCHEMA) from error
+            self._sent_schema = schema
+        return self._sent
 
     def _fitted(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Columns by their name; what is not declared is left out."""
-        if batch.schema.equals(self._schema):
-            return batch
-        batch.validate(full=True)
-        columns = [_column(batch, field, self._limit) for field in self._schema]
+        columns = [_column(batch, field) for field in self._schema]
         if not columns:
             return batch.select([])
         return pa.RecordBatch.from_arrays(columns, schema=self._schema)
+
+    def _is_sound(self, parts: list[pa.RecordBatch]) -> bool:
+        try:
+            self._declared.validate_all(parts)
+        except CorruptData:
+            return False
+        return True
+
+    def _sound(
+        self, parts: list[pa.RecordBatch], which: list[int], sieve: Sieve
+    ) -> tuple[list[pa.RecordBatch], list[int]]:
+        """What is sound of messages; one with a batch that is not is bad."""
+        pairs = list(zip(parts, which, strict=True))
+        bad = {index for part, index in pairs if not self._is_sound([part])}
+        sieve.refuse(sorted(bad), _UNSOUND)
+        kept = [pair for pair in pairs if pair[1] not in bad]
+        return [part for part, _ in kept], [index for _, index in kept]
 
 
 _MALFORMED: Final[Refusal] = ("malformed", "it is no Arrow stream and no batch")
@@ -199,7 +250,7 @@ _UNSOUND: Final[Refusal] = (
 )
 
 
-def _column(batch: pa.RecordBatch, field: pa.Field, limit: int) -> pa.Array:
+def _column(batch: pa.RecordBatch, field: pa.Field) -> pa.Array:
     found = batch.schema.get_all_field_indices(field.name)
     if len(found) > 1 or (not found and not field.nullable):
         why = f"column {field.name!r} is there {len(found)} times"
@@ -208,7 +259,7 @@ def _column(batch: pa.RecordBatch, field: pa.Field, limit: int) -> pa.Array:
         return pa.nulls(batch.num_rows, field.type)
     column = batch.column(found[0])
     if pa.types.is_dictionary(column.type):
-        column = _looked_up(column, field, limit)
+        column = _looked_up(column, field)
     if column.type == field.type:
         return column
     if not _is_plain(column.type) or not _casts(column.type, field.type):
@@ -221,19 +272,13 @@ def _column(batch: pa.RecordBatch, field: pa.Field, limit: int) -> pa.Array:
         raise NotArrow(why, SCHEMA) from None
 
 
-def _looked_up(column: pa.DictionaryArray, field: pa.Field, limit: int) -> pa.Array:
-    """A dictionary's words in place of their numbers, where they are not too many."""
-    words = column.dictionary
-    kind = words.type
-    width = 16
-    if pa.types.is_string(kind) or pa.types.is_binary(kind):
-        width = pc.max(pc.binary_length(words)).as_py() or 0
-    elif not pa.types.is_primitive(kind):
+def _looked_up(column: pa.DictionaryArray, field: pa.Field) -> pa.Array:
+    """A dictionary's words in place of their numbers; how many bytes was limited."""
+    kind = column.type.value_type
+    is_text = pa.types.is_string(kind) or pa.types.is_binary(kind)
+    if not (is_text or pa.types.is_primitive(kind)):
         why = f"column {field.name!r} has a dictionary of {kind}"
         raise NotArrow(why, SCHEMA)
-    if width * len(column) > limit:
-        why = f"column {field.name!r} becomes more than {limit} bytes"
-        raise NotArrow(why, "too_large")
     return column.dictionary_decode()
 
 
@@ -241,7 +286,6 @@ def _casts(have: pa.DataType, want: pa.DataType) -> bool:
     """Whether a cast keeps what is meant: what pyarrow takes for safe is more."""
     groups = (
         lambda kind: pa.types.is_integer(kind) or pa.types.is_floating(kind),
-        pa.types.is_decimal,
         lambda kind: pa.types.is_timestamp(kind) and kind.tz is None,
         lambda kind: pa.types.is_timestamp(kind) and kind.tz is not None,
         pa.types.is_date,
@@ -249,6 +293,8 @@ def _casts(have: pa.DataType, want: pa.DataType) -> bool:
         lambda kind: pa.types.is_string(kind) or pa.types.is_large_string(kind),
         lambda kind: pa.types.is_binary(kind) or pa.types.is_large_binary(kind),
     )
+    if pa.types.is_decimal(have) and pa.types.is_decimal(want):
+        return can_rescale(have, want)
     if pa.types.is_floating(have) and pa.types.is_floating(want):
         return bool(have.bit_width <= want.bit_width)
     return any(group(have) and group(want) for group in groups)
@@ -268,31 +314,6 @@ def _is_plain(kind: pa.DataType) -> bool:
     if any(check(kind) for check in odd) or isinstance(kind, pa.BaseExtensionType):
         return False
     return all(_is_plain(kind.field(at).type) for at in range(kind.num_fields))
-
-
-def _are_sound(parts: list[pa.RecordBatch], schema: pa.Schema) -> bool:
-    try:
-        pa.Table.from_batches(parts, schema).validate(full=True)
-    except pa.ArrowException:
-        return False
-    return all(
-        field.nullable or not any(part.column(at).null_count for part in parts)
-        for at, field in enumerate(schema)
-    )
-
-
-def _sound(
-    parts: list[pa.RecordBatch], which: list[int], schema: pa.Schema, sieve: Sieve
-) -> tuple[list[pa.RecordBatch], list[int]]:
-    """What is sound of messages; one with a batch that is not is bad."""
-    bad = {
-        index
-        for part, index in zip(parts, which, strict=True)
-        if not _are_sound([part], schema)
-    }
-    sieve.refuse(sorted(bad), _UNSOUND)
-    kept = [pair for pair in zip(parts, which, strict=True) if pair[1] not in bad]
-    return [part for part, _ in kept], [index for _, index in kept]
 
 
 class ArrowEncoder(MessageEncoder):

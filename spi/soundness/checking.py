@@ -19,14 +19,16 @@ from streamfactory.spi.soundness.nullability import Required
 from streamfactory.spi.soundness.schemas import REMEDY, children, parts
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     Check = Callable[[pa.Array], None]
     Offsets = np.ndarray[Any, np.dtype[Any]]
 
 _SMALL: Final = 2048
 """Rows below which Arrow's own validation is the faster one."""
-_COLUMN: Final = re.compile(r"In column (\d+): (.*)", re.DOTALL)
+_OTHER_SCHEMA: Final = "a batch has another schema than the one that was checked"
+_COLUMN: Final = re.compile(r"(?:In c|C)olumn (\d+): (.*)", re.DOTALL)
+"""How Arrow begins what it says of a column, of a batch and of a table."""
 _types = pa.types
 
 
@@ -36,7 +38,8 @@ class BatchChecks:
     def __init__(self, schema: pa.Schema, *, values: bool) -> None:
         self._schema = schema
         self._values = values
-        self._required = Required(schema) if values else None
+        required = Required(schema)
+        self._required = required if values and required.fields else None
         checks = [_check_of(kind) for kind in schema.types]
         self._large = list(enumerate(checks))
         self._runs = [
@@ -57,8 +60,7 @@ class BatchChecks:
     def run(self, rows: pa.RecordBatch) -> None:
         """Check a batch."""
         if not rows.schema.equals(self._schema):
-            msg = "a batch has another schema than the one that was checked"
-            raise SchemaMismatch(msg)
+            raise SchemaMismatch(_OTHER_SCHEMA)
         column: int | None = None
         try:
             if not self._values:
@@ -78,6 +80,25 @@ class BatchChecks:
             raise CorruptData(self._explain(error, column), remedy=REMEDY) from error
         if self._required is not None:
             self._required.run(rows)
+
+    def run_all(self, batches: Sequence[pa.RecordBatch]) -> None:
+        """Check several batches."""
+        is_left_to_arrow = self._values and self._small is None and not self._runs
+        if not is_left_to_arrow or any(b.num_rows >= _SMALL for b in batches):
+            for rows in batches:
+                self.run(rows)
+            return
+        try:
+            table = pa.Table.from_batches(batches, self._schema)
+        except pa.ArrowInvalid as error:
+            raise SchemaMismatch(_OTHER_SCHEMA) from error
+        try:
+            table.validate(full=True)
+        except pa.ArrowException as error:
+            raise CorruptData(self._explain(error, None), remedy=REMEDY) from error
+        if self._required:
+            for rows in batches:
+                self._required.run(rows)
 
     def _explain(self, error: Exception, column: int | None) -> str:
         reason = (str(error) or type(error).__name__).splitlines()[0]

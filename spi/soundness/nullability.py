@@ -21,7 +21,7 @@ class Required:
     """Checks columns and children that are declared not nullable."""
 
     def __init__(self, schema: pa.Schema) -> None:
-        self._fields = [
+        self.fields = [
             (number, field)
             for number, field in enumerate(schema)
             if _is_required_within(field)
@@ -33,7 +33,7 @@ class Required:
         Raises:
             CorruptData: data_loss; names the dotted path.
         """
-        for number, field in self._fields:
+        for number, field in self.fields:
             column = rows.column(number)
             # Nearly always nothing is null, which is seen without looking at values.
             if _may_miss(column, field):

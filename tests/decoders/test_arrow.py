@@ -170,7 +170,44 @@ def test_a_dictionary_that_expands_beyond_the_limit_is_refused() -> None:
     column = pa.DictionaryArray.from_arrays(indices, words)
     payload = stream(pa.record_batch({"a": column}))
     code, what = only_error(decode([payload], "a string"))
-    assert (code, what) == ("too_large", "column 'a' becomes more than 268435456 bytes")
+    assert (code, what) == ("too_large", "the message becomes more than 67108864 bytes")
+    assert decode([stream(pa.record_batch({"a": column[:60]}))], "a string").rows
+
+
+@pytest.mark.parametrize("scale", [39, 1000, 536870915, -40])
+def test_a_decimal_with_a_scale_that_no_decimal_has_is_refused(scale: int) -> None:
+    """In a cast, a scale of 1000 became 0.000, and 536870915 ended the process."""
+    kind = pa.decimal128(20, scale)
+    value = pa.py_buffer((5).to_bytes(16, "little"))
+    column = pa.Array.from_buffers(kind, 1, [None, value])
+    payload = stream(pa.record_batch({"d": column}))
+    code, what = only_error(decode([payload], "d decimal(20, 3)"))
+    assert code == "schema"
+    assert what.startswith(f"column 'd': decimal128(20, {scale}) has a precision or ")
+
+
+def test_decimals_whose_scales_are_too_far_apart_are_not_cast() -> None:
+    """Arrow 26 multiplies by what lies beyond its table of powers of ten."""
+    value = pa.py_buffer((5).to_bytes(16, "little"))
+    column = pa.Array.from_buffers(pa.decimal128(38, -20), 1, [None, value])
+    payload = stream(pa.record_batch({"d": column}))
+    code, what = only_error(decode([payload], "d decimal(38, 30)"))
+    assert (code, what) == (
+        "schema",
+        "column 'd' is of another type than decimal128(38, 30)",
+    )
+
+
+@pytest.mark.parametrize("write", [alone, stream])
+def test_messages_are_validated_before_they_are_joined(write: Any) -> None:
+    lists = pa.record_batch({"a": pa.array([["x"], ["y", "z"]])})
+    good = write(lists)
+    offsets = struct.pack("<3i", 0, 1, 3)
+    assert good.count(offsets) == 1
+    bad = good.replace(offsets, struct.pack("<3i", 0, 2**30, 3))
+    decoded = decode([good, bad, good], "a array<string>")
+    assert [(e.message, e.code) for e in decoded.errors] == [(1, "malformed")]
+    assert decoded.rows.num_rows == 4
 
 
 def test_rows_that_have_no_bytes_are_refused() -> None:

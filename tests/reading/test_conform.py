@@ -84,6 +84,12 @@ def test_casts_that_lose_nothing_are_made(
             pa.float64(),
             "a floating number has no exact decimals",
         ),
+        (
+            [Decimal("1E+20")],
+            pa.decimal128(38, -20),
+            pa.decimal128(38, 30),
+            "their scales are too far apart",
+        ),
         ([NOON], MICROS, UTC_MICROS, "a time without zone is not a time in UTC"),
         (
             [NOON.replace(tzinfo=UTC)],
