@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import logging
 import os
@@ -468,6 +469,32 @@ def test_damaged_manifest_is_told(
         info_of(filled)
     assert caught.value.what.startswith(f"the manifest part {str(part)!r} is damaged: ")
     assert why in caught.value.what
+
+
+def with_schema(folder: Path, kind: pa.DataType) -> None:
+    """Another schema in the manifest, which whoever may write the folder can have."""
+    [part] = parts(folder)
+    header, rest = part.read_text().split("\n", 1)
+    found = json.loads(header)
+    schema = pa.schema({"n": kind}).serialize().to_pybytes()
+    found["schema"] = base64.b64encode(schema).decode()
+    part.write_text(f"{json.dumps(found)}\n{rest}")
+
+
+def test_manifest_with_a_schema_that_streams_do_not_carry_is_told(
+    filled: Path, info_of: Infos
+) -> None:
+    with_schema(filled, pa.decimal128(20, 536870915))
+    with pytest.raises(CorruptData, match="its header cannot be read"):
+        info_of(filled)
+
+
+def test_rows_are_not_converted_to_another_schema_of_the_manifest(
+    filled: Path, values_of: Callable[..., Any]
+) -> None:
+    with_schema(filled, pa.string())
+    with pytest.raises((CorruptData, IncarnationChanged), match="is not the one that"):
+        values_of(filled)
 
 
 def test_manifest_of_a_later_version_is_refused(filled: Path, info_of: Infos) -> None:

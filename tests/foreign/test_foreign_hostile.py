@@ -14,7 +14,15 @@ import pytest
 from tests.foreign.stage import NUMBERS, numbers, write_random, write_stream
 
 from streamfactory.backends.file.foreign.framing import field, root, table, vector
-from streamfactory.spi import BatchState, CorruptData, FetchLimits, FormatRefused
+from streamfactory.spi import (
+    UNPACKED_BYTES,
+    BatchState,
+    CorruptData,
+    FetchLimits,
+    FormatRefused,
+    MessageTooLarge,
+    SchemaMismatch,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -198,6 +206,124 @@ def test_indices_outside_of_their_dictionary_are_told(
     assert data.count(before) == 1
     path.write_bytes(data.replace(before, bytes([3, 2, 1, 0, 3, 2, 100, 0])))
     assert "column 'w'" in refused(values_of, path)
+
+
+@pytest.mark.parametrize(
+    ("column", "before", "after"),
+    [
+        (pa.array([77777], pa.time32("s")), 77777, 86400),
+        (pa.array([77777 * 10**6], pa.time64("us")), 77777 * 10**6, -1),
+        (pa.array([86_400_000]).view(pa.date64()), 86_400_000, 86_400_001),
+    ],
+)
+def test_times_outside_of_a_day_and_parts_of_days_are_told(
+    column: pa.Array,
+    before: int,
+    after: int,
+    tmp_path: Path,
+    values_of: Callable[..., Any],
+) -> None:
+    form = "<i" if column.type == pa.time32("s") else "<q"
+    path = write_stream(tmp_path / "a", pa.record_batch({"number": column}))
+    data = path.read_bytes()
+    assert data.count(struct.pack(form, before)) == 1
+    damaged = data.replace(struct.pack(form, before), struct.pack(form, after))
+    path.write_bytes(damaged)
+    assert "column 'number'" in refused(values_of, path)
+
+
+@pytest.mark.parametrize("rows", [5, 5000])
+def test_a_wrong_number_of_nulls_is_told(
+    rows: int, tmp_path: Path, values_of: Callable[..., Any]
+) -> None:
+    """Sums and filters rely on it: rows would be lost without a word."""
+    column = pa.array([None, *range(rows - 1)], pa.int64())
+    path = write_stream(tmp_path / "a", pa.record_batch({"number": column}))
+    data = path.read_bytes()
+    node = struct.pack("<qq", rows, 1)
+    assert data.count(node) == 1
+    path.write_bytes(data.replace(node, struct.pack("<qq", rows, 3)))
+    assert "null_count value (3)" in refused(values_of, path)
+
+
+def shared_words() -> pa.Array:
+    indices = pa.array([0] * 100_000, pa.int8())
+    return pa.DictionaryArray.from_arrays(indices, ["x" * 20_000])
+
+
+def shared_list() -> pa.Array:
+    count = 20_000
+    begins, sizes = ([0] * count, [100_000] * count)
+    numbers = (pa.array(each, pa.int32()) for each in (begins, sizes))
+    return pa.ListViewArray.from_arrays(*numbers, pa.array([0] * 100_000))
+
+
+def shared_text() -> pa.Array:
+    view = struct.pack("<i4sii", 20_000, b"xxxx", 0, 0)
+    buffers = [None, pa.py_buffer(view * 100_000), pa.py_buffer(b"x" * 20_000)]
+    return pa.Array.from_buffers(pa.string_view(), 100_000, buffers)
+
+
+@pytest.mark.parametrize("make", [shared_words, shared_list, shared_text])
+def test_a_small_file_that_stands_for_gigabytes_is_read_in_pieces(
+    make: Callable[[], pa.Array],
+    tmp_path: Path,
+    consumer_factory: Callable[..., Any],
+) -> None:
+    column = make()
+    rows = pa.record_batch({"number": pa.arange(0, len(column)), "c": column})
+    path = write_random(tmp_path / "a", rows, compression="zstd")
+    consumer = consumer_factory(path)
+    before = pa.total_allocated_bytes()
+    at = 0
+    for _ in range(3):
+        found = consumer.fetch_messages(at, None, NOW)
+        assert found.rows["number"].to_pylist() == list(range(at, found.next_offset))
+        assert found.rows.schema.field("c").type in (pa.string(), pa.list_(pa.int64()))
+        assert pa.total_allocated_bytes() - before < 3 * UNPACKED_BYTES
+        at = found.next_offset
+    # Anywhere in the file, and what was read before.
+    for at in (len(column) - 1, 7):
+        found = consumer.fetch_messages(at, None, NOW)
+        assert found.rows["number"][0].as_py() == at
+
+
+def test_a_row_that_stands_for_gigabytes_is_told(
+    tmp_path: Path, values_of: Callable[..., Any]
+) -> None:
+    lists = shared_list()
+    column = pa.ListArray.from_arrays(pa.array([0, len(lists)], pa.int32()), lists)
+    path = write_random(tmp_path / "a", pa.record_batch({"number": column}))
+    with pytest.raises(MessageTooLarge) as caught:
+        values_of(path)
+    assert str(path) in caught.value.what
+    assert "column 'number': one row unpacks to 160001" in caught.value.what
+
+
+@pytest.mark.parametrize("write", [write_stream, write_random])
+def test_schemas_that_streams_do_not_carry_are_told(
+    write: Any, tmp_path: Path, values_of: Callable[..., Any]
+) -> None:
+    column = pa.nulls(1, pa.decimal128(20, 1000))
+    path = write(tmp_path / "a", pa.record_batch({"number": column}))
+    with pytest.raises(SchemaMismatch) as caught:
+        values_of(path)
+    assert f"{str(path)!r} cannot be read: column 'number': dec" in caught.value.what
+
+
+def test_a_null_type_that_is_not_nullable_is_told(
+    tmp_path: Path, values_of: Callable[..., Any]
+) -> None:
+    path = write_stream(tmp_path / "a", pa.record_batch({"number": pa.nulls(1)}))
+    data = path.read_bytes()
+    column = table(data, root(data, 8), 2)
+    begin, _ = vector(data, field(data, column, 1))
+    nullable = field(data, root(data, begin), 1)
+    assert data[nullable] == 1
+    patched(path, nullable, "B", 0)
+    with pytest.raises(SchemaMismatch) as caught:
+        values_of(path)
+    assert "column 'number': null is declared not nullable" in caught.value.what
 
 
 def test_checks_of_values_can_be_left_out(

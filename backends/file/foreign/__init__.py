@@ -98,11 +98,11 @@ OPTIONS: Final = (
     ),
     Option(
         "check.values",
-        "Check that text is UTF-8 and that offsets and indices lie within their "
-        "buffers; false trusts who wrote the files.",
+        "Check every value that is read: offsets, indices and runs within their "
+        "buffers, UTF-8, times, numbers of nulls. false trusts every program that can "
+        "write the files.",
         BOOLEAN,
         default="true",
-        applies=_READ,
     ),
 )
 

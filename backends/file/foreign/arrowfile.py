@@ -26,7 +26,7 @@ from streamfactory.backends.file.foreign.framing import (
 )
 from streamfactory.backends.file.foreign.medium import Medium, told
 from streamfactory.backends.file.foreign.types import plain_schema
-from streamfactory.spi import FormatRefused, SchemaMismatch
+from streamfactory.spi import BatchValidator, FormatRefused, SchemaMismatch
 
 if TYPE_CHECKING:
     from streamfactory.backends.file.foreign.medium import Stamp
@@ -235,10 +235,11 @@ class ArrowFile:
         except OSError as error:  # what is read lies in memory
             msg = f"its schema cannot be read: {error}"
             raise Malformed(msg) from error
-        twice = [name for name in schema.names if schema.names.count(name) > 1]
-        if twice:
-            msg = f"{self.path!r} has several columns of the name {twice[0]!r}"
-            raise SchemaMismatch(msg, remedy="write the file with a name for each")
+        try:
+            BatchValidator(schema)
+        except SchemaMismatch as error:
+            msg = f"the file {self.path!r} cannot be read: {error.what}"
+            raise SchemaMismatch(msg, remedy=error.remedy) from error
         self.schema, self.written = plain_schema(schema), schema
         self.message = buffer
 

@@ -180,9 +180,21 @@ class ForeignConsumer(PartitionLevelConsumer):
         index = file.find(start - base)
         until = file.rows if end is None else min(file.rows, end - base)
         last = self._last(file, index, until, limits)
-        parts = [decoder.decode(number) for number in range(index, last)]
+        begin = file.starts[index]
+        piece = decoder.decode(index, start - base - begin)
+        first = begin + piece.first
+        parts, end, unpacked = [piece.rows], first + piece.rows.num_rows, piece.unpacked
+        for number in range(index + 1, last):
+            if end != file.starts[number] or unpacked > limits.max_bytes:
+                break
+            piece = decoder.decode(number)
+            parts.append(piece.rows)
+            end, unpacked = end + piece.rows.num_rows, unpacked + piece.unpacked
         rows = parts[0] if len(parts) == 1 else pa.concat_batches(parts)
-        self._held = (base + file.starts[index], rows, self._size(file, index, last))
+        size = None
+        if not unpacked and first == begin:
+            size = self._size(file, index, index + len(parts))
+        self._held = (base + first, rows, size)
         return self._held
 
     def _last(

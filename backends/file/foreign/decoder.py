@@ -2,20 +2,35 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 
 from streamfactory.backends.file.foreign.framing import Malformed, uncompressed
 from streamfactory.backends.file.foreign.medium import explained
-from streamfactory.backends.file.foreign.soundness import check, suspects
 from streamfactory.backends.file.foreign.types import plain_rows
+from streamfactory.spi import (
+    UNPACKED_BYTES,
+    BatchValidator,
+    CorruptData,
+    MessageTooLarge,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from streamfactory.backends.file.foreign.arrowfile import ArrowFile
     from streamfactory.backends.file.foreign.framing import Frame
+
+
+class Piece(NamedTuple):
+    """Rows of one batch."""
+
+    first: int
+    """Where they begin in the batch."""
+    rows: pa.RecordBatch
+    unpacked: int
+    """Bytes of the columns that were encoded."""
 
 
 class Decoder:
@@ -41,23 +56,32 @@ class Decoder:
         self._feed = _Feed()
         self._fed = 0
         """How many dictionaries of the file the reader has."""
-        self._suspects: Sequence[int] = ()
+        self._found: tuple[int, pa.RecordBatch] | None = None
+        """The batch that was read last, validated and still encoded."""
         self._widths = [file.wide, file.message] if file.wide else [file.message]
         """Schemas to try: decimals of 64 bits as they are stored, by Hop or by all
         others."""
         self._direct = not (file.wide or file.swapped) and file.written == schema
         """Whether rows come as they are to be: all columns, and nothing to convert."""
-        if self._direct and checked:
-            self._suspects = suspects(schema)
+        self._validator = BatchValidator(schema, values=checked)
 
-    def decode(self, index: int) -> pa.RecordBatch:
+    def decode(self, index: int, row: int = 0) -> Piece:
         """The rows of one batch.
+
+        Args:
+            index: Of the batch.
+            row: One that is wanted: where the whole batch takes very many bytes once
+                its encodings are unpacked, rows from this one on are returned.
 
         Raises:
             CorruptData: data_loss; names the file and the batch.
+            MessageTooLarge: permanent; the row alone takes too many bytes.
         """
         try:
-            return self._decode(index)
+            return self._decode(index, row)
+        except MessageTooLarge as error:
+            msg = f"the file {self._file.path!r}, batch {index}: {error.what}"
+            raise MessageTooLarge(msg, remedy=error.remedy) from error
         except (Malformed, UnicodeDecodeError, pa.ArrowException) as error:
             self._reader = None
             frame = self._file.frames[index]
@@ -66,19 +90,38 @@ class Decoder:
         except OSError as error:
             raise explained(self._file.path, error) from error
 
-    def _decode(self, index: int) -> pa.RecordBatch:
+    def _decode(self, index: int, row: int) -> Piece:
+        found = self._validated(index)
+        rows, first, validator = found, 0, self._validator
+        unpacked = validator.unpacked_bytes(found)
+        if unpacked > UNPACKED_BYTES:
+            rows, first = next(validator.split(found.slice(row))), row
+            unpacked = validator.unpacked_bytes(rows)
+        if not self._direct:
+            rows = plain_rows(rows, self._schema)
+        return Piece(first, rows, unpacked)
+
+    def _validated(self, index: int) -> pa.RecordBatch:
+        """A batch as it was written."""
+        if self._found is not None and self._found[0] == index:
+            return self._found[1]
+        self._found = None
         while True:
             try:
                 found = self._read(index)
-                check(found, self._suspects)
-            except (Malformed, pa.ArrowException):
+                # Before anything else: what is not sound ends the process in a cast.
+                self._validator.validate(found)
+            except (Malformed, CorruptData, pa.ArrowException) as error:
                 if len(self._widths) == 1:
+                    if isinstance(error, CorruptData):
+                        raise Malformed(error.what) from error
                     raise
                 del self._widths[0]
                 self._reader = None
             else:
                 del self._widths[1:]
-                return found if self._direct else plain_rows(found, self._schema)
+                self._found = (index, found)
+                return found
 
     def _read(self, index: int) -> pa.RecordBatch:
         frame = self._file.frames[index]
@@ -118,7 +161,7 @@ class Decoder:
         reader = pa.ipc.open_stream(
             pa.PythonFile(self._feed, mode="r"), options=options
         )
-        self._suspects = suspects(reader.schema) if self._checked else ()
+        self._validator = BatchValidator(reader.schema, values=self._checked)
         return reader
 
     def _message(self, frame: Frame) -> pa.Buffer:

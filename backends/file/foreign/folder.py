@@ -115,6 +115,10 @@ class Folder(Layout):
             found = file.fingerprint()
             if not file.whole or file.rows != entry.rows or found != entry.incarnation:
                 raise self._lost(index, changed, found)
+            schema = self._manifest.schema
+            # Rows are converted to the manifest's schema, which others may write too.
+            if file.schema is None or schema is None or difference(file.schema, schema):
+                raise self._lost(index, changed, found)
             if settings.mapped:
                 with told(file.path):
                     file.medium.map()

@@ -21,7 +21,12 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import pyarrow as pa
 
 from streamfactory.backends.file.foreign.medium import Stamp
-from streamfactory.spi import CorruptData, FormatRefused, StorageFailed
+from streamfactory.spi import (
+    BatchValidator,
+    CorruptData,
+    FormatRefused,
+    StorageFailed,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -201,8 +206,9 @@ class Manifest:
         try:
             schema = base64.b64decode(line["schema"], validate=True)
             self.schema = pa.ipc.read_schema(pa.py_buffer(schema))
+            BatchValidator(self.schema)
             self.incarnation = str(line["incarnation"])
-        except (KeyError, TypeError, ValueError, pa.ArrowException) as error:
+        except (KeyError, TypeError, ValueError, OSError, pa.ArrowException) as error:
             raise _damaged(path, "its header cannot be read") from error
 
     def _failed(self, error: OSError, done: str = "read") -> StorageFailed:

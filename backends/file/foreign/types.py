@@ -57,7 +57,7 @@ def plain_rows(rows: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 
 
 def plain(array: pa.Array, kind: pa.DataType) -> pa.Array:
-    """``array`` in the plain type ``kind``; sound, and not a slice of another one."""
+    """``array``, which is sound, in the plain type ``kind``."""
     have, types = array.type, pa.types
     if have == kind:
         return array
@@ -70,12 +70,13 @@ def plain(array: pa.Array, kind: pa.DataType) -> pa.Array:
         parts = [plain(array.field(i), kind.field(i).type) for i in range(len(kind))]
         return pa.StructArray.from_arrays(parts, fields=list(kind), mask=mask)
     if types.is_fixed_size_list(have):
-        values = plain(array.values, kind.value_type)
+        size = have.list_size
+        values = array.values.slice(array.offset * size, len(array) * size)
+        values = plain(values, kind.value_type)
         return pa.FixedSizeListArray.from_arrays(values, type=kind, mask=mask)
     if types.is_map(have):
-        keys, items = plain(array.keys, kind.key_type), array.items
-        items = plain(items, kind.item_type)
-        offsets = array.offsets
+        offsets, keys, items = _used(array, array.keys, array.items)
+        keys, items = plain(keys, kind.key_type), plain(items, kind.item_type)
         return pa.MapArray.from_arrays(offsets, keys, items, type=kind, mask=mask)
     if _is_list_view(have):  # Arrow's own cast of these loses values
         lengths = pc.fill_null(pc.list_value_length(array), 0).cast(pa.int64())
@@ -83,10 +84,18 @@ def plain(array: pa.Array, kind: pa.DataType) -> pa.Array:
         offsets = pa.concat_arrays([pa.array([0], pa.int64()), ends])
         values = array.flatten()
     else:
-        offsets, values = array.offsets, array.values
+        offsets, values = _used(array, array.values)
     values = plain(values, kind.value_type)
     offsets = offsets.cast(pa.int32())
     return pa.ListArray.from_arrays(offsets, values, type=kind, mask=mask)
+
+
+def _used(array: pa.Array, *values: pa.Array) -> list[pa.Array]:
+    """The offsets of lists, which may be a slice, and of their values those in use."""
+    offsets = array.offsets
+    first, last = offsets[0].as_py(), offsets[-1].as_py()
+    offsets = pc.subtract(offsets, offsets[0])
+    return [offsets, *(part.slice(first, last - first) for part in values)]
 
 
 def difference(have: pa.Schema, want: pa.Schema) -> str | None:
