@@ -243,6 +243,7 @@ class LogStore(ABC):
         Raises:
             MisuseError: misuse; there is one of that name, or it would have no
                 partition.
+            SchemaMismatch: permanent; the schema has a type that streams do not carry.
         """
 
     @abstractmethod

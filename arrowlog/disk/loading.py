@@ -12,10 +12,16 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
-from streamfactory.arrowlog.disk.index import Part
+from streamfactory.arrowlog.disk.index import PART_SCHEMA, Part
 from streamfactory.arrowlog.disk.records import Record, record_name
 from streamfactory.arrowlog.disk.state import State, schema_of
-from streamfactory.spi import CorruptData, StreamError, TopicNotFound
+from streamfactory.spi import (
+    BatchValidator,
+    CorruptData,
+    SchemaMismatch,
+    StreamError,
+    TopicNotFound,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -172,7 +178,12 @@ def load_part(storage: Storage, name: str) -> Part:
     """
     try:
         reader = pa.ipc.open_file(storage.open(name))
-        return Part(name, reader.get_batch(0))
+        rows = reader.get_batch(0)
+        BatchValidator(PART_SCHEMA).validate(rows)
+        return Part(name, rows)
+    except (CorruptData, SchemaMismatch) as error:
+        msg = f"{storage.location}/{name}: {error.what}"
+        raise CorruptData(msg) from error
     except (FileNotFoundError, StreamError):
         raise
     except (pa.ArrowException, ValueError, OSError, LookupError) as error:

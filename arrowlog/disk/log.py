@@ -67,7 +67,9 @@ class DiskLog(Log):
         self.schema = journal.known.schema
         self.settings = settings
         self.tidy = tidy
-        self.segments = SegmentReader(journal.storage)
+        self.segments = SegmentReader(
+            journal.storage, self.schema, values=settings.check_values
+        )
         self._hints: dict[int, tuple[Run, list[int]]] = {}
         self._watches: list[Watch] = []
         self._waiting: set[Watch] = set()

@@ -14,7 +14,12 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 
 from streamfactory.arrowlog.disk.storage import failed
-from streamfactory.spi import CorruptData, StreamError
+from streamfactory.spi import (
+    BatchValidator,
+    CorruptData,
+    SchemaMismatch,
+    StreamError,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -195,7 +200,12 @@ def _same_dictionary(before: pa.Array, column: pa.Array) -> bool:
 class _Opened:
     """A segment that is read: its file, and the batch read last."""
 
-    def __init__(self, storage: Storage, name: str) -> None:
+    def __init__(
+        self, storage: Storage, name: str, schema: pa.Schema, *, values: bool
+    ) -> None:
+        self._validator = BatchValidator(schema, values=values)
+        self._valid: set[int] = set()
+        """Batches that were validated: a segment is never changed."""
         self.file = storage.open(name)
         self.size = self.file.size()
         try:
@@ -210,21 +220,60 @@ class _Opened:
         with self.lock:
             last = self._last
             if last is None or last[0] != number:
-                last = self._last = (number, self.reader.get_batch(number))
+                last = self._last = (number, self._read(number))
             return last[1]
+
+    def _read(self, number: int) -> pa.RecordBatch:
+        rows = self.reader.get_batch(number)
+        if number not in self._valid:
+            # Before anything else: whoever may write the folder wrote these bytes.
+            self._validator.validate(rows)
+            self._valid.add(number)
+        return rows
 
     def times(self, number: int) -> list[tuple[int, int]] | None:
         with self.lock:
             said = self.reader.get_batch_with_custom_metadata(number).custom_metadata
-        found = None if said is None else said.get("appended")
-        return None if found is None else [tuple(pair) for pair in json.loads(found)]
+        found = None if said is None else said.get(_APPENDED)
+        return None if found is None else _times(found)
+
+
+def _times(text: bytes) -> list[tuple[int, int]]:
+    """The pairs under `_APPENDED`.
+
+    Raises:
+        ValueError: There are none.
+    """
+    msg = "the times of its rows cannot be read"
+    try:
+        found = json.loads(text)
+    except RecursionError as error:
+        raise ValueError(msg) from error
+    pairs: list[Any] = found if isinstance(found, list) else [None]
+    times: list[tuple[int, int]] = []
+    for pair in pairs:
+        is_pair = isinstance(pair, list) and list(map(type, pair)) == [int, int]
+        if not is_pair or not (0 <= pair[0] < 1 << 62 and abs(pair[1]) < 1 << 62):
+            raise ValueError(msg)
+        times.append((pair[0], pair[1]))
+    return times
 
 
 class SegmentReader:
-    """Reads batches of segments; keeps the last ones open. Thread-safe."""
+    """Reads batches of segments; keeps the last ones open. Thread-safe.
 
-    def __init__(self, storage: Storage) -> None:
+    Args:
+        storage: Where.
+        schema: Of all rows.
+        values: Whether values are checked; False checks the lengths of buffers only.
+    """
+
+    def __init__(
+        self, storage: Storage, schema: pa.Schema, *, values: bool = True
+    ) -> None:
         self._storage = storage
+        self._schema = schema
+        self._values = values
         self._lock = threading.Lock()
         self._open: OrderedDict[str, _Opened] = OrderedDict()
         self._size = 0
@@ -239,7 +288,7 @@ class SegmentReader:
 
         Raises:
             FileNotFoundError: It was merged or let go.
-            CorruptData: data_loss.
+            CorruptData: data_loss; it cannot be read, or a value is not sound.
         """
         found: Any = self._told(name, lambda opened: opened.batch(number))
         if found.num_rows != rows:
@@ -267,7 +316,12 @@ class SegmentReader:
     def _told(self, name: str, use: Callable[[_Opened], Any]) -> Any:
         try:
             return use(self._opened(name))
-        except (FileNotFoundError, StreamError):
+        except FileNotFoundError:
+            raise
+        except (CorruptData, SchemaMismatch) as error:
+            msg = f"{self._place(name)}: {error.what}"
+            raise CorruptData(msg) from error
+        except StreamError:
             raise
         except (pa.ArrowException, OSError, ValueError, IndexError) as error:
             msg = f"{self._place(name)}: {error}"
@@ -279,7 +333,7 @@ class SegmentReader:
             if found is not None:
                 self._open.move_to_end(name)
                 return found
-        opened = _Opened(self._storage, name)
+        opened = _Opened(self._storage, name, self._schema, values=self._values)
         with self._lock:
             if name in self._open:  # another thread was first
                 return self._open[name]

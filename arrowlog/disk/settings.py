@@ -9,7 +9,7 @@ import pyarrow as pa
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """How segments are written; what is there is read whatever they say."""
+    """How segments are written and read."""
 
     segment_rows: int | None = None
     """A segment is full with so many rows."""
@@ -21,6 +21,8 @@ class Settings:
     """``lz4`` or ``zstd``."""
     merge_files: int = 64
     """So many small segments of a kind are merged to one."""
+    check_values: bool = True
+    """Whether values are checked when segments are read."""
 
     def ipc_options(self) -> pa.ipc.IpcWriteOptions:
         """For Arrow's writers."""

@@ -29,6 +29,7 @@ from streamfactory.arrowlog.disk.state import schema_text
 from streamfactory.arrowlog.log import LogStore
 from streamfactory.arrowlog.options import LONGEST_QUOTED
 from streamfactory.spi import (
+    BatchValidator,
     CorruptData,
     FormatRefused,
     MisuseError,
@@ -75,6 +76,7 @@ class DiskLogStore(LogStore):
         if partitions < 1:
             msg = f"a topic has at least one partition, not {partitions}"
             raise MisuseError(msg)
+        BatchValidator(schema)  # what readers refuse is not written
         number = self._vacant(name)
         incarnation = uuid.uuid4().hex
         place = self._place(name, incarnation)

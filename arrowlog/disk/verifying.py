@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from streamfactory.spi import StreamError, Verification
+from streamfactory.spi import BatchValidator, StreamError, Verification
 
 if TYPE_CHECKING:
     from streamfactory.arrowlog.disk.log import DiskLog
@@ -17,13 +17,14 @@ _TOLD: Final = 100
 def verify(log: DiskLog) -> Verification:
     """Read every row that is held, and check that none is missing."""
     rows, problems = 0, []
+    validator = BatchValidator(log.schema)
     for lane in log.bounds():
         at = lane.earliest
         while at < lane.latest:
             try:
                 part = log.read(lane.id, at, max_rows=_MOST, max_bytes=_MOST)
                 assert part.rows is not None
-                part.rows.validate(full=True)
+                validator.validate(part.rows)
             except (StreamError, ValueError) as error:
                 problems.append(f"partition {lane.id}, offset {at}: {error}")
                 following = _next_run(log, lane.id, at)

@@ -194,4 +194,5 @@ def settings_of(config: StreamConfig) -> Settings:
         segment_age=None if age is None else age / 1000,
         compression=None if compression == "none" else compression,
         merge_files=config["compaction.files"],
+        check_values=config["check.values"],
     )
