@@ -49,7 +49,9 @@ class DecoderHarness(Protocol):
     """What the author of a decoder supplies.
 
     Optional: ``bad() -> Mapping[str, bytes]``, payloads by name that this format has to
-    refuse.
+    refuse; ``undeclared(number: int) -> bytes``, a good message but for a field that
+    the schema lacks; ``misfit(number: int) -> bytes``, a good message but for a value,
+    not the number, that does not fit its column.
     """
 
     def options(self) -> Mapping[str, str]:
@@ -194,9 +196,10 @@ class DecoderBench:
         on_error: str,
         max_errors: int | None = None,
         max_ratio: float | None = None,
+        contract: str | None = None,
     ) -> DecodeStage:
         """The framework's own decoding, over a new decoder."""
-        policy = DecodePolicy(on_error, max_errors, max_ratio)
+        policy = DecodePolicy(on_error, max_errors, max_ratio, contract)
         return DecodeStage(self.decoder(), policy, LANE, None)
 
     # --- messages -------------------------------------------------------------------
@@ -256,6 +259,14 @@ class DecoderBench:
         named = getattr(self.harness, "bad", None)
         return {} if named is None else dict(named())
 
+    def special(self, ability: str, number: int) -> bytes:
+        """A message that the harness has by an optional method: ``undeclared``, ..."""
+        make = getattr(self.harness, ability, None)
+        if make is None:
+            msg = f"no ability: {ability}"
+            raise Excluded(msg)
+        return bytes(make(number))
+
     def one_bad(self) -> bytes:
         """A payload that this decoder refuses."""
         for payload in [*self.bad().values(), *self.hostile().values()]:
@@ -266,23 +277,35 @@ class DecoderBench:
 
     # --- decoding -------------------------------------------------------------------
 
-    def decode(self, decoder: MessageDecoder, payloads: Sequence[bytes]) -> Decoded:
+    def decode(
+        self,
+        decoder: MessageDecoder,
+        payloads: Sequence[bytes],
+        *,
+        undeclared: bool | None = None,
+        salvage: bool = False,
+    ) -> Decoded:
         """Decode, and see that the answer accounts for every message (rule D1)."""
+        context = DecodeContext(LANE, undeclared=undeclared, salvage=salvage)
         values = pa.array(payloads, pa.binary())
         started = time.monotonic()
         try:
-            decoded = decoder.decode(values, DecodeContext(LANE))
+            decoded = decoder.decode(values, context)
         except Exception as error:
             # Not what it says: that may hold the payload.
             msg = f"decode raised {type(error).__name__} on {_described(payloads)}"
             raise Mismatch(msg) from error
         took = time.monotonic() - started
         require(took < SECONDS, f"decode took {took:.1f} s on {_described(payloads)}")
-        self._account(decoder, decoded, payloads)
+        self._account(decoder, decoded, payloads, context)
         return decoded
 
     def _account(
-        self, decoder: MessageDecoder, decoded: Decoded, payloads: Sequence[bytes]
+        self,
+        decoder: MessageDecoder,
+        decoded: Decoded,
+        payloads: Sequence[bytes],
+        context: DecodeContext,
     ) -> None:
         rows, count = decoded.rows, len(payloads)
         require(
@@ -302,6 +325,13 @@ class DecoderBench:
             expect(outside, [], f"{name} indices outside of the {count} messages")
         expect(len(bad), len(set(bad)), "bad messages, each told once")
         expect(sorted(set(bad) & set(source)), [], "messages both bad and with rows")
+        for misfit in decoded.misfits:
+            of_field = misfit.column is None
+            asked = context.undeclared if of_field else context.salvage
+            require(asked, "misfits are reported that the context does not ask for")
+            for row in misfit.rows.to_pylist():
+                require(0 <= row < rows.num_rows, f"a misfit is row {row}, of {count}")
+                _hides(misfit.what, payloads[source[row]])
         for error in decoded.errors:
             require(_CODE.fullmatch(error.code), f"{error.code!r} is no short code")
             _hides(f"{error.code}: {error.what}", payloads[error.message])

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from streamfactory.decoders.columns.buffers import data_of, offsets_of
+from streamfactory.decoders.columns.misfits import Misfits
 from streamfactory.spi import BadMessage, Decoded
 
 if TYPE_CHECKING:
@@ -49,6 +50,7 @@ class Sieve:
     parts: list[tuple[pa.RecordBatch, np.ndarray]] = field(default_factory=list)
     """Rows, and the message of each."""
     errors: list[BadMessage] = field(default_factory=list)
+    misfits: Misfits = field(default_factory=Misfits)
 
     def keep(self, rows: pa.RecordBatch, messages: np.ndarray) -> None:
         """Take rows; ``messages`` has the message of each."""
@@ -72,9 +74,12 @@ class Sieve:
         if (np.diff(messages) < 0).any():
             order = np.argsort(messages, kind="stable")
             rows, messages = rows.take(pa.array(order)), messages[order]
+        reported = self.misfits.reported(messages)
+        lookalikes = sorted(self.misfits.lookalikes)
         if not errors and np.array_equal(messages, np.arange(count)):
-            return Decoded(rows)
-        return Decoded(rows, pa.array(messages, pa.int32()), errors)
+            return Decoded(rows, None, (), reported, lookalikes)
+        source = pa.array(messages, pa.int32())
+        return Decoded(rows, source, errors, reported, lookalikes)
 
 
 class Kernel(Protocol):

@@ -44,6 +44,7 @@ from streamfactory.spi.decoder import (
     Decoded,
     MessageDecoder,
     MessageEncoder,
+    Misfit,
     PerMessageDecoder,
 )
 from streamfactory.spi.ends import (
@@ -201,6 +202,7 @@ __all__ = [
     "MessageEncoder",
     "MessageTooLarge",
     "MetadataProvider",
+    "Misfit",
     "MisuseError",
     "NotAuthorized",
     "NotInstalled",

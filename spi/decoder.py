@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from math import isfinite, isinf
-from typing import TYPE_CHECKING, Any, ClassVar, final
+from typing import TYPE_CHECKING, Any, ClassVar, Final, final
 
 from streamfactory.spi.errors import StreamError, Unsupported
 
@@ -27,6 +27,13 @@ class DecodeContext:
     """Columns wanted; None means all. A decoder may read more."""
     headers: pa.Array | None = None
     """`headers_type`, one entry a message, where the stream has them."""
+    undeclared: bool | None = None
+    """What becomes of a field that a message has and the schema lacks. None: what the
+    decoder's own options say. True: it is left out, and its row is a `Misfit`. False:
+    it is left out. A format whose messages have no fields of their own ignores this."""
+    salvage: bool = False
+    """Whether a value that does not fit its column becomes null, and its row a
+    `Misfit`, where the message would be bad otherwise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +49,22 @@ class BadMessage:
 
 
 @dataclass(frozen=True, slots=True)
+class Misfit:
+    """Rows that do not fit the schema; the contract of the stream decides about them.
+
+    Reported only where `DecodeContext` asks for it.
+    """
+
+    rows: pa.Int32Array
+    """Their indices in `Decoded.rows`, rising."""
+    column: str | None
+    """The column whose value was made null; None where the message has a field that
+    the schema lacks."""
+    what: str
+    """One sentence; it names columns of the schema only, and never a value."""
+
+
+@dataclass(frozen=True, slots=True)
 class Decoded:
     """What a decoder answers."""
 
@@ -51,6 +74,11 @@ class Decoded:
     """The index of the message that each row came from, rising. None means one row
     for every message, in order, and no errors."""
     errors: Sequence[BadMessage] = ()
+    misfits: Sequence[Misfit] = ()
+    lookalikes: Sequence[str] = ()
+    """Columns of the schema that a message lacks, while it has a field whose name
+    differs only in the case of letters. As far as the decoder happens to know: a look
+    at its first messages is enough."""
 
 
 class MessageDecoder(ABC):
@@ -105,7 +133,8 @@ class MessageDecoder(ABC):
 
         Returns:
             0 to n rows for each message, and a `BadMessage` for each that is bad. A
-            message without row and without error was filtered on purpose.
+            message without row and without error was filtered on purpose. Rows that
+            do not fit the schema are reported as the context asks.
         """
 
     def close(self) -> None:  # noqa: B027 - a decoder that holds nothing may keep this
@@ -155,9 +184,11 @@ class PerMessageDecoder(MessageDecoder):
         found: list[Mapping[str, Any]] = []
         source: list[int] = []
         errors: list[BadMessage] = []
+        lookalikes: set[str] = set()
         for message, value in enumerate(values.to_pylist()):
             try:
-                rows = _rows(self.decode_message(value), schema)
+                rows = _rows(self.decode_message(value))
+                _check_names(rows, schema, context, lookalikes)
             except StreamError:
                 raise  # about what the decoder needs, not about the message
             except Exception as error:  # noqa: BLE001 - whatever a function raises
@@ -165,27 +196,88 @@ class PerMessageDecoder(MessageDecoder):
             else:
                 found += rows
                 source += [message] * len(rows)
+        misfits: dict[str, list[int]] = {}
         try:
             batch = _batch(found, schema)
         except Exception:  # noqa: BLE001 - of all rows; which, is found one by one
-            found, source, unfit = _apart(found, source, schema)
-            errors += unfit
-            batch = _batch(found, schema)
-        return Decoded(batch, pa.array(source, pa.int32()), errors)
+            if context.salvage:
+                found = [_salvaged(n, r, schema, misfits) for n, r in enumerate(found)]
+                relaxed = pa.schema([field.with_nullable(True) for field in schema])
+                columns = _batch(found, relaxed).columns
+                batch = pa.RecordBatch.from_arrays(columns, schema=schema)
+            else:
+                found, source, unfit = _apart(found, source, schema)
+                errors += unfit
+                batch = _batch(found, schema)
+        names = frozenset(schema.names)
+        odd = [at for at, row in enumerate(found) if not row.keys() <= names]
+        reported = [
+            Misfit(pa.array(rows, pa.int32()), name, _holds_none(name, schema))
+            for name, rows in misfits.items()
+        ]
+        if odd and context.undeclared:
+            reported.append(Misfit(pa.array(odd, pa.int32()), None, UNDECLARED))
+        index = pa.array(source, pa.int32())
+        return Decoded(batch, index, errors, reported, sorted(lookalikes))
+
+
+UNDECLARED: Final = "it has a field that is not in the schema"
+"""What is wrong with a message that has one; the field's name may be confidential."""
 
 
 def _rows(
-    answer: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None, schema: pa.Schema
+    answer: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None,
 ) -> Sequence[Mapping[str, Any]]:
     if answer is None:
         return ()
-    rows = [answer] if isinstance(answer, Mapping) else list(answer)
+    return [answer] if isinstance(answer, Mapping) else list(answer)
+
+
+def _check_names(
+    rows: Sequence[Mapping[str, Any]],
+    schema: pa.Schema,
+    context: DecodeContext,
+    lookalikes: set[str],
+) -> None:
+    """Refuse columns that the schema lacks, unless somebody else decides about them."""
     names = frozenset(schema.names)
     for row in rows:
-        if not row.keys() <= names:
+        if row.keys() <= names:
+            continue
+        lookalikes.update(find_lookalikes(row.keys(), schema.names))
+        if context.undeclared is None:
             msg = f"column {min(row.keys() - names)!r} is not in the schema"
             raise _UnfitError(msg)
-    return rows
+
+
+def find_lookalikes(found: Iterable[str], columns: Iterable[str]) -> set[str]:
+    """Columns that are not found, while a name in another case is: for decoders."""
+    given = frozenset(found)
+    folded = {name.casefold() for name in given}
+    return {name for name in columns if name not in given and name.casefold() in folded}
+
+
+def _holds_none(name: str, schema: pa.Schema) -> str:
+    return f"column {name!r} holds no {schema.field(name).type}"
+
+
+def _salvaged(
+    number: int,
+    row: Mapping[str, Any],
+    schema: pa.Schema,
+    misfits: dict[str, list[int]],
+) -> Mapping[str, Any]:
+    """A row whose values that do not fit are null; they are added to ``misfits``."""
+    import pyarrow as pa
+
+    wrong = []
+    for field in schema:
+        try:
+            _batch([row], pa.schema([field]))
+        except Exception:  # noqa: BLE001 - whatever Arrow raises
+            wrong.append(field.name)
+            misfits.setdefault(field.name, []).append(number)
+    return {**row, **dict.fromkeys(wrong)} if wrong else row
 
 
 def _batch(rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> pa.RecordBatch:

@@ -18,7 +18,7 @@ from streamfactory.spi import (
     UntranslatedError,
 )
 from streamfactory.wiring.budgets import Budget, Rounds
-from streamfactory.wiring.contracts import Contract, agreed
+from streamfactory.wiring.contracts import Contract, agreed, refused
 from streamfactory.wiring.deadletters import (
     EVIDENCE,
     Bad,
@@ -43,7 +43,7 @@ class DecodePolicy:
     """``fail``, ``skip``, ``null`` or ``dead-letter``."""
     max_errors: int | None
     max_ratio: float | None
-    contract: str = "freeze"
+    contract: str | None = None
     """``evolve``, ``freeze``, ``discard_row`` or ``discard_value``."""
     aside: Origin | None = None
     """Under ``dead-letter``: dead letters are taken aside, and say this; None where bad
@@ -59,7 +59,7 @@ class DecodePolicy:
             config["decode.on.error"],
             config.get("max.errors"),
             config.get("max.error.ratio"),
-            config["schema.contract"],
+            config.get("schema.contract"),
             aside,
             rounds,
         )
@@ -155,11 +155,16 @@ class DecodeStage:
             self._partition,
             self._fields,
             headers if alive is None else headers.take(alive),
+            undeclared=self._contract.undeclared,
+            salvage=self._contract.salvages,
         )
         given = values if alive is None else values.take(alive)
         decoded = call_decoder(self._decoder, given, context)
         self._budget.saw(envelopes.num_rows)
-        rows, wrong = self._contract.fit(decoded.rows)
+        self._contract.warn_of_case(decoded.lookalikes)
+        if decoded.misfits and self._contract.refuses:
+            decoded = refused(decoded)
+        rows, wrong = self._contract.fit(decoded.rows, decoded.misfits)
         source = decoded.source
         if alive is None and not (decoded.errors or wrong or self._policy.evidence):
             return Staged(rows, source, keys)
@@ -339,6 +344,10 @@ def _contradiction(decoded: Decoded, messages: int) -> str | None:
     """What does not fit in a decoder's answer; None where all does."""
     rows, source = decoded.rows.num_rows, decoded.source
     bad = [error.message for error in decoded.errors]
+    for misfit in decoded.misfits:
+        found = misfit.rows.to_numpy()
+        if len(found) and (np.diff(found, prepend=-1, append=rows) <= 0).any():
+            return f"the misfits do not rise from 0 to {rows - 1}"
     if source is None:
         if rows != messages or bad:
             return f"{rows} rows do not match {messages} messages, {len(bad)} bad"

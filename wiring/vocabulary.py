@@ -207,11 +207,13 @@ _FRAMEWORK: Final = (
     ),
     Option(
         "schema.contract",
-        "What does not fit the declared schema: `freeze` fails, `evolve` takes columns "
-        "that are new when the stream is opened and leaves out later ones, "
-        "`discard_row` drops the row, `discard_value` the value.",
+        "What becomes of fields and values that do not fit the declared schema: "
+        "`freeze` refuses the message, `evolve` takes columns that the decoder's "
+        "schema has when the stream is opened and leaves out other fields, "
+        "`discard_row` drops the row, `discard_value` the field or the value. Without "
+        "it, values are as under `freeze`, and fields that only messages have are "
+        "left out.",
         choice("evolve", "freeze", "discard_row", "discard_value"),
-        default="freeze",
         applies=READ,
     ),
     Option(

@@ -218,6 +218,56 @@ def every_answer_has_the_declared_schema(bench: DecoderBench) -> None:
         )
 
 
+@decoder_case("D4", hint="a field that the schema lacks is left out without a report")
+def undeclared_fields_are_for_the_contract(bench: DecoderBench) -> None:
+    """On request a row whose message has an undeclared field is there, and reported."""
+    [one, other], odd = bench.good([1, 3]), bench.special("undeclared", 2)
+    payloads = [one, odd, other]
+    for asked in (True, False):
+        decoded = bench.decode(bench.decoder(), payloads, undeclared=asked)
+        expect(list(decoded.errors), [], f"bad messages, with undeclared={asked}")
+        expect(bench.harness.numbers(decoded.rows), [1, 2, 3], "numbers of the rows")
+        reported = [misfit.rows.to_pylist() for misfit in decoded.misfits]
+        expect(reported, [[1]] * asked, f"misfits, with undeclared={asked}")
+    _contracts_hold(bench, payloads, {"evolve", "discard_value"})
+
+
+@decoder_case("D4", hint="a value that does not fit makes its message bad, or is kept")
+def misfitting_values_are_for_the_contract(bench: DecoderBench) -> None:
+    """On request a value that does not fit is null, and its row is reported."""
+    [one, other], odd = bench.good([1, 3]), bench.special("misfit", 2)
+    payloads = [one, odd, other]
+    decoded = bench.decode(bench.decoder(), payloads)
+    expect([error.message for error in decoded.errors], [1], "bad messages, unasked")
+    decoded = bench.decode(bench.decoder(), payloads, salvage=True)
+    expect(list(decoded.errors), [], "bad messages, with salvage=True")
+    expect(bench.harness.numbers(decoded.rows), [1, 2, 3], "numbers of the rows")
+    require(decoded.misfits, "nothing is reported, with salvage=True")
+    for misfit in decoded.misfits:
+        expect(misfit.rows.to_pylist(), [1], "rows that are reported")
+        value = decoded.rows.column(misfit.column)[1].as_py()
+        expect(value, None, f"the value in column {misfit.column!r}")
+    _contracts_hold(bench, payloads, {"discard_value"})
+
+
+def _contracts_hold(
+    bench: DecoderBench, payloads: Sequence[bytes], keeping: set[str]
+) -> None:
+    """Of three messages the second does not fit: what becomes of its row."""
+    envelopes = bench.envelopes(payloads)
+    for contract in ("freeze", "evolve", "discard_row", "discard_value"):
+        stage = bench.stage("fail", contract=contract)
+        try:
+            rows, _ = stage.apply(envelopes)
+        except DecodeError as error:
+            refused = contract not in keeping and contract != "discard_row"
+            require(refused, f"under {contract} reading fails")
+            expect(error.offset, 7, "offset in the error")
+            continue
+        wanted = [1, 2, 3] if contract in keeping else [1, 3]
+        expect(bench.harness.numbers(rows), wanted, f"numbers under {contract}")
+
+
 @decoder_case("D4", hint="no schema before the first message, or a null in its place")
 def the_framework_takes_every_answer(bench: DecoderBench) -> None:
     """With the framework's checks around it, hostile messages pass under skip."""

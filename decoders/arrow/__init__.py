@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from streamfactory.decoders.arrow.headers import NotArrow, Walk, plain_batches
+from streamfactory.decoders.columns.misfits import Misfits
 from streamfactory.decoders.columns.writing import fitted
 from streamfactory.decoders.isolation import SCHEMA, Sieve, places, plain
 from streamfactory.spi import (
@@ -35,6 +36,7 @@ from streamfactory.spi import (
     hookimpl,
 )
 from streamfactory.spi.arrowjson import parse_schema
+from streamfactory.spi.decoder import find_lookalikes
 from streamfactory.spi.ipc import ROWS
 
 if TYPE_CHECKING:
@@ -142,7 +144,7 @@ class ArrowDecoder(MessageDecoder):
 
     def decode(self, values: pa.Array, context: DecodeContext) -> Decoded:
         values = plain(values)
-        sieve = Sieve(self._schema)
+        sieve = Sieve(self._schema, misfits=Misfits(context))
         for start in range(0, len(values), _AT_ONCE):
             self._decode(values[start : start + _AT_ONCE], start, sieve)
         return sieve.decoded(len(values))
@@ -173,7 +175,7 @@ class ArrowDecoder(MessageDecoder):
                     parts.append(read(value.as_buffer(), schema))
                     which.append(index)
                 else:
-                    found = self._carefully(value.as_buffer())
+                    found = self._carefully(value.as_buffer(), index, sieve.misfits)
                     parts += found
                     which += [index] * len(found)
             except NotArrow as error:
@@ -182,8 +184,10 @@ class ArrowDecoder(MessageDecoder):
                 sieve.refuse([index], _MALFORMED)
         return parts, which
 
-    def _carefully(self, payload: pa.Buffer) -> list[pa.RecordBatch]:
-        """The batches of one message, whatever it is.
+    def _carefully(
+        self, payload: pa.Buffer, index: int, misfits: Misfits
+    ) -> list[pa.RecordBatch]:
+        """The batches of the message ``index``, whatever it is.
 
         Raises:
             NotArrow: It is none, or is too large, or is of another schema.
@@ -207,7 +211,7 @@ class ArrowDecoder(MessageDecoder):
         if size > limit:
             why = f"the message becomes more than {limit} bytes"
             raise NotArrow(why, "too_large")
-        return [self._fitted(batch) for batch in found]
+        return [self._fitted(batch, index, misfits) for batch in found]
 
     def _validator(self, schema: pa.Schema) -> BatchValidator:
         if not schema.equals(self._sent_schema):
@@ -218,9 +222,23 @@ class ArrowDecoder(MessageDecoder):
             self._sent_schema = schema
         return self._sent
 
-    def _fitted(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+    def _fitted(
+        self, batch: pa.RecordBatch, index: int, misfits: Misfits
+    ) -> pa.RecordBatch:
         """Columns by their name; what is not declared is left out."""
-        columns = [_column(batch, field) for field in self._schema]
+        found, names = batch.schema.names, self._schema.names
+        misfits.lookalikes |= find_lookalikes(found, names)
+        if not set(found) <= set(names):
+            misfits.add_undeclared([index])
+        columns = []
+        for field in self._schema:
+            try:
+                columns.append(_column(batch, field))
+            except NotArrow as error:
+                if not misfits.salvage or error.code != SCHEMA or not field.nullable:
+                    raise
+                misfits.add([index], field.name, str(error))
+                columns.append(pa.nulls(batch.num_rows, field.type))
         if not columns:
             return batch.select([])
         return pa.RecordBatch.from_arrays(columns, schema=self._schema)

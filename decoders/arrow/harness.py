@@ -23,12 +23,15 @@ class ArrowHarness:
         """A stream for even numbers of rows, a batch alone for odd ones."""
         texts = [f"number {number}" for number in numbers]
         rows = pa.record_batch([pa.array(numbers, pa.int64()), texts], schema=_SCHEMA)
-        if len(numbers) % 2:
-            return bytes(rows.serialize())
-        sink = pa.BufferOutputStream()
-        with pa.ipc.new_stream(sink, _SCHEMA) as stream:
-            stream.write_batch(rows)
-        return bytes(sink.getvalue())
+        return bytes(rows.serialize()) if len(numbers) % 2 else _stream(rows)
+
+    def undeclared(self, number: int) -> bytes:
+        """A third column."""
+        return _stream(pa.record_batch({"number": [number], "more": [1]}))
+
+    def misfit(self, number: int) -> bytes:
+        """A number in place of the text."""
+        return _stream(pa.record_batch({"number": [number], "text": [1]}))
 
     def numbers(self, rows: pa.RecordBatch) -> list[int]:
         """The column ``number``, where the text agrees.
@@ -53,3 +56,10 @@ class ArrowHarness:
             "two batches": alone + alone,
             "a column of text for numbers": sink.getvalue().to_pybytes(),
         }
+
+
+def _stream(rows: pa.RecordBatch) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, rows.schema) as stream:
+        stream.write_batch(rows)
+    return bytes(sink.getvalue())

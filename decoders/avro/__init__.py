@@ -18,6 +18,7 @@ from streamfactory.decoders.avro.decoding import Reading, schema_of
 from streamfactory.decoders.avro.encoding import Writing, derived
 from streamfactory.decoders.avro.schemas import Node, SchemaRefused, parse
 from streamfactory.decoders.columns.buffers import lengths_of
+from streamfactory.decoders.columns.misfits import Misfits
 from streamfactory.decoders.isolation import SCHEMA, Sieve, plain
 from streamfactory.decoders.registry import REGISTRY_OPTIONS, Registry, UnknownId
 from streamfactory.spi import (
@@ -151,7 +152,7 @@ class AvroDecoder(MessageDecoder):
     def decode(self, values: pa.Array, context: DecodeContext) -> Decoded:
         count = len(values)
         values, messages = plain(values), np.arange(count)
-        sieve = Sieve(self.schema())
+        sieve = Sieve(self.schema(), misfits=Misfits(context))
         if self._strip:
             long_enough = lengths_of(values) >= self._strip
             if not long_enough.all():
@@ -204,6 +205,9 @@ class AvroDecoder(MessageDecoder):
         if isinstance(reading, tuple):
             sieve.refuse(messages, reading)
         else:
+            sieve.misfits.lookalikes |= reading.lookalikes
+            if reading.undeclared and sieve.misfits.undeclared:
+                sieve.misfits.add_undeclared(messages)
             reading.run(values, messages, sieve)
 
     def _reading(self, number: int | None) -> Reading | tuple[str, str]:

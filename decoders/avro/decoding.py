@@ -17,6 +17,7 @@ from streamfactory.decoders.avro.scanning import suspects
 from streamfactory.decoders.avro.schemas import Node, same
 from streamfactory.decoders.avro.wire import raw, wire
 from streamfactory.decoders.columns.messages import joined
+from streamfactory.spi.decoder import find_lookalikes
 
 if TYPE_CHECKING:
     from streamfactory.decoders.isolation import Refusal, Sieve
@@ -42,6 +43,9 @@ class Reading:
     def __init__(self, writer: Node, wanted: Node) -> None:
         self.schema = schema_of(wanted)
         self._writer, self._wanted = writer, wanted
+        self.undeclared = _has_more(writer, wanted)
+        """Whether messages have fields that rows do not."""
+        self.lookalikes = find_lookalikes(writer.names, wanted.names)
         self._raw = raw(wanted)
         self._doubtful = False
         self._read = reader(writer, wanted)
@@ -101,6 +105,27 @@ def _record_batch(
     if parts:
         return pa.RecordBatch.from_arrays(parts, schema=schema)
     return pa.RecordBatch.from_struct_array(pa.array([{}] * count, pa.struct([])))
+
+
+def _has_more(writer: Node, wanted: Node) -> bool:
+    """Whether a record, or one within it, has fields that are not wanted."""
+    if writer.kind != wanted.kind:
+        return False
+    if writer.kind == "option":
+        one, other = (n.children[1 - n.null_at] for n in (writer, wanted))
+        return _has_more(one, other)
+    if writer.kind != "record":
+        pairs = zip(writer.children, wanted.children, strict=False)
+        return any(_has_more(one, other) for one, other in pairs)
+    read: dict[str, Node] = {}
+    for name, aliases, child in zip(
+        wanted.names, wanted.aliases, wanted.children, strict=True
+    ):
+        read |= dict.fromkeys((name, *aliases), child)
+    return any(
+        name not in read or _has_more(child, read[name])
+        for name, child in zip(writer.names, writer.children, strict=True)
+    )
 
 
 def _sources(writer: Node, wanted: Node) -> list[int | None] | None:

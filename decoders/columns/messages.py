@@ -10,20 +10,27 @@ import pyarrow.compute as pc
 
 from streamfactory.decoders.columns.buffers import is_ascii
 from streamfactory.decoders.columns.casting import isolated
+from streamfactory.decoders.columns.misfits import Misfits, without
 from streamfactory.spi import BadMessage, Decoded
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from streamfactory.decoders.columns.casting import Casting
+    from streamfactory.spi import DecodeContext
 
 
 @final
 class Findings:
-    """The bad messages of one call: of each, the first that was found."""
+    """The bad messages of one call: of each, the first that was found.
 
-    def __init__(self) -> None:
+    Args:
+        context: Of the call; None where nobody asks for misfits.
+    """
+
+    def __init__(self, context: DecodeContext | None = None) -> None:
         self._found: dict[int, BadMessage] = {}
+        self.misfits = Misfits(context)
 
     def add(self, messages: Iterable[int], code: str, what: str) -> None:
         """Tell messages bad, unless they are."""
@@ -75,20 +82,25 @@ def answer(
         findings: What is known to be bad; what is found here is added.
         source: The message of each row, rising; None where row i is of message i.
     """
-    arrays = []
+    arrays, misfits = [], findings.misfits
     for column, field in zip(columns, schema, strict=True):
         array, faults = casting.cast(column, field)
-        arrays.append(array)
         for fault in faults:
+            if misfits.salvage:
+                array = without(array, fault.rows)
+                misfits.add_rows(fault.rows, field.name, fault.what)
+                continue
             rows = fault.rows if source is None else source[fault.rows]
             findings.add(rows, fault.code, fault.what)
+        arrays.append(array)
     rows = pa.RecordBatch.from_arrays(arrays, schema=schema)
-    errors = findings.errors
-    if source is None and not errors:
-        return Decoded(rows)
-    if source is None:
-        source = np.arange(rows.num_rows)
-    if errors:
-        kept = ~np.isin(source, findings.messages)
-        rows, source = rows.filter(pa.array(kept)), source[kept]
-    return Decoded(rows, pa.array(source, pa.int32()), errors)
+    errors, lookalikes = findings.errors, sorted(misfits.lookalikes)
+    of_row = np.arange(rows.num_rows) if source is None else source
+    if not errors:
+        reported = misfits.reported(of_row)
+        index = None if source is None else pa.array(source, pa.int32())
+        return Decoded(rows, index, (), reported, lookalikes)
+    kept = ~np.isin(of_row, findings.messages)
+    reported = misfits.reported(of_row, kept)
+    rows, index = rows.filter(pa.array(kept)), pa.array(of_row[kept], pa.int32())
+    return Decoded(rows, index, errors, reported, lookalikes)

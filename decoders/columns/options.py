@@ -32,7 +32,8 @@ def shared_options(writable: Callable[[str], str | None]) -> tuple[Option, ...]:
         ),
         Option(
             "unknown.fields",
-            "What a field that the schema lacks is: left out, or an error.",
+            "What a field that the schema lacks is, where `schema.contract` is not "
+            "set: left out, or an error. An error is one under every contract.",
             choice("ignore", "error"),
             default="ignore",
         ),

@@ -28,6 +28,7 @@ from streamfactory.spi import (
     SchemaUnknown,
 )
 from streamfactory.spi.arrowjson import to_arrow_json
+from streamfactory.spi.decoder import find_lookalikes
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -80,7 +81,7 @@ class CsvDecoder(MessageDecoder):
         return self._schema
 
     def decode(self, values: pa.Array, context: DecodeContext) -> Decoded:
-        findings = Findings()
+        findings = Findings(context)
         texts = as_texts(values, findings)
         messages = np.arange(len(texts))
         if texts.null_count:
@@ -150,6 +151,10 @@ class CsvDecoder(MessageDecoder):
         findings: Findings,
     ) -> Part:
         """The columns of the schema, of messages with these columns."""
+        known = self._schema.names
+        findings.misfits.lookalikes |= find_lookalikes(names, known)
+        if findings.misfits.undeclared and set(names) - set(known):
+            findings.misfits.add_undeclared(messages)
         records = Records(self._dialect, len(names), findings)
         found, source = records.read(texts, messages)
         by_name = dict(zip(names, found, strict=True))

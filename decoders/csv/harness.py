@@ -31,6 +31,10 @@ class CsvHarness:
         ]
         return "\n".join(records).encode()
 
+    def misfit(self, number: int) -> bytes:
+        """A time that is none."""
+        return f"{number},a,yesterday".encode()
+
     def numbers(self, rows: pa.RecordBatch) -> list[int]:
         """The column of that name."""
         return list(rows.column("number").to_pylist())

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, final
 
 import msgspec
 import numpy as np
@@ -16,12 +17,15 @@ from streamfactory.decoders.columns.messages import Findings, answer, as_texts, 
 from streamfactory.decoders.columns.options import UNITS, declared_schema
 from streamfactory.decoders.json.inferring import infer
 from streamfactory.decoders.json.nesting import too_deep
-from streamfactory.decoders.json.structs import Structs
+from streamfactory.decoders.json.structs import FIELDS, Structs
 from streamfactory.spi import DecodeContext, Decoded, MessageDecoder, Partition
 from streamfactory.spi.arrowjson import to_arrow_json
+from streamfactory.spi.decoder import UNDECLARED, find_lookalikes
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+
+    from streamfactory.decoders.columns.misfits import Misfits
 
     Bad = dict[int, tuple[str, str]]
 
@@ -29,6 +33,8 @@ _CHUNK: Final = 8_192
 """Messages whose objects are in memory at the same time: more do not fit its caches."""
 _PIECE: Final = 32
 """Messages that are decoded together while looking for bad ones."""
+_LOOKED_AT: Final = 100
+"""Messages whose names of fields are compared with the schema's."""
 
 
 class JsonDecoder(MessageDecoder):
@@ -39,15 +45,19 @@ class JsonDecoder(MessageDecoder):
         self._schema = declared_schema(options, topic, "JSON")
         unit = options.get("timestamp.unit")
         self._casting = Casting(None if unit is None else UNITS[unit], finite=True)
-        strict, whole = (
-            options[key] == "error" for key in ("unknown.fields", "missing.fields")
-        )
-        self._structs = Structs(
+        self._structs = self._made(strict=options["unknown.fields"] == "error")
+        self._strict: Structs | None = None
+        self._seen = 0
+        """Messages whose names of fields were compared with the schema's."""
+
+    def _made(self, *, strict: bool) -> Structs:
+        options = self.options
+        return Structs(
             self._schema,
             strict_fields=strict,
-            all_fields=whole,
+            all_fields=options["missing.fields"] == "error",
             numbers_as_text=options["numbers.as.text"],
-            numeric_times=unit is not None,
+            numeric_times=options.get("timestamp.unit") is not None,
         )
 
     @classmethod
@@ -63,7 +73,7 @@ class JsonDecoder(MessageDecoder):
         return self._schema
 
     def decode(self, values: pa.Array, context: DecodeContext) -> Decoded:
-        findings = Findings()
+        findings = Findings(context)
         texts = as_texts(values, findings)
         findings.add(too_deep(texts), "too_deep", "it is nested too deeply")
         source = None
@@ -72,82 +82,139 @@ class JsonDecoder(MessageDecoder):
             kept[findings.messages] = False
             source = np.flatnonzero(kept)
             texts = texts.filter(pa.array(kept))
-        columns, bad = self._columns(texts)
+        call = self._call(findings.misfits)
+        columns = self._columns(texts, call)
         messages = np.arange(len(texts)) if source is None else source
-        for index, complaint in bad.items():
+        for index, complaint in call.bad.items():
             findings.add([messages[index]], *complaint)
-        source = np.delete(messages, list(bad)) if bad else source
+        source = np.delete(messages, list(call.bad)) if call.bad else source
+        findings.misfits.add_undeclared(messages[call.undeclared])
+        for number, indices in call.wrong.items():
+            field = self._schema.field(number)
+            what = f"column {field.name!r} holds no {field.type}"
+            findings.misfits.add(messages[indices], field.name, what)
+        findings.misfits.lookalikes |= self._lookalikes(texts)
         return answer(columns, self._schema, self._casting, findings, source)
 
-    def _columns(self, texts: pa.StringArray) -> tuple[list[pa.Array], Bad]:
-        """The columns of good messages, and what is wrong with the others."""
+    def _call(self, misfits: Misfits) -> _Call:
+        if misfits.undeclared and self._strict is None:
+            self._strict = self._made(strict=True)
+        first = self._strict if misfits.undeclared else None
+        return _Call(first or self._structs, self._structs, salvage=misfits.salvage)
+
+    def _lookalikes(self, texts: pa.StringArray) -> set[str]:
+        """Columns that the decoder's first messages have in another case only."""
+        looked = texts[: max(0, _LOOKED_AT - self._seen)]
+        self._seen += len(looked)
+        found: set[str] = set()
+        for text in looked.to_pylist():
+            with suppress(msgspec.MsgspecError, RecursionError):
+                found |= find_lookalikes(FIELDS.decode(text), self._schema.names)
+        return found
+
+    def _columns(self, texts: pa.StringArray, call: _Call) -> list[pa.Array]:
+        """The columns of good messages."""
         count, lines = len(texts), joined(texts, "\n")
         fine, starts = _enclosed(texts), _starts(texts)
         parts: list[list[pa.Array]] = []
-        bad: Bad = {}
         for first in range(0, max(count, 1), _CHUNK):
             last = min(first + _CHUNK, count)
-            rows, found = self._rows(lines, starts, fine, first, last)
+            rows = call.rows(lines, starts, fine, first, last)
             parts.append(self._structs.columns(rows))
-            bad |= found
         if len(parts) == 1:
-            return parts[0], bad
-        return [pa.concat_arrays(part) for part in zip(*parts, strict=True)], bad
+            return parts[0]
+        return [pa.concat_arrays(part) for part in zip(*parts, strict=True)]
 
-    def _rows(
+
+@final
+class _Call:
+    """The rows of one call, and the messages that are not as they should be.
+
+    Args:
+        first: Tried first.
+        second: Tried where the first refuses a message: the same, or one that takes
+            fields which the schema lacks.
+        salvage: Whether values that do not fit become null.
+    """
+
+    def __init__(self, first: Structs, second: Structs, *, salvage: bool) -> None:
+        self._first, self._second, self._salvage = first, second, salvage
+        self.bad: Bad = {}
+        self.undeclared: list[int] = []
+        """Messages with a field that the schema lacks."""
+        self.wrong: dict[int, list[int]] = {}
+        """By number of the column: messages whose value does not fit."""
+
+    def rows(
         self,
         lines: pa.Buffer,
         starts: np.ndarray,
         fine: np.ndarray,
         first: int,
         last: int,
-    ) -> tuple[Sequence[Any], Bad]:
+    ) -> Sequence[Any]:
         """The rows of some messages: together, in small pieces, or one by one."""
         view = memoryview(lines)
         if fine[first:last].all():
             together = self._lines(view[starts[first] : starts[last] - 1], last - first)
             if together is not None:
-                return together, {}
+                return together
+        rows: list[Any] = []
         if last - first > _PIECE:
-            rows: list[Any] = []
-            bad: Bad = {}
             for piece in range(first, last, _PIECE):
                 end = min(piece + _PIECE, last)
-                found, wrong = self._rows(lines, starts, fine, piece, end)
-                rows += found
-                bad |= wrong
-            return rows, bad
+                rows += self.rows(lines, starts, fine, piece, end)
+            return rows
         at = pairwise(starts[first : last + 1].tolist())
-        alone = [self._one(view[a : b - 1]) for a, b in at]
-        good = [row for row, complaint in alone if complaint is None]
-        return good, {i: wrong for i, (_, wrong) in enumerate(alone, first) if wrong}
+        for index, (begin, end) in enumerate(at, first):
+            row = self._one(view[begin : end - 1], index)
+            if row is not None:
+                rows.append(row)
+        return rows
 
     def _lines(self, lines: Any, count: int) -> Sequence[Any] | None:
         # Between a closing and an opening brace, with a line end, nothing goes on: not
         # an object, and not a text. So each message has one object at least, and where
         # there are as many objects as messages, each has one.
         try:
-            rows = self._structs.decoder.decode_lines(lines)
+            rows = self._first.decoder.decode_lines(lines)
         except (msgspec.MsgspecError, RecursionError):
             return None
         return rows if len(rows) == count else None
 
-    def _one(self, text: memoryview) -> tuple[Any, tuple[str, str] | None]:
+    def _one(self, text: memoryview, index: int) -> Any:
+        """The row of a message; None where it is bad."""
         try:
-            return self._structs.decoder.decode(text), None
+            with suppress(msgspec.ValidationError):
+                return self._first.decoder.decode(text)
+            try:
+                row = self._second.decoder.decode(text)
+            except msgspec.ValidationError:
+                if not self._salvage:
+                    raise
+                row, wrong, undeclared = self._second.salvage(text)
+                for number in wrong:
+                    self.wrong.setdefault(number, []).append(index)
+            else:
+                undeclared = True  # what else the first one can have refused
+            if undeclared:
+                self.undeclared.append(index)
         except msgspec.ValidationError as error:
-            return None, ("schema", _described(error))
+            self.bad[index] = "schema", _described(error)
         except msgspec.DecodeError:
-            return None, ("malformed", "it is no JSON")
+            self.bad[index] = "malformed", "it is no JSON"
         except RecursionError:
-            return None, ("too_deep", "it is nested too deeply")
+            self.bad[index] = "too_deep", "it is nested too deeply"
+        else:
+            return row
+        return None
 
 
 def _described(error: msgspec.ValidationError) -> str:
     """What msgspec says, but for the names of fields that only the message has."""
     text = str(error)
     if "unknown field" in text:
-        return "it has a field that is not in the schema"
+        return UNDECLARED
     return f"it does not fit the schema: {text[:1].lower()}{text[1:]}"
 
 

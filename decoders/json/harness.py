@@ -31,9 +31,16 @@ class JsonHarness:
             "text": f"a text, {number}",
             "at": "2013-01-01T05:00:00Z",
             "more": {"list": [0.5, None, number]},
-            "unread": {"deep": [[1]]},
         }
         return json.dumps(fields).encode()
+
+    def undeclared(self, number: int) -> bytes:
+        """A field that is not in the schema."""
+        return json.dumps({"number": number, "unread": {"deep": [[1]]}}).encode()
+
+    def misfit(self, number: int) -> bytes:
+        """A number in a column of text."""
+        return json.dumps({"number": number, "text": 1}).encode()
 
     def numbers(self, rows: pa.RecordBatch) -> list[int]:
         """The column of that name."""

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     Build = Callable[[Sequence[Any]], pa.Array]
     Getter = tuple[Callable[[Sequence[Any]], list[Any]], Build]
 
+FIELDS: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
+"""Decodes the names of a message's fields, and leaves their values as they are."""
 _INTEGER: Final = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 _NONE: Final = type(None)
 
@@ -48,8 +50,42 @@ class Structs:
         self._all_fields = all_fields
         self._numbers_as_text = numbers_as_text
         self._numeric_times = numeric_times
-        row, self._columns = self._struct(list(schema))
-        self.decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(row)
+        self._row, self._columns = self._struct(list(schema))
+        self.decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(self._row)
+        self._members = [
+            (field.name, msgspec.json.Decoder(member.type), member.default)
+            for field, member in zip(
+                schema, msgspec.structs.fields(self._row), strict=True
+            )
+        ]
+
+    def salvage(self, text: memoryview) -> tuple[Any, list[int], bool]:
+        """A message with nulls in place of values that do not fit.
+
+        Returns:
+            The row, the numbers of the columns that are null for it, and whether the
+            message has a field that the schema lacks.
+
+        Raises:
+            msgspec.DecodeError: It is no object, or lacks a field, or has another one,
+                where that is an error.
+        """
+        found, values, wrong = FIELDS.decode(text), [], []
+        names = {name for name, _, _ in self._members}
+        undeclared = not found.keys() <= names
+        lacking = self._all_fields and not names <= found.keys()
+        if lacking or (undeclared and self._strict_fields):
+            msg = "its fields are not those of the schema"
+            raise msgspec.ValidationError(msg)
+        for index, (name, decoder, default) in enumerate(self._members):
+            value = None if default is msgspec.NODEFAULT else default
+            if name in found:
+                try:
+                    value = decoder.decode(found[name])
+                except msgspec.MsgspecError:
+                    wrong.append(index)
+            values.append(value)
+        return self._row(*values), wrong, undeclared
 
     def columns(self, rows: Sequence[Any]) -> list[pa.Array]:
         """The columns of decoded messages."""

@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from streamfactory.decoders import framing
 from streamfactory.decoders.columns.buffers import lengths_of
+from streamfactory.decoders.columns.misfits import Misfits
 from streamfactory.decoders.isolation import SCHEMA, Sieve, plain, varint
 from streamfactory.decoders.protobuf.decoding import Reading
 from streamfactory.decoders.protobuf.descriptors import (
@@ -133,7 +134,7 @@ class ProtobufDecoder(MessageDecoder):
     def decode(self, values: pa.Array, context: DecodeContext) -> Decoded:
         count, values = len(values), plain(values)
         reading, messages = self._made(), np.arange(len(values))
-        sieve = Sieve(reading.schema)
+        sieve = Sieve(reading.schema, misfits=Misfits(context))
         if self._source.registry is None:
             if count:
                 reading.run(values, messages, sieve)

@@ -79,6 +79,8 @@ class Reading:
         self._doubtful = isolation.sift(
             values, messages, sieve, self, doubtful=self._doubtful
         )
+        if sieve.misfits.undeclared:
+            sieve.misfits.add_undeclared(messages[self._with_unknown_fields(values)])
 
     def batch(self, values: pa.Array) -> pa.RecordBatch | None:
         """Rows, or None where a message is bad."""
@@ -93,6 +95,22 @@ class Reading:
     def suspects(self, values: pa.Array, fields: int) -> np.ndarray:
         """The messages whose first fields look bad."""
         return suspects(values, fields)
+
+    def _with_unknown_fields(self, values: pa.Array) -> np.ndarray:
+        """Which messages have fields, at any depth, that their type does not define.
+
+        No library tells it of a whole batch: this parses each message once more.
+        """
+        found = np.zeros(len(values), bool)
+        for at, value in enumerate(values.to_pylist()):
+            try:
+                message = self._parse(value)
+            except DecodeError:
+                continue  # bad, and refused already
+            size = message.ByteSize()
+            message.DiscardUnknownFields()
+            found[at] = message.ByteSize() != size
+        return found
 
     def _decode(self, values: pa.Array) -> Refusal | pa.RecordBatch:
         if self._handler is None or not self.schema.names:

@@ -54,6 +54,10 @@ class ProtobufHarness:
         made = self._make(number=number, text=f"number {number}", twice=[number] * 2)
         return bytes(made.SerializeToString())
 
+    def undeclared(self, number: int) -> bytes:
+        """A field that the type does not define: number 127, a 1."""
+        return self.message([number]) + b"\xf8\x07\x01"
+
     def numbers(self, rows: pa.RecordBatch) -> list[int]:
         """The column ``number``, where the others agree."""
         found = rows.to_pylist()

@@ -22,6 +22,7 @@ from streamfactory.spi import (
     SchemaUnknown,
 )
 from streamfactory.spi.arrowjson import parse_schema
+from streamfactory.spi.decoder import find_lookalikes
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -67,7 +68,10 @@ class TextDecoder(MessageDecoder):
         return self._schema
 
     def decode(self, values: pa.Array, context: DecodeContext) -> Decoded:
-        findings = Findings()
+        findings = Findings(context)
+        if findings.misfits.undeclared and set(self._names) - set(self._schema.names):
+            findings.misfits.add_undeclared(np.arange(len(values)))
+        findings.misfits.lookalikes |= find_lookalikes(self._names, self._schema.names)
         texts = as_texts(values, findings)
         found = {_VALUE: texts}
         if self._pattern is not None:

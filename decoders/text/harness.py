@@ -27,6 +27,10 @@ class TextHarness:
         [number] = numbers
         return f"number {number} at 2013-01-01T05:00:00Z".encode()
 
+    def misfit(self, number: int) -> bytes:
+        """A time that is none."""
+        return f"number {number} at 2013-13-01".encode()
+
     def numbers(self, rows: pa.RecordBatch) -> list[int]:
         """The column of that name."""
         return list(rows.column("number").to_pylist())

@@ -20,6 +20,9 @@ from streamfactory.conformance.specimens.upper import (
     UpperHarness,
     streamfactory_decoder,
 )
+from streamfactory.decoders.json import streamfactory_decoder as json_decoder
+from streamfactory.decoders.json.decoder import JsonDecoder
+from streamfactory.decoders.json.harness import JsonHarness
 from streamfactory.spi import BadMessage, DecodeContext, Decoded, MessageDecoder
 
 if TYPE_CHECKING:
@@ -141,6 +144,44 @@ def test_defect_is_caught_by_its_case(decoder: type[MessageDecoder], case: str) 
     assert case in failures(decoder)
 
 
+class Silent(JsonDecoder):
+    """Leaves fields and values out without a report."""
+
+    def decode(self, values: pa.Array, context: DecodeContext) -> Decoded:
+        return replace(super().decode(values, context), misfits=())
+
+
+class Deaf(JsonDecoder):
+    """Does what its options say, whatever the contract is."""
+
+    def decode(self, values: pa.Array, context: DecodeContext) -> Decoded:
+        return super().decode(values, DecodeContext(context.partition))
+
+
+class Talkative(JsonDecoder):
+    """Reports what nobody asks for."""
+
+    def decode(self, values: pa.Array, context: DecodeContext) -> Decoded:
+        return super().decode(values, replace(context, undeclared=True))
+
+
+@pytest.mark.parametrize(
+    ("decoder", "cases"),
+    [
+        (Silent, {"undeclared_fields", "misfitting_values"}),
+        (Deaf, {"undeclared_fields", "misfitting_values"}),
+        (Talkative, {"undeclared_fields"}),
+    ],
+)
+def test_defect_of_reporting_is_caught(
+    decoder: type[MessageDecoder], cases: set[str]
+) -> None:
+    broken = replace(json_decoder(), decoder=decoder)
+    results = run_decoder(broken, JsonHarness, quick=True)
+    failed = {r.case.name for r in results if r.outcome is Outcome.FAILED}
+    assert failed >= {f"{case}_are_for_the_contract" for case in cases}
+
+
 def test_local_class_is_caught() -> None:
     class Local(UpperDecoder):
         pass
@@ -169,6 +210,8 @@ def test_harness_without_abilities_is_skipped_by_their_names() -> None:
     assert skipped == {
         "bad_messages_are_told": "no ability: bad",
         "messages_have_any_number_of_rows": "no ability: several",
+        "misfitting_values_are_for_the_contract": "no ability: misfit",
+        "undeclared_fields_are_for_the_contract": "no ability: undeclared",
     }
 
 

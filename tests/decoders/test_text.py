@@ -38,8 +38,11 @@ def decode(*payloads: bytes, **told: str) -> Decoded:
 @pytest.mark.parametrize("case", decoder_cases(), ids=lambda case: case.name)
 def test_kit_proves_it(case: Case) -> None:
     [result] = run_decoder(streamfactory_decoder(), TextHarness, cases=[case])
-    several = case.name == "messages_have_any_number_of_rows"
-    expected = Outcome.SKIPPED if several else Outcome.PASSED
+    lacking = {
+        "messages_have_any_number_of_rows",
+        "undeclared_fields_are_for_the_contract",  # text has the pattern's, or none
+    }
+    expected = Outcome.SKIPPED if case.name in lacking else Outcome.PASSED
     assert result.outcome is expected, result.reason
 
 
