@@ -1,0 +1,1 @@
+"""The client half: a log store that lives in another process."""

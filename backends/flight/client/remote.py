@@ -1,0 +1,261 @@
+"""A log in another process: the writing and administrating half of `Log` over Flight.
+
+Reading has a session of its own (`subscription`), because one reader keeps one stream.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import pyarrow.flight as fl
+
+from streamfactory.arrowlog import LaneBounds, Log, LogStage, LogStore, Retention, Staged
+from streamfactory.backends.flight.client.connection import translated
+from streamfactory.backends.flight.protocol import messages as m
+from streamfactory.backends.flight.protocol.codec import decode, encode
+from streamfactory.backends.flight.protocol.schemas import decode_schema, encode_schema
+from streamfactory.spi import (
+    ConnectionFailed,
+    LastCommit,
+    Position,
+    Summary,
+    Unsupported,
+    Verification,
+)
+
+if TYPE_CHECKING:
+    import threading
+    from collections.abc import Collection, Mapping, Sequence
+
+    import pyarrow as pa
+
+    from streamfactory.arrowlog import LogSlice
+    from streamfactory.backends.flight.client.connection import Connection
+
+
+class RemoteStage(LogStage):
+    """Rows of one attempt on their way to the server."""
+
+    def __init__(self, log: RemoteLog, attempt: str) -> None:
+        connection = log.connection
+        wanted = m.Stage(log.name, attempt, log.incarnation)
+        descriptor = fl.FlightDescriptor.for_command(encode(wanted))
+        with translated():
+            self._writer, self._replies = connection.client().do_put(
+                descriptor, log.schema, connection.options()
+            )
+        self._attempt = attempt
+        self._open = True
+
+    def append(self, partition: int, rows: pa.RecordBatch) -> None:
+        metadata = encode(m.Part(partition))
+        with translated():
+            self._writer.write_with_metadata(rows, metadata)
+
+    def seal(self) -> Staged:
+        with translated():
+            self._writer.done_writing()
+            sealed = self._verdict()
+            self._close()
+        return Staged(sealed.attempt, sealed.files)
+
+    def discard(self) -> None:
+        if not self._open:
+            return
+        self._open = False
+        try:
+            self._replies.cancel() if hasattr(self._replies, "cancel") else None
+            self._writer.close()
+        except (fl.FlightError, OSError, ValueError):
+            pass  # the server discards what is not sealed
+
+    def _verdict(self) -> m.Sealed:
+        last: Any = None
+        while (reply := self._replies.read()) is not None:
+            last = reply
+        if last is None:
+            msg = f"the server ended attempt {self._attempt} without a verdict"
+            raise ConnectionFailed(msg)
+        return decode(last, m.Sealed)
+
+    def _close(self) -> None:
+        self._open = False
+        self._writer.close()
+
+
+class RemoteLog(Log):
+    """One topic on the server."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        name: str,
+        schema: pa.Schema,
+        incarnation: str,
+        *,
+        memory_ms: int | None = None,
+        retention: m.Retention | None = None,
+    ) -> None:
+        self.connection = connection
+        self.name = name
+        self.schema = schema
+        self.incarnation = incarnation
+        self._memory_ms = memory_ms
+        self._retention = retention
+
+    def bounds(self) -> Sequence[LaneBounds]:
+        topic = self.connection.call("describe", m.Topic(self.name), m.TopicDescription)
+        return [LaneBounds(p.id, p.earliest, p.latest) for p in topic.partitions]
+
+    def read(
+        self, partition: int, start: int, *, max_rows: int, max_bytes: int
+    ) -> LogSlice:
+        self._refuse()
+
+    def wait(
+        self,
+        partition: int,
+        offset: int,
+        timeout: float,
+        cancelled: threading.Event | None = None,
+    ) -> bool:
+        self._refuse()
+
+    def wake(self) -> None:
+        self._refuse()
+
+    def offsets_at(
+        self, timestamp_ms: int, partitions: Collection[int]
+    ) -> Mapping[int, int | None]:
+        wanted = m.OffsetsAt(timestamp_ms, {self.name: tuple(partitions)})
+        found = self.connection.call("offsets-at", wanted, m.Offsets)
+        return found.offsets[self.name]
+
+    def stage(self, attempt: str) -> LogStage:
+        return RemoteStage(self, attempt)
+
+    def discard(self, staged: Staged) -> None:
+        self._do("discard", m.Discard(self.name, _sealed(staged)))
+
+    def commit(
+        self,
+        writer: str | None,
+        epoch: int,
+        staged: Sequence[Staged],
+        *,
+        instance: str = "",
+        summary: Summary,
+        source_position: Position | None = None,
+        replace: bool = False,
+    ) -> LastCommit | None:
+        wanted = m.Commit(
+            self.name,
+            writer,
+            epoch,
+            tuple(_sealed(one) for one in staged),
+            instance,
+            summary.rows,
+            dict(summary.sums) or None,
+            None if source_position is None else source_position.to_json(),
+            replace,
+            self.incarnation,
+            self._memory_ms,
+            self._retention,
+        )
+        return _held(self.connection.call("commit", wanted, m.Committed))
+
+    def claim(self, writer: str, instance: str) -> LastCommit | None:
+        wanted = m.Claim(self.name, writer, instance)
+        return _held(self.connection.call("claim", wanted, m.Committed))
+
+    def last(self, writer: str) -> LastCommit | None:
+        wanted = m.Last(self.name, writer)
+        return _held(self.connection.call("last", wanted, m.Committed))
+
+    def forget(self, idle: float, keep: str | None = None) -> None:
+        """Done by the server, after each commit."""
+
+    def grow(self, partitions: int) -> None:
+        self._do("grow", m.Grow(self.name, partitions))
+
+    def truncate(self, before: Mapping[int, int]) -> None:
+        self._do("truncate", m.Truncate(self.name, dict(before)))
+
+    def retain(self, retention: Retention, hold: Mapping[int, int]) -> None:
+        wanted = m.Retain(self.name, plain_retention(retention), dict(hold))
+        self._do("retain", wanted)
+
+    def compact(self) -> None:
+        self._do("compact", m.Topic(self.name))
+
+    def verify(self) -> Verification:
+        found = self.connection.call("verify", m.Topic(self.name), m.Verified)
+        return Verification(found.rows, found.problems)
+
+    def facts(self) -> Mapping[str, str | int]:
+        return self.connection.call("facts", m.Topic(self.name), m.Facts).facts
+
+    def _do(self, action: str, request: Any) -> None:
+        self.connection.call(action, request, m.Done)
+
+    def _refuse(self) -> NoReturn:
+        msg = "a topic on a server is read by a subscription"
+        raise Unsupported(msg)
+
+
+class RemoteLogStore(LogStore):
+    """The topics of a server."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        *,
+        memory_ms: int | None = None,
+        retention: m.Retention | None = None,
+    ) -> None:
+        self.connection = connection
+        self._memory_ms = memory_ms
+        self._retention = retention
+
+    def create(self, name: str, schema: pa.Schema, partitions: int = 1) -> Log:
+        wanted = m.Create(name, encode_schema(schema), partitions)
+        self.connection.call("create", wanted, m.Done)
+        return self.open(name)
+
+    def open(self, name: str) -> Log:
+        topic = self.connection.call("describe", m.Topic(name), m.TopicDescription)
+        return RemoteLog(
+            self.connection,
+            name,
+            decode_schema(topic.schema or ""),
+            topic.incarnation,
+            memory_ms=self._memory_ms,
+            retention=self._retention,
+        )
+
+    def delete(self, name: str) -> None:
+        self.connection.call("delete", m.Topic(name), m.Done)
+
+    def names(self) -> Sequence[str]:
+        return self.connection.call("topics", m.Done(), m.Names).names
+
+
+def plain_retention(retention: Retention) -> m.Retention:
+    """As the protocol has it."""
+    age = retention.age
+    return m.Retention(
+        None if age is None else int(age * 1000), retention.rows, retention.size
+    )
+
+
+def _sealed(staged: Staged) -> m.Sealed:
+    return m.Sealed(staged.attempt, tuple(staged.files))
+
+
+def _held(committed: m.Committed) -> LastCommit | None:
+    held = committed.held
+    if held is None:
+        return None
+    position = None if held.position is None else Position.from_json(held.position)
+    summary = None if held.rows is None else Summary(held.rows, held.sums or {})
+    return LastCommit(held.epoch, position, summary)

@@ -1,0 +1,1 @@
+"""The wire protocol, shared by server and client: see `docs/flight-protocol.md`."""

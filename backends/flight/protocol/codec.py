@@ -1,0 +1,166 @@
+"""Strict JSON for the messages of the protocol: declared as dataclasses, checked whole.
+
+A message is one JSON object with its protocol version in ``v``. Members that are
+missing, unknown, of another type or out of range are refused before anything is made
+of them, so that the code behind never meets a value that its type does not allow.
+"""
+
+from __future__ import annotations
+
+import json
+import types
+import typing
+from dataclasses import MISSING, Field, fields, is_dataclass
+from functools import cache
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from streamfactory.spi import FormatRefused
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+VERSION: Final = 1
+"""Of every message that is written here, and the only one that is read."""
+MOST_BYTES: Final = 16 << 20
+"""Of one message. A commit names every staged file of an epoch; all others are short."""
+_LONGEST_TEXT: Final = 4 << 20
+_LARGEST: Final = 2**63 - 1
+
+T = TypeVar("T")
+
+
+class _Refused(ValueError):
+    """What is wrong, without the name of the message."""
+
+
+def encode(message: Any) -> bytes:
+    """The bytes of a message: a dataclass of `messages`."""
+    plain = {"v": VERSION, **_plain(message)}
+    return json.dumps(plain, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+def decode(data: bytes | memoryview, kind: type[T]) -> T:
+    """A message of the given dataclass.
+
+    Raises:
+        FormatRefused: permanent; it is no such message, or of another version.
+    """
+    name = kind.__name__
+    if len(data) > MOST_BYTES:
+        msg = f"a {name} message has {len(data)} bytes; {MOST_BYTES} are allowed"
+        raise FormatRefused(msg)
+    try:
+        plain = json.loads(bytes(data))
+    except (ValueError, RecursionError):
+        plain = None
+    if not isinstance(plain, dict) or "v" not in plain:
+        msg = f"expected a {name} message: a JSON object with its version in 'v'"
+        raise FormatRefused(msg)
+    if (version := plain.pop("v")) != VERSION:
+        found = version if isinstance(version, int) else type(version).__name__
+        msg = f"a {name} message has protocol version {found}; {VERSION} is supported"
+        raise FormatRefused(msg, remedy="use the same release on both sides")
+    try:
+        return _object(kind, plain)
+    except _Refused as error:
+        msg = f"a {name} message is malformed: {error}"
+        raise FormatRefused(msg) from None
+
+
+def _plain(message: Any) -> dict[str, Any]:
+    return {
+        field.name: _value(getattr(message, field.name))
+        for field in fields(message)
+        if getattr(message, field.name) != field.default
+    }
+
+
+def _value(value: Any) -> Any:
+    if is_dataclass(value):
+        return _plain(value)
+    if isinstance(value, list | tuple):
+        return [_value(one) for one in value]
+    if isinstance(value, dict):
+        return {str(key): _value(one) for key, one in value.items()}
+    return value
+
+
+def _object(kind: type[T], plain: Any) -> T:
+    if not isinstance(plain, dict):
+        msg = f"expected an object, found {type(plain).__name__}"
+        raise _Refused(msg)
+    readers = _readers(kind)
+    if unknown := plain.keys() - readers.keys():
+        msg = f"unknown member {min(unknown)[:64]!r}"
+        raise _Refused(msg)
+    found: dict[str, Any] = {}
+    for name, (field, read) in readers.items():
+        if name in plain:
+            try:
+                found[name] = read(plain[name])
+            except _Refused as error:
+                msg = f"{name}: {error}"
+                raise _Refused(msg) from None
+        elif field.default is MISSING and field.default_factory is MISSING:
+            msg = f"member {name!r} is missing"
+            raise _Refused(msg)
+    return kind(**found)
+
+
+@cache
+def _readers(kind: type) -> Mapping[str, tuple[Field[Any], Callable[[Any], Any]]]:
+    hints = typing.get_type_hints(kind)
+    return {field.name: (field, _reader(hints[field.name])) for field in fields(kind)}
+
+
+def _reader(hint: Any) -> Callable[[Any], Any]:
+    """The function that checks a value of a type."""
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if origin is types.UnionType:  # X | None
+        inner = _reader(arguments[0])
+        return lambda value: None if value is None else inner(value)
+    if origin is tuple:  # tuple[X, ...]
+        inner = _reader(arguments[0])
+        return lambda value: tuple(inner(one) for one in _checked(value, list))
+    if origin is dict:
+        key, inner = arguments[0], _reader(arguments[1])
+        return lambda value: {
+            _key(name, key): inner(one) for name, one in _checked(value, dict).items()
+        }
+    if hint is Any:
+        return lambda value: value
+    if is_dataclass(hint):
+        return lambda value: _object(typing.cast("type", hint), value)
+    return {int: _integer, str: _text, bool: lambda value: _checked(value, bool)}[hint]
+
+
+def _key(name: str, kind: type) -> Any:
+    if kind is str:
+        return name
+    if not name.isascii() or not name.isdecimal() or len(name) > 18:  # noqa: PLR2004
+        msg = f"expected numbers as keys, found {name[:64]!r}"
+        raise _Refused(msg)
+    return int(name)
+
+
+def _integer(value: Any) -> int:
+    number: int = _checked(value, int)
+    if isinstance(value, bool) or not -_LARGEST <= number <= _LARGEST:
+        msg = "expected an integer of 64 bits"
+        raise _Refused(msg)
+    return number
+
+
+def _text(value: Any) -> str:
+    text: str = _checked(value, str)
+    if len(text) > _LONGEST_TEXT:
+        msg = f"text of {len(text)} characters"
+        raise _Refused(msg)
+    return text
+
+
+def _checked(value: Any, kind: type) -> Any:
+    if not isinstance(value, kind):
+        msg = f"expected {kind.__name__}, found {type(value).__name__}"
+        raise _Refused(msg)
+    return value

@@ -1,0 +1,113 @@
+"""Errors across the wire: our tree as `Failure` messages in the Flight status."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow.flight as fl
+
+from streamfactory.backends.flight.protocol.codec import decode, encode
+from streamfactory.backends.flight.protocol.messages import Failure
+from streamfactory.spi import (
+    ConnectionFailed,
+    FormatRefused,
+    NotAuthorized,
+    OffsetOutOfRange,
+    Partition,
+    PermanentError,
+    StreamError,
+    StreamTimeout,
+    TopicNotFound,
+    TransientError,
+    errors,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_LONGEST: Final = 2000
+"""Characters of a text: gRPC refuses trailers of more than 8 KiB."""
+
+
+def _leaves(kind: type[StreamError]) -> Iterator[type[StreamError]]:
+    yield kind
+    for child in kind.__subclasses__():
+        if child.__module__ == errors.__name__:
+            yield from _leaves(child)
+
+
+_BY_CODE: Final = {kind.code: kind for kind in _leaves(StreamError)}
+_STATUS: Final[tuple[tuple[type[StreamError], type[fl.FlightError]], ...]] = (
+    (NotAuthorized, fl.FlightUnauthorizedError),
+    (StreamTimeout, fl.FlightTimedOutError),
+    (TransientError, fl.FlightUnavailableError),
+)
+_FOREIGN: Final[tuple[tuple[type[BaseException], type[StreamError]], ...]] = (
+    (fl.FlightUnauthenticatedError, NotAuthorized),
+    (fl.FlightUnauthorizedError, NotAuthorized),
+    (fl.FlightTimedOutError, StreamTimeout),
+    (fl.FlightUnavailableError, ConnectionFailed),
+    (fl.FlightCancelledError, ConnectionFailed),
+    (fl.FlightInternalError, ConnectionFailed),
+    (KeyError, TopicNotFound),
+    (NotImplementedError, FormatRefused),
+    (OSError, ConnectionFailed),
+    (ValueError, FormatRefused),  # pyarrow.ArrowInvalid
+)
+"""Of servers that send no `Failure`, in this order."""
+
+
+def to_status(error: StreamError) -> fl.FlightError:
+    """What a handler raises so that the client sees ``error``."""
+    partition = error.partition
+    failure = Failure(
+        error.code,
+        error.what[:_LONGEST],
+        None if error.remedy is None else error.remedy[:_LONGEST],
+        None if partition is None else partition.topic,
+        None if partition is None else partition.id,
+        error.offset,
+        getattr(error, "earliest", None),
+        getattr(error, "latest", None),
+    )
+    status = next(
+        (status for kind, status in _STATUS if isinstance(error, kind)),
+        fl.FlightServerError,
+    )
+    return status(str(error)[:_LONGEST], extra_info=encode(failure))
+
+
+def from_status(error: BaseException) -> StreamError | None:
+    """The error that a Flight status stands for; None where it is not Flight's."""
+    info = getattr(error, "extra_info", None)
+    if isinstance(error, fl.FlightError) and info:
+        try:
+            return _rebuild(decode(bytes(info), Failure))
+        except FormatRefused:
+            pass  # of another program: its own text is shown
+    for kind, ours in _FOREIGN:
+        if isinstance(error, kind):
+            return ours(_first_line(error))
+    if isinstance(error, fl.FlightError):
+        return PermanentError(_first_line(error))
+    return None
+
+
+def _first_line(error: BaseException) -> str:
+    """The text without gRPC's debugging details, which quote addresses and frames."""
+    text = str(error).partition(". gRPC client debug context:")[0]
+    return f"{type(error).__name__}: {text[:_LONGEST].splitlines()[0] if text else ''}"
+
+
+def _rebuild(failure: Failure) -> StreamError:
+    kind = _BY_CODE.get(failure.code, PermanentError)
+    where: dict[str, Any] = {"remedy": failure.remedy, "offset": failure.offset}
+    if failure.topic and failure.partition is not None and failure.partition >= 0:
+        where["partition"] = Partition(failure.topic, failure.partition)
+    if kind is OffsetOutOfRange:
+        where |= {"earliest": failure.earliest, "latest": failure.latest}
+    try:
+        return kind(failure.what, **where)
+    except TypeError:  # a leaf that needs more than crosses the wire
+        return PermanentError(failure.what, **where)
+

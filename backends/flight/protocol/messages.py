@@ -1,0 +1,312 @@
+"""The messages of the protocol, as `docs/flight-protocol.md` describes them.
+
+Offsets are row numbers; starts are inclusive, ends exclusive. Times are milliseconds
+since the epoch, UTC. Schemas are Arrow IPC, base64.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+# --- reading -----------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Ticket:
+    """What a ``DoGet`` reads: the ticket of an endpoint."""
+
+    topic: str
+    partition: int
+    start: int | None = None
+    """First offset; None for the earliest."""
+    end: int | None = None
+    """Offset behind the last row; None for the latest when the call begins."""
+    follow: bool = False
+    """Without ``end``: go on with rows that are appended later."""
+    fields: tuple[str, ...] | None = None
+    """Columns; None for all."""
+    incarnation: str | None = None
+    """Refuse the topic unless it is this one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Subscribe:
+    """The descriptor of a ``DoExchange``: one reader of one partition."""
+
+    topic: str
+    partition: int
+    fields: tuple[str, ...] | None = None
+    incarnation: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Fetch:
+    """From the client of a ``DoExchange``: a request for one batch."""
+
+    id: int
+    """Comes back with the answer."""
+    start: int
+    max_rows: int
+    max_bytes: int
+    wait_ms: int = 0
+    """How long the server may wait for a first row."""
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """With each batch of a ``DoGet`` or ``DoExchange``."""
+
+    start: int
+    """Offset of the first row."""
+    earliest: int
+    latest: int
+    id: int = 0
+    """Of the request, in a ``DoExchange``."""
+
+
+# --- writing -----------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """The descriptor of a ``DoPut``: rows of one attempt, invisible until committed."""
+
+    topic: str
+    attempt: str
+    incarnation: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """With each batch of a ``DoPut``."""
+
+    partition: int
+
+
+@dataclass(frozen=True, slots=True)
+class Received:
+    """From the server of a ``DoPut``, now and then: so much was staged so far."""
+
+    rows: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Sealed:
+    """From the server of a ``DoPut``, last: the attempt can be committed."""
+
+    attempt: str
+    files: tuple[Any, ...] = ()
+    """Of the server's log; the client hands them back as they are."""
+
+
+@dataclass(frozen=True, slots=True)
+class LastCommit:
+    """What the server remembers of a writer."""
+
+    epoch: int
+    rows: int | None = None
+    sums: dict[str, int] | None = None
+    position: str | None = None
+    """The source position that was stored with the commit, as JSON text."""
+
+
+@dataclass(frozen=True, slots=True)
+class Retention:
+    """What to keep of each partition; None is all."""
+
+    age_ms: int | None = None
+    rows: int | None = None
+    bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """Action ``commit``: append what attempts have sealed, in one step."""
+
+    topic: str
+    writer: str | None
+    epoch: int
+    staged: tuple[Sealed, ...]
+    instance: str
+    rows: int
+    sums: dict[str, int] | None = None
+    position: str | None = None
+    replace: bool = False
+    incarnation: str | None = None
+    writer_memory_ms: int | None = None
+    """Afterwards, forget writers that were idle for longer."""
+    retention: Retention | None = None
+    """Afterwards, remove rows that this does not keep."""
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """The answer to `Commit`, `Claim` and `Last`."""
+
+    held: LastCommit | None = None
+    """`Commit`: None where this call appended, else what was there before. `Claim`,
+    `Last`: what the writer committed last."""
+
+
+@dataclass(frozen=True, slots=True)
+class Discard:
+    """Action ``discard``: remove what an attempt has sealed."""
+
+    topic: str
+    staged: Sealed
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """Action ``claim``: from here on only this instance commits for the writer."""
+
+    topic: str
+    writer: str
+    instance: str
+
+
+@dataclass(frozen=True, slots=True)
+class Last:
+    """Action ``last``: what a writer committed last; claims nothing."""
+
+    topic: str
+    writer: str
+
+
+# --- topics ------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    """Actions ``describe``, ``delete``, ``compact``, ``verify``, ``facts``."""
+
+    topic: str
+
+
+@dataclass(frozen=True, slots=True)
+class Topics:
+    """Action ``partitions``: bounds of all partitions of some topics."""
+
+    topics: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Create:
+    """Action ``create``."""
+
+    topic: str
+    schema: str
+    partitions: int
+
+
+@dataclass(frozen=True, slots=True)
+class Grow:
+    """Action ``grow``: have so many partitions."""
+
+    topic: str
+    partitions: int
+
+
+@dataclass(frozen=True, slots=True)
+class Truncate:
+    """Action ``truncate``: remove rows before these offsets, by partition."""
+
+    topic: str
+    before: dict[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Retain:
+    """Action ``retain``: apply a retention."""
+
+    topic: str
+    retention: Retention
+    hold: dict[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetsAt:
+    """Action ``offsets-at``: first offsets appended at or after a time."""
+
+    timestamp_ms: int
+    partitions: dict[str, tuple[int, ...]]
+    """By topic."""
+
+
+# --- answers -----------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionBounds:
+    """One partition at one moment."""
+
+    id: int
+    earliest: int
+    latest: int
+
+
+@dataclass(frozen=True, slots=True)
+class TopicDescription:
+    """The answer to ``describe``, and an element of the answer to ``partitions``."""
+
+    topic: str
+    incarnation: str
+    partitions: tuple[PartitionBounds, ...]
+    schema: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """The answer to ``topics``."""
+
+    names: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Descriptions:
+    """The answer to ``partitions``."""
+
+    topics: tuple[TopicDescription, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Offsets:
+    """The answer to ``offsets-at``: by topic and partition."""
+
+    offsets: dict[str, dict[int, int | None]]
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """The answer to ``facts``."""
+
+    facts: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Verified:
+    """The answer to ``verify``."""
+
+    rows: int
+    problems: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """The answer to everything else."""
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """An error of the server, in the ``extra_info`` of the Flight status."""
+
+    code: str
+    what: str
+    remedy: str | None = None
+    topic: str | None = None
+    partition: int | None = None
+    offset: int | None = None
+    earliest: int | None = None
+    latest: int | None = None

@@ -1,0 +1,28 @@
+"""Schemas in messages: Arrow IPC, base64."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+
+import pyarrow as pa
+
+from streamfactory.spi import FormatRefused
+
+
+def encode_schema(schema: pa.Schema) -> str:
+    """The text of a schema."""
+    return base64.b64encode(schema.serialize()).decode()
+
+
+def decode_schema(text: str) -> pa.Schema:
+    """The schema of a text.
+
+    Raises:
+        FormatRefused: permanent; it is none.
+    """
+    try:
+        return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(text, validate=True)))
+    except (binascii.Error, ValueError, OSError, EOFError) as error:
+        msg = f"expected a schema: {error}"
+        raise FormatRefused(msg) from error

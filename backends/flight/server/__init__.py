@@ -1,0 +1,1 @@
+"""The server: topics of a log store over Arrow Flight."""

@@ -1,0 +1,195 @@
+"""The actions of the service: one function for each, on the log."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from streamfactory.arrowlog import Retention, Staged
+from streamfactory.backends.flight.protocol import messages as m
+from streamfactory.backends.flight.protocol.codec import decode, encode
+from streamfactory.backends.flight.protocol.schemas import decode_schema, encode_schema
+from streamfactory.spi import (
+    IncarnationChanged,
+    LastCommit,
+    Position,
+    Summary,
+    Unsupported,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from streamfactory.arrowlog import Log, LogStore
+
+
+def perform(store: LogStore, name: str, body: Any) -> bytes:
+    """Do what an action asks, and answer it.
+
+    Raises:
+        StreamError: As it fits.
+    """
+    if name not in ACTIONS:
+        msg = f"there is no action {name[:64]!r}"
+        raise Unsupported(msg, remedy=f"use one of {', '.join(ACTIONS)}")
+    kind, _, function = ACTIONS[name]
+    request = decode(memoryview(body) if body is not None else b"", kind)
+    return encode(function(store, request))
+
+
+def open_topic(store: LogStore, topic: str, incarnation: str | None = None) -> Log:
+    """The log of a topic, if it is still the one that the client knows.
+
+    Raises:
+        TopicNotFound: permanent.
+        IncarnationChanged: data_loss.
+    """
+    log = store.open(topic)
+    if incarnation is not None and log.incarnation != incarnation:
+        msg = (
+            f"topic {topic!r} was recreated: expected incarnation {incarnation!r}, "
+            f"found {log.incarnation!r}"
+        )
+        raise IncarnationChanged(msg, expected=incarnation, found=log.incarnation)
+    return log
+
+
+def _describe(store: LogStore, request: m.Topic) -> m.TopicDescription:
+    log = store.open(request.topic)
+    return _description(log, encode_schema(log.schema))
+
+
+def _description(log: Log, schema: str | None = None) -> m.TopicDescription:
+    bounds = tuple(
+        m.PartitionBounds(lane.id, lane.earliest, lane.latest) for lane in log.bounds()
+    )
+    return m.TopicDescription(log.name, log.incarnation, bounds, schema)
+
+
+def _topics(store: LogStore, _: m.Done) -> m.Names:
+    return m.Names(tuple(store.names()))
+
+
+def _partitions(store: LogStore, request: m.Topics) -> m.Descriptions:
+    return m.Descriptions(
+        tuple(_description(store.open(topic)) for topic in request.topics)
+    )
+
+
+def _offsets_at(store: LogStore, request: m.OffsetsAt) -> m.Offsets:
+    return m.Offsets(
+        {
+            topic: dict(store.open(topic).offsets_at(request.timestamp_ms, ids))
+            for topic, ids in request.partitions.items()
+        }
+    )
+
+
+def _create(store: LogStore, request: m.Create) -> m.Done:
+    store.create(request.topic, decode_schema(request.schema), request.partitions)
+    return m.Done()
+
+
+def _grow(store: LogStore, request: m.Grow) -> m.Done:
+    store.open(request.topic).grow(request.partitions)
+    return m.Done()
+
+
+def _truncate(store: LogStore, request: m.Truncate) -> m.Done:
+    store.open(request.topic).truncate(request.before)
+    return m.Done()
+
+
+def _retain(store: LogStore, request: m.Retain) -> m.Done:
+    store.open(request.topic).retain(_retention(request.retention), request.hold)
+    return m.Done()
+
+
+def _delete(store: LogStore, request: m.Topic) -> m.Done:
+    store.delete(request.topic)
+    return m.Done()
+
+
+def _compact(store: LogStore, request: m.Topic) -> m.Done:
+    store.open(request.topic).compact()
+    return m.Done()
+
+
+def _verify(store: LogStore, request: m.Topic) -> m.Verified:
+    found = store.open(request.topic).verify()
+    return m.Verified(found.rows, tuple(found.problems))
+
+
+def _facts(store: LogStore, request: m.Topic) -> m.Facts:
+    return m.Facts(dict(store.open(request.topic).facts()))
+
+
+def _commit(store: LogStore, request: m.Commit) -> m.Committed:
+    log = open_topic(store, request.topic, request.incarnation)
+    position = request.position
+    held = log.commit(
+        request.writer,
+        request.epoch,
+        [Staged(one.attempt, one.files) for one in request.staged],
+        instance=request.instance,
+        summary=Summary(request.rows, request.sums or {}),
+        source_position=None if position is None else Position.from_json(position),
+        replace=request.replace,
+    )
+    if request.writer_memory_ms is not None:
+        log.forget(request.writer_memory_ms / 1000, keep=request.writer)
+    if request.retention is not None:
+        log.retain(_retention(request.retention), {})
+    return m.Committed(_held(held))
+
+
+def _claim(store: LogStore, request: m.Claim) -> m.Committed:
+    log = store.open(request.topic)
+    return m.Committed(_held(log.claim(request.writer, request.instance)))
+
+
+def _last(store: LogStore, request: m.Last) -> m.Committed:
+    return m.Committed(_held(store.open(request.topic).last(request.writer)))
+
+
+def _discard(store: LogStore, request: m.Discard) -> m.Done:
+    staged = Staged(request.staged.attempt, request.staged.files)
+    store.open(request.topic).discard(staged)
+    return m.Done()
+
+
+def _held(last: LastCommit | None) -> m.LastCommit | None:
+    if last is None:
+        return None
+    position, summary = last.source_position, last.summary
+    return m.LastCommit(
+        last.epoch,
+        None if summary is None else summary.rows,
+        None if summary is None else dict(summary.sums),
+        None if position is None else position.to_json(),
+    )
+
+
+def _retention(wanted: m.Retention) -> Retention:
+    age = wanted.age_ms
+    return Retention(None if age is None else age / 1000, wanted.rows, wanted.bytes)
+
+
+ACTIONS: Final[Mapping[str, tuple[type, str, Callable[[LogStore, Any], Any]]]] = {
+    "topics": (m.Done, "Names of all topics.", _topics),
+    "describe": (m.Topic, "Schema, incarnation and bounds of a topic.", _describe),
+    "partitions": (m.Topics, "Bounds of all partitions of some topics.", _partitions),
+    "offsets-at": (m.OffsetsAt, "First offsets at or after a time.", _offsets_at),
+    "create": (m.Create, "Create a topic.", _create),
+    "grow": (m.Grow, "Add partitions to a topic.", _grow),
+    "truncate": (m.Truncate, "Remove rows before some offsets.", _truncate),
+    "retain": (m.Retain, "Remove rows that a retention does not keep.", _retain),
+    "delete": (m.Topic, "Delete a topic and all its rows.", _delete),
+    "compact": (m.Topic, "Merge small segments of a topic.", _compact),
+    "verify": (m.Topic, "Read a whole topic and check it.", _verify),
+    "facts": (m.Topic, "Counts of segments, bytes, writers.", _facts),
+    "commit": (m.Commit, "Append sealed attempts in one step.", _commit),
+    "claim": (m.Claim, "Fence earlier instances of a writer.", _claim),
+    "last": (m.Last, "What a writer committed last.", _last),
+    "discard": (m.Discard, "Remove what an attempt sealed.", _discard),
+}
+"""By name: the request, one line of documentation, and the function."""

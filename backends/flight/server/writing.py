@@ -1,0 +1,52 @@
+"""Writing to the server: rows of one attempt by ``DoPut``, staged until committed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from streamfactory.backends.flight.protocol.codec import decode, encode
+from streamfactory.backends.flight.protocol.messages import Part, Received, Sealed
+from streamfactory.backends.flight.server.actions import open_topic
+
+if TYPE_CHECKING:
+    import pyarrow.flight as fl
+
+    from streamfactory.arrowlog import LogStage, LogStore
+    from streamfactory.backends.flight.protocol.messages import Stage
+
+_ACKNOWLEDGED: Final = 16
+"""Batches between two acknowledgements."""
+
+
+def receive_stage(
+    store: LogStore,
+    wanted: Stage,
+    reader: fl.MetadataRecordBatchReader,
+    writer: fl.FlightMetadataWriter,
+) -> None:
+    """Stage the batches of a put, and answer its verdict before the call ends."""
+    log = open_topic(store, wanted.topic, wanted.incarnation)
+    stage = log.stage(wanted.attempt)
+    try:
+        _receive(stage, reader, writer)
+        sealed = stage.seal()
+    except BaseException:
+        stage.discard()
+        raise
+    files = tuple(dict(file) for file in sealed.files)
+    writer.write(encode(Sealed(sealed.attempt, files)))
+
+
+def _receive(
+    stage: LogStage,
+    reader: fl.MetadataRecordBatchReader,
+    writer: fl.FlightMetadataWriter,
+) -> None:
+    rows = size = 0
+    for number, chunk in enumerate(reader, 1):
+        batch = chunk.data
+        part = decode(chunk.app_metadata or b"", Part)
+        stage.append(part.partition, batch)
+        rows, size = rows + batch.num_rows, size + batch.nbytes
+        if number % _ACKNOWLEDGED == 0:
+            writer.write(encode(Received(rows, size)))

@@ -1,0 +1,52 @@
+"""The writing half of ``flight``, and the operator's."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+from streamfactory.arrowlog import LogProducerFactory, LogTopicAdmin, Retention
+from streamfactory.arrowlog.writing import retention_of
+from streamfactory.backends.flight.client.remote import RemoteLogStore, plain_retention
+from streamfactory.backends.flight.servers import CLAIMS, connect
+
+if TYPE_CHECKING:
+    from streamfactory.arrowlog import Log, LogStore
+    from streamfactory.spi import StreamConfig
+
+
+class FlightProducerFactory(LogProducerFactory):
+    """Writes one topic on the server, which its first writer creates."""
+
+    CLAIMS: ClassVar = CLAIMS
+
+    def __init__(self, config: StreamConfig) -> None:
+        super().__init__(config)
+        self._connection = connect(config)
+
+    def store(self) -> LogStore:
+        retention = retention_of(self.config)
+        return RemoteLogStore(
+            self._connection,
+            memory_ms=self.config["writer.memory"],
+            retention=None if retention == Retention() else plain_retention(retention),
+        )
+
+    def tidy(self, log: Log, writer_id: str | None) -> None:
+        """Done by the server, after each commit."""
+
+    def close(self) -> None:
+        self._connection.close()
+
+
+class FlightTopicAdmin(LogTopicAdmin):
+    """Topics of one server."""
+
+    def __init__(self, config: StreamConfig) -> None:
+        super().__init__(config)
+        self._connection = connect(config)
+
+    def store(self) -> LogStore:
+        return RemoteLogStore(self._connection)
+
+    def close(self) -> None:
+        self._connection.close()
