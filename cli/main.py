@@ -43,6 +43,7 @@ _COMMANDS: Final = {
     "tail": "streamfactory.cli.tail:tail_command",
     "copy": "streamfactory.cli.copy:copy_command",
     "run": "streamfactory.cli.run:run_command",
+    "serve": "streamfactory.cli.serve:serve_command",
     "checkpoint": "streamfactory.cli.checkpoint:checkpoint_command",
     "replay-dead-letters": "streamfactory.cli.replay:replay_command",
     "topics": "streamfactory.cli.topics:topics_command",
@@ -172,3 +173,7 @@ def _logging_to(printer: Printer, *, verbose: bool) -> Iterator[None]:
     finally:
         log.removeHandler(handler)
         log.setLevel(level)
+
+
+if __name__ == "__main__":
+    main()

@@ -138,6 +138,7 @@ from streamfactory.spi.producer import (
     WriteKind,
 )
 from streamfactory.spi.soundness import UNPACKED_BYTES, BatchValidator, can_rescale
+from streamfactory.spi.servers import StreamServer
 from streamfactory.spi.topics import TopicAdmin, Verification
 
 __all__ = [
@@ -235,6 +236,7 @@ __all__ = [
     "StreamConfig",
     "StreamError",
     "StreamLevelConsumer",
+    "StreamServer",
     "StreamTimeout",
     "StreamWriter",
     "Summary",

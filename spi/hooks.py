@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from streamfactory.spi.errors import StreamError
     from streamfactory.spi.options import Option
     from streamfactory.spi.producer import ProducerFactory
+    from streamfactory.spi.servers import StreamServer
     from streamfactory.spi.topics import TopicAdmin
 
 SPI_LEVEL: Final = 1
@@ -70,6 +71,8 @@ class Backend:
     producer_factory: type[ProducerFactory] | None = None
     topic_admin: type[TopicAdmin] | None = None
     """For the commands ``topics``: creating, truncating, verifying, ..."""
+    server: type[StreamServer] | None = None
+    """For the command ``serve``: where streams live in a server of this backend."""
     yields: Yields = Yields.TYPED
     translate: Callable[[BaseException], StreamError | None] | None = None
     """Foreign exceptions to errors of our tree, mostly an `ErrorTable`; None for what

@@ -10,6 +10,7 @@ from __future__ import annotations
 from streamfactory.arrowlog import LOG_OPTIONS
 from streamfactory.backends.flight.protocol.failures import from_status
 from streamfactory.backends.flight.reading import FlightConsumerFactory
+from streamfactory.backends.flight.server import FlightServer
 from streamfactory.backends.flight.writing import (
     FlightProducerFactory,
     FlightTopicAdmin,
@@ -19,6 +20,7 @@ from streamfactory.spi import Backend, Option, Yields, hookimpl
 __all__ = [
     "FlightConsumerFactory",
     "FlightProducerFactory",
+    "FlightServer",
     "FlightTopicAdmin",
     "streamfactory_backend",
 ]
@@ -34,6 +36,7 @@ def streamfactory_backend() -> Backend:
         consumer_factory=FlightConsumerFactory,
         producer_factory=FlightProducerFactory,
         topic_admin=FlightTopicAdmin,
+        server=FlightServer,
         yields=Yields.EITHER,
         translate=from_status,
         options=(

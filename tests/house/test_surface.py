@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parents[2]
 
 
-def test_three_names_are_public() -> None:
-    assert streamfactory.__all__ == ["StreamConfig", "hookimpl", "open"]
+def test_the_public_names_are_these() -> None:
+    assert streamfactory.__all__ == ["StreamConfig", "hookimpl", "open", "serve"]
     assert dir(streamfactory) == sorted(streamfactory.__all__)
     for name in streamfactory.__all__:
         assert getattr(streamfactory, name) is not None

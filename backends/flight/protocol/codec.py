@@ -24,7 +24,7 @@ VERSION: Final = 1
 MOST_BYTES: Final = 16 << 20
 """Of one message. A commit names every staged file of an epoch; all others are short."""
 _LONGEST_TEXT: Final = 4 << 20
-_LARGEST: Final = 2**63 - 1
+_LARGEST: Final = 2**255
 
 T = TypeVar("T")
 

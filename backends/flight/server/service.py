@@ -37,12 +37,19 @@ class LogService(fl.FlightServerBase):  # type: ignore[misc]
         self.store = store
         self.stopping = threading.Event()
         """Set before the end: calls that wait return, new ones are refused."""
+        self._lock = threading.Lock()
+        self._under_way = 0
         super().__init__(location, **tls)
+
+    @property
+    def under_way(self) -> int:
+        """How many calls that change something are under way."""
+        return self._under_way
 
     def do_action(
         self, context: fl.ServerCallContext, action: fl.Action
     ) -> Iterator[bytes]:
-        with self._call(f"action {action.type[:64]!r}"):
+        with self._call(f"action {action.type[:64]!r}"), self._counted():
             return iter([perform(self.store, action.type, action.body)])
 
     def list_actions(self, context: fl.ServerCallContext) -> list[tuple[str, str]]:
@@ -73,9 +80,19 @@ class LogService(fl.FlightServerBase):  # type: ignore[misc]
         reader: fl.MetadataRecordBatchReader,
         writer: fl.FlightMetadataWriter,
     ) -> None:
-        with self._call("put"):
+        with self._call("put"), self._counted():
             wanted = decode(descriptor.command or b"", Stage)
             receive_stage(self.store, wanted, reader, writer)
+
+    @contextmanager
+    def _counted(self) -> Iterator[None]:
+        with self._lock:
+            self._under_way += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._under_way -= 1
 
     @contextmanager
     def _call(self, what: str) -> Iterator[None]:

@@ -1,0 +1,112 @@
+"""``serve``: a server of streams, in the foreground."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from streamfactory.cli.parameters import json_flag
+from streamfactory.cli.results import Result
+from streamfactory.cli.status import Status
+from streamfactory.wiring.definition import Property
+from streamfactory.wiring.serving import open_server
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from types import FrameType
+
+    from streamfactory.cli.printing import Printer
+
+
+@dataclass(frozen=True, slots=True)
+class Listening(Result):
+    """The answer of ``serve``, when clients can connect."""
+
+    type: str
+    location: str
+
+    def lines(self) -> Iterator[str]:
+        """The answer as text."""
+        yield f"{self.type}: listening on {self.location}"
+
+
+@click.command("serve")
+@click.option("--flight", "address", metavar="ADDRESS", help="Serve Arrow Flight.")
+@click.option(
+    "--path",
+    type=click.Path(file_okay=False, path_type=Path),
+    metavar="FOLDER",
+    help="Keep the topics there.",
+)
+@click.option("--memory", is_flag=True, help="Keep the topics in memory.")
+@click.option("-o", "--option", "options", multiple=True, metavar="KEY=VALUE")
+@click.option(
+    "--config",
+    metavar="FILE",
+    help="Settings as a JSON object; - reads one line, and ends with the input.",
+)
+@click.option("--type", "kind", default="flight", hidden=True)
+@json_flag
+@click.pass_obj
+def serve_command(
+    printer: Printer,
+    address: str | None,
+    path: Path | None,
+    memory: bool,  # noqa: FBT001
+    options: tuple[str, ...],
+    config: str | None,
+    kind: str,
+) -> Status:
+    """Serve streams to other processes until SIGTERM or SIGINT."""
+    given = _from_config(config)
+    if address is not None:
+        given.append(Property("address", address, "--flight"))
+    if path is not None:
+        given.append(Property("path", str(path), "--path"))
+    if memory:
+        given.append(Property("memory", "true", "--memory"))
+    for option in options:
+        key, _, text = option.partition("=")
+        given.append(Property(key, text, "--option"))
+    stop = threading.Event()
+    _stop_on_signals(stop)
+    server = open_server(kind, given)
+    printer.show(Listening(kind, server.location))
+    sys.stdout.flush()
+    if config == "-":
+        threading.Thread(target=_watch_input, args=(stop,), daemon=True).start()
+    stop.wait()
+    server.drain(server.config["drain.timeout.millis"] / 1000)
+    server.close()
+    # gRPC waits for the calls of idle clients for ever; what must be finished is.
+    os._exit(Status.FINE)
+
+
+def _from_config(config: str | None) -> list[Property]:
+    if config is None:
+        return []
+    text = sys.stdin.readline() if config == "-" else Path(config).read_text("utf-8")
+    plain: dict[str, Any] = json.loads(text)
+    return [Property(key, str(value), config) for key, value in plain.items()]
+
+
+def _stop_on_signals(stop: threading.Event) -> None:
+    def handle(_number: int, _frame: FrameType | None) -> None:
+        stop.set()
+
+    signal.signal(signal.SIGTERM, handle)
+    signal.signal(signal.SIGINT, handle)
+
+
+def _watch_input(stop: threading.Event) -> None:
+    while sys.stdin.readline():
+        pass
+    stop.set()

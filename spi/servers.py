@@ -1,0 +1,58 @@
+"""A server of streams: what a backend that others connect to can bring along."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Any, ClassVar
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from streamfactory.spi.config import StreamConfig
+    from streamfactory.spi.options import Option
+
+
+class StreamServer(ABC):
+    """Serves streams to other processes. Named by ``Backend.server``.
+
+    It listens when its constructor returns. ``streamfactory serve`` runs it in the main
+    thread of a process of its own and calls ``drain`` and ``close`` on SIGTERM;
+    ``streamfactory.serve()`` starts such a process.
+
+    Args:
+        config: Validated settings by the keys of ``OPTIONS``; secrets are resolved
+            when they are read.
+
+    Raises:
+        ConfigError: config; the address is in use, or a file cannot be read.
+    """
+
+    OPTIONS: ClassVar[tuple[Option, ...]] = ()
+    """Settings of the server; independent of those of the streams."""
+
+    def __init__(self, config: StreamConfig) -> None:
+        self.config = config
+
+    @property
+    @abstractmethod
+    def location(self) -> str:
+        """Where clients connect, with the port that was chosen: ``grpc://host:port``."""
+
+    @abstractmethod
+    def drain(self, timeout: float) -> bool:
+        """Refuse new calls and wait for commits under way.
+
+        Args:
+            timeout: Seconds.
+
+        Returns:
+            True when nothing is under way any more.
+        """
+
+    def statistics(self) -> Mapping[str, Any]:
+        """Counters and gauges by name, as plain values."""
+        return {}
+
+    @abstractmethod
+    def close(self) -> None:
+        """Release the store. The process ends afterwards; calls still open break."""
