@@ -271,6 +271,10 @@ class ConsumerFactory(ABC):
     CLAIMS: ClassVar[Claims] = Claims()
     """The most that any configuration can claim."""
 
+    SURVIVES_FORK: ClassVar[bool] = True
+    """False: the client library cannot be used in a child that was forked after its
+    first use in the parent (gRPC). Every call there raises `Unsupported` at once."""
+
     def __init__(self, config: StreamConfig) -> None:
         self.config = config
 

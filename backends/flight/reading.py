@@ -128,6 +128,7 @@ class FlightConsumerFactory(ConsumerFactory):
     """Reads the topics of one server."""
 
     CLAIMS: ClassVar = CLAIMS
+    SURVIVES_FORK: ClassVar = False
 
     def __init__(self, config: StreamConfig) -> None:
         super().__init__(config)

@@ -21,6 +21,7 @@ from streamfactory.spi import (
     MetadataProvider,
     Partition,
     PartitionLevelConsumer,
+    Unsupported,
 )
 
 if TYPE_CHECKING:
@@ -61,7 +62,10 @@ def another_process_reads_the_same(bench: Bench) -> None:
     hint="a connection, a lock or a thread is used on both sides of the fork",
 )
 def a_fork_goes_on_reading(bench: Bench) -> None:
-    """After a fork both the child, by new objects, and the parent read everything."""
+    """After a fork both the child, by new objects, and the parent read everything.
+
+    Where ``SURVIVES_FORK`` is false, the child is refused at once instead.
+    """
     if not hasattr(os, "fork"):
         msg = "this system cannot fork"
         raise Excluded(msg)
@@ -69,8 +73,14 @@ def a_fork_goes_on_reading(bench: Bench) -> None:
     number, factory = bench.first(), bench.factory()
     mine = bench.fetch_all(number, bench.infos()[number].earliest)
     for side, answers in _elsewhere(bench, "forked", factory, number).items():
+        if side == "child" and not factory.SURVIVES_FORK:
+            expect(answers, _REFUSED, "what a call in the child raised")
+            continue
         rows = [row for start, found in answers for row in bench.rows_of(found, start)]
         expect(rows, mine, f"rows of the {side}")
+
+
+_REFUSED: Final = "Unsupported, with a remedy"
 
 
 def _elsewhere(bench: Bench, what: str, factory: ConsumerFactory, number: int) -> Any:
@@ -147,6 +157,9 @@ def _as_child(
     try:
         consumer = factory.create_partition_level_consumer("child", partition)
         to.write_bytes(pickle.dumps(_drain(provider, consumer, partition)))
+        status = 0
+    except Unsupported as error:
+        to.write_bytes(pickle.dumps(_REFUSED if error.remedy else str(error)))
         status = 0
     except BaseException as error:  # noqa: BLE001 - nothing of the parent's runs here
         to.write_bytes(pickle.dumps(f"{type(error).__name__}: {error}"))

@@ -5,24 +5,28 @@ from __future__ import annotations
 import os
 import threading
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import pyarrow.flight as fl
 
 from streamfactory.backends.flight.protocol.codec import decode, encode
 from streamfactory.backends.flight.protocol.failures import from_status
-from streamfactory.spi import ClosedError, FormatRefused
+from streamfactory.spi import ClosedError, FormatRefused, StreamError, Unsupported
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 T = TypeVar("T")
 
+_used_by: Final[list[int]] = []
+"""The process that used Flight first. gRPC's threads and locks do not survive a fork:
+a child that uses it, even by a client of its own, hangs (seen with Arrow 26)."""
+
 
 class Connection:
-    """A Flight client that is opened on first use, and again in a forked child.
+    """A Flight client that is opened on first use.
 
-    Thread-safe. gRPC does not survive a fork: a child keeps what it inherited, unused.
+    Thread-safe.
 
     Args:
         location: Of the server: ``grpc://host:port`` or ``grpc+tls://host:port``.
@@ -43,26 +47,28 @@ class Connection:
         self._tls = tls or {}
         self._headers = list(headers)
         self._lock = threading.Lock()
-        self._clients: dict[int, fl.FlightClient] = {}
+        self._client: fl.FlightClient | None = None
         self._closed = False
 
     def client(self) -> fl.FlightClient:
-        """The client of this process."""
-        client = self._clients.get(os.getpid())
-        if client is not None:
-            return client
+        """The client of this process.
+
+        Raises:
+            Unsupported: misuse; a parent of this process used Flight before the fork.
+        """
         with self._lock:
             if self._closed:
                 msg = f"the connection to {self.location} is closed"
                 raise ClosedError(msg)
-            if os.getpid() not in self._clients:
-                self._clients[os.getpid()] = fl.FlightClient(
+            if self._client is None or _used_by != [os.getpid()]:
+                _refuse_fork()
+                self._client = fl.FlightClient(
                     self.location,
-                    # A size that no message of Flight exceeds: Arrow's own limit.
+                    # No limit: batches have one of their own, on both sides.
                     generic_options=[("grpc.max_receive_message_length", -1)],
                     **self._tls,
                 )
-            return self._clients[os.getpid()]
+            return self._client
 
     def options(self, timeout: float | None = None) -> fl.FlightCallOptions:
         """Options of a call: its headers and, for short ones, its deadline."""
@@ -86,9 +92,18 @@ class Connection:
         """Close the client of this process; twice is allowed."""
         with self._lock:
             self._closed = True
-            client = self._clients.pop(os.getpid(), None)
-        if client is not None:
+            client, self._client = self._client, None
+        if client is not None and _used_by == [os.getpid()]:
             client.close()
+
+
+def _refuse_fork() -> None:
+    if not _used_by:
+        _used_by.append(os.getpid())
+    if _used_by != [os.getpid()]:
+        msg = "Flight was used before this process was forked, and hangs in the child"
+        remedy = "start the process with the multiprocessing method 'spawn'"
+        raise Unsupported(msg, remedy=remedy)
 
 
 @contextmanager
@@ -96,6 +111,8 @@ def translated() -> Iterator[None]:
     """Raise errors of Flight as errors of our tree."""
     try:
         yield
+    except StreamError:
+        raise
     except Exception as error:
         ours = from_status(error)
         if ours is None:

@@ -5,14 +5,18 @@ Reading has a session of its own (`subscription`), because one reader keeps one 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NoReturn
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
+import pyarrow as pa
 import pyarrow.flight as fl
 
 from streamfactory.arrowlog import LaneBounds, Log, LogStage, LogStore, Retention, Staged
+from streamfactory.arrowlog.checks import check_schema
 from streamfactory.backends.flight.client.connection import translated
 from streamfactory.backends.flight.protocol import messages as m
 from streamfactory.backends.flight.protocol.codec import decode, encode
+from streamfactory.backends.flight.protocol.rows import encode_rows
 from streamfactory.backends.flight.protocol.schemas import decode_schema, encode_schema
 from streamfactory.spi import (
     ConnectionFailed,
@@ -27,14 +31,80 @@ if TYPE_CHECKING:
     import threading
     from collections.abc import Collection, Mapping, Sequence
 
-    import pyarrow as pa
-
     from streamfactory.arrowlog import LogSlice
     from streamfactory.backends.flight.client.connection import Connection
 
 
+_SMALL_ROWS: Final = 8192
+"""Batches with fewer rows are joined: each message has a fixed cost."""
+_JOINED_BYTES: Final = 1 << 20
+_INLINE_BYTES: Final = 32 << 10
+
+
 class RemoteStage(LogStage):
-    """Rows of one attempt on their way to the server."""
+    """Rows of one attempt on their way to the server.
+
+    Small batches of a partition are joined. An attempt that stays small opens no call
+    at all: its rows travel in the commit.
+    """
+
+    def __init__(self, log: RemoteLog, attempt: str) -> None:
+        self._log = log
+        self._attempt = attempt
+        self._pending: dict[int, list[pa.RecordBatch]] = {}
+        self._pending_bytes = 0
+        self._upload: Upload | None = None
+
+    def append(self, partition: int, rows: pa.RecordBatch) -> None:
+        check_schema(rows, self._log.schema)
+        if rows.num_rows >= _SMALL_ROWS:
+            self._flush(partition)
+            self._send(partition, rows)
+            return
+        self._pending.setdefault(partition, []).append(rows)
+        self._pending_bytes += rows.nbytes
+        if self._pending_bytes >= _JOINED_BYTES:
+            self._flush_all()
+
+    def seal(self) -> Staged:
+        if self._upload is None and self._pending_bytes <= _INLINE_BYTES:
+            inline = encode_rows(self._take_all(), self._log.schema)
+            return Staged(self._attempt, ({"inline": inline},))
+        self._flush_all()
+        sealed = self._opened().finish()
+        return Staged(sealed.attempt, sealed.files)
+
+    def discard(self) -> None:
+        self._pending.clear()
+        if self._upload is not None:
+            self._upload.abort()
+
+    def _flush_all(self) -> None:
+        for partition in list(self._pending):
+            self._flush(partition)
+        self._pending_bytes = 0
+
+    def _flush(self, partition: int) -> None:
+        if parts := self._pending.pop(partition, None):
+            self._pending_bytes -= sum(part.nbytes for part in parts)
+            self._send(partition, _joined(parts))
+
+    def _take_all(self) -> list[tuple[int, pa.RecordBatch]]:
+        taken = [(number, _joined(parts)) for number, parts in self._pending.items()]
+        self._pending.clear()
+        return taken
+
+    def _send(self, partition: int, rows: pa.RecordBatch) -> None:
+        self._opened().write(partition, rows)
+
+    def _opened(self) -> Upload:
+        if self._upload is None:
+            self._upload = Upload(self._log, self._attempt)
+        return self._upload
+
+
+class Upload:
+    """The ``DoPut`` call of one attempt."""
 
     def __init__(self, log: RemoteLog, attempt: str) -> None:
         connection = log.connection
@@ -47,40 +117,37 @@ class RemoteStage(LogStage):
         self._attempt = attempt
         self._open = True
 
-    def append(self, partition: int, rows: pa.RecordBatch) -> None:
-        metadata = encode(m.Part(partition))
+    def write(self, partition: int, rows: pa.RecordBatch) -> None:
+        """Send a batch; blocks while the server is behind."""
         with translated():
-            self._writer.write_with_metadata(rows, metadata)
+            self._writer.write_with_metadata(rows, encode(m.Part(partition)))
 
-    def seal(self) -> Staged:
-        with translated():
+    def finish(self) -> m.Sealed:
+        """End the call and return the server's verdict."""
+        timeout = self._connection.timeout
+        with translated(), watchdog().limit(timeout, self._writer.close):
             self._writer.done_writing()
-            sealed = self._verdict()
-            self._close()
-        return Staged(sealed.attempt, sealed.files)
-
-    def discard(self) -> None:
-        if not self._open:
-            return
-        self._open = False
-        try:
-            self._replies.cancel() if hasattr(self._replies, "cancel") else None
+            last: Any = None
+            while (reply := self._replies.read()) is not None:
+                last = reply
+            self._open = False
             self._writer.close()
-        except (fl.FlightError, OSError, ValueError):
-            pass  # the server discards what is not sealed
-
-    def _verdict(self) -> m.Sealed:
-        last: Any = None
-        while (reply := self._replies.read()) is not None:
-            last = reply
         if last is None:
             msg = f"the server ended attempt {self._attempt} without a verdict"
             raise ConnectionFailed(msg)
         return decode(last, m.Sealed)
 
-    def _close(self) -> None:
+    def abort(self) -> None:
+        """Break the call off: the server discards what is not sealed."""
+        if not self._open:
+            return
         self._open = False
-        self._writer.close()
+        with suppress(fl.FlightError, OSError, ValueError):
+            self._writer.close()
+
+
+def _joined(parts: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+    return parts[0] if len(parts) == 1 else pa.concat_batches(parts)
 
 
 class RemoteLog(Log):

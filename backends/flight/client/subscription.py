@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import pyarrow.flight as fl
 
 from streamfactory.backends.flight.client.connection import translated
+from streamfactory.backends.flight.client.watchdog import watchdog
 from streamfactory.backends.flight.protocol.codec import decode, encode
 from streamfactory.backends.flight.protocol.messages import Delivery, Fetch
 from streamfactory.spi import FormatRefused
@@ -46,6 +47,7 @@ class Subscription:
             self._writer, self._reader = connection.client().do_exchange(
                 descriptor, connection.options()
             )
+        self._timeout = connection.timeout
         self._sent = 0
         self._received = 0
         self._ahead: int | None = None
@@ -53,7 +55,8 @@ class Subscription:
 
     def fetch(self, start: int, end: int | None, limits: FetchLimits) -> Received:
         """The batch at ``start``; without rows when none came in time."""
-        with translated():
+        most = limits.timeout + self._timeout
+        with translated(), watchdog().limit(most, self._reader.cancel):
             found = self._take_ahead(start)
             if found is None or not found.rows.num_rows:
                 wait = int(limits.timeout * 1000)

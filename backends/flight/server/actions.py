@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 from streamfactory.arrowlog import Retention, Staged
 from streamfactory.backends.flight.protocol import messages as m
 from streamfactory.backends.flight.protocol.codec import decode, encode
+from streamfactory.backends.flight.protocol.rows import decode_rows
 from streamfactory.backends.flight.protocol.schemas import decode_schema, encode_schema
 from streamfactory.spi import (
     IncarnationChanged,
@@ -129,7 +130,7 @@ def _commit(store: LogStore, request: m.Commit) -> m.Committed:
     held = log.commit(
         request.writer,
         request.epoch,
-        [Staged(one.attempt, one.files) for one in request.staged],
+        [_staged(log, one) for one in request.staged],
         instance=request.instance,
         summary=Summary(request.rows, request.sums or {}),
         source_position=None if position is None else Position.from_json(position),
@@ -142,6 +143,20 @@ def _commit(store: LogStore, request: m.Commit) -> m.Committed:
     return m.Committed(_held(held))
 
 
+def _staged(log: Log, sealed: m.Sealed) -> Staged:
+    """What an attempt sealed; rows that came with the commit are staged now."""
+    if not (len(sealed.files) == 1 and "inline" in sealed.files[0]):
+        return Staged(sealed.attempt, sealed.files)
+    stage = log.stage(sealed.attempt)
+    try:
+        for partition, rows in decode_rows(sealed.files[0]["inline"], log.schema):
+            stage.append(partition, rows)
+        return stage.seal()
+    except BaseException:
+        stage.discard()
+        raise
+
+
 def _claim(store: LogStore, request: m.Claim) -> m.Committed:
     log = store.open(request.topic)
     return m.Committed(_held(log.claim(request.writer, request.instance)))
@@ -152,6 +167,8 @@ def _last(store: LogStore, request: m.Last) -> m.Committed:
 
 
 def _discard(store: LogStore, request: m.Discard) -> m.Done:
+    if any("inline" in file for file in request.staged.files):
+        return m.Done()
     staged = Staged(request.staged.attempt, request.staged.files)
     store.open(request.topic).discard(staged)
     return m.Done()

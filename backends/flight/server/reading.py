@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 
 _BATCH_ROWS: Final = 65_536
 _BATCH_BYTES: Final = 8 << 20
+_SMALL_ROWS: Final = 8192
+"""Batches with fewer rows are joined."""
 _LONGEST_WAIT: Final = 0.25
 """Seconds: how late a handler sees that its client has gone."""
 
@@ -43,9 +46,7 @@ def read_range(
         at = start
         while end is None or at < end:
             most = _BATCH_ROWS if end is None else min(_BATCH_ROWS, end - at)
-            found = log.read(
-                ticket.partition, at, max_rows=most, max_bytes=_BATCH_BYTES
-            )
+            found = read_coalesced(log, ticket.partition, at, most, _BATCH_BYTES)
             if found.rows is None:
                 if stopping.is_set() or context.is_cancelled():
                     return
@@ -72,7 +73,9 @@ def serve_subscription(
     _lane(log, wanted.partition)
     schema = _schema(log, wanted.fields)
     writer.begin(schema)
-    nothing = pa.RecordBatch.from_pylist([], schema=schema)
+    # `pa.array` and `from_pylist` would import pandas first, which takes a second.
+    columns = [pa.nulls(0, field.type) for field in schema]
+    nothing = pa.RecordBatch.from_arrays(columns, schema=schema)
     while True:
         try:
             chunk = reader.read_chunk()
@@ -92,16 +95,35 @@ def serve_subscription(
 def _fetch(
     log: Log, partition: int, request: Fetch, stopping: threading.Event
 ) -> LogSlice:
-    limits = {
-        "max_rows": max(1, min(request.max_rows, _BATCH_ROWS)),
-        "max_bytes": max(1, request.max_bytes),
-    }
-    found = log.read(partition, request.start, **limits)
+    rows = max(1, min(request.max_rows, _BATCH_ROWS))
+    size = max(1, min(request.max_bytes, _BATCH_BYTES))
+    found = read_coalesced(log, partition, request.start, rows, size)
     if found.rows is None and request.wait_ms > 0 and not stopping.is_set():
         wait = min(request.wait_ms / 1000, _LONGEST_WAIT)
         log.wait(partition, request.start, wait)
-        found = log.read(partition, request.start, **limits)
+        found = read_coalesced(log, partition, request.start, rows, size)
     return found
+
+
+def read_coalesced(
+    log: Log, partition: int, start: int, max_rows: int, max_bytes: int
+) -> LogSlice:
+    """As `Log.read`, but with small batches joined: each message has a fixed cost."""
+    found = log.read(partition, start, max_rows=max_rows, max_bytes=max_bytes)
+    if found.rows is None or found.rows.num_rows >= _SMALL_ROWS:
+        return found
+    parts, count, size = [found.rows], found.rows.num_rows, found.size
+    while count < max_rows and size < max_bytes and start + count < found.bounds.latest:
+        more = log.read(
+            partition, start + count, max_rows=max_rows - count, max_bytes=max_bytes - size
+        )
+        if more.rows is None:
+            break
+        parts.append(more.rows)
+        count, size = count + more.rows.num_rows, size + more.size
+    if len(parts) == 1:
+        return found
+    return replace(found, rows=pa.concat_batches(parts), size=size)
 
 
 def _answer(
