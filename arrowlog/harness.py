@@ -1,4 +1,4 @@
-"""The conformance kit's access to backends on a log: it uses the log, not the backend."""
+"""The conformance kit's access to backends on a log; it uses no backend."""
 
 from __future__ import annotations
 

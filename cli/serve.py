@@ -60,7 +60,7 @@ def serve_command(
     printer: Printer,
     address: str | None,
     path: Path | None,
-    memory: bool,  # noqa: FBT001
+    memory: bool,
     options: tuple[str, ...],
     config: str | None,
     kind: str,

@@ -20,7 +20,7 @@ from streamfactory.wiring.plugins import PluginManager, default_manager
 from streamfactory.wiring.settling import Settler, by_spelling
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from streamfactory.spi import StreamServer
 

@@ -15,7 +15,7 @@ from streamfactory.backends.flight.writing import (
     FlightProducerFactory,
     FlightTopicAdmin,
 )
-from streamfactory.spi import Backend, Option, Yields, hookimpl
+from streamfactory.spi import PERIOD, Backend, Option, Yields, hookimpl
 
 __all__ = [
     "FlightConsumerFactory",
@@ -45,6 +45,14 @@ def streamfactory_backend() -> Backend:
                 "Address of the server: grpc://host:port, or grpc+tls://host:port.",
                 required=True,
                 example="grpc://127.0.0.1:8815",
+            ),
+            Option(
+                "upload.timeout.millis",
+                "How long the rows of one task's attempt may take to arrive.",
+                PERIOD,
+                default="1h",
+                minimum=1000,
+                applies=frozenset({"write", "spark"}),
             ),
             *LOG_OPTIONS,
         ),

@@ -22,5 +22,7 @@ CLAIMS: Final = Claims(
 def connect(config: StreamConfig) -> Connection:
     """The connection of one factory; opened on first use."""
     return Connection(
-        config["location"], config["connection.timeout.millis"] / 1000
+        config["location"],
+        config["connection.timeout.millis"] / 1000,
+        config["upload.timeout.millis"] / 1000,
     )

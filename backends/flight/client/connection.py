@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import pyarrow.flight as fl
 
+from streamfactory.backends.flight.client.watchdog import Watchdog
 from streamfactory.backends.flight.protocol.codec import decode, encode
 from streamfactory.backends.flight.protocol.failures import from_status
 from streamfactory.spi import ClosedError, FormatRefused, StreamError, Unsupported
@@ -30,7 +31,8 @@ class Connection:
 
     Args:
         location: Of the server: ``grpc://host:port`` or ``grpc+tls://host:port``.
-        timeout: Seconds for one call without rows.
+        timeout: Seconds for one call without rows, and for an answer to a fetch.
+        upload_timeout: Seconds for the rows of one attempt.
         tls: Arguments of `pyarrow.flight.FlightClient`.
         headers: Sent with each call; the values may be secrets.
     """
@@ -39,16 +41,19 @@ class Connection:
         self,
         location: str,
         timeout: float,
+        upload_timeout: float,
         tls: dict[str, Any] | None = None,
         headers: tuple[tuple[bytes, bytes], ...] = (),
     ) -> None:
         self.location = location
         self.timeout = timeout
+        self.upload_timeout = upload_timeout
         self._tls = tls or {}
         self._headers = list(headers)
         self._lock = threading.Lock()
         self._client: fl.FlightClient | None = None
         self._closed = False
+        self.watchdog = Watchdog()
 
     def client(self) -> fl.FlightClient:
         """The client of this process.
@@ -95,6 +100,7 @@ class Connection:
             client, self._client = self._client, None
         if client is not None and _used_by == [os.getpid()]:
             client.close()
+            self.watchdog.close()
 
 
 def _refuse_fork() -> None:

@@ -11,7 +11,14 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 import pyarrow as pa
 import pyarrow.flight as fl
 
-from streamfactory.arrowlog import LaneBounds, Log, LogStage, LogStore, Retention, Staged
+from streamfactory.arrowlog import (
+    LaneBounds,
+    Log,
+    LogStage,
+    LogStore,
+    Retention,
+    Staged,
+)
 from streamfactory.arrowlog.checks import check_schema
 from streamfactory.backends.flight.client.connection import translated
 from streamfactory.backends.flight.protocol import messages as m
@@ -39,6 +46,8 @@ _SMALL_ROWS: Final = 8192
 """Batches with fewer rows are joined: each message has a fixed cost."""
 _JOINED_BYTES: Final = 1 << 20
 _INLINE_BYTES: Final = 32 << 10
+_ACKNOWLEDGED: Final = 16
+"""Batches between two acknowledgements; two of them may be under way."""
 
 
 class RemoteStage(LogStage):
@@ -104,28 +113,32 @@ class RemoteStage(LogStage):
 
 
 class Upload:
-    """The ``DoPut`` call of one attempt."""
+    """The ``DoPut`` call of one attempt; its deadline is ``upload.timeout.millis``."""
 
     def __init__(self, log: RemoteLog, attempt: str) -> None:
         connection = log.connection
-        wanted = m.Stage(log.name, attempt, log.incarnation)
+        wanted = m.Stage(log.name, attempt, log.incarnation, _ACKNOWLEDGED)
         descriptor = fl.FlightDescriptor.for_command(encode(wanted))
         with translated():
             self._writer, self._replies = connection.client().do_put(
-                descriptor, log.schema, connection.options()
+                descriptor, log.schema, connection.options(connection.upload_timeout)
             )
         self._attempt = attempt
+        self._sent = 0
         self._open = True
 
     def write(self, partition: int, rows: pa.RecordBatch) -> None:
         """Send a batch; blocks while the server is behind."""
         with translated():
             self._writer.write_with_metadata(rows, encode(m.Part(partition)))
+            self._sent += 1
+            # Acknowledgements that nobody reads would block the server in the end.
+            if self._sent % _ACKNOWLEDGED == 0 and self._sent > _ACKNOWLEDGED:
+                self._replies.read()
 
     def finish(self) -> m.Sealed:
         """End the call and return the server's verdict."""
-        timeout = self._connection.timeout
-        with translated(), watchdog().limit(timeout, self._writer.close):
+        with translated():
             self._writer.done_writing()
             last: Any = None
             while (reply := self._replies.read()) is not None:
@@ -143,6 +156,7 @@ class Upload:
             return
         self._open = False
         with suppress(fl.FlightError, OSError, ValueError):
+            self._writer.write_metadata(encode(m.Part(0, abort=True)))
             self._writer.close()
 
 

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import pyarrow.flight as fl
 
 from streamfactory.backends.flight.client.connection import translated
-from streamfactory.backends.flight.client.watchdog import watchdog
 from streamfactory.backends.flight.protocol.codec import decode, encode
 from streamfactory.backends.flight.protocol.messages import Delivery, Fetch
 from streamfactory.spi import FormatRefused
@@ -48,6 +47,7 @@ class Subscription:
                 descriptor, connection.options()
             )
         self._timeout = connection.timeout
+        self._watchdog = connection.watchdog
         self._sent = 0
         self._received = 0
         self._ahead: int | None = None
@@ -56,7 +56,7 @@ class Subscription:
     def fetch(self, start: int, end: int | None, limits: FetchLimits) -> Received:
         """The batch at ``start``; without rows when none came in time."""
         most = limits.timeout + self._timeout
-        with translated(), watchdog().limit(most, self._reader.cancel):
+        with translated(), self._watchdog.limit(most, self._reader.cancel):
             found = self._take_ahead(start)
             if found is None or not found.rows.num_rows:
                 wait = int(limits.timeout * 1000)
@@ -80,9 +80,7 @@ class Subscription:
         found = self._receive()
         return found if ahead == start else None
 
-    def _ask_ahead(
-        self, found: Received, end: int | None, limits: FetchLimits
-    ) -> None:
+    def _ask_ahead(self, found: Received, end: int | None, limits: FetchLimits) -> None:
         then = found.delivery.start + found.rows.num_rows
         last = found.delivery.latest if end is None else min(end, found.delivery.latest)
         if found.rows.num_rows and then < last:
@@ -94,9 +92,7 @@ class Subscription:
     ) -> None:
         rows = limits.max_rows if end is None else min(limits.max_rows, end - start)
         self._sent += 1
-        wanted = Fetch(
-            self._sent, start, min(rows, _MOST_ROWS), limits.max_bytes, wait
-        )
+        wanted = Fetch(self._sent, start, min(rows, _MOST_ROWS), limits.max_bytes, wait)
         self._writer.write_metadata(encode(wanted))
 
     def _receive(self) -> Received:

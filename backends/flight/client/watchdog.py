@@ -1,12 +1,11 @@
 """Deadlines for calls that have none of their own: they are cancelled when late.
 
-A Flight reader blocks until its next message. One thread of the process watches all
-of them, and mostly sleeps: setting a deadline wakes it only when it is the earliest.
+A Flight reader blocks until its next message. One thread for each connection watches
+its readers, and mostly sleeps: a deadline wakes it only where it is the earliest.
 """
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 from contextlib import contextmanager
@@ -22,13 +21,14 @@ _IDLE: Final = 60.0
 
 
 class Watchdog:
-    """Cancels what is late. Thread-safe."""
+    """Cancels what is late. Thread-safe; closed by the connection."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
         self._watched: dict[object, tuple[float, Callable[[], None]]] = {}
         self._wakes_at = 0.0
-        threading.Thread(target=self._run, name="flight-deadlines", daemon=True).start()
+        self._closed = False
+        self._thread: threading.Thread | None = None
 
     @contextmanager
     def limit(self, seconds: float, cancel: Callable[[], None]) -> Iterator[None]:
@@ -40,6 +40,11 @@ class Watchdog:
         token, deadline = object(), time.monotonic() + seconds
         with self._changed:
             self._watched[token] = deadline, cancel
+            if self._thread is None and not self._closed:
+                self._thread = threading.Thread(
+                    target=self._run, name="flight-deadlines", daemon=True
+                )
+                self._thread.start()
             if deadline < self._wakes_at:
                 self._changed.notify()
         try:
@@ -53,9 +58,19 @@ class Watchdog:
             with self._changed:
                 self._watched.pop(token, None)
 
+    def close(self) -> None:
+        """End the thread."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify()
+        if self._thread is not None:
+            self._thread.join()
+
     def _run(self) -> None:
         while True:
             with self._changed:
+                if self._closed:
+                    return
                 now = time.monotonic()
                 late = [
                     (token, cancel)
@@ -64,22 +79,10 @@ class Watchdog:
                 ]
                 for token, _ in late:
                     del self._watched[token]
-                earliest = min((d for d, _ in self._watched.values()), default=now + _IDLE)
+                deadlines = (deadline for deadline, _ in self._watched.values())
+                earliest = min(deadlines, default=now + _IDLE)
                 self._wakes_at = earliest
                 if not late:
                     self._changed.wait(earliest - now)
             for _, cancel in late:
                 cancel()
-
-
-_lock: Final = threading.Lock()
-_watchdogs: Final[dict[int, Watchdog]] = {}
-"""By process: threads do not survive a fork."""
-
-
-def watchdog() -> Watchdog:
-    """The one of this process."""
-    with _lock:
-        if os.getpid() not in _watchdogs:
-            _watchdogs[os.getpid()] = Watchdog()
-        return _watchdogs[os.getpid()]

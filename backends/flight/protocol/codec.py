@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 VERSION: Final = 1
 """Of every message that is written here, and the only one that is read."""
 MOST_BYTES: Final = 16 << 20
-"""Of one message. A commit names every staged file of an epoch; all others are short."""
+"""Of one message. A commit names every staged file of an epoch."""
 _LONGEST_TEXT: Final = 4 << 20
 _LARGEST: Final = 2**255
 
@@ -137,7 +137,7 @@ def _reader(hint: Any) -> Callable[[Any], Any]:
 def _key(name: str, kind: type) -> Any:
     if kind is str:
         return name
-    if not name.isascii() or not name.isdecimal() or len(name) > 18:  # noqa: PLR2004
+    if not name.isascii() or not name.isdecimal() or len(name) > 18:
         msg = f"expected numbers as keys, found {name[:64]!r}"
         raise _Refused(msg)
     return int(name)

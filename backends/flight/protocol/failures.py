@@ -110,4 +110,3 @@ def _rebuild(failure: Failure) -> StreamError:
         return kind(failure.what, **where)
     except TypeError:  # a leaf that needs more than crosses the wire
         return PermanentError(failure.what, **where)
-

@@ -75,6 +75,8 @@ class Stage:
     topic: str
     attempt: str
     incarnation: str | None = None
+    acknowledge: int = 1
+    """Batches between two `Received` messages."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +84,9 @@ class Part:
     """With each batch of a ``DoPut``."""
 
     partition: int
+    abort: bool = False
+    """Instead of a batch: discard the attempt. A call that breaks does the same; one
+    that ends without it seals."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,9 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 
-def encode_rows(
-    parts: Iterable[tuple[int, pa.RecordBatch]], schema: pa.Schema
-) -> str:
+def encode_rows(parts: Iterable[tuple[int, pa.RecordBatch]], schema: pa.Schema) -> str:
     """An Arrow stream as base64 text; each batch has its `Part` as metadata."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, schema) as writer:

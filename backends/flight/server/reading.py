@@ -115,7 +115,10 @@ def read_coalesced(
     parts, count, size = [found.rows], found.rows.num_rows, found.size
     while count < max_rows and size < max_bytes and start + count < found.bounds.latest:
         more = log.read(
-            partition, start + count, max_rows=max_rows - count, max_bytes=max_bytes - size
+            partition,
+            start + count,
+            max_rows=max_rows - count,
+            max_bytes=max_bytes - size,
         )
         if more.rows is None:
             break
@@ -152,4 +155,3 @@ def _schema(log: Log, fields: Sequence[str] | None) -> pa.Schema:
     except KeyError as error:
         msg = f"topic {log.name!r} has no single column {error.args[0]!r}"
         raise FormatRefused(msg) from None
-

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from streamfactory.backends.flight.protocol.codec import decode, encode
 from streamfactory.backends.flight.protocol.messages import Part, Received, Sealed
 from streamfactory.backends.flight.server.actions import open_topic
+from streamfactory.spi import MisuseError
 
 if TYPE_CHECKING:
     import pyarrow.flight as fl
 
     from streamfactory.arrowlog import LogStage, LogStore
     from streamfactory.backends.flight.protocol.messages import Stage
-
-_ACKNOWLEDGED: Final = 16
-"""Batches between two acknowledgements."""
 
 
 def receive_stage(
@@ -28,7 +26,7 @@ def receive_stage(
     log = open_topic(store, wanted.topic, wanted.incarnation)
     stage = log.stage(wanted.attempt)
     try:
-        _receive(stage, reader, writer)
+        _receive(stage, wanted.acknowledge, reader, writer)
         sealed = stage.seal()
     except BaseException:
         stage.discard()
@@ -39,6 +37,7 @@ def receive_stage(
 
 def _receive(
     stage: LogStage,
+    every: int,
     reader: fl.MetadataRecordBatchReader,
     writer: fl.FlightMetadataWriter,
 ) -> None:
@@ -46,7 +45,10 @@ def _receive(
     for number, chunk in enumerate(reader, 1):
         batch = chunk.data
         part = decode(chunk.app_metadata or b"", Part)
+        if part.abort:
+            msg = "the client aborted the attempt"
+            raise MisuseError(msg)
         stage.append(part.partition, batch)
         rows, size = rows + batch.num_rows, size + batch.nbytes
-        if number % _ACKNOWLEDGED == 0:
+        if number % max(1, every) == 0:
             writer.write(encode(Received(rows, size)))
