@@ -85,7 +85,7 @@ class Manifest:
             StorageFailed: permanent.
         """
         try:
-            first = Stamp.of(os.stat(self._part(0)))  # noqa: PTH116 - at each fetch
+            first = Stamp.of(os.stat(self._part(0)))
         except (FileNotFoundError, NotADirectoryError):
             self._forget()
             return
@@ -170,7 +170,7 @@ class Manifest:
 
     def _read(self, path: str) -> str | None:
         try:
-            with open(path, encoding="utf-8") as file:  # noqa: PTH123 - at each fetch
+            with open(path, encoding="utf-8") as file:
                 return file.read()
         except FileNotFoundError:
             return None

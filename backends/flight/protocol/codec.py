@@ -12,7 +12,7 @@ import types
 import typing
 from dataclasses import MISSING, Field, fields, is_dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NewType, TypeVar
 
 from streamfactory.spi import FormatRefused
 
@@ -24,9 +24,13 @@ VERSION: Final = 1
 MOST_BYTES: Final = 16 << 20
 """Of one message. A commit names every staged file of an epoch."""
 _LONGEST_TEXT: Final = 4 << 20
-_LARGEST: Final = 2**255
+_LARGEST: Final = 2**63 - 1
+_LARGEST_DIGEST: Final = 2**128 - 1
 
 T = TypeVar("T")
+
+Digest = NewType("Digest", int)
+"""A member of 128 bits, without sign."""
 
 
 class _Refused(ValueError):
@@ -131,7 +135,13 @@ def _reader(hint: Any) -> Callable[[Any], Any]:
         return lambda value: value
     if is_dataclass(hint):
         return lambda value: _object(typing.cast("type", hint), value)
-    return {int: _integer, str: _text, bool: lambda value: _checked(value, bool)}[hint]
+    readers: dict[Any, Callable[[Any], Any]] = {
+        int: lambda value: _integer(value, -_LARGEST, _LARGEST),
+        Digest: lambda value: _integer(value, 0, _LARGEST_DIGEST),
+        str: _text,
+        bool: lambda value: _checked(value, bool),
+    }
+    return readers[hint]
 
 
 def _key(name: str, kind: type) -> Any:
@@ -143,10 +153,10 @@ def _key(name: str, kind: type) -> Any:
     return int(name)
 
 
-def _integer(value: Any) -> int:
+def _integer(value: Any, least: int, most: int) -> int:
     number: int = _checked(value, int)
-    if isinstance(value, bool) or not -_LARGEST <= number <= _LARGEST:
-        msg = "expected an integer of 64 bits"
+    if isinstance(value, bool) or not least <= number <= most:
+        msg = f"expected an integer from {least} to {most}"
         raise _Refused(msg)
     return number
 

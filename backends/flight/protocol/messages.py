@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from streamfactory.backends.flight.protocol.codec import Digest
+
 # --- reading -----------------------------------------------------------------------
 
 
@@ -112,7 +114,7 @@ class LastCommit:
 
     epoch: int
     rows: int | None = None
-    sums: dict[str, int] | None = None
+    sums: dict[str, Digest] | None = None
     position: str | None = None
     """The source position that was stored with the commit, as JSON text."""
 
@@ -136,7 +138,7 @@ class Commit:
     staged: tuple[Sealed, ...]
     instance: str
     rows: int
-    sums: dict[str, int] | None = None
+    sums: dict[str, Digest] | None = None
     position: str | None = None
     replace: bool = False
     incarnation: str | None = None

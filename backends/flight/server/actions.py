@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from streamfactory.arrowlog import Retention, Staged
@@ -9,6 +10,7 @@ from streamfactory.backends.flight.protocol import messages as m
 from streamfactory.backends.flight.protocol.codec import decode, encode
 from streamfactory.backends.flight.protocol.rows import decode_rows
 from streamfactory.backends.flight.protocol.schemas import decode_schema, encode_schema
+from streamfactory.backends.flight.server.access import Right
 from streamfactory.spi import (
     IncarnationChanged,
     LastCommit,
@@ -18,23 +20,52 @@ from streamfactory.spi import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from streamfactory.arrowlog import Log, LogStore
 
 
-def perform(store: LogStore, name: str, body: Any) -> bytes:
-    """Do what an action asks, and answer it.
+@dataclass(frozen=True, slots=True)
+class Action:
+    """One action."""
+
+    request: type
+    doc: str
+    """One line, for ``ListActions``."""
+    right: Right
+    function: Callable[[LogStore, Any], Any]
+
+    def topics_of(self, request: Any) -> Iterable[str]:
+        """The topics that a request is about; none for `topics` itself."""
+        if isinstance(request, m.Topics):
+            return request.topics
+        if isinstance(request, m.OffsetsAt):
+            return request.partitions
+        return [request.topic] if hasattr(request, "topic") else []
+
+
+def request_of(name: str, body: Any) -> tuple[Action, Any]:
+    """The action of a name, and its request.
+
+    Raises:
+        Unsupported: misuse; there is no such action.
+        FormatRefused: permanent; the request is malformed.
+    """
+    action = ACTIONS.get(name)
+    if action is None:
+        msg = f"there is no action {name[:64]!r}"
+        raise Unsupported(msg, remedy=f"use one of {', '.join(ACTIONS)}")
+    data = b"" if body is None else memoryview(body)
+    return action, decode(data, action.request)
+
+
+def perform(store: LogStore, action: Action, request: Any) -> bytes:
+    """Do what a request asks, and answer it.
 
     Raises:
         StreamError: As it fits.
     """
-    if name not in ACTIONS:
-        msg = f"there is no action {name[:64]!r}"
-        raise Unsupported(msg, remedy=f"use one of {', '.join(ACTIONS)}")
-    kind, _, function = ACTIONS[name]
-    request = decode(memoryview(body) if body is not None else b"", kind)
-    return encode(function(store, request))
+    return encode(action.function(store, request))
 
 
 def open_topic(store: LogStore, topic: str, incarnation: str | None = None) -> Log:
@@ -191,22 +222,40 @@ def _retention(wanted: m.Retention) -> Retention:
     return Retention(None if age is None else age / 1000, wanted.rows, wanted.bytes)
 
 
-ACTIONS: Final[Mapping[str, tuple[type, str, Callable[[LogStore, Any], Any]]]] = {
-    "topics": (m.Done, "Names of all topics.", _topics),
-    "describe": (m.Topic, "Schema, incarnation and bounds of a topic.", _describe),
-    "partitions": (m.Topics, "Bounds of all partitions of some topics.", _partitions),
-    "offsets-at": (m.OffsetsAt, "First offsets at or after a time.", _offsets_at),
-    "create": (m.Create, "Create a topic.", _create),
-    "grow": (m.Grow, "Add partitions to a topic.", _grow),
-    "truncate": (m.Truncate, "Remove rows before some offsets.", _truncate),
-    "retain": (m.Retain, "Remove rows that a retention does not keep.", _retain),
-    "delete": (m.Topic, "Delete a topic and all its rows.", _delete),
-    "compact": (m.Topic, "Merge small segments of a topic.", _compact),
-    "verify": (m.Topic, "Read a whole topic and check it.", _verify),
-    "facts": (m.Topic, "Counts of segments, bytes, writers.", _facts),
-    "commit": (m.Commit, "Append sealed attempts in one step.", _commit),
-    "claim": (m.Claim, "Fence earlier instances of a writer.", _claim),
-    "last": (m.Last, "What a writer committed last.", _last),
-    "discard": (m.Discard, "Remove what an attempt sealed.", _discard),
+ACTIONS: Final[Mapping[str, Action]] = {
+    "topics": Action(m.Done, "Names of all topics.", Right.READ, _topics),
+    "describe": Action(
+        m.Topic, "Schema, incarnation and bounds of a topic.", Right.READ, _describe
+    ),
+    "partitions": Action(
+        m.Topics, "Bounds of all partitions of some topics.", Right.READ, _partitions
+    ),
+    "offsets-at": Action(
+        m.OffsetsAt, "First offsets at or after a time.", Right.READ, _offsets_at
+    ),
+    "create": Action(m.Create, "Create a topic.", Right.WRITE, _create),
+    "grow": Action(m.Grow, "Add partitions to a topic.", Right.ADMIN, _grow),
+    "truncate": Action(
+        m.Truncate, "Remove rows before some offsets.", Right.ADMIN, _truncate
+    ),
+    "retain": Action(
+        m.Retain, "Remove rows that a retention does not keep.", Right.ADMIN, _retain
+    ),
+    "delete": Action(m.Topic, "Delete a topic and all its rows.", Right.ADMIN, _delete),
+    "compact": Action(
+        m.Topic, "Merge small segments of a topic.", Right.ADMIN, _compact
+    ),
+    "verify": Action(m.Topic, "Read a whole topic and check it.", Right.ADMIN, _verify),
+    "facts": Action(m.Topic, "Counts of segments, bytes, writers.", Right.READ, _facts),
+    "commit": Action(
+        m.Commit, "Append sealed attempts in one step.", Right.WRITE, _commit
+    ),
+    "claim": Action(
+        m.Claim, "Fence earlier instances of a writer.", Right.WRITE, _claim
+    ),
+    "last": Action(m.Last, "What a writer committed last.", Right.READ, _last),
+    "discard": Action(
+        m.Discard, "Remove what an attempt sealed.", Right.WRITE, _discard
+    ),
 }
-"""By name: the request, one line of documentation, and the function."""
+"""By name."""

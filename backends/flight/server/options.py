@@ -48,6 +48,44 @@ OPTIONS: Final = (
         maximum=10_000,
     ),
     Option(
+        "advertise",
+        "Where clients connect, when that is not the address: grpc://host:port.",
+        example="grpc+tls://streams.example.com:8815",
+    ),
+    Option(
+        "allow.remote",
+        "Listen on other addresses than loopback without TLS.",
+        BOOLEAN,
+        default="false",
+    ),
+    Option("tls.certificate", "Certificate of the server, PEM.", PATH),
+    Option("tls.key", "Key of the certificate, PEM.", PATH),
+    Option(
+        "tls.client.ca",
+        "Authorities, PEM: only clients with a certificate of theirs may connect.",
+        PATH,
+    ),
+    Option(
+        "access.file",
+        "Bearer tokens and permissions by topic, TOML; read again when it changes. "
+        "Without it, whoever can connect may do everything.",
+        PATH,
+    ),
+    Option(
+        "calls",
+        "Most open calls in all; a reader of one partition keeps one open.",
+        INTEGER,
+        default="1000",
+        minimum=1,
+    ),
+    Option(
+        "calls.per.client",
+        "Most open calls of one client connection.",
+        INTEGER,
+        default="500",
+        minimum=1,
+    ),
+    Option(
         "batch.bytes",
         "Most bytes of one batch that is sent or accepted.",
         SIZE,

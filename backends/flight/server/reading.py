@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from streamfactory.arrowlog import LaneBounds, Log, LogSlice, LogStore
     from streamfactory.backends.flight.protocol.messages import Subscribe, Ticket
 
+Answer = tuple[pa.RecordBatch, bytes]
+"""Rows, and their `Delivery`."""
+
 _BATCH_ROWS: Final = 65_536
 _BATCH_BYTES: Final = 8 << 20
 _SMALL_ROWS: Final = 8192
@@ -33,8 +36,8 @@ def read_range(
     ticket: Ticket,
     context: fl.ServerCallContext,
     stopping: threading.Event,
-) -> fl.FlightDataStream:
-    """The batches of a ticket; the next one is read when the client has taken one."""
+) -> tuple[pa.Schema, Iterator[Answer]]:
+    """Schema and batches of a ticket; a batch is read when the one before was sent."""
     log = open_topic(store, ticket.topic, ticket.incarnation)
     lane = _lane(log, ticket.partition)
     start = lane.earliest if ticket.start is None else ticket.start
@@ -42,7 +45,7 @@ def read_range(
     if end is None and not ticket.follow:
         end = lane.latest
 
-    def batches() -> Iterator[tuple[pa.RecordBatch, bytes]]:
+    def batches() -> Iterator[Answer]:
         at = start
         while end is None or at < end:
             most = _BATCH_ROWS if end is None else min(_BATCH_ROWS, end - at)
@@ -55,7 +58,7 @@ def read_range(
             yield _answer(found, ticket.fields, 0)
             at += found.rows.num_rows
 
-    return fl.GeneratorStream(_schema(log, ticket.fields), batches())
+    return _schema(log, ticket.fields), batches()
 
 
 def serve_subscription(
@@ -129,9 +132,7 @@ def read_coalesced(
     return replace(found, rows=pa.concat_batches(parts), size=size)
 
 
-def _answer(
-    found: LogSlice, fields: Sequence[str] | None, number: int
-) -> tuple[pa.RecordBatch, bytes]:
+def _answer(found: LogSlice, fields: Sequence[str] | None, number: int) -> Answer:
     rows, place = found.rows, found.bounds
     assert rows is not None
     if fields is not None:

@@ -5,24 +5,50 @@ from __future__ import annotations
 import logging
 import threading
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow.flight as fl
 
-from streamfactory.backends.flight.protocol.codec import decode
+from streamfactory.backends.flight.protocol.codec import decode, encode
 from streamfactory.backends.flight.protocol.failures import to_status
-from streamfactory.backends.flight.protocol.messages import Stage, Subscribe, Ticket
-from streamfactory.backends.flight.server.actions import ACTIONS, perform
+from streamfactory.backends.flight.protocol.messages import (
+    Names,
+    Stage,
+    Subscribe,
+    Ticket,
+)
+from streamfactory.backends.flight.server.access import (
+    MIDDLEWARE,
+    Authentication,
+    Right,
+)
+from streamfactory.backends.flight.server.actions import ACTIONS, perform, request_of
+from streamfactory.backends.flight.server.plain import (
+    flight_info,
+    path_of,
+    receive_plain,
+)
 from streamfactory.backends.flight.server.reading import read_range, serve_subscription
 from streamfactory.backends.flight.server.writing import receive_stage
-from streamfactory.spi import ConnectionFailed, StreamError, UntranslatedError
+from streamfactory.spi import (
+    ConnectionFailed,
+    FormatRefused,
+    StreamError,
+    UntranslatedError,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from streamfactory.arrowlog import LogStore
+    from streamfactory.backends.flight.server.access import Access
+    from streamfactory.backends.flight.server.limits import Limits
+    from streamfactory.backends.flight.server.reading import Answer
 
 _logger = logging.getLogger("streamfactory.flight")
+
+_LONGEST_NAME: Final = 249
+"""Characters of a topic's name: Kafka's limit, and short enough for file systems."""
 
 
 class LogService(fl.FlightServerBase):  # type: ignore[misc]
@@ -31,36 +57,83 @@ class LogService(fl.FlightServerBase):  # type: ignore[misc]
     Args:
         location: Where to listen.
         store: What is served; the caller closes it.
+        limits: Of calls and batches.
+        access: Who may do what; None where everybody may do everything.
+        advertised: Where clients connect; None for ``location`` with its port.
+        tls: Certificates, as `pyarrow.flight.FlightServerBase` takes them.
     """
 
-    def __init__(self, location: str, store: LogStore, **tls: Any) -> None:
+    def __init__(
+        self,
+        location: str,
+        store: LogStore,
+        limits: Limits,
+        access: Access | None = None,
+        advertised: str | None = None,
+        **tls: Any,
+    ) -> None:
         self.store = store
+        self.limits = limits
         self.stopping = threading.Event()
         """Set before the end: calls that wait return, new ones are refused."""
-        self._lock = threading.Lock()
-        self._under_way = 0
-        super().__init__(location, **tls)
+        self._access = access
+        self._location, self._advertised = location, advertised
+        middleware = {} if access is None else {MIDDLEWARE: Authentication(access)}
+        super().__init__(location, middleware=middleware, **tls)
 
     @property
-    def under_way(self) -> int:
-        """How many calls that change something are under way."""
-        return self._under_way
+    def location(self) -> str:
+        """Where clients connect."""
+        host = self._location.rpartition(":")[0]
+        return self._advertised or f"{host}:{self.port}"
+
+    # --- what Flight calls ----------------------------------------------------------
+
+    def list_actions(self, context: fl.ServerCallContext) -> list[tuple[str, str]]:
+        return [(name, action.doc) for name, action in ACTIONS.items()]
+
+    def list_flights(
+        self, context: fl.ServerCallContext, criteria: bytes
+    ) -> Iterator[fl.FlightInfo]:
+        with self._call(context, "list"):
+            opened = map(self.store.open, self._readable(context))
+            return iter([flight_info(log, self.location) for log in opened])
+
+    def get_flight_info(
+        self, context: fl.ServerCallContext, descriptor: fl.FlightDescriptor
+    ) -> fl.FlightInfo:
+        with self._call(context, "info"):
+            topic, _ = path_of(descriptor)
+            self._check(context, topic, Right.READ)
+            return flight_info(self.store.open(topic), self.location)
+
+    def get_schema(
+        self, context: fl.ServerCallContext, descriptor: fl.FlightDescriptor
+    ) -> fl.SchemaResult:
+        with self._call(context, "schema"):
+            topic, _ = path_of(descriptor)
+            self._check(context, topic, Right.READ)
+            return fl.SchemaResult(self.store.open(topic).schema)
 
     def do_action(
         self, context: fl.ServerCallContext, action: fl.Action
     ) -> Iterator[bytes]:
-        with self._call(f"action {action.type[:64]!r}"), self._counted():
-            return iter([perform(self.store, action.type, action.body)])
-
-    def list_actions(self, context: fl.ServerCallContext) -> list[tuple[str, str]]:
-        return [(name, doc) for name, (_, doc, _) in ACTIONS.items()]
+        with self._call(context, "action", changes=True):
+            wanted, request = request_of(action.type, action.body)
+            for topic in wanted.topics_of(request):
+                self._check(context, topic, wanted.right)
+            if action.type == "topics":
+                return iter([encode(Names(tuple(self._readable(context))))])
+            return iter([perform(self.store, wanted, request)])
 
     def do_get(
         self, context: fl.ServerCallContext, ticket: fl.Ticket
     ) -> fl.FlightDataStream:
-        with self._call("get"):
+        with self._call(context, "get"):
             wanted = decode(ticket.ticket, Ticket)
-            return read_range(self.store, wanted, context, self.stopping)
+            self._check(context, wanted.topic, Right.READ)
+            schema, batches = read_range(self.store, wanted, context, self.stopping)
+            return fl.GeneratorStream(schema, self._streamed(context, batches))
 
     def do_exchange(
         self,
@@ -69,8 +142,9 @@ class LogService(fl.FlightServerBase):  # type: ignore[misc]
         reader: fl.MetadataRecordBatchReader,
         writer: fl.MetadataRecordBatchWriter,
     ) -> None:
-        with self._call("exchange"):
+        with self._call(context, "exchange"):
             wanted = decode(descriptor.command or b"", Subscribe)
+            self._check(context, wanted.topic, Right.READ)
             serve_subscription(self.store, wanted, reader, writer, self.stopping)
 
     def do_put(
@@ -80,28 +154,36 @@ class LogService(fl.FlightServerBase):  # type: ignore[misc]
         reader: fl.MetadataRecordBatchReader,
         writer: fl.FlightMetadataWriter,
     ) -> None:
-        with self._call("put"), self._counted():
+        with self._call(context, "put", changes=True):
+            most = self.limits.batch_bytes
+            if descriptor.descriptor_type == fl.DescriptorType.PATH:
+                topic, partition = path_of(descriptor)
+                self._check(context, topic, Right.WRITE)
+                receive_plain(self.store, topic, partition, reader, writer, most)
+                return
             wanted = decode(descriptor.command or b"", Stage)
-            receive_stage(self.store, wanted, reader, writer)
+            self._check(context, wanted.topic, Right.WRITE)
+            receive_stage(self.store, wanted, reader, writer, most)
+
+    def _streamed(
+        self, context: fl.ServerCallContext, batches: Iterator[Answer]
+    ) -> Iterator[Answer]:
+        with self._call(context, "get"):
+            yield from batches
+
+    # --- what every call goes through -----------------------------------------------
 
     @contextmanager
-    def _counted(self) -> Iterator[None]:
-        with self._lock:
-            self._under_way += 1
-        try:
-            yield
-        finally:
-            with self._lock:
-                self._under_way -= 1
-
-    @contextmanager
-    def _call(self, what: str) -> Iterator[None]:
-        """Refuse calls while stopping, and answer errors as typed ones."""
+    def _call(
+        self, context: fl.ServerCallContext, what: str, *, changes: bool = False
+    ) -> Iterator[None]:
+        """Refuse calls while stopping and beyond the limits; answer errors typed."""
         try:
             if self.stopping.is_set():
                 msg = f"{what}: the server is shutting down"
                 raise ConnectionFailed(msg, remedy="retry when it runs again")
-            yield
+            with self.limits.call(context.peer(), changes=changes):
+                yield
         except fl.FlightError:
             raise
         except StreamError as error:
@@ -110,3 +192,20 @@ class LogService(fl.FlightServerBase):  # type: ignore[misc]
             _logger.exception("%s failed", what)
             msg = f"{what} failed inside the server: {type(error).__name__}"
             raise to_status(UntranslatedError(msg)) from None
+
+    def _check(self, context: fl.ServerCallContext, topic: str, right: Right) -> None:
+        """Refuse names that no topic can have, and users without the right."""
+        if not 0 < len(topic) <= _LONGEST_NAME or not topic.isprintable():
+            msg = f"a topic's name has 1 to {_LONGEST_NAME} printable characters"
+            raise FormatRefused(msg)
+        if self._access is not None:
+            user = context.get_middleware(MIDDLEWARE).user
+            self._access.check(user, topic, right)
+
+    def _readable(self, context: fl.ServerCallContext) -> list[str]:
+        """Names of the topics that the user may read."""
+        names, access = self.store.names(), self._access
+        if access is None:
+            return list(names)
+        user = context.get_middleware(MIDDLEWARE).user
+        return [name for name in names if access.allows(user, name, Right.READ)]

@@ -7,9 +7,13 @@ from typing import TYPE_CHECKING
 from streamfactory.backends.flight.protocol.codec import decode, encode
 from streamfactory.backends.flight.protocol.messages import Part, Received, Sealed
 from streamfactory.backends.flight.server.actions import open_topic
+from streamfactory.backends.flight.server.batches import sound_batches
 from streamfactory.spi import MisuseError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    import pyarrow as pa
     import pyarrow.flight as fl
 
     from streamfactory.arrowlog import LogStage, LogStore
@@ -21,12 +25,13 @@ def receive_stage(
     wanted: Stage,
     reader: fl.MetadataRecordBatchReader,
     writer: fl.FlightMetadataWriter,
+    most_bytes: int,
 ) -> None:
     """Stage the batches of a put, and answer its verdict before the call ends."""
     log = open_topic(store, wanted.topic, wanted.incarnation)
     stage = log.stage(wanted.attempt)
     try:
-        _receive(stage, wanted.acknowledge, reader, writer)
+        _receive(stage, wanted.acknowledge, sound_batches(reader, most_bytes), writer)
         sealed = stage.seal()
     except BaseException:
         stage.discard()
@@ -38,17 +43,20 @@ def receive_stage(
 def _receive(
     stage: LogStage,
     every: int,
-    reader: fl.MetadataRecordBatchReader,
+    batches: Iterable[tuple[pa.RecordBatch | None, bytes]],
     writer: fl.FlightMetadataWriter,
 ) -> None:
     rows = size = 0
-    for number, chunk in enumerate(reader, 1):
-        batch = chunk.data
-        part = decode(chunk.app_metadata or b"", Part)
+    number = 0
+    for batch, metadata in batches:
+        part = decode(metadata, Part)
         if part.abort:
             msg = "the client aborted the attempt"
             raise MisuseError(msg)
+        if batch is None:
+            continue
         stage.append(part.partition, batch)
-        rows, size = rows + batch.num_rows, size + batch.nbytes
+        number, rows = number + 1, rows + batch.num_rows
+        size += batch.nbytes
         if number % max(1, every) == 0:
             writer.write(encode(Received(rows, size)))

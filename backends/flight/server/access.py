@@ -1,0 +1,208 @@
+"""Who may call the server, and what for: bearer tokens and permissions by topic.
+
+The file is read again when it changes; a version that cannot be used is reported and
+the one before stays in force.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import hmac
+import logging
+import os
+import threading
+import time
+import tomllib
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow.flight as fl
+
+from streamfactory.spi import ConfigError, NotAuthorized
+from streamfactory.spi.references import resolve
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+_logger = logging.getLogger("streamfactory.flight")
+
+MIDDLEWARE: Final = "access"
+_CHECK_SECONDS: Final = 1.0
+"""How long a change of the file may go unnoticed."""
+_MOST_BYTES: Final = 1 << 20
+_LEAST_TOKEN: Final = 16
+"""Characters: shorter tokens can be guessed."""
+
+
+class Right(Enum):
+    """What a call does."""
+
+    READ = "read"
+    WRITE = "write"
+    """Append rows; create the topic."""
+    ADMIN = "admin"
+    """Grow, truncate and delete topics; apply retention; compact; verify."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Rules:
+    tokens: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """By name of the user."""
+    topics: Sequence[tuple[str, Mapping[Right, frozenset[str]]]] = ()
+    """Patterns with the users of each right, in the order of the file."""
+
+
+class Access:
+    """The rules of a file. Thread-safe.
+
+    Args:
+        path: TOML with ``[tokens]`` (user = "${env:NAME}" or "${file:PATH}") and
+            ``[topics."PATTERN"]`` with lists ``read``, ``write`` and ``admin``.
+
+    Raises:
+        ConfigError: config; the file cannot be used.
+    """
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._lock = threading.Lock()
+        self._seen = self._stamp()
+        self._checked = time.monotonic()
+        self._rules = _read(path)
+
+    def user_of(self, token: str) -> str:
+        """The user of a token; every token is compared, in constant time.
+
+        Raises:
+            NotAuthorized: permanent; nobody has it.
+        """
+        given, found = token.encode(), None
+        for user, known in self._current().tokens.items():
+            if hmac.compare_digest(known.encode(), given):
+                found = user
+        if found is None:
+            msg = "the bearer token is unknown"
+            raise NotAuthorized(msg, remedy="set stream.flight.token")
+        return found
+
+    def check(self, user: str, topic: str, right: Right) -> None:
+        """Refuse what the rules do not allow.
+
+        Raises:
+            NotAuthorized: permanent.
+        """
+        if not self.allows(user, topic, right):
+            msg = f"user {user!r} may not {right.value} topic {topic!r}"
+            raise NotAuthorized(msg, remedy="ask the operator of the server")
+
+    def allows(self, user: str, topic: str, right: Right) -> bool:
+        """Whether some pattern that matches the topic gives the right."""
+        return any(
+            user in rights.get(right, ()) or "*" in rights.get(right, ())
+            for pattern, rights in self._current().topics
+            if fnmatch.fnmatchcase(topic, pattern)
+        )
+
+    def _current(self) -> _Rules:
+        with self._lock:
+            now = time.monotonic()
+            if now - self._checked >= _CHECK_SECONDS:
+                self._checked = now
+                self._reload()
+            return self._rules
+
+    def _reload(self) -> None:
+        stamp = self._stamp()
+        if stamp == self._seen:
+            return
+        self._seen = stamp
+        try:
+            self._rules = _read(self._path)
+        except ConfigError as error:
+            _logger.error("access.file is unusable, the old rules stay: %s", error)
+        else:
+            _logger.info("access.file was read again")
+
+    def _stamp(self) -> tuple[int, int, int] | None:
+        try:
+            status = os.stat(self._path)
+        except OSError:
+            return None
+        return status.st_mtime_ns, status.st_size, status.st_ino
+
+
+class _Authenticated(fl.ServerMiddleware):  # type: ignore[misc]
+    """Carries the user of a call."""
+
+    def __init__(self, user: str) -> None:
+        self.user = user
+
+
+class Authentication(fl.ServerMiddlewareFactory):  # type: ignore[misc]
+    """Refuses calls without a known bearer token, before anything else is looked at."""
+
+    def __init__(self, access: Access) -> None:
+        self._access = access
+
+    def start_call(
+        self, info: fl.CallInfo, headers: Mapping[str, Sequence[str | bytes]]
+    ) -> fl.ServerMiddleware:
+        given = headers.get("authorization") or headers.get("Authorization") or [""]
+        value = given[0]
+        text = value.decode("utf-8", "replace") if isinstance(value, bytes) else value
+        scheme, _, token = text.partition(" ")
+        try:
+            if scheme.lower() != "bearer":
+                msg = "the call has no bearer token"
+                raise NotAuthorized(msg, remedy="set stream.flight.token")
+            return _Authenticated(self._access.user_of(token.strip()))
+        except NotAuthorized as error:
+            raise fl.FlightUnauthenticatedError(str(error)) from None
+
+
+def _read(path: str) -> _Rules:
+    """The rules of a file.
+
+    Raises:
+        ConfigError: config.
+    """
+    try:
+        with open(path, "rb") as file:
+            data = file.read(_MOST_BYTES + 1)
+        if len(data) > _MOST_BYTES:
+            msg = f"more than {_MOST_BYTES} bytes"
+            raise ValueError(msg)
+        plain = tomllib.loads(data.decode())
+        return _rules(plain)
+    except (OSError, ValueError, RecursionError) as error:
+        msg = f"access.file {path!r} cannot be used: {error}"
+        raise ConfigError(msg) from None
+
+
+def _rules(plain: Mapping[str, Any]) -> _Rules:
+    if unknown := plain.keys() - {"tokens", "topics"}:
+        msg = f"unknown table {min(unknown)!r}; expected tokens and topics"
+        raise ValueError(msg)
+    tokens = {}
+    for user, reference in plain.get("tokens", {}).items():
+        token = resolve(reference) if isinstance(reference, str) else ""
+        if len(token) < _LEAST_TOKEN:
+            msg = f"the token of {user!r} has fewer than {_LEAST_TOKEN} characters"
+            raise ValueError(msg)
+        tokens[user] = token
+    topics = []
+    for pattern, given in plain.get("topics", {}).items():
+        rights: dict[Right, frozenset[str]] = {}
+        for name, users in given.items():
+            if not isinstance(users, list) or not all(
+                isinstance(u, str) for u in users
+            ):
+                msg = f"topics.{pattern!r}.{name} is not a list of users"
+                raise ValueError(msg)
+            if strange := set(users) - tokens.keys() - {"*"}:
+                msg = f"topics.{pattern!r}.{name}: {min(strange)!r} has no token"
+                raise ValueError(msg)
+            rights[Right(name)] = frozenset(users)
+        topics.append((pattern, rights))
+    return _Rules(tokens, topics)

@@ -1,0 +1,41 @@
+"""Batches of clients: bounded and sound before anything is computed on them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from streamfactory.spi import BatchValidator, MessageTooLarge
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import pyarrow as pa
+    import pyarrow.flight as fl
+
+
+def sound_batches(
+    reader: fl.MetadataRecordBatchReader, most_bytes: int
+) -> Iterator[tuple[pa.RecordBatch | None, bytes]]:
+    """Each batch of a put with its metadata; None for metadata alone.
+
+    gRPC has assembled a message before it can be looked at: the limit keeps large ones
+    out of the store, and a client has to send what it wants to be held.
+
+    Raises:
+        MessageTooLarge: permanent; a batch has more than ``most_bytes``.
+        StreamError: The schema or a value of a batch is refused.
+    """
+    validator = BatchValidator(reader.schema)
+    while True:
+        try:
+            chunk = reader.read_chunk()
+        except StopIteration:
+            return
+        batch, metadata = chunk.data, bytes(chunk.app_metadata or b"")
+        if batch is not None:
+            size = batch.get_total_buffer_size()
+            if size > most_bytes:
+                msg = f"a batch has {size} bytes; {most_bytes} are allowed"
+                raise MessageTooLarge(msg, remedy="send smaller batches")
+            validator.validate(batch)
+        yield batch, metadata

@@ -1,0 +1,146 @@
+"""Plain Flight clients, which know nothing of us: listing, describing, putting.
+
+A put to the path of a topic is one writer with one epoch: its rows become visible
+together, when the call ends well.
+"""
+
+from __future__ import annotations
+
+import uuid
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.flight as fl
+
+from streamfactory.backends.flight.protocol.codec import encode
+from streamfactory.backends.flight.protocol.messages import (
+    PartitionBounds,
+    Received,
+    Ticket,
+)
+from streamfactory.backends.flight.server.batches import sound_batches
+from streamfactory.spi import (
+    FormatRefused,
+    MisuseError,
+    SchemaMismatch,
+    Summary,
+    TopicNotFound,
+)
+
+if TYPE_CHECKING:
+    from streamfactory.arrowlog import Log, LogStore
+
+_PATHS = (1, 2)
+
+
+def path_of(descriptor: fl.FlightDescriptor) -> tuple[str, int | None]:
+    """Topic and partition that a descriptor names by its path.
+
+    Raises:
+        FormatRefused: permanent; the path is neither ``[topic]`` nor
+            ``[topic, partition]``.
+    """
+    try:
+        path = [bytes(part).decode() for part in descriptor.path or []]
+        if len(path) in _PATHS:
+            return path[0], int(path[1]) if len(path) > 1 else None
+    except ValueError:  # no UTF-8, no number
+        pass
+    msg = "expected a descriptor with the path [topic] or [topic, partition]"
+    raise FormatRefused(msg)
+
+
+def flight_info(log: Log, location: str) -> fl.FlightInfo:
+    """One endpoint for each partition, from its earliest to its latest offset now."""
+    endpoints, rows = [], 0
+    for lane in log.bounds():
+        ticket = Ticket(
+            log.name, lane.id, lane.earliest, lane.latest, incarnation=log.incarnation
+        )
+        bounds = encode(PartitionBounds(lane.id, lane.earliest, lane.latest))
+        endpoints.append(
+            fl.FlightEndpoint(encode(ticket), [location], app_metadata=bounds)
+        )
+        rows += lane.latest - lane.earliest
+    descriptor = fl.FlightDescriptor.for_path(log.name)
+    return fl.FlightInfo(
+        log.schema, descriptor, endpoints, rows, -1, app_metadata=log.incarnation
+    )
+
+
+def receive_plain(
+    store: LogStore,
+    topic: str,
+    partition: int | None,
+    reader: fl.MetadataRecordBatchReader,
+    writer: fl.FlightMetadataWriter,
+    most_bytes: int,
+) -> None:
+    """Append the rows of a plain put in one step, when it ends.
+
+    Without a partition all rows go to one, so that they stay in order; which one
+    differs from put to put.
+    """
+    batches = sound_batches(reader, most_bytes)
+    log = _open_or_create(store, topic, reader.schema)
+    attempt, rows = uuid.uuid4(), 0
+    if partition is None:
+        lanes = log.bounds()
+        partition = lanes[attempt.int % len(lanes)].id
+    stage = log.stage(attempt.hex)
+    try:
+        for batch, _ in batches:
+            if batch is not None:
+                stage.append(partition, _converted(batch, log))
+                rows += batch.num_rows
+        sealed = stage.seal()
+    except BaseException:
+        stage.discard()
+        raise
+    log.commit(None, 0, [sealed], summary=Summary(rows))
+    writer.write(encode(Received(rows, 0)))
+
+
+def _open_or_create(store: LogStore, topic: str, schema: pa.Schema) -> Log:
+    try:
+        return store.open(topic)
+    except TopicNotFound:
+        pass
+    try:
+        return store.create(topic, schema.remove_metadata(), 1)
+    except MisuseError:  # another writer was first
+        return store.open(topic)
+
+
+def _converted(rows: pa.RecordBatch, log: Log) -> pa.RecordBatch:
+    """Rows of the log's schema: columns by name, metadata dropped, safe casts.
+
+    Raises:
+        SchemaMismatch: permanent; names the columns.
+    """
+    schema = log.schema
+    if rows.schema.equals(schema):
+        return rows
+    missing = [name for name in schema.names if name not in rows.schema.names]
+    surplus = [name for name in rows.schema.names if name not in schema.names]
+    if missing or surplus:
+        msg = (
+            f"topic {log.name!r}: the put lacks columns {missing} and has "
+            f"unknown columns {surplus}"
+        )
+        raise SchemaMismatch(msg)
+    columns = []
+    for field in schema:
+        column = rows.column(field.name)
+        try:
+            columns.append(column.cast(field.type))
+        except pa.ArrowException:
+            msg = (
+                f"topic {log.name!r}: column {field.name!r} is {column.type}, "
+                f"expected {field.type}"
+            )
+            raise SchemaMismatch(msg) from None
+        if column.null_count and not field.nullable:
+            msg = f"topic {log.name!r}: column {field.name!r} has nulls"
+            raise SchemaMismatch(msg)
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
