@@ -7,7 +7,7 @@ that count rows, replay while retained, whole epochs, each once.
 
 from __future__ import annotations
 
-from streamfactory.arrowlog import LOG_OPTIONS
+from streamfactory.backends.flight.options import OPTIONS
 from streamfactory.backends.flight.protocol.failures import from_status
 from streamfactory.backends.flight.reading import FlightConsumerFactory
 from streamfactory.backends.flight.server import FlightServer
@@ -15,7 +15,7 @@ from streamfactory.backends.flight.writing import (
     FlightProducerFactory,
     FlightTopicAdmin,
 )
-from streamfactory.spi import PERIOD, Backend, Option, Yields, hookimpl
+from streamfactory.spi import Backend, Yields, hookimpl
 
 __all__ = [
     "FlightConsumerFactory",
@@ -39,21 +39,5 @@ def streamfactory_backend() -> Backend:
         server=FlightServer,
         yields=Yields.EITHER,
         translate=from_status,
-        options=(
-            Option(
-                "location",
-                "Address of the server: grpc://host:port, or grpc+tls://host:port.",
-                required=True,
-                example="grpc://127.0.0.1:8815",
-            ),
-            Option(
-                "upload.timeout.millis",
-                "How long the rows of one task's attempt may take to arrive.",
-                PERIOD,
-                default="1h",
-                minimum=1000,
-                applies=frozenset({"write", "spark"}),
-            ),
-            *LOG_OPTIONS,
-        ),
+        options=OPTIONS,
     )

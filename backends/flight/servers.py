@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+import ipaddress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit
 
 from streamfactory.backends.flight.client.connection import Connection
-from streamfactory.spi import Claims, EpochVisibility
+from streamfactory.backends.flight.options import TLS
+from streamfactory.spi import Claims, ConfigError, EpochVisibility
 
 if TYPE_CHECKING:
     from streamfactory.spi import StreamConfig
@@ -18,6 +22,12 @@ CLAIMS: Final = Claims(
     epoch_visibility=EpochVisibility.WHOLE,
 )
 
+_PEM: Final = {
+    "tls.ca": "tls_root_certs",
+    "tls.certificate": "cert_chain",
+    "tls.key": "private_key",
+}
+
 
 def connect(config: StreamConfig) -> Connection:
     """The connection of one factory; opened on first use."""
@@ -25,4 +35,39 @@ def connect(config: StreamConfig) -> Connection:
         config["location"],
         config["connection.timeout.millis"] / 1000,
         config["upload.timeout.millis"] / 1000,
+        lambda: _credentials(config),
     )
+
+
+def _credentials(config: StreamConfig) -> tuple[dict[str, Any], list[Any]]:
+    """TLS arguments of the client, and the headers of its calls.
+
+    Read when a connection is opened: a token or certificate may be renewed.
+
+    Raises:
+        ConfigError: config; a file cannot be read, or a token would be sent in the
+            clear.
+    """
+    tls = {}
+    for key, argument in _PEM.items():
+        if key in config:
+            try:
+                tls[argument] = Path(config[key]).read_bytes()
+            except OSError as error:
+                msg = f"{key} {config[key]!r} cannot be read: {error.strerror}"
+                raise ConfigError(msg) from error
+    if "token" not in config:
+        return tls, []
+    for location in config["location"]:
+        if urlsplit(location).scheme != TLS and not _is_loopback(location):
+            msg = f"the token would be sent to {location} in the clear"
+            raise ConfigError(msg, remedy="use a grpc+tls location")
+    return tls, [(b"authorization", b"Bearer " + config["token"].encode())]
+
+
+def _is_loopback(location: str) -> bool:
+    host = urlsplit(location).hostname or ""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

@@ -20,7 +20,6 @@ from streamfactory.arrowlog import (
     Staged,
 )
 from streamfactory.arrowlog.checks import check_schema
-from streamfactory.backends.flight.client.connection import translated
 from streamfactory.backends.flight.protocol import messages as m
 from streamfactory.backends.flight.protocol.codec import decode, encode
 from streamfactory.backends.flight.protocol.rows import encode_rows
@@ -116,11 +115,12 @@ class Upload:
     """The ``DoPut`` call of one attempt; its deadline is ``upload.timeout.millis``."""
 
     def __init__(self, log: RemoteLog, attempt: str) -> None:
-        connection = log.connection
+        self._connection = connection = log.connection
         wanted = m.Stage(log.name, attempt, log.incarnation, _ACKNOWLEDGED)
         descriptor = fl.FlightDescriptor.for_command(encode(wanted))
-        with translated():
-            self._writer, self._replies = connection.client().do_put(
+        with connection.translated():
+            client = connection.client()
+            self._writer, self._replies = client.do_put(
                 descriptor, log.schema, connection.options(connection.upload_timeout)
             )
         self._attempt = attempt
@@ -129,7 +129,7 @@ class Upload:
 
     def write(self, partition: int, rows: pa.RecordBatch) -> None:
         """Send a batch; blocks while the server is behind."""
-        with translated():
+        with self._connection.translated():
             self._writer.write_with_metadata(rows, encode(m.Part(partition)))
             self._sent += 1
             # Acknowledgements that nobody reads would block the server in the end.
@@ -138,7 +138,7 @@ class Upload:
 
     def finish(self) -> m.Sealed:
         """End the call and return the server's verdict."""
-        with translated():
+        with self._connection.translated():
             self._writer.done_writing()
             last: Any = None
             while (reply := self._replies.read()) is not None:

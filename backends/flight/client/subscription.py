@@ -6,10 +6,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import pyarrow.flight as fl
 
-from streamfactory.backends.flight.client.connection import translated
 from streamfactory.backends.flight.protocol.codec import decode, encode
 from streamfactory.backends.flight.protocol.messages import Delivery, Fetch
-from streamfactory.spi import FormatRefused
+from streamfactory.spi import BatchValidator, FormatRefused
 
 if TYPE_CHECKING:
     from typing import Any
@@ -42,12 +41,13 @@ class Subscription:
 
     def __init__(self, connection: Connection, wanted: Subscribe) -> None:
         descriptor = fl.FlightDescriptor.for_command(encode(wanted))
-        with translated():
-            self._writer, self._reader = connection.client().do_exchange(
+        self._connection = connection
+        with connection.translated():
+            client = connection.client()
+            self._writer, self._reader = client.do_exchange(
                 descriptor, connection.options()
             )
-        self._timeout = connection.timeout
-        self._watchdog = connection.watchdog
+        self._validator: BatchValidator | None = None
         self._sent = 0
         self._received = 0
         self._ahead: int | None = None
@@ -55,8 +55,11 @@ class Subscription:
 
     def fetch(self, start: int, end: int | None, limits: FetchLimits) -> Received:
         """The batch at ``start``; without rows when none came in time."""
-        most = limits.timeout + self._timeout
-        with translated(), self._watchdog.limit(most, self._reader.cancel):
+        connection = self._connection
+        late = connection.watchdog.limit(
+            limits.timeout + connection.timeout, self._reader.cancel
+        )
+        with connection.translated(), late:
             found = self._take_ahead(start)
             if found is None or not found.rows.num_rows:
                 wait = int(limits.timeout * 1000)
@@ -102,4 +105,8 @@ class Subscription:
         if delivery.id != self._received:
             msg = f"expected the answer to request {self._received}"
             raise FormatRefused(msg)
-        return Received(chunk.data, delivery)
+        rows: pa.RecordBatch = chunk.data
+        if self._validator is None:
+            self._validator = BatchValidator(rows.schema)
+        self._validator.validate(rows)
+        return Received(rows, delivery)

@@ -1,0 +1,66 @@
+"""The options of ``flight``."""
+
+from __future__ import annotations
+
+from typing import Final
+from urllib.parse import urlsplit
+
+from streamfactory.arrowlog import LOG_OPTIONS
+from streamfactory.spi import PATH, PERIOD, Option, OptionType
+
+SCHEMES: Final = ("grpc", "grpc+tcp", "grpc+tls")
+TLS: Final = "grpc+tls"
+
+
+def _locations(text: str) -> tuple[str, ...]:
+    found = tuple(part.strip() for part in text.split(",") if part.strip())
+    for location in found:
+        parts = urlsplit(location)
+        if parts.scheme not in SCHEMES or not parts.hostname or parts.port is None:
+            msg = f"is not {' or '.join(f'{s}://host:port' for s in SCHEMES)}"
+            raise ValueError(msg)
+        if "@" in parts.netloc or parts.path or parts.query:
+            msg = "has more than a host and a port: give a token with the option token"
+            raise ValueError(msg)
+    if not found:
+        msg = "names no server"
+        raise ValueError(msg)
+    return found
+
+
+LOCATIONS: Final = OptionType("locations", _locations, {"type": "string"})
+"""``a,b``; the value is a tuple of strings."""
+
+OPTIONS: Final = (
+    Option(
+        "location",
+        "Address of the server: grpc://host:port, or grpc+tls://host:port. Of several, "
+        "separated by commas, the next one is tried when one cannot be reached.",
+        LOCATIONS,
+        required=True,
+        example="grpc://127.0.0.1:8815",
+    ),
+    Option(
+        "token",
+        "Bearer token that the server knows this client by.",
+        secret=True,
+        example="${env:FLIGHT_TOKEN}",
+    ),
+    Option(
+        "tls.ca",
+        "With grpc+tls, authorities that may have signed the server's certificate, "
+        "PEM; the system's, when not set.",
+        PATH,
+    ),
+    Option("tls.certificate", "Certificate of this client, PEM.", PATH),
+    Option("tls.key", "Key of that certificate, PEM.", PATH),
+    Option(
+        "upload.timeout.millis",
+        "How long the rows of one task's attempt may take to arrive.",
+        PERIOD,
+        default="1h",
+        minimum=1000,
+        applies=frozenset({"write", "spark"}),
+    ),
+    *LOG_OPTIONS,
+)
