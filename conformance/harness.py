@@ -24,6 +24,9 @@ by its name.
     Rows that a writer takes, one for each number; with it the writing half is proved.
 ``visible() -> Mapping[int, Sequence[int]]``
     What a reader of the medium sees, by partition, in order.
+``prepare()``
+    A class method, called before each case: starts once what cases share, such as a
+    server. It ends with the process, and is not taken for a leak of a case.
 ``sink_properties() -> Mapping[str, str]``
     The configuration that writes, where it is another than `Harness.properties`: a
     wire has two ends.

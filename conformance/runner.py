@@ -152,8 +152,11 @@ def run_case(
     with tempfile.TemporaryDirectory(
         prefix="conformance-", ignore_cleanup_errors=True
     ) as folder:
-        before = leaks.take()
         try:
+            prepare = getattr(harness, "prepare", None)
+            if prepare is not None:
+                prepare()
+            before = leaks.take()
             made = harness(Path(folder))
         except _ANYTHING as error:
             return _failed(case, None, started, error)

@@ -1,13 +1,19 @@
 """The conformance kit's access to ``flight``: a server process over a folder.
 
-The harness writes the folder's log directly, as another process may.
+One server serves all cases of a run, each with a topic of its own. The harness writes
+the folder's log directly, as another process may.
 """
 
 from __future__ import annotations
 
+import atexit
 import json
+import shutil
 import subprocess
 import sys
+import tempfile
+from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from streamfactory.arrowlog.disk import DiskLogStore, LocalStorage, Settings
@@ -15,28 +21,19 @@ from streamfactory.arrowlog.harness import LogHarness
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from pathlib import Path
 
 
 class FlightHarness(LogHarness):
-    """A topic of numbers in a folder, served by a process of its own."""
+    """A topic of numbers on the server."""
 
-    def __init__(self, folder: Path) -> None:
-        path = folder / "topics"
+    @classmethod
+    def prepare(cls) -> None:
+        _server()
+
+    def __init__(self, folder: Path) -> None:  # noqa: ARG002 - the server has its own
+        self._location, path = _server()
         self._disk = DiskLogStore(LocalStorage(path), Settings())
         super().__init__(self._disk)
-        self._server = subprocess.Popen(
-            [sys.executable, "-m", "streamfactory.cli.main", "serve", "--config", "-"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        assert self._server.stdin is not None
-        assert self._server.stdout is not None
-        settings = {"address": "127.0.0.1:0", "path": str(path)}
-        self._server.stdin.write(json.dumps(settings) + "\n")
-        self._server.stdin.flush()
-        self._location = self._server.stdout.readline().split()[-1]
 
     def properties(self) -> Mapping[str, str]:
         return {
@@ -48,5 +45,28 @@ class FlightHarness(LogHarness):
     def close(self) -> None:
         super().close()
         self._disk.close()
-        self._server.terminate()
-        self._server.communicate()
+
+
+@cache
+def _server() -> tuple[str, Path]:
+    """Location and folder of the server of this process, which ends with it."""
+    path = Path(tempfile.mkdtemp(prefix="flight-conformance-"))
+    process = subprocess.Popen(
+        [sys.executable, "-m", "streamfactory.cli.main", "serve", "--config", "-"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+
+    def stop() -> None:
+        process.terminate()
+        process.communicate()
+        shutil.rmtree(path, ignore_errors=True)
+
+    atexit.register(stop)
+    assert process.stdin is not None
+    assert process.stdout is not None
+    settings = {"address": "127.0.0.1:0", "path": str(path)}
+    process.stdin.write(json.dumps(settings) + "\n")
+    process.stdin.flush()
+    return process.stdout.readline().split()[-1], path
