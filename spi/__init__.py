@@ -137,8 +137,8 @@ from streamfactory.spi.producer import (
     WriteContext,
     WriteKind,
 )
-from streamfactory.spi.soundness import UNPACKED_BYTES, BatchValidator, can_rescale
 from streamfactory.spi.servers import StreamServer
+from streamfactory.spi.soundness import UNPACKED_BYTES, BatchValidator, can_rescale
 from streamfactory.spi.topics import TopicAdmin, Verification
 
 __all__ = [

@@ -144,7 +144,7 @@ def serve(kind: str = "flight", **settings: Any) -> ServerProcess:
     given = [Property(key, text, "argument") for key, text in words.items()]
     configure_server(kind, backend.server, given)  # errors here, not in the child
     command = [sys.executable, "-m", "streamfactory.cli.main", "serve", "--json"]
-    process = subprocess.Popen(
+    process = subprocess.Popen(  # noqa: S603 - this interpreter, and our own words
         [*command, "--type", kind, "--config", "-"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,

@@ -30,7 +30,7 @@ class FlightHarness(LogHarness):
     def prepare(cls) -> None:
         _server()
 
-    def __init__(self, folder: Path) -> None:  # noqa: ARG002 - the server has its own
+    def __init__(self, folder: Path) -> None:
         self._location, path = _server()
         self._disk = DiskLogStore(LocalStorage(path), Settings())
         super().__init__(self._disk)

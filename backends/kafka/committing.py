@@ -286,7 +286,7 @@ class EpochCommitter(StreamCommitter):
             raise _unknown(error) from error
         _logger.info("%s: beginning anew: %s", self._name(), error)
         # Who has been fenced lets the other one finish what it is at.
-        time.sleep(min(deadline.left, random.uniform(0.05, 0.3)))
+        time.sleep(min(deadline.left, random.uniform(0.05, 0.3)))  # noqa: S311
 
     def _check_markers(self) -> None:
         """Tell a missing topic of markers from a missing topic.

@@ -356,7 +356,7 @@ def _listed(client: AdminClient, timeout: float) -> Mapping[str, Future[list[str
     def ask() -> None:
         try:
             answer.set_result(list(client.list_topics(timeout=timeout).topics))
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - raised where it is waited for
             answer.set_exception(error)
 
     threading.Thread(target=ask, daemon=True).start()

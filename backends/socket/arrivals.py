@@ -149,7 +149,7 @@ class Arrivals(Generic[P]):
                 self._advance(arrival, seconds)
             except BlockingIOError:
                 continue
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001 - handed to the caller
                 done.append((arrival.peer, error))
             else:
                 done.append((arrival.peer, None))

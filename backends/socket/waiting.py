@@ -95,7 +95,7 @@ class Backoff:
 
     def failed(self) -> None:
         ceiling = self._settings.retry_first * 2.0 ** min(self._failures, 30)
-        pause = random.uniform(0, min(ceiling, self._settings.retry_longest))
+        pause = random.uniform(0, min(ceiling, self._settings.retry_longest))  # noqa: S311 - jitter keeps no secret
         self._failures += 1
         self._not_before = time.monotonic() + pause
 

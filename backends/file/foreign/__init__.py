@@ -107,14 +107,14 @@ OPTIONS: Final = (
 )
 
 
-def claims(config: StreamConfig) -> Claims:
+def claims(config: StreamConfig) -> Claims:  # noqa: ARG001 - the caller's form
     """What reading files of others promises: the same for all of them."""
     return Claims(replayable=True, durable=True, shared=True)
 
 
 def create_consumer(
     config: StreamConfig,
-    client_id: str,
+    client_id: str,  # noqa: ARG001 - files do not care who reads
     partition: Partition,
     fields: Sequence[str] | None = None,
 ) -> PartitionLevelConsumer:
@@ -138,7 +138,7 @@ def create_consumer(
 
 def create_metadata(
     config: StreamConfig,
-    client_id: str,
+    client_id: str,  # noqa: ARG001 - files do not care who asks
 ) -> MetadataProvider:
     """A provider for the one partition."""
     settings = Settings.of(config)
@@ -149,8 +149,8 @@ def create_metadata(
 
 def _layout(settings: Settings) -> Layout:
     with told(settings.path):
-        os.stat(settings.path)
-    is_folder = os.path.isdir(settings.path)
+        os.stat(settings.path)  # noqa: PTH116 - raises where nothing is
+    is_folder = os.path.isdir(settings.path)  # noqa: PTH112 - the same
     return Folder(settings) if is_folder else SingleFile(settings)
 
 

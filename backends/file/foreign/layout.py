@@ -62,7 +62,7 @@ class Layout(ABC):
     def refresh(self) -> None:
         """Bring the above up to date, as far as that costs next to nothing."""
 
-    def discover(self, *, eager: bool = False) -> None:
+    def discover(self, *, eager: bool = False) -> None:  # noqa: B027 - a file has none
         """Look for what came since, where `refresh` does not.
 
         Args:

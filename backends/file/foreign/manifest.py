@@ -85,7 +85,7 @@ class Manifest:
             StorageFailed: permanent.
         """
         try:
-            first = Stamp.of(os.stat(self._part(0)))
+            first = Stamp.of(os.stat(self._part(0)))  # noqa: PTH116 - at each fetch
         except (FileNotFoundError, NotADirectoryError):
             self._forget()
             return
@@ -170,7 +170,7 @@ class Manifest:
 
     def _read(self, path: str) -> str | None:
         try:
-            with open(path, encoding="utf-8") as file:
+            with open(path, encoding="utf-8") as file:  # noqa: PTH123 - at each fetch
                 return file.read()
         except FileNotFoundError:
             return None

@@ -110,7 +110,7 @@ class Medium:
             size = file.size()
             whole = file.read_buffer(size)
         # It was opened by its name, which may be another file's by now.
-        if size == self.stamp.size and Stamp.of(os.stat(self.path)) == self.look():
+        if size == self.stamp.size and Stamp.of(os.stat(self.path)) == self.look():  # noqa: PTH116 - no Path is made on the way of the data
             self._whole = whole
 
     def close(self) -> None:
@@ -127,7 +127,7 @@ def stamp_of(path: str) -> Stamp:
         NotAuthorized, StorageFailed: permanent.
     """
     try:
-        return Stamp.of(os.stat(path))
+        return Stamp.of(os.stat(path))  # noqa: PTH116 - at each fetch
     except OSError as error:
         raise explained(path, error) from error
 

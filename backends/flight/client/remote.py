@@ -236,7 +236,7 @@ class RemoteLog(Log):
             tuple(_sealed(one) for one in staged),
             instance,
             summary.rows,
-            dict(summary.sums) or None,
+            m.digests(summary.sums),
             None if source_position is None else source_position.to_json(),
             replace,
             self.incarnation,

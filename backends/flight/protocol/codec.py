@@ -93,7 +93,7 @@ def _object(kind: type[T], plain: Any) -> T:
     if not isinstance(plain, dict):
         msg = f"expected an object, found {type(plain).__name__}"
         raise _Refused(msg)
-    readers = _readers(kind)
+    readers = _readers(typing.cast("Any", kind))
     if unknown := plain.keys() - readers.keys():
         msg = f"unknown member {min(unknown)[:64]!r}"
         raise _Refused(msg)

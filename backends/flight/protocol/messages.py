@@ -7,9 +7,18 @@ since the epoch, UTC. Schemas are Arrow IPC, base64.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from streamfactory.backends.flight.protocol.codec import Digest
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+def digests(sums: Mapping[str, int]) -> dict[str, Digest] | None:
+    """Digests as messages have them; None where there are none."""
+    return {name: Digest(value) for name, value in sums.items()} or None
+
 
 # --- reading -----------------------------------------------------------------------
 

@@ -212,7 +212,7 @@ def _held(last: LastCommit | None) -> m.LastCommit | None:
     return m.LastCommit(
         last.epoch,
         None if summary is None else summary.rows,
-        None if summary is None else dict(summary.sums),
+        None if summary is None else m.digests(summary.sums),
         None if position is None else position.to_json(),
     )
 
