@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from streamfactory.spi import BatchValidator, MessageTooLarge
+from streamfactory.spi import BatchValidator, ConnectionFailed, MessageTooLarge
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -14,7 +14,9 @@ if TYPE_CHECKING:
 
 
 def sound_batches(
-    reader: fl.MetadataRecordBatchReader, most_bytes: int
+    reader: fl.MetadataRecordBatchReader,
+    context: fl.ServerCallContext,
+    most_bytes: int,
 ) -> Iterator[tuple[pa.RecordBatch | None, bytes]]:
     """Each batch of a put with its metadata; None for metadata alone.
 
@@ -22,6 +24,7 @@ def sound_batches(
     out of the store, and a client has to send what it wants to be held.
 
     Raises:
+        ConnectionFailed: transient; the client has gone before it ended the call.
         MessageTooLarge: permanent; a batch has more than ``most_bytes``.
         StreamError: The schema or a value of a batch is refused.
     """
@@ -30,6 +33,10 @@ def sound_batches(
         try:
             chunk = reader.read_chunk()
         except StopIteration:
+            # So ends a call whose client was killed, too.
+            if context.is_cancelled():
+                msg = "the client broke off the put"
+                raise ConnectionFailed(msg) from None
             return
         batch, metadata = chunk.data, bytes(chunk.app_metadata or b"")
         if batch is not None:

@@ -72,6 +72,7 @@ def receive_plain(
     store: LogStore,
     topic: str,
     partition: int | None,
+    context: fl.ServerCallContext,
     reader: fl.MetadataRecordBatchReader,
     writer: fl.FlightMetadataWriter,
     most_bytes: int,
@@ -81,9 +82,9 @@ def receive_plain(
     Without a partition all rows go to one, so that they stay in order; which one
     differs from put to put.
     """
-    batches = sound_batches(reader, most_bytes)
+    batches = sound_batches(reader, context, most_bytes)
     log = _open_or_create(store, topic, reader.schema)
-    attempt, rows = uuid.uuid4(), 0
+    attempt, rows, size = uuid.uuid4(), 0, 0
     if partition is None:
         lanes = log.bounds()
         partition = lanes[attempt.int % len(lanes)].id
@@ -92,13 +93,13 @@ def receive_plain(
         for batch, _ in batches:
             if batch is not None:
                 stage.append(partition, _converted(batch, log))
-                rows += batch.num_rows
+                rows, size = rows + batch.num_rows, size + batch.nbytes
+        writer.write(encode(Received(rows, size)))  # fails where nobody listens
         sealed = stage.seal()
     except BaseException:
         stage.discard()
         raise
     log.commit(None, 0, [sealed], summary=Summary(rows))
-    writer.write(encode(Received(rows, 0)))
 
 
 def _open_or_create(store: LogStore, topic: str, schema: pa.Schema) -> Log:

@@ -159,11 +159,13 @@ class LogService(fl.FlightServerBase):  # type: ignore[misc]
             if descriptor.descriptor_type == fl.DescriptorType.PATH:
                 topic, partition = path_of(descriptor)
                 self._check(context, topic, Right.WRITE)
-                receive_plain(self.store, topic, partition, reader, writer, most)
+                receive_plain(
+                    self.store, topic, partition, context, reader, writer, most
+                )
                 return
             wanted = decode(descriptor.command or b"", Stage)
             self._check(context, wanted.topic, Right.WRITE)
-            receive_stage(self.store, wanted, reader, writer, most)
+            receive_stage(self.store, wanted, context, reader, writer, most)
 
     def _streamed(
         self, context: fl.ServerCallContext, batches: Iterator[Answer]
@@ -189,6 +191,8 @@ class LogService(fl.FlightServerBase):  # type: ignore[misc]
         except StreamError as error:
             raise to_status(error) from None
         except Exception as error:
+            if context.is_cancelled():
+                raise fl.FlightCancelledError(what) from None  # nobody reads it
             _logger.exception("%s failed", what)
             msg = f"{what} failed inside the server: {type(error).__name__}"
             raise to_status(UntranslatedError(msg)) from None

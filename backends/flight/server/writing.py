@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 def receive_stage(
     store: LogStore,
     wanted: Stage,
+    context: fl.ServerCallContext,
     reader: fl.MetadataRecordBatchReader,
     writer: fl.FlightMetadataWriter,
     most_bytes: int,
@@ -31,7 +32,12 @@ def receive_stage(
     log = open_topic(store, wanted.topic, wanted.incarnation)
     stage = log.stage(wanted.attempt)
     try:
-        _receive(stage, wanted.acknowledge, sound_batches(reader, most_bytes), writer)
+        _receive(
+            stage,
+            wanted.acknowledge,
+            sound_batches(reader, context, most_bytes),
+            writer,
+        )
         sealed = stage.seal()
     except BaseException:
         stage.discard()

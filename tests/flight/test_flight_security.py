@@ -1,0 +1,345 @@
+"""Who is let in, and what strangers can do to the server."""
+
+from __future__ import annotations
+
+import datetime as dt
+import ipaddress
+import os
+import random
+import re
+import socket
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.flight as fl
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+import streamfactory
+from streamfactory.backends.flight.protocol import messages
+from streamfactory.spi import ConfigError, NotAuthorized, StreamError
+from streamfactory.wiring.opening import open_sink
+from tests.flight.conftest import stream
+
+if TYPE_CHECKING:
+    from streamfactory.wiring.serving import ServerProcess
+
+ALICE, BOB = "alice-has-a-long-token", "bob-has-another-token"
+ROWS = pa.table({"id": [1, 2, 3]})
+
+
+def read(properties: dict[str, str]) -> int:
+    with streamfactory.open(properties) as opened:
+        return opened.to_reader().read_all().num_rows
+
+
+@pytest.fixture
+def access(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("ALICE", ALICE)
+    monkeypatch.setenv("BOB", BOB)
+    path = tmp_path / "access.toml"
+    path.write_text(
+        '[tokens]\nalice = "${env:ALICE}"\nbob = "${env:BOB}"\n'
+        '[topics."clicks"]\nread = ["alice", "bob"]\nwrite = ["alice"]\n'
+        '[topics."secret*"]\nread = ["alice"]\nwrite = ["alice"]\nadmin = ["alice"]\n'
+    )
+    return path
+
+
+def test_without_its_token_a_client_is_refused(access: Path) -> None:
+    with streamfactory.serve(memory=True, access_file=str(access)) as server:
+        for given in ({}, {"token": "somebody-elses-token"}):
+            with pytest.raises(NotAuthorized):
+                read(stream(server, "clicks", **given))
+        with open_sink(stream(server, "clicks", token="${env:ALICE}")) as sink:
+            sink.put(ROWS, writer_id="w", epoch=0)
+        assert read(stream(server, "clicks", token="${env:BOB}")) == 3
+
+
+def test_rights_are_checked_by_topic(access: Path) -> None:
+    with streamfactory.serve(memory=True, access_file=str(access)) as server:
+        with open_sink(stream(server, "secret-1", token="${env:ALICE}")) as sink:
+            sink.put(ROWS, writer_id="w", epoch=0)
+        with pytest.raises(NotAuthorized, match="'bob' may not read topic 'secret-1'"):
+            read(stream(server, "secret-1", token="${env:BOB}"))
+        with (
+            open_sink(stream(server, "clicks", token="${env:BOB}")) as sink,
+            pytest.raises(NotAuthorized, match="may not"),
+        ):
+            sink.put(ROWS, writer_id="w", epoch=0)
+        bob = fl.connect(server.location)
+        options = fl.FlightCallOptions(
+            headers=[(b"authorization", b"Bearer " + BOB.encode())]
+        )
+        assert [f.descriptor.path for f in bob.list_flights(options=options)] == []
+        bob.close()
+
+
+def test_a_change_of_the_rules_is_noticed(access: Path) -> None:
+    with streamfactory.serve(memory=True, access_file=str(access)) as server:
+        bob = stream(server, "secret-1", token="${env:BOB}")
+        with open_sink(stream(server, "secret-1", token="${env:ALICE}")) as sink:
+            sink.put(ROWS, writer_id="w", epoch=0)
+        with pytest.raises(NotAuthorized):
+            read(bob)
+        broken, mended = (
+            "[tokens\n",
+            access.read_text().replace('read = ["alice"]', 'read = ["alice", "bob"]'),
+        )
+        access.write_text(broken)
+        time.sleep(1.2)  # longer than a change may go unnoticed
+        with pytest.raises(NotAuthorized):
+            read(bob)
+        access.write_text(mended)
+        deadline = time.monotonic() + 30
+        while True:
+            try:
+                assert read(bob) == 3
+                break
+            except NotAuthorized:
+                assert time.monotonic() < deadline
+                time.sleep(0.1)
+
+
+def test_a_token_is_not_sent_in_the_clear_over_a_network() -> None:
+    properties = {
+        "streamType": "flight",
+        "stream.flight.location": "grpc://192.0.2.1:8815",
+        "stream.flight.topic.name": "clicks",
+        "stream.flight.token": ALICE,
+    }
+    with pytest.raises(ConfigError, match="in the clear"):
+        read(properties)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"address": "0.0.0.0:0"}, "open to the network"),
+        ({"address": "nonsense"}, "is not host:port"),
+        ({"tls_key": "/nowhere"}, "cannot be read"),
+        ({"access_file": "/nowhere"}, "cannot be used"),
+        ({"memory": "false"}, "needs either path or memory"),
+    ],
+)
+def test_what_a_server_cannot_do_is_refused_at_the_start(
+    settings: dict[str, str], message: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(StreamError) as caught:
+        streamfactory.serve(**{"memory": True, **settings})
+    assert re.search(message, str(caught.value) + capfd.readouterr().err)
+
+
+@pytest.fixture
+def certificates(tmp_path: Path) -> Path:
+    """``ca``, ``server``, ``client``, and ``stranger`` of another authority."""
+    authority = _issue(tmp_path, "ca")
+    other = _issue(tmp_path, "other-ca")
+    for name in ("server", "client"):
+        _issue(tmp_path, name, authority)
+    _issue(tmp_path, "stranger", other)
+    return tmp_path
+
+
+Issued = tuple[x509.Certificate, ec.EllipticCurvePrivateKey]
+
+
+def _issue(folder: Path, name: str, authority: Issued | None = None) -> Issued:
+    key = ec.generate_private_key(ec.SECP256R1())
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+    now = dt.datetime.now(dt.UTC)
+    builder = (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(subject if authority is None else authority[0].subject)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - dt.timedelta(days=1))
+        .not_valid_after(now + dt.timedelta(days=1))
+        .add_extension(x509.BasicConstraints(authority is None, None), critical=True)
+        .add_extension(
+            x509.SubjectAlternativeName(
+                [x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]
+            ),
+            critical=False,
+        )
+    )
+    signer = key if authority is None else authority[1]
+    certificate = builder.sign(signer, hashes.SHA256())
+    pem = serialization.Encoding.PEM
+    (folder / f"{name}.pem").write_bytes(certificate.public_bytes(pem))
+    (folder / f"{name}.key").write_bytes(
+        key.private_bytes(
+            pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+        )
+    )
+    return certificate, key
+
+
+def tls(folder: Path, name: str | None = None, ca: str = "ca") -> dict[str, str]:
+    own = (
+        {}
+        if name is None
+        else {
+            "tls_certificate": str(folder / f"{name}.pem"),
+            "tls_key": str(folder / f"{name}.key"),
+        }
+    )
+    return {"tls_ca": str(folder / f"{ca}.pem"), **own}
+
+
+def served(folder: Path, **settings: str) -> ServerProcess:
+    server = tls(folder, "server")
+    del server["tls_ca"]
+    return streamfactory.serve(memory=True, **server, **settings)
+
+
+def test_tls_protects_reading_and_writing(certificates: Path) -> None:
+    with served(certificates) as server:
+        assert server.location.startswith("grpc+tls://127.0.0.1:")
+        properties = stream(server, "clicks", **tls(certificates))
+        with open_sink(properties) as sink:
+            sink.put(ROWS, writer_id="w", epoch=0)
+        assert read(properties) == 3
+        with pytest.raises(StreamError):
+            read(stream(server, "clicks", **tls(certificates, ca="other-ca")))
+
+
+def test_mutual_tls_refuses_strangers(certificates: Path) -> None:
+    with served(certificates, tls_client_ca=str(certificates / "ca.pem")) as server:
+        properties = stream(server, "clicks", **tls(certificates, "client"))
+        with open_sink(properties) as sink:
+            sink.put(ROWS, writer_id="w", epoch=0)
+        assert read(properties) == 3
+        for name in (None, "stranger"):
+            with pytest.raises(StreamError):
+                read(stream(server, "clicks", **tls(certificates, name)))
+
+
+def test_more_calls_than_allowed_are_refused(tmp_path: Path) -> None:
+    with streamfactory.serve(memory=True, calls_per_client=3) as server:
+        with open_sink(stream(server)) as sink:
+            sink.put(ROWS, writer_id="w", epoch=0)
+        client = fl.connect(server.location)
+        info = client.get_flight_info(fl.FlightDescriptor.for_path("clicks"))
+        ticket = info.endpoints[0].ticket.ticket.decode()
+        follow = fl.Ticket(re.sub(r'"end":\d+', '"follow":true', ticket).encode())
+        readers = [client.do_get(follow) for _ in range(3)]
+        for reader in readers:
+            assert reader.read_chunk().data.num_rows == 3
+        with pytest.raises(fl.FlightUnavailableError, match="limit of 3"):
+            client.do_get(follow).read_chunk()
+        for reader in readers:
+            reader.cancel()
+        client.close()
+        assert read(stream(server)) == 3
+
+
+def test_a_batch_larger_than_allowed_is_refused() -> None:
+    with streamfactory.serve(memory=True, batch_bytes="100k") as server:
+        client = fl.connect(server.location)
+        large = pa.table({"id": pa.array(range(1 << 16), pa.int64())})
+        writer, _ = client.do_put(fl.FlightDescriptor.for_path("x"), large.schema)
+        with pytest.raises(fl.FlightError, match="102400 are allowed"):
+            writer.write_table(large)
+            writer.close()
+        assert list(client.list_flights())[0].total_records == 0
+        client.close()
+
+
+def test_connections_that_say_nothing_hold_up_nobody(
+    flight_server: ServerProcess, clicks: dict[str, str]
+) -> None:
+    host, port = flight_server.location.removeprefix("grpc://").split(":")
+    silent = [socket.create_connection((host, int(port))) for _ in range(200)]
+    silent[0].sendall(os.urandom(1000))
+    with open_sink(clicks) as sink:
+        sink.put(ROWS, writer_id="w", epoch=0)
+    assert read(clicks) == 3
+    for one in silent:
+        one.close()
+
+
+def hostile(random_: random.Random) -> bytes:
+    """A message that is wrong somewhere."""
+    names = ["Ticket", "Subscribe", "Stage", "Commit", "Create", "Topics", "OffsetsAt"]
+    members = list(getattr(messages, random_.choice(names)).__dataclass_fields__)
+    values = [
+        "null",
+        "-1",
+        "1e400",
+        '"x"',
+        "[]",
+        "{}",
+        "true",
+        str(2**70),
+        '"' + "a" * 300 + '"',
+    ]
+    body = ",".join(
+        f'"{name}":{random_.choice(values)}'
+        for name in random_.sample(members, random_.randint(0, len(members)))
+    )
+    data = bytearray(f'{{"v":{random_.choice([1, 1, 1, 2, "null"])},{body}}}'.encode())
+    for _ in range(random_.choice([0, 0, 1, 3])):
+        data[random_.randrange(len(data))] = random_.randrange(256)
+    return bytes(data[: random_.choice([len(data), random_.randrange(len(data) + 1)])])
+
+
+@pytest.mark.parametrize("count", [1_000])
+def test_malformed_messages_are_typed_errors(
+    flight_server: ServerProcess, clicks: dict[str, str], count: int
+) -> None:
+    """The server answers each one, stays up, and stores nothing."""
+    random_ = random.Random(17)
+    client = fl.connect(flight_server.location)
+    actions = [action.type for action in client.list_actions()]
+    actions.remove("topics")
+    schema = ROWS.schema
+
+    def act(data: bytes) -> None:
+        list(client.do_action((random_.choice(actions), data)))
+
+    def get(data: bytes) -> None:
+        client.do_get(fl.Ticket(data)).read_all()
+
+    def exchange(data: bytes) -> None:
+        writer, reader = client.do_exchange(fl.FlightDescriptor.for_command(data))
+        with suppress(pa.ArrowException, OSError):  # the descriptor was refused already
+            writer.write_metadata(data)
+            writer.done_writing()
+        try:
+            reader.read_chunk()
+        finally:
+            with suppress(fl.FlightError, pa.ArrowException, OSError):
+                writer.close()
+
+    def put(data: bytes) -> None:
+        writer, _ = client.do_put(fl.FlightDescriptor.for_command(data), schema)
+        writer.write_with_metadata(ROWS.to_batches()[0], data)
+        writer.close()
+
+    def info(data: bytes) -> None:
+        client.get_flight_info(
+            fl.FlightDescriptor.for_path(data[:100].decode(errors="replace"))
+        )
+
+    for _ in range(count):
+        data = hostile(random_)
+        call = random_.choice([act, act, get, exchange, put, info])
+        with pytest.raises(
+            (fl.FlightError, StopIteration, pa.ArrowException)
+        ) as caught:
+            call(data)
+        if isinstance(caught.value, fl.FlightError):
+            assert b'"code":"' in (caught.value.extra_info or b""), (call, data)
+            assert b"untranslated" not in caught.value.extra_info, (call, data)
+    client.close()
+    with open_sink(clicks) as sink:
+        sink.put(ROWS, writer_id="w", epoch=0)
+    assert read(clicks) == 3
