@@ -173,7 +173,3 @@ def _logging_to(printer: Printer, *, verbose: bool) -> Iterator[None]:
     finally:
         log.removeHandler(handler)
         log.setLevel(level)
-
-
-if __name__ == "__main__":
-    main()

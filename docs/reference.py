@@ -104,6 +104,12 @@ def _backends() -> str:
     return "\n\n".join(parts)
 
 
+def _server_options() -> str:
+    server = default_manager().backend("flight").server
+    assert server is not None
+    return _table(option_rows(server.OPTIONS))
+
+
 def _decoders() -> str:
     parts = []
     for name in _own_names(DECODERS):
@@ -193,6 +199,7 @@ _GENERATORS: Final[Mapping[str, Callable[[], str]]] = {
     "shared": _shared,
     "backends": _backends,
     "decoders": _decoders,
+    "flight-server": _server_options,
     "statuses": _statuses,
     "pipeline-options": lambda: _table(option_rows(PIPELINE_OPTIONS)),
     "pipeline-source": lambda: _table(option_rows(SOURCE_OPTIONS)),

@@ -143,7 +143,7 @@ def serve(kind: str = "flight", **settings: Any) -> ServerProcess:
         raise Unsupported(msg)
     given = [Property(key, text, "argument") for key, text in words.items()]
     configure_server(kind, backend.server, given)  # errors here, not in the child
-    command = [sys.executable, "-m", "streamfactory.cli.main", "serve", "--json"]
+    command = [sys.executable, "-m", "streamfactory", "serve", "--json"]
     process = subprocess.Popen(  # noqa: S603 - this interpreter, and our own words
         [*command, "--type", kind, "--config", "-"],
         stdin=subprocess.PIPE,

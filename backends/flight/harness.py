@@ -52,7 +52,7 @@ def _server() -> tuple[str, Path]:
     """Location and folder of the server of this process, which ends with it."""
     path = Path(tempfile.mkdtemp(prefix="flight-conformance-"))
     process = subprocess.Popen(
-        [sys.executable, "-m", "streamfactory.cli.main", "serve", "--config", "-"],
+        [sys.executable, "-m", "streamfactory", "serve", "--config", "-"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,

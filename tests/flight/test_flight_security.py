@@ -10,7 +10,6 @@ import re
 import socket
 import time
 from contextlib import suppress
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -20,18 +19,25 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
+from tests.flight.conftest import stream
 
 import streamfactory
 from streamfactory.backends.flight.protocol import messages
 from streamfactory.spi import ConfigError, NotAuthorized, StreamError
 from streamfactory.wiring.opening import open_sink
-from tests.flight.conftest import stream
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from streamfactory.wiring.serving import ServerProcess
 
 ALICE, BOB = "alice-has-a-long-token", "bob-has-another-token"
 ROWS = pa.table({"id": [1, 2, 3]})
+
+
+def put(writer: fl.FlightStreamWriter, table: pa.Table) -> None:
+    writer.write_table(table)
+    writer.close()
 
 
 def read(properties: dict[str, str]) -> int:
@@ -247,9 +253,8 @@ def test_a_batch_larger_than_allowed_is_refused() -> None:
         large = pa.table({"id": pa.array(range(1 << 16), pa.int64())})
         writer, _ = client.do_put(fl.FlightDescriptor.for_path("x"), large.schema)
         with pytest.raises(fl.FlightError, match="102400 are allowed"):
-            writer.write_table(large)
-            writer.close()
-        assert list(client.list_flights())[0].total_records == 0
+            put(writer, large)
+        assert next(iter(client.list_flights())).total_records == 0
         client.close()
 
 
@@ -319,7 +324,7 @@ def test_malformed_messages_are_typed_errors(
             with suppress(fl.FlightError, pa.ArrowException, OSError):
                 writer.close()
 
-    def put(data: bytes) -> None:
+    def stage(data: bytes) -> None:
         writer, _ = client.do_put(fl.FlightDescriptor.for_command(data), schema)
         writer.write_with_metadata(ROWS.to_batches()[0], data)
         writer.close()
@@ -331,7 +336,7 @@ def test_malformed_messages_are_typed_errors(
 
     for _ in range(count):
         data = hostile(random_)
-        call = random_.choice([act, act, get, exchange, put, info])
+        call = random_.choice([act, act, get, exchange, stage, info])
         with pytest.raises(
             (fl.FlightError, StopIteration, pa.ArrowException)
         ) as caught:
