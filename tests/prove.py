@@ -19,6 +19,7 @@ from pathlib import Path
 # A command's path is its own folder; its children look for the same names as pytest.
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from tests.flight import proving as flight
 from tests.kafka import proving as kafka
 from tests.kafka import spark_proving as kafka_spark
 from tests.pipelines import proving as pipelines
@@ -33,6 +34,7 @@ PATHS = {
     "file": ("the file backend", backend),
     "power": ("power cuts", power),
     "faults": ("faults", faults),
+    "flight": ("the Flight server, its writers and readers", flight),
     "spark": ("Spark's drivers", spark),
     "pipelines": ("pipelines with several sinks", pipelines),
     "kafka": ("the kafka sink", kafka),

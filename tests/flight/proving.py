@@ -1,0 +1,171 @@
+"""The Flight server, its writers and its readers, killed and started again."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import socket
+import threading
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+from tests.proving.children import DEADLINE, Child
+from tests.proving.numbers import SCHEMA, batch, everything, numbers_of, store_at
+from tests.proving.verdict import Verdict, compared
+
+import streamfactory
+from streamfactory.spi import StreamError
+from streamfactory.wiring.definition import Property
+from streamfactory.wiring.opening import open_sink
+from streamfactory.wiring.serving import open_server
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from streamfactory.spi import LastCommit
+    from streamfactory.wiring.sink import Sink
+
+SMALL: Final = 5
+LARGE: Final = 20_000
+"""Rows of an epoch: small ones travel with their commit, large ones are uploaded."""
+LONGEST: Final = {"serve": 0.4, "write": 0.3, "read": 0.3}
+"""Seconds that one that is killed may have run, by role."""
+
+
+def prove(rounds: int, seed: int, root: Path) -> Verdict:
+    """Kill so many of them, then compare what was written and read."""
+    chance, port = random.Random(seed), free_port()
+    store = store_at(root)
+    store.create("in", SCHEMA, 3)
+    store.create("out", SCHEMA)
+    roles: dict[str, Callable[..., None]] = {"serve": serve, "write": write, "read": read}
+    children = {name: Child(role, str(root), port) for name, role in roles.items()}
+    try:
+        for _ in range(rounds):
+            name = chance.choice(sorted(roles))
+            wait_for(port)
+            time.sleep(chance.random() * LONGEST[name])
+            children[name].kill()
+            children[name] = Child(roles[name], str(root), port)
+        for name, marker in (("write", "stop"), ("read", "drain")):
+            (root / marker).touch()
+            assert children.pop(name).join() == 0, name
+    finally:
+        for child in children.values():
+            child.end()
+    log = store.open("in")
+    held = log.last("writer")
+    epochs = 0 if held is None else held.epoch + 1
+    lanes, out = everything(log), numbers_of(store.open("out"))
+    store.close()
+    wanted = {"all": sorted(n for epoch in range(epochs) for n in numbers(epoch))}
+    written = {"all": sorted(n for some in lanes.values() for n in some)}
+    verdict = compared(wanted, written)
+    verdict += compared({"read": written["all"]}, {"read": sorted(out)})
+    verdict.kills = rounds
+    return verdict
+
+
+def numbers(epoch: int) -> range:
+    """The rows of an epoch."""
+    start = epoch * LARGE
+    return range(start, start + (LARGE if epoch % 7 == 6 else SMALL))
+
+
+def serve(root: str, port: int) -> None:
+    settings = {"address": f"127.0.0.1:{port}", "path": root, "fsync": "never"}
+    given = [Property(key, text, "argument") for key, text in settings.items()]
+    deadline = time.monotonic() + DEADLINE
+    while True:
+        try:
+            open_server("flight", given)
+            break
+        except StreamError:  # the port of the one that was killed
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+    threading.Event().wait()
+
+
+def write(root: str, port: int) -> None:
+    def attempt() -> bool:
+        options = {"producer.key.columns": "number"}
+        with open_sink(stream(port, "in"), options=options) as sink:
+            held = last(sink, "writer")
+            epoch = 0 if held is None else held.epoch + 1
+            while not Path(root, "stop").exists():
+                sink.put(batch(numbers(epoch)), writer_id="writer", epoch=epoch)
+                epoch += 1
+        return True
+
+    until_done(attempt)
+
+
+def read(root: str, port: int) -> None:
+    def attempt() -> bool:
+        with open_sink(stream(port, "out")) as sink:
+            held = last(sink, "reader")
+            epoch = 0 if held is None else held.epoch + 1
+            start = "earliest" if held is None else held.source_position
+            with streamfactory.open(stream(port, "in"), start=start, follow=True) as source:
+                while True:
+                    over = Path(root, "drain").exists()
+                    found = source.next_batch(0.05)
+                    if found is not None and found.rows.num_rows:
+                        sink.put(
+                            pa.record_batch(found.rows.columns, schema=SCHEMA),
+                            writer_id="reader",
+                            epoch=epoch,
+                            source_position=source.position,
+                        )
+                        epoch += 1
+                    elif over and not any(source.lag().values()):
+                        return True
+
+    until_done(attempt)
+
+
+def until_done(attempt: Callable[[], bool]) -> None:
+    """Try again while the server is away."""
+    deadline = time.monotonic() + 10 * DEADLINE
+    while time.monotonic() < deadline:
+        try:
+            if attempt():
+                return
+        except StreamError as error:
+            if not error.retryable:
+                raise
+            time.sleep(0.05)
+    raise TimeoutError
+
+
+def stream(port: int, topic: str) -> dict[str, str]:
+    return {
+        "streamType": "flight",
+        "stream.flight.location": f"grpc://127.0.0.1:{port}",
+        "stream.flight.topic.name": topic,
+        "stream.flight.connection.timeout.millis": "5000",
+    }
+
+
+def last(sink: Sink, writer: str) -> LastCommit | None:
+    with contextlib.closing(sink.committer(writer_id=writer)) as committer:
+        return committer.last()
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        return int(free.getsockname()[1])
+
+
+def wait_for(port: int) -> None:
+    """Return when the server listens."""
+    deadline = time.monotonic() + DEADLINE
+    while True:
+        try:
+            socket.create_connection(("127.0.0.1", port), timeout=1).close()
+            return
+        except OSError:
+            assert time.monotonic() < deadline, "the server does not listen"
+            time.sleep(0.02)
