@@ -15,18 +15,15 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 _FILE: Final = {"filename": "stream.file.path", "batchSize": "batch.rows"}
-_FLIGHT: Final = {
-    "hostname": "stream.flight.host",
-    "port": "stream.flight.port",
-    "bufferSize": "stream.flight.buffer.rows",
-    "batchSize": "batch.rows",
-}
+_HOST, _PORT, _LOCATION = "hostname", "port", "stream.flight.location"
+_FLIGHT: Final = {_HOST: _HOST, _PORT: _PORT, "batchSize": "batch.rows"}
+"""Host and port become one option, `_LOCATION`."""
 _IMPLEMENTATIONS: Final = {
     "ArrowRandomAccessFile": ("file", {"stream.file.format": "file"}, _FILE),
     "ArrowStreamFile": ("file", {"stream.file.format": "stream"}, _FILE),
     "ArrowFlightStream": (
         "flight",
-        {"stream.flight.host": "localhost", "stream.flight.port": "33333"},
+        {_HOST: "localhost", _PORT: "33333"},
         _FLIGHT,
     ),
 }
@@ -99,7 +96,19 @@ class _Element:
             origin = self._origin_of(place + pointer_of(key))
             if (text := self._setting(key, value, renamed, origin)) is not None:
                 texts[renamed[key]], origins[renamed[key]] = text, origin
+        if kind == "flight":
+            host, port = texts.pop(_HOST), texts.pop(_PORT)
+            texts[_LOCATION] = f"grpc://{self._reachable(host, origins[_HOST])}:{port}"
+            origins[_LOCATION] = origins[_HOST]
         return [Property(key, text, origins[key]) for key, text in texts.items()]
+
+    def _reachable(self, host: str, origin: str) -> str:
+        """The host that clients connect to, where Hop has the server's own address."""
+        if host.strip() not in ("0.0.0.0", "::"):  # noqa: S104 - refused, not used
+            return host.strip()
+        what = f"{host} is an address of servers: clients connect to 127.0.0.1"
+        self._note(_HOST, what, origin, "set stream.flight.location")
+        return "127.0.0.1"
 
     def _implementation(self) -> tuple[str, Mapping[str, Any]] | None:
         origin = self._origin_of("/dataStream")
@@ -134,6 +143,10 @@ class _Element:
         if key == "schemaDefinition" and renamed is _FLIGHT:
             what = f"the schema definition {text!r} of the Hop project is not read"
             self._note(key, what, origin, "declare the option `schema`")
+            return None
+        if key == "bufferSize" and renamed is _FLIGHT:
+            what = "has no meaning: the server stores rows, and readers bound memory"
+            self._note(key, what, origin)
             return None
         if key not in renamed:
             self._note(key, "is not carried over", origin)

@@ -12,12 +12,10 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-_LATER: Final = "it comes with a later version of streamfactory"
 _NOBODY: Final = "no plug-in is known; docs/spi.md shows how to write one"
 
 KNOWN_BACKENDS: Final[Mapping[str, str]] = MappingProxyType(
     {
-        "flight": _LATER,
         "kafka": "install streamfactory[kafka]",
         "kinesis": _NOBODY,
         "pulsar": _NOBODY,

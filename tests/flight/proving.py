@@ -40,7 +40,11 @@ def prove(rounds: int, seed: int, root: Path) -> Verdict:
     store = store_at(root)
     store.create("in", SCHEMA, 3)
     store.create("out", SCHEMA)
-    roles: dict[str, Callable[..., None]] = {"serve": serve, "write": write, "read": read}
+    roles: dict[str, Callable[..., None]] = {
+        "serve": serve,
+        "write": write,
+        "read": read,
+    }
     children = {name: Child(role, str(root), port) for name, role in roles.items()}
     try:
         for _ in range(rounds):
@@ -81,15 +85,15 @@ def serve(root: str, port: int) -> None:
     while True:
         try:
             open_server("flight", given)
-            break
         except StreamError:  # the port of the one that was killed
             assert time.monotonic() < deadline
             time.sleep(0.05)
-    threading.Event().wait()
+        else:
+            threading.Event().wait()
 
 
 def write(root: str, port: int) -> None:
-    def attempt() -> bool:
+    def attempt() -> None:
         options = {"producer.key.columns": "number"}
         with open_sink(stream(port, "in"), options=options) as sink:
             held = last(sink, "writer")
@@ -97,18 +101,19 @@ def write(root: str, port: int) -> None:
             while not Path(root, "stop").exists():
                 sink.put(batch(numbers(epoch)), writer_id="writer", epoch=epoch)
                 epoch += 1
-        return True
 
     until_done(attempt)
 
 
 def read(root: str, port: int) -> None:
-    def attempt() -> bool:
+    def attempt() -> None:
         with open_sink(stream(port, "out")) as sink:
             held = last(sink, "reader")
             epoch = 0 if held is None else held.epoch + 1
             start = "earliest" if held is None else held.source_position
-            with streamfactory.open(stream(port, "in"), start=start, follow=True) as source:
+            with streamfactory.open(
+                stream(port, "in"), start=start, follow=True
+            ) as source:
                 while True:
                     over = Path(root, "drain").exists()
                     found = source.next_batch(0.05)
@@ -121,23 +126,23 @@ def read(root: str, port: int) -> None:
                         )
                         epoch += 1
                     elif over and not any(source.lag().values()):
-                        return True
+                        return
 
     until_done(attempt)
 
 
-def until_done(attempt: Callable[[], bool]) -> None:
+def until_done(attempt: Callable[[], None]) -> None:
     """Try again while the server is away."""
     deadline = time.monotonic() + 10 * DEADLINE
-    while time.monotonic() < deadline:
+    while True:
         try:
-            if attempt():
-                return
+            attempt()
         except StreamError as error:
-            if not error.retryable:
+            if not error.retryable or time.monotonic() > deadline:
                 raise
             time.sleep(0.05)
-    raise TimeoutError
+        else:
+            return
 
 
 def stream(port: int, topic: str) -> dict[str, str]:
@@ -163,9 +168,8 @@ def wait_for(port: int) -> None:
     """Return when the server listens."""
     deadline = time.monotonic() + DEADLINE
     while True:
-        try:
+        with contextlib.suppress(OSError):
             socket.create_connection(("127.0.0.1", port), timeout=1).close()
             return
-        except OSError:
-            assert time.monotonic() < deadline, "the server does not listen"
-            time.sleep(0.02)
+        assert time.monotonic() < deadline, "the server does not listen"
+        time.sleep(0.02)

@@ -1,4 +1,4 @@
-"""A few kills of the server, a writer and a reader; `make prove` makes as many as asked."""
+"""A few kills of the server, a writer and a reader."""
 
 from __future__ import annotations
 

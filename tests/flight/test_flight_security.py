@@ -42,7 +42,8 @@ def put(writer: fl.FlightStreamWriter, table: pa.Table) -> None:
 
 def read(properties: dict[str, str]) -> int:
     with streamfactory.open(properties) as opened:
-        return opened.to_reader().read_all().num_rows
+        found: int = opened.to_reader().read_all().num_rows
+    return found
 
 
 @pytest.fixture
@@ -138,7 +139,7 @@ def test_what_a_server_cannot_do_is_refused_at_the_start(
     settings: dict[str, str], message: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(StreamError) as caught:
-        streamfactory.serve(**{"memory": True, **settings})
+        streamfactory.serve("flight", **{"memory": "true", **settings})
     assert re.search(message, str(caught.value) + capfd.readouterr().err)
 
 

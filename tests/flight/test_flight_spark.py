@@ -38,7 +38,7 @@ def test_tasks_write_a_batch_at_once_and_tasks_read_it(
     assert ids(properties) == list(range(ROWS))
     read = spark.read.format("streamfactory").options(**properties).load()
     assert read.count() == ROWS
-    assert read.selectExpr("sum(id)").first()[0] == sum(range(ROWS))
+    assert read.selectExpr("sum(id)").collect()[0][0] == sum(range(ROWS))
 
 
 def test_a_query_moves_each_row_once_from_topic_to_topic(

@@ -84,12 +84,11 @@ def test_flight() -> None:
     assert values(definition) == {
         "streamType": "flight",
         "stream.flight.topic.name": "live",
-        "stream.flight.host": "0.0.0.0",
-        "stream.flight.port": "33333",
-        "stream.flight.buffer.rows": "10000000",
+        "stream.flight.location": "grpc://127.0.0.1:33333",
         "batch.rows": "${env:BATCH}",
     }
     assert notes(definition) == [
+        "bufferSize: has no meaning: the server stores rows, and readers bound memory",
         (
             "batchSize: the Hop variable ${BATCH} is read from the environment: "
             "${env:BATCH}"
@@ -97,6 +96,10 @@ def test_flight() -> None:
         (
             "schemaDefinition: the schema definition 'customer-row' of the Hop project "
             "is not read; declare the option `schema`"
+        ),
+        (
+            "hostname: 0.0.0.0 is an address of servers: clients connect to "
+            "127.0.0.1; set stream.flight.location"
         ),
     ]
 
@@ -107,8 +110,7 @@ def test_flight_without_an_address_goes_where_hop_would() -> None:
     assert values(definition) == {
         "streamType": "flight",
         "stream.flight.topic.name": "live",
-        "stream.flight.host": "localhost",
-        "stream.flight.port": "33333",
+        "stream.flight.location": "grpc://localhost:33333",
     }
 
 
