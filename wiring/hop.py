@@ -14,10 +14,18 @@ from streamfactory.wiring.documents import canonical_text, not_text, pointer_of,
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-_FILE: Final = {"filename": "stream.file.path", "batchSize": "batch.rows"}
+_FILE: Final[dict[str, str | None]] = {
+    "filename": "stream.file.path",
+    "batchSize": "batch.rows",
+}
 _HOST, _PORT, _LOCATION = "hostname", "port", "stream.flight.location"
-_FLIGHT: Final = {_HOST: _HOST, _PORT: _PORT, "batchSize": "batch.rows"}
-"""Host and port become one option, `_LOCATION`."""
+_FLIGHT: Final[dict[str, str | None]] = {
+    _HOST: _HOST,
+    _PORT: _PORT,
+    "batchSize": "batch.rows",
+    "bufferSize": None,
+}
+"""Host and port become one option, `_LOCATION`; None has no meaning here."""
 _IMPLEMENTATIONS: Final = {
     "ArrowRandomAccessFile": ("file", {"stream.file.format": "file"}, _FILE),
     "ArrowStreamFile": ("file", {"stream.file.format": "stream"}, _FILE),
@@ -94,8 +102,9 @@ class _Element:
             origins[f"stream.{kind}.topic.name"] = self._origin_of("/name")
         for key, value in settings.items():
             origin = self._origin_of(place + pointer_of(key))
-            if (text := self._setting(key, value, renamed, origin)) is not None:
-                texts[renamed[key]], origins[renamed[key]] = text, origin
+            text, ours = self._setting(key, value, renamed, origin), renamed.get(key)
+            if text is not None and ours is not None:
+                texts[ours], origins[ours] = text, origin
         if kind == "flight":
             host, port = texts.pop(_HOST), texts.pop(_PORT)
             texts[_LOCATION] = f"grpc://{self._reachable(host, origins[_HOST])}:{port}"
@@ -130,7 +139,7 @@ class _Element:
         return known, settings
 
     def _setting(
-        self, key: str, value: object, renamed: Mapping[str, str], origin: str
+        self, key: str, value: object, renamed: Mapping[str, str | None], origin: str
     ) -> str | None:
         """The text of one setting; None where there is none to carry over."""
         text = canonical_text(value)
@@ -144,10 +153,6 @@ class _Element:
             what = f"the schema definition {text!r} of the Hop project is not read"
             self._note(key, what, origin, "declare the option `schema`")
             return None
-        if key == "bufferSize" and renamed is _FLIGHT:
-            what = "has no meaning: the server stores rows, and readers bound memory"
-            self._note(key, what, origin)
-            return None
         if key not in renamed:
             self._note(key, "is not carried over", origin)
             return None
@@ -155,6 +160,10 @@ class _Element:
         if key in _NUMBERS and not text.strip().isdecimal() and not has_reference(text):
             # Hop would silently go on with its default.
             self._problem(key, f"{text!r} is not a whole number", origin)
+        if renamed[key] is None:
+            what = "has no meaning: the server stores rows, and readers bound memory"
+            self._note(key, what, origin)
+            return None
         return text
 
     def _variable(self, key: str, match: re.Match[str], origin: str) -> str:
