@@ -22,6 +22,7 @@ from streamfactory.spi import (
     IncarnationChanged,
     Position,
     PositionRefused,
+    SchemaMismatch,
     StreamError,
     TransientError,
     Verdict,
@@ -252,7 +253,7 @@ class Copy(Closing):
         while not stop.is_set():
             batch = self._next(epochs, rotation)
             if batch is not None and batch.num_rows:
-                epochs.write(route.apply(batch), batch.size)
+                self._write(epochs, route.apply(batch), batch)
             diversion = self._diversion
             late = diversion is not None and diversion.due
             if late or (epochs.pending and epochs.due):
@@ -263,6 +264,15 @@ class Copy(Closing):
             if batch is None and follow and all_ended(self._source, rotation):
                 return True
         return False
+
+    def _write(self, epochs: Epochs, rows: pa.RecordBatch, batch: MessageBatch) -> None:
+        try:
+            epochs.write(rows, batch.size)
+        except SchemaMismatch as error:
+            msg = f"rows of {batch.partition} from offset {batch.first_offset} up to "
+            msg += f"{batch.next_offset} cannot be written: {error.what}"
+            error.what = msg
+            raise
 
     def _next(self, epochs: Epochs, rotation: Rotation) -> MessageBatch | None:
         patience = epochs.patience if epochs.pending else _TURN

@@ -5,13 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-import pyarrow.compute as pc
-
 from streamfactory.arrowlog.messages import stored_messages
 from streamfactory.backends.kafka.clients import Watch, brokers, client_settings
 from streamfactory.backends.kafka.committing import EpochCommitter
 from streamfactory.backends.kafka.markers import Markers
 from streamfactory.backends.kafka.producing import Deadline, TransactionalProducer
+from streamfactory.backends.kafka.row_checks import RowChecks
 from streamfactory.backends.kafka.staging import Stage, StagingArea
 from streamfactory.backends.kafka.writing_options import TASK
 from streamfactory.backends.kafka.writing_topics import WrittenTopics
@@ -20,9 +19,7 @@ from streamfactory.spi import (
     CommitMessage,
     EpochVisibility,
     LastCommit,
-    MessageTooLarge,
     Outgoing,
-    Partition,
     Position,
     ProducerFactory,
     StreamCommitter,
@@ -55,13 +52,13 @@ class EpochWriter(StreamWriter):
     def __init__(self, factory: KafkaProducerFactory, context: WriteContext) -> None:
         self._factory = factory
         self._stage = Stage(factory.staging, context.attempt)
-        self._checks: dict[str, LengthCheck] = {}
+        self._checks: dict[str, RowChecks] = {}
 
     def write(self, outgoing: Outgoing) -> None:
         topic = outgoing.topic or self._factory.config.topic
         rows = stored_messages(outgoing)
         if topic not in self._checks:
-            self._checks[topic] = self._factory.length_check(topic)
+            self._checks[topic] = self._factory.row_checks(topic)
         self._checks[topic](rows, outgoing.partition)
         self._stage.append(topic, outgoing.partition, rows)
 
@@ -94,7 +91,8 @@ class TaskWriter(StreamWriter):
             timeout,
             Deadline(factory.patience),
         )
-        self._topics = factory.topics
+        self._factory = factory
+        self._checks: dict[str, RowChecks] = {}
         self._lanes: set[Lane] = set()
         self._committed = False
         self._producer.begin()
@@ -102,6 +100,9 @@ class TaskWriter(StreamWriter):
     def write(self, outgoing: Outgoing) -> None:
         topic = outgoing.topic or self._topic
         rows = stored_messages(outgoing)
+        if topic not in self._checks:
+            self._checks[topic] = self._factory.row_checks(topic)
+        self._checks[topic](rows, outgoing.partition)
         self._producer.send(topic, outgoing.partition, rows, self._deadline)
         self._lanes.add((topic, outgoing.partition))
 
@@ -112,7 +113,7 @@ class TaskWriter(StreamWriter):
         self._producer.commit(self._deadline)
         self._committed = True
         # Not for long: tasks that write to one partition hide each other's rows.
-        self._topics.await_visible(self._lanes, Deadline(_SIGHT))
+        self._factory.topics.await_visible(self._lanes, Deadline(_SIGHT))
         return {}
 
     def abort(self) -> None:
@@ -133,42 +134,6 @@ class TaskCommitter(StreamCommitter):
         source_position: Position | None = None,
     ) -> LastCommit | None:
         return None
-
-
-class LengthCheck:
-    """Tells of a message that is too long while its row is still known.
-
-    Args:
-        topic: Whose limit it is.
-        limit: Bytes; None where the broker has to decide, after compression.
-    """
-
-    def __init__(self, topic: str, limit: int | None) -> None:
-        self._topic = topic
-        self._limit = limit
-        self._rows = 0
-
-    def __call__(self, rows: pa.RecordBatch, partition: int) -> None:
-        """Look at rows.
-
-        Raises:
-            MessageTooLarge: permanent.
-        """
-        before, self._rows = self._rows, self._rows + rows.num_rows
-        if self._limit is None:
-            return
-        columns = (rows.column(name) for name in ("key", "value"))
-        key, value = (pc.binary_length(c).fill_null(0) for c in columns)
-        lengths = pc.add(key, value)
-        longest = pc.max(lengths).as_py() or 0
-        if longest <= self._limit:
-            return
-        row = before + pc.index(lengths, longest).as_py()
-        msg = f"row {row} of those for {self._topic!r} makes a message of {longest} "
-        msg += f"bytes, and the topic takes {self._limit}"
-        remedy = "raise the topic's max.message.bytes, or write smaller messages"
-        where = Partition(self._topic, partition)
-        raise MessageTooLarge(msg, partition=where, remedy=remedy)
 
 
 class KafkaProducerFactory(ProducerFactory):
@@ -241,13 +206,12 @@ class KafkaProducerFactory(ProducerFactory):
         fits = _BATCH if limit is None else min(limit, _BATCH)
         return {"batch.size": fits, **self.client("producer")}
 
-    def length_check(self, topic: str) -> LengthCheck:
-        """How long a message of a topic may be, before the broker is asked."""
+    def row_checks(self, topic: str) -> RowChecks:
+        """What a topic takes, before the broker is asked."""
         given = self.config.client_properties("producer")
         codec = given.get("compression.type", given.get("compression.codec", "none"))
-        if codec != "none":
-            return LengthCheck(topic, None)
-        return LengthCheck(topic, self._limit(topic))
+        settings = self.topics.settings(topic, Deadline(self.patience))
+        return RowChecks(topic, settings, lengths=codec == "none")
 
     def _limit(self, topic: str) -> int | None:
         found = self.topics.settings(topic, Deadline(self.patience))

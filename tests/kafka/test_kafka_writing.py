@@ -6,8 +6,9 @@ import contextlib
 import os
 import random
 import re
+import threading
 import uuid
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -21,12 +22,16 @@ from streamfactory.spi import (
     Guarantee,
     MessageTooLarge,
     MisuseError,
+    Partition,
+    SchemaMismatch,
     StorageFailed,
     TopicNotFound,
 )
+from streamfactory.wiring.copies import open_copy
 from streamfactory.wiring.opening import open_sink
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from confluent_kafka import Message
@@ -100,6 +105,80 @@ def test_key_headers_timestamp_and_tombstones_arrive(
     stamps = [m.timestamp()[1] for m in found]
     assert (stamps[0], stamps[2]) == (1767323045678, 1767323045678)
     assert stamps[1] > stamps[0]
+
+
+FIRST_MILLISECOND = [datetime(1970, 1, 1, 0, 0, 0, micro, UTC) for micro in (0, 999)]
+"""What librdkafka takes for "no timestamp"."""
+MOMENTS = pa.timestamp("us", "UTC")
+
+
+def at_times(moments: Sequence[datetime | None]) -> pa.Table:
+    values = pa.array([b"%d" % number for number in range(len(moments))])
+    return pa.table({"value": values, "_timestamp": pa.array(moments, MOMENTS)})
+
+
+@pytest.mark.parametrize("moment", FIRST_MILLISECOND)
+@pytest.mark.parametrize("mode", ["epoch", "task"])
+def test_a_time_that_the_client_would_replace_is_refused_with_its_row(
+    mode: str,
+    moment: datetime,
+    kafka: Addresses,
+    topic: str,
+    properties: dict[str, str],
+) -> None:
+    later = datetime(2026, 1, 2, tzinfo=UTC)
+    with (
+        open_sink({**properties, "stream.kafka.commit.mode": mode}) as sink,
+        pytest.raises(SchemaMismatch, match=r"row 2 .*1970-01-01T00:00") as caught,
+    ):
+        sink.put(at_times([later, None, moment, later]), writer_id="w")
+    assert caught.value.partition == Partition(topic, 0)
+    assert "write null there" in str(caught.value)
+    assert messages(kafka, topic) == []
+
+
+@pytest.mark.parametrize("mode", ["epoch", "task"])
+def test_times_around_the_first_millisecond_of_1970_are_kept(
+    mode: str, kafka: Addresses, topic: str, properties: dict[str, str]
+) -> None:
+    begin = datetime(1970, 1, 1, tzinfo=UTC)
+    micros = [1000, -1, -1000, -1001, -86_400_000_000]
+    table = at_times([begin + timedelta(microseconds=n) for n in micros])
+    with open_sink({**properties, "stream.kafka.commit.mode": mode}) as sink:
+        sink.put(table, writer_id="w")
+    # Kafka has milliseconds: rounded down, so that their order is kept.
+    stamps = [message.timestamp()[1] for message in messages(kafka, topic)]
+    assert stamps == [1, -1, -1, -2, -86_400_000]
+
+
+def test_a_topic_with_times_of_its_own_takes_any_time(
+    kafka: Addresses, topics: Topics
+) -> None:
+    name = topics.create(config={"message.timestamp.type": "LogAppendTime"})
+    with open_sink(stream_of(kafka.bootstrap, name)) as sink:
+        sink.put(at_times(FIRST_MILLISECOND), writer_id="w")
+    assert len(messages(kafka, name)) == 2
+
+
+def test_a_copy_names_the_offsets_of_a_time_that_cannot_be_written(
+    kafka: Addresses, topic: str, properties: dict[str, str], tmp_path: Path
+) -> None:
+    source = {
+        "streamType": "file",
+        "stream.file.path": str(tmp_path),
+        "stream.file.topic.name": "in",
+        "stream.file.fsync": "never",
+        "stream.file.decoder.class.name": "raw",
+    }
+    with open_sink(source) as sink:
+        sink.put(at_times([datetime(2026, 1, 2, tzinfo=UTC)]), writer_id="w", epoch=0)
+        sink.put(at_times(FIRST_MILLISECOND[:1]), writer_id="w", epoch=1)
+    with (
+        open_copy(source, properties) as copy,
+        pytest.raises(SchemaMismatch, match=r"rows of in-0 from offset [01] up to 2"),
+    ):
+        copy.run(threading.Event())
+    assert messages(kafka, topic) == []
 
 
 def test_rows_go_where_javas_partitioner_sends_them(

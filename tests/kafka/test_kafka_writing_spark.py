@@ -57,6 +57,19 @@ def test_a_batch_that_would_replace_is_refused(
         writer.options(**stream_of(kafka.bootstrap, topic)).save()
 
 
+def test_a_time_that_the_client_would_replace_fails_the_batch(
+    spark: SparkSession, kafka: Addresses, topic: str
+) -> None:
+    frame = spark.range(3).selectExpr(
+        "cast(cast(id as string) as binary) as value",
+        "timestamp_millis(id - 1) as _timestamp",
+    )
+    writer = frame.write.format("streamfactory").mode("append")
+    with pytest.raises(Exception, match="which the Kafka client replaces"):
+        writer.options(**stream_of(kafka.bootstrap, topic)).save()
+    assert values(kafka, topic) == []
+
+
 def test_a_large_task_without_a_staging_location_is_told_what_to_set(
     spark: SparkSession, kafka: Addresses, topic: str
 ) -> None:
