@@ -18,10 +18,9 @@ import argparse
 import os
 import statistics
 import sys
-import tempfile
 import time
 import uuid
-from contextlib import closing, contextmanager
+from contextlib import closing
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -35,6 +34,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # not in its 
 # A command's path is its own folder; what benchmarks share is imported from above it.
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from benchmarks.measuring.brokers import broker
 from benchmarks.measuring.figures import figure, ratios, report
 
 from streamfactory.spi import FetchLimits, Partition
@@ -44,7 +44,7 @@ from streamfactory.wiring.plugins import default_manager
 from streamfactory.wiring.source import Source
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from benchmarks.measuring.figures import Figure
 
@@ -67,22 +67,6 @@ def main() -> None:
         else:
             figures = [f for size in SIZES for f in reading(bootstrap, size, arguments)]
     report(figures, as_json=arguments.json)
-
-
-@contextmanager
-def broker() -> Iterator[str]:
-    """A broker to read from."""
-    given = os.environ.get("KAFKA_BOOTSTRAP")
-    if given:
-        yield given
-        return
-    from tests.kafka.broker import Cluster
-
-    with (
-        tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder,
-        Cluster(Path(folder)) as cluster,
-    ):
-        yield cluster.bootstrap
 
 
 def reading(bootstrap: str, size: int, arguments: Any) -> list[Figure]:

@@ -1,18 +1,18 @@
 """What `kafka` makes of writing: the same rows by the client alone, in the same rounds.
 
-    KAFKA_BOOTSTRAP=localhost:9092 python benchmarks/kafka_writing.py [--json]
+    python benchmarks/kafka_writing.py [--json] [--rounds N] [--scale SHARE]
 
-Raw is an idempotent producer of librdkafka and a loop of `produce` over bytes that are
-ready, up to the last acknowledgement. Ours begins with Arrow columns: by tasks, a
-transaction of the task; by epochs, with staging, one transaction and its marker, until
-readers see it. Ratios are of rows a second; nothing is gated.
+The broker is the one that KAFKA_BOOTSTRAP names, or one that is started here and shares
+the machine. Raw is an idempotent producer of librdkafka and a loop of `produce` over
+bytes that are ready, up to the last acknowledgement. Ours begins with Arrow columns: by
+tasks, a transaction of the task; by epochs, with staging, one transaction and its
+marker, until readers see it. Ratios are of rows a second; nothing is gated.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
-import os
 import statistics
 import sys
 import time
@@ -30,6 +30,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # not in its 
 # A command's path is its own folder; what benchmarks share is imported from above it.
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from benchmarks.measuring.brokers import broker
 from benchmarks.measuring.figures import figure, ratios, report, shuffled
 
 from streamfactory.wiring.opening import open_sink
@@ -39,7 +40,6 @@ if TYPE_CHECKING:
 
     from benchmarks.measuring.figures import Figure
 
-BOOTSTRAP = os.environ.get("KAFKA_BOOTSTRAP", "localhost:9092")
 TIMEOUT = 60.0
 LANES = 2
 BATCH = 65_536
@@ -56,22 +56,25 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--scale", type=float, default=1.0, help="share of the rows")
     arguments = parser.parse_args()
-    figures = (
-        one
-        for rows, size in WORKLOADS
-        for one in modes(int(rows * arguments.scale), size, arguments.rounds)
-    )
-    report(figures, as_json=arguments.json)
+    with broker() as bootstrap:
+        figures = (
+            one
+            for rows, size in WORKLOADS
+            for one in modes(
+                bootstrap, int(rows * arguments.scale), size, arguments.rounds
+            )
+        )
+        report(figures, as_json=arguments.json)
 
 
-def modes(count: int, size: int, rounds: int) -> list[Figure]:
+def modes(bootstrap: str, count: int, size: int, rounds: int) -> list[Figure]:
     """Both modes against raw, in rounds that take turns."""
     values = [b"%0*d" % (size, number) for number in range(count)]
     table = pa.table({"value": pa.array(values, pa.binary())})
     runs: dict[str, Callable[[], float]] = {
-        "raw": lambda: raw(values),
-        "task": lambda: ours("task", table),
-        "epoch": lambda: ours("epoch", table),
+        "raw": lambda: raw(bootstrap, values),
+        "task": lambda: ours(bootstrap, "task", table),
+        "epoch": lambda: ours(bootstrap, "epoch", table),
     }
     took: dict[str, list[float]] = {name: [] for name in runs}
     for _ in range(rounds):
@@ -86,12 +89,12 @@ def modes(count: int, size: int, rounds: int) -> list[Figure]:
     return figures
 
 
-def raw(values: Sequence[bytes]) -> float:
+def raw(bootstrap: str, values: Sequence[bytes]) -> float:
     """Seconds of the client alone."""
-    topic = made()
+    topic = made(bootstrap)
     producer = Producer(
         {
-            "bootstrap.servers": BOOTSTRAP,
+            "bootstrap.servers": bootstrap,
             "enable.idempotence": True,
             "linger.ms": 5,
             "queue.buffering.max.messages": 0,
@@ -116,12 +119,12 @@ def raw(values: Sequence[bytes]) -> float:
     return time.perf_counter() - started
 
 
-def ours(mode: str, table: pa.Table) -> float:
+def ours(bootstrap: str, mode: str, table: pa.Table) -> float:
     """Seconds of a sink, from columns to what readers see."""
-    topic = made()
+    topic = made(bootstrap)
     properties = {
         "streamType": "kafka",
-        "stream.kafka.broker.list": BOOTSTRAP,
+        "stream.kafka.broker.list": bootstrap,
         "stream.kafka.topic.name": topic,
         "stream.kafka.decoder.class.name": "raw",
         "stream.kafka.commit.mode": mode,
@@ -143,9 +146,9 @@ def ours(mode: str, table: pa.Table) -> float:
     return time.perf_counter() - started
 
 
-def made() -> str:
+def made(bootstrap: str) -> str:
     """A new topic."""
-    admin, topic = AdminClient({"bootstrap.servers": BOOTSTRAP}), uuid.uuid4().hex
+    admin, topic = AdminClient({"bootstrap.servers": bootstrap}), uuid.uuid4().hex
     admin.create_topics([NewTopic(topic, LANES)])[topic].result(TIMEOUT)
     deadline = time.monotonic() + TIMEOUT
     while time.monotonic() < deadline:
