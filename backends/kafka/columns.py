@@ -6,11 +6,13 @@ chunk of 500 messages becomes arrays at once: more of them set Python's collecto
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from confluent_kafka import Message
 
 from streamfactory.spi import Partition, envelope_schema, headers_type
@@ -92,6 +94,54 @@ class Columns:
             else pa.nulls(rows, headers_type()),
         ]
         return pa.RecordBatch.from_arrays(columns, schema=envelope_schema())
+
+
+@dataclass(slots=True)
+class Kept:
+    """Rows that were fetched beyond a range: all from one offset up to another."""
+
+    rows: pa.RecordBatch
+    """Envelopes."""
+    start: int
+    end: int
+    """Exclusive; no row between the last one and here was left out."""
+
+    @property
+    def size(self) -> int:
+        """Bytes of memory."""
+        return int(self.rows.nbytes)
+
+    def holds(self, offset: int) -> bool:
+        """Whether all rows from an offset on are here, up to `end`."""
+        return self.start <= offset < self.end
+
+    def split(
+        self, start: int, end: int | None, most: int
+    ) -> tuple[pa.RecordBatch, int, Kept | None]:
+        """The rows from ``start`` to ``end``, the offset after them, and what is left.
+
+        Args:
+            start: An offset that it holds.
+            end: Exclusive; None for no end.
+            most: Rows at most.
+        """
+        offsets = self.rows.column("offset").to_numpy()
+        first = int(np.searchsorted(offsets, start))
+        stop = len(offsets) if end is None else int(np.searchsorted(offsets, end))
+        after = self.end if end is None else min(self.end, end)
+        if stop - first > most:
+            stop = first + most
+            after = int(offsets[stop - 1]) + 1
+        rest = None
+        if after < self.end:
+            rest = Kept(self.rows.slice(stop), after, self.end)
+        return self.rows.slice(first, stop - first), after, rest
+
+
+def payload_size(rows: pa.RecordBatch) -> int:
+    """Bytes of the keys and values of envelopes."""
+    lengths = (pc.sum(pc.binary_length(rows.column(name))) for name in ("key", "value"))
+    return sum(length.as_py() or 0 for length in lengths)
 
 
 def _data_size(column: pa.Array) -> int:

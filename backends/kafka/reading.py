@@ -1,29 +1,15 @@
-"""The reading half: one client, assigned to one partition, at exact offsets."""
+"""The reading half: partitions read at exact offsets, with clients that are shared."""
 
 from __future__ import annotations
 
-import os
 import time
 from typing import TYPE_CHECKING, ClassVar, Final
 
-from confluent_kafka import (
-    Consumer,
-    KafkaError,
-    KafkaException,
-    Message,
-    TopicPartition,
-)
+from confluent_kafka import KafkaError, KafkaException, Message
 
-from streamfactory.backends.kafka.clients import (
-    Watch,
-    brokers,
-    client_settings,
-    inherit,
-    isolation,
-    of_this_process,
-    refused,
-)
-from streamfactory.backends.kafka.columns import CHUNK, Columns
+from streamfactory.backends.kafka.client_pool import ClientPool
+from streamfactory.backends.kafka.clients import brokers
+from streamfactory.backends.kafka.columns import CHUNK, Columns, Kept, payload_size
 from streamfactory.backends.kafka.errors import failure
 from streamfactory.backends.kafka.metadata import KafkaMetadata
 from streamfactory.spi import (
@@ -41,6 +27,7 @@ from streamfactory.spi import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from streamfactory.backends.kafka.client_pool import Client
     from streamfactory.spi import StreamConfig
 
 CLAIMS: Final = Claims(replayable=True, durable=True, shared=True)
@@ -52,37 +39,10 @@ _LINGER: Final = 0.01
 _MOST_BYTES: Final = 2**30
 """Of one batch: binary columns end at 2 GiB."""
 
-_DEFAULTS: Final = {
-    # A queue that was full is filled again at once, not after a second.
-    "fetch.queue.backoff.ms": "2",
-    # Ends of partitions are told by fetches that wait in vain.
-    "fetch.wait.max.ms": "100",
-    "fetch.error.backoff.ms": "100",
-    # How long a topic that was there may be unknown to a broker.
-    "topic.metadata.propagation.max.ms": "5000",
-}
-_OWN: Final = {
-    # What is gone is an error, and no reason to begin elsewhere.
-    "auto.offset.reset": "error",
-    "enable.auto.commit": "false",
-    "enable.auto.offset.store": "false",
-    "enable.partition.eof": "true",
-}
-
-
-def consumer_settings(
-    config: StreamConfig, client_id: str, watch: Watch
-) -> dict[str, object]:
-    """What a consumer of librdkafka is made with."""
-    given = client_settings(config, "consumer", client_id, watch)
-    return {
-        **_DEFAULTS,
-        # The client wants one, and does nothing with it where nobody subscribes.
-        "group.id": "streamfactory",
-        **given,
-        **_OWN,
-        "isolation.level": isolation(config),
-    }
+_RECORD: Final = 10
+"""Bytes of a record beside its key and value, about."""
+_KEPT: Final = 2**20
+"""Bytes of keys and values that one reader keeps of what it fetched beyond a range."""
 
 
 def wants_headers(config: StreamConfig) -> bool:
@@ -96,26 +56,32 @@ def wants_headers(config: StreamConfig) -> bool:
 
 
 class KafkaConsumer(PartitionLevelConsumer):
-    """Reads one partition. The client is made by the first fetch.
+    """Reads one partition, with a client that it holds while it reads a range.
 
     Args:
         config: The stream's configuration.
-        client_id: Names the client in the brokers' logs.
+        client_id: Names the client in the brokers' logs, where one is made.
         partition: Which.
+        clients: Shared with the other consumers of the stream.
     """
 
     def __init__(
-        self, config: StreamConfig, client_id: str, partition: Partition
+        self,
+        config: StreamConfig,
+        client_id: str,
+        partition: Partition,
+        clients: ClientPool,
     ) -> None:
         self._config = config
         self._client_id = client_id
         self._partition = partition
+        self._clients = clients
         self._headers = wants_headers(config)
         self._patience = config["broker.timeout.millis"] / 1000
         self._doing = f"partition {partition} cannot be read"
-        self._watch = Watch()
-        self._client: Consumer | None = None
-        self._made_by = os.getpid()
+        self._client: Client | None = None
+        self._failed = False
+        """Whether the client is in an unknown state: a fetch was not finished."""
         self._at: int | None = None
         """Where the client stands."""
         self._end: int | None = None
@@ -126,7 +92,50 @@ class KafkaConsumer(PartitionLevelConsumer):
     def fetch_messages(
         self, start: int, end: int | None, limits: FetchLimits
     ) -> Fetched:
-        client = self._standing_at(start)
+        kept = self._clients.take_kept(self)
+        if kept is not None and kept.holds(start):
+            return self._answer_kept(kept, start, end, limits)
+        self._failed = True
+        client = self._standing_at(start, end)
+        columns = self._consume(client, start, end, limits)
+        if columns.rows:
+            answer = self._answer(columns, start)
+        else:
+            self._raise_error()
+            answer = self._nothing(client, start)
+        if self._error is None:
+            self._release_early(client, end)
+        self._failed = False
+        return answer
+
+    def close(self) -> None:
+        client, self._client = self._client, None
+        self._clients.take_kept(self)
+        if client is None:
+            return
+        if self._failed or not client.usable:
+            client.close()
+        else:
+            self._clients.release(client)
+
+    # --- the client -------------------------------------------------------------------
+
+    def _standing_at(self, start: int, end: int | None) -> Client:
+        if self._client is not None and not self._client.usable:
+            self._client.close()
+            self._client = None
+        if self._client is None:
+            size = self._clients.size_for(self._partition.topic, start, end)
+            self._client = self._clients.acquire(self._client_id, size)
+            self._at = None
+        if self._at != start:
+            self._client.assign(self._partition, start)
+            self._at, self._end, self._error = start, None, None
+        return self._client
+
+    def _consume(
+        self, client: Client, start: int, end: int | None, limits: FetchLimits
+    ) -> Columns:
         most = limits.max_rows if end is None else min(limits.max_rows, end - start)
         until = time.monotonic() + min(limits.timeout, _SLICE)
         columns = Columns(self._partition, headers=self._headers)
@@ -134,57 +143,65 @@ class KafkaConsumer(PartitionLevelConsumer):
         self._raise_error()
         wanted, patience = 1, max(0.0, until - time.monotonic())
         while True:
-            messages = client.consume(wanted, patience)
+            messages = client.consumer.consume(wanted, patience)
             full = len(messages) == wanted
-            self._take(messages, columns)
+            self._take(client, messages, columns)
             left = most - columns.rows
             over = columns.size >= most_bytes or time.monotonic() >= until
             if not full or left <= 0 or over or self._error or self._at == self._end:
-                break
+                return columns
             wanted, patience = min(CHUNK, left), _LINGER
-        if columns.rows:
-            return self._answer(columns, start)
-        self._raise_error()
-        return self._nothing(client, start)
 
-    def close(self) -> None:
-        client, self._client = self._client, None
-        if client is None:
+    def _release_early(self, client: Client, end: int | None) -> None:
+        """Release the client at the end of a range, or where a larger one pays.
+
+        A client that stays assigned fetches what another process may be given to read,
+        and waits at the broker for messages when others could use it.
+        """
+        at = self._at
+        if at is None:
             return
-        if of_this_process(self._made_by):
-            client.close()
-        else:
-            inherit(client)
+        if end is None or at < end:
+            size = self._clients.size_for(self._partition.topic, at, end)
+            if size.waste <= client.size.waste:
+                return
+        queued = self._drain(client)
+        self._client, self._at = None, None
+        self._clients.release(client)
+        columns = Columns(self._partition, headers=self._headers)
+        for messages in queued:
+            columns.add(messages)
+        if columns.rows:
+            self._clients.keep(self, Kept(columns.batch(), at, columns.next_offset))
 
-    # --- the client -------------------------------------------------------------------
+    def _drain(self, client: Client) -> list[list[Message]]:
+        """The messages that the client has queued, as far as they are worth keeping.
 
-    def _standing_at(self, start: int) -> Consumer:
-        if self._client is not None and not of_this_process(self._made_by):
-            inherit(self._client)
-            self._client = None
-        if self._client is None:
-            self._made_by, self._watch, self._at = os.getpid(), Watch(), None
-            settings = consumer_settings(self._config, self._client_id, self._watch)
-            try:
-                self._client = Consumer(settings)
-            except (KafkaException, ValueError, TypeError) as error:
-                raise refused(error, self._config) from error
-        if self._at != start:
-            where = TopicPartition(self._partition.topic, self._partition.id, start)
-            self._client.assign([where])
-            self._at, self._end, self._error = start, None, None
-        return self._client
+        Nothing is done with them before the client is unassigned: it sends its next
+        request soon after its queue is empty.
+        """
+        queued, size = [], 0
+        while size < _KEPT:
+            messages = client.consumer.consume(CHUNK, 0)
+            if any(map(Message.error, messages)):
+                break  # what comes after an event is fetched again
+            if messages:
+                queued.append(messages)
+                size += sum(map(len, messages))
+            if len(messages) < CHUNK:
+                break
+        return queued
 
-    def _take(self, messages: list[Message], columns: Columns) -> None:
+    def _take(self, client: Client, messages: list[Message], columns: Columns) -> None:
         """Sort messages from events, of which there are few."""
         if any(map(Message.error, messages)):
-            messages = self._without_events(messages)
+            messages = self._without_events(client, messages)
         if messages:
-            self._watch.well()
+            client.watch.well()
             columns.add(messages)
             self._at = max(columns.next_offset, self._at or 0)
 
-    def _without_events(self, messages: list[Message]) -> list[Message]:
+    def _without_events(self, client: Client, messages: list[Message]) -> list[Message]:
         kept = []
         for message in messages:
             error = message.error()
@@ -193,7 +210,7 @@ class KafkaConsumer(PartitionLevelConsumer):
             elif error.code() == KafkaError._PARTITION_EOF:
                 # Beyond markers and aborted rows, which are no messages.
                 self._end = self._at = message.offset()
-                self._watch.well()
+                client.watch.well()
             elif not error.retriable():
                 self._error = error
                 break
@@ -208,19 +225,32 @@ class KafkaConsumer(PartitionLevelConsumer):
 
     def _answer(self, columns: Columns, start: int) -> Fetched:
         at_end = self._end is not None and self._end == self._at
+        after = self._at or columns.next_offset
+        size = columns.size + _RECORD * columns.rows
+        self._clients.observe(self._partition.topic, size, after - start)
         return Fetched(
             columns.batch(),
-            self._at or columns.next_offset,
+            after,
             latest=self._end if at_end else None,
             # The broker refuses a position that it has dropped.
             held_from=start,
             size=columns.size,
         )
 
-    def _nothing(self, client: Consumer, start: int) -> Fetched:
+    def _answer_kept(
+        self, kept: Kept, start: int, end: int | None, limits: FetchLimits
+    ) -> Fetched:
+        rows, after, rest = kept.split(start, end, limits.max_rows)
+        if rest is not None:
+            self._clients.keep(self, rest)
+        if not rows.num_rows:
+            return Fetched(None, after, held_from=start)
+        return Fetched(rows, after, held_from=start, size=payload_size(rows))
+
+    def _nothing(self, client: Client, start: int) -> Fetched:
         self._check_network(client)
-        at = max(start, self._at or 0)
-        if self._end is not None and self._end == self._at and not self._watch.troubled:
+        at, watch = max(start, self._at or 0), client.watch
+        if self._end is not None and self._end == self._at and not watch.troubled:
             return Fetched(
                 None,
                 at,
@@ -230,8 +260,8 @@ class KafkaConsumer(PartitionLevelConsumer):
             )
         return Fetched(None, at, held_from=start)
 
-    def _check_network(self, client: Consumer) -> None:
-        where, watch = brokers(self._config), self._watch
+    def _check_network(self, client: Client) -> None:
+        where, watch = brokers(self._config), client.watch
         error = watch.refusal(self._doing, where)
         if error is not None:
             raise error
@@ -240,7 +270,7 @@ class KafkaConsumer(PartitionLevelConsumer):
             return
         # That brokers are back is not told where there is nothing to read: ask.
         try:
-            client.list_topics(self._partition.topic, timeout=_SLICE)
+            client.consumer.list_topics(self._partition.topic, timeout=_SLICE)
         except KafkaException as cause:
             raise watch.unreachable(self._doing, where, self._patience) from cause
         watch.well()
@@ -251,13 +281,19 @@ class KafkaConsumerFactory(ConsumerFactory):
 
     CLAIMS: ClassVar = CLAIMS
 
+    def __init__(self, config: StreamConfig) -> None:
+        super().__init__(config)
+        self._clients = ClientPool(config)
+
     def create_partition_level_consumer(
         self,
         client_id: str,
         partition: Partition,
         fields_to_read: Sequence[str] | None = None,
     ) -> PartitionLevelConsumer:
-        return KafkaConsumer(self.config, client_id, partition)
+        # The client reads other partitions too.
+        shared_id = client_id.removesuffix(f"-{partition}")
+        return KafkaConsumer(self.config, shared_id, partition, self._clients)
 
     def create_metadata_provider(self, client_id: str) -> MetadataProvider:
         return KafkaMetadata(self.config, client_id)
@@ -268,3 +304,6 @@ class KafkaConsumerFactory(ConsumerFactory):
         from streamfactory.backends.kafka.groups import KafkaGroupMember
 
         return KafkaGroupMember(self.config, client_id, group_id)
+
+    def close(self) -> None:
+        self._clients.close()

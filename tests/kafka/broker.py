@@ -128,6 +128,18 @@ class Node:
         """Whether it has not ended by itself."""
         return self._process is None or self._process.poll() is None
 
+    def sent(self) -> int:
+        """Bytes that the broker has written: to its clients, and to its log files.
+
+        Linux counts what it sends out of its files too.
+        """
+        assert self._process is not None
+        shell = self._process.pid
+        children = Path(f"/proc/{shell}/task/{shell}/children").read_text().split()
+        (broker,) = (pid for pid in children if _is_java(pid))
+        counters = Path(f"/proc/{broker}/io").read_text().split()
+        return int(counters[counters.index("wchar:") + 1])
+
     def end(self, how: signal.Signals) -> bool:
         """End the process: SIGTERM lets it finish, SIGKILL does not.
 
@@ -163,6 +175,10 @@ class Node:
         """The end of its log."""
         text = self.log.read_text(errors="replace") if self.log.exists() else ""
         return "\n".join(text.splitlines()[-30:])
+
+
+def _is_java(pid: str) -> bool:
+    return b"kafka.Kafka" in Path(f"/proc/{pid}/cmdline").read_bytes()
 
 
 class Cluster:

@@ -12,9 +12,9 @@ from confluent_kafka import Consumer, KafkaException
 from tests.kafka.conftest import stream_of
 from tests.kafka.streams import drain, opened, values
 
+from streamfactory.backends.kafka.client_pool import consumer_settings
 from streamfactory.backends.kafka.clients import Watch
 from streamfactory.backends.kafka.options import OWNED
-from streamfactory.backends.kafka.reading import consumer_settings
 from streamfactory.spi import ConfigError, Partition
 from streamfactory.wiring.configure import configure, inspect
 from streamfactory.wiring.definition import StreamDefinition
