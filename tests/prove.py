@@ -22,6 +22,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from tests.flight import proving as flight
 from tests.kafka import proving as kafka
 from tests.kafka import spark_proving as kafka_spark
+from tests.kafka import spark_source_proving as spark_kafka
 from tests.pipelines import proving as pipelines
 from tests.proving import backend, crowd, faults, points, power
 from tests.proving.java import quick_options
@@ -39,6 +40,7 @@ PATHS = {
     "pipelines": ("pipelines with several sinks", pipelines),
     "kafka": ("the kafka sink", kafka),
     "kafka-spark": ("Spark into kafka", kafka_spark),
+    "spark-kafka": ("Spark from kafka", spark_kafka),
 }
 
 

@@ -1,8 +1,8 @@
 """Spark streams into ``kafka``, and its tasks and drivers are killed as often as asked.
 
-Each driver takes up the query where the one before was killed. Of the first epoch that
-it writes, attempts of tasks die, and are tried again; then the driver dies, with all
-that it has started: at a step of its own, or at any moment.
+Each driver takes up the query where the one before was killed. Once it has committed an
+epoch, attempts of tasks die and are tried again; then the driver dies, with all that it
+has started: at a step of its own, or at any moment.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tests.kafka.jars import Unavailable
 from tests.kafka.proving import read_committed
 from tests.kafka.spark_driver import EPOCH, source
 from tests.kafka.topics import Topics
-from tests.proving.drivers import Driver, forget_commit
+from tests.proving.drivers import Commits, Driver, forget_commit
 from tests.proving.java import missing_java
 from tests.proving.verdict import Verdict
 from tests.spark.killing import Faults
@@ -56,17 +56,22 @@ class Proof:
 
         It may come to its end first, and then counts for nothing itself.
         """
-        for _ in range(3):
+        for _ in range(4):
             self._write()
         tasks = self._chance.sample(OF_TASKS, self._chance.randint(1, len(OF_TASKS)))
-        for step in tasks:
-            self._faults.order(step)
+        commits = Commits(self._folder / "checkpoint")
         driver = self._start()
-        moment = self._chance.choice(OF_DRIVERS)
-        if moment is None:
-            driver.kill_after_output(self._rows, self._chance.random())
+        if driver.wait_for(lambda: commits.grown):
+            for step in tasks:
+                self._faults.order(step)
+            moment = self._chance.choice(OF_DRIVERS)
+            if moment is None:
+                driver.kill_after(self._chance.random())
+            else:
+                passes = self._chance.randint(0, 1)
+                self._faults.order(moment, passes, group=driver.group)
         else:
-            self._faults.order(moment, self._chance.randint(0, 2), group=driver.group)
+            tasks = []
         killed = driver.was_killed()
         died = set(tasks).difference(self._faults.left)
         self._faults.cancel()
@@ -98,9 +103,6 @@ class Proof:
     def _found(self) -> list[int]:
         lanes = read_committed(self._bootstrap, self._topic, LANES).values()
         return [number for numbers in lanes for number in numbers]
-
-    def _rows(self) -> int:
-        return len(self._found())
 
 
 def prove(rounds: int, seed: int, place: Path) -> Verdict:

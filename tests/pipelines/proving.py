@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 from tests.pipelines.driver import POINTS
-from tests.proving.drivers import Driver, forget_commit
+from tests.proving.drivers import Commits, Driver, forget_commit
 from tests.proving.java import missing_java
 from tests.proving.sessions import Topic
 from tests.proving.verdict import Verdict
@@ -74,9 +74,10 @@ class Proof:
             self._rows += ROWS
         if passes is None:
             passes = self._chance.randint(0, 4)
+        commits = Commits(self._folder / "checkpoint" / "1")
         run = self._start(where or "never", passes)
-        if where is None:
-            run.kill_after_output(self._staged, self._chance.random() * 3)
+        if where is None and run.wait_for(lambda: commits.grown):
+            run.kill_after(self._chance.random() * 2)
         killed = run.was_killed()
         if self._chance.random() < 0.3:
             forget_commit(self._folder / "checkpoint" / "1")
@@ -106,10 +107,6 @@ class Proof:
     def _start(self, where: str, passes: int) -> Driver:
         line = [where, passes, "p.toml", "--json", "--master", "local[2]"]
         return Driver(self._folder, "tests.pipelines.driver", *line)
-
-    def _staged(self) -> set[Path]:
-        topics = self._folder / "topics"
-        return {path for n in SINKS for path in (topics / f"{n}.topic").rglob("data/*")}
 
 
 def prove(rounds: int, seed: int, place: Path) -> Verdict:

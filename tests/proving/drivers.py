@@ -48,25 +48,31 @@ class Driver:
         """Its process group."""
         return self._process.pid
 
-    def kill_after_output(self, output: Callable[[], object], delay: float) -> None:
-        """Kill it so many seconds after it has begun to write; it may end first.
-
-        Args:
-            output: Answers something else as soon as there is output.
-            delay: In seconds.
+    def wait_for(self, change: Callable[[], bool]) -> bool:
+        """Wait until something has changed; False where the driver ended before.
 
         Raises:
-            TimeoutError: It writes nothing; it was killed.
+            TimeoutError: Nothing changes; the driver was killed.
         """
-        before, deadline = output(), time.monotonic() + DEADLINE
-        while self._runs() and output() == before:
+        deadline = time.monotonic() + DEADLINE
+        while not change():
+            if not self._runs():
+                return False
             if time.monotonic() > deadline:
                 self._kill()
                 raise TimeoutError(self._last_words())
             time.sleep(0.01)
+        return True
+
+    def kill_after(self, delay: float) -> None:
+        """Kill it in so many seconds; it may end first."""
         deadline = time.monotonic() + delay
         while self._runs() and time.monotonic() < deadline:
             time.sleep(0.01)
+        self.kill()
+
+    def kill(self) -> None:
+        """Kill it, unless it has ended."""
         if self._runs():
             self._kill()
 
@@ -93,6 +99,23 @@ class Driver:
         if self.was_killed():
             raise RuntimeError(self._last_words())
 
+    def failure(self) -> str:
+        """Wait until it has failed; all that it said.
+
+        Raises:
+            RuntimeError: It ended well, or was killed.
+        """
+        status = self._process.wait(DEADLINE)
+        if status in (0, -signal.SIGKILL):
+            msg = f"the driver ended with {status}, and should have failed"
+            raise RuntimeError(msg)
+        return self.log
+
+    @property
+    def log(self) -> str:
+        """All that it and what it started have said."""
+        return self._log.read_text(errors="replace")
+
     def _runs(self) -> bool:
         return self._process.poll() is None
 
@@ -101,7 +124,27 @@ class Driver:
         self._process.wait()
 
     def _last_words(self) -> str:
-        return self._log.read_text(errors="replace")[-4000:]
+        return self.log[-4000:]
+
+
+class Commits:
+    """The batches that Spark's checkpoint says are committed, seen from now on.
+
+    A driver that is killed before its first commit has only started: such a kill proves
+    nothing of what a restart makes of a batch that is there.
+    """
+
+    def __init__(self, checkpoint: Path) -> None:
+        self._folder = checkpoint / "commits"
+        self._before = self._found()
+
+    @property
+    def grown(self) -> bool:
+        """Whether a batch was committed since this was made."""
+        return bool(self._found() - self._before)
+
+    def _found(self) -> set[str]:
+        return {path.name for path in self._folder.glob("[0-9]*")}
 
 
 def forget_commit(checkpoint: Path) -> bool:

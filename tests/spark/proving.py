@@ -11,7 +11,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
-from tests.proving.drivers import Driver, forget_commit
+from tests.proving.drivers import Commits, Driver, forget_commit
 from tests.proving.java import missing_java
 from tests.proving.verdict import Verdict
 from tests.spark.killing import STEPS, Faults
@@ -43,19 +43,23 @@ class Proof:
         (folder / "faults").mkdir()
 
     def kill(self, step: str | None = None) -> bool:
-        """Run the driver, and kill it at a step; at any moment where that is None.
+        """Run the driver; kill it at a step, or at any moment where that is None.
+
+        Not before this run of it has committed a batch.
 
         Answers:
             Whether it was killed: it may come to its end first.
         """
-        for _ in range(3):
+        for _ in range(4):
             self._write()
+        commits = Commits(self._folder / "checkpoint")
         driver = self._start()
-        if step is not None:
-            passes = self._chance.randint(0, 2)
-            self._faults.order(step, passes, group=driver.group)
-        else:
-            driver.kill_after_output(self._staged, self._chance.random() * 3)
+        if driver.wait_for(lambda: commits.grown):
+            if step is not None:
+                passes = self._chance.randint(0, 1)
+                self._faults.order(step, passes, group=driver.group)
+            else:
+                driver.kill_after(self._chance.random() * 2)
         killed = driver.was_killed()
         self._faults.cancel()
         if self._chance.random() < 0.3:
@@ -83,9 +87,6 @@ class Proof:
         return Driver(
             self._folder, "tests.spark.scenario", "local[2]", self._folder, "dying_copy"
         )
-
-    def _staged(self) -> set[Path]:
-        return {*(self._folder / "topics" / "out.topic").rglob("data/*")}
 
 
 def prove(rounds: int, seed: int, place: Path) -> Verdict:
