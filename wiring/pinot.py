@@ -16,6 +16,7 @@ from streamfactory.wiring import known
 from streamfactory.wiring.definition import Property, StreamDefinition
 from streamfactory.wiring.documents import canonical_text, not_text, pointer_of, refusal
 from streamfactory.wiring.pinotcolumns import pinot_columns
+from streamfactory.wiring.pinotvalues import FLUSH, ignored_value
 from streamfactory.wiring.vocabulary import FRAMEWORK_OPTIONS
 
 if TYPE_CHECKING:
@@ -31,7 +32,6 @@ _PLACES: Final = (
     ("streamConfigMaps",),
 )
 _WRAPPERS: Final = ("REALTIME", "realtime")  # of GET /tables and GET /tableConfigs
-_FLUSH: Final = "realtime.segment.flush.threshold."
 _VARIABLE: Final = re.compile(r"\$\{([^{}:]+)(?::([^{}]*))?\}")
 _OURS: Final = ("env", "file")  # the kinds of our own references
 _FOREIGN: Final = re.compile(r"(?<!\$)\$\{(?!(?:env|file):)(?=[^{}]*\})")
@@ -258,6 +258,7 @@ class _Stream(_Findings):
         self.properties: list[Property] = []
         self._pointer = pointer
         self._written, self.type = _types(keys)
+        self._given = keys.keys()
         for key, value in keys.items():
             text = canonical_text(value)
             if text is None:
@@ -277,7 +278,7 @@ class _Stream(_Findings):
         for option in FRAMEWORK_OPTIONS.values():
             spellings = (option.key, *option.aliases)
             given = [p for p in self.properties if p.key in spellings]
-            if option.key.startswith(_FLUSH) and given:
+            if option.key.startswith(FLUSH) and given:
                 try:
                     values[option.key] = option.parse(given[0].text)
                 except ValueError:
@@ -288,6 +289,9 @@ class _Stream(_Findings):
         suffix = self._suffix(key)
         if reason := self._reason_to_drop(key, suffix, text):
             self.note(key, f"is not carried over: {reason}", self._at(key))
+        elif ignored := ignored_value(key, suffix, text, self._given):
+            what, hint = ignored
+            self.note(key, f"is not carried over: {what}", self._at(key), hint)
         elif suffix is not None:
             self._put(
                 f"stream.{self.type}.{suffix}", self._text(key, suffix, text), key

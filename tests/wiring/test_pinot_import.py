@@ -593,3 +593,88 @@ def test_topics_with_slashes_make_names_without() -> None:
 def test_good_table_configs_have_no_error_for_the_validator(name: str) -> None:
     for definition in read_definitions(DATA / f"{name}.json"):
         assert not inspect(definition, PluginManager({})).errors
+
+
+# --- what Pinot ignores ---------------------------------------------------------------
+
+FLUSH = "realtime.segment.flush.threshold"
+KAFKA = {
+    "streamType": "kafka",
+    "stream.kafka.topic.name": "clicks",
+    "stream.kafka.broker.list": "localhost:9092",
+    "stream.kafka.decoder.class.name": "json",
+}
+SIZE = f"{FLUSH}.size"
+
+
+@pytest.mark.parametrize(
+    ("given", "kept", "complaint"),
+    [
+        pytest.param(
+            {SIZE: "100M"},
+            {},
+            f"{SIZE}: is not carried over: '100M' is not a whole number; Pinot ignores "
+            f"such a value; for a size in bytes write {FLUSH}.segment.size",
+            id="a size where rows are expected",
+        ),
+        pytest.param(
+            {f"{FLUSH}.rows": "0", SIZE: "100M"},
+            {f"{FLUSH}.rows": "0"},
+            f"{SIZE}: is not carried over: Pinot uses {FLUSH}.rows instead",
+            id="an old spelling beside the new one",
+        ),
+        pytest.param(
+            {f"{SIZE}.llc": "7", SIZE: "5"},
+            {SIZE: "5"},
+            f"{SIZE}.llc: is not carried over: Pinot uses {SIZE} instead",
+            id="two old spellings",
+        ),
+        pytest.param(
+            {f"{FLUSH}.rows": "many"},
+            {},
+            f"{FLUSH}.rows: is not carried over: 'many' is not a whole number; Pinot "
+            "ignores such a value",
+            id="no number",
+        ),
+        pytest.param(
+            {f"{FLUSH}.time": "1 day"},
+            {},
+            f"{FLUSH}.time: is not carried over: '1 day' is not a period: write 250ms, "
+            "30s, 5m, 4h30m, 1d, or plain milliseconds; Pinot ignores such a value",
+            id="no period",
+        ),
+        pytest.param(
+            {"stream.kafka.fetch.timeout.millis": "soon"},
+            {},
+            "stream.kafka.fetch.timeout.millis: is not carried over: 'soon' is not a "
+            "period: write 250ms, 30s, 5m, 4h30m, 1d, or plain milliseconds; Pinot "
+            "ignores such a value",
+            id="no timeout",
+        ),
+    ],
+)
+def test_values_that_pinot_ignores_are_left_out_with_a_warning(
+    given: dict[str, str], kept: dict[str, str], complaint: str
+) -> None:
+    definition = read_keys({**KAFKA, **given})
+    assert values(definition) == {**KAFKA, **kept}
+    [note] = notes(definition)
+    [written] = [str(one) for one in definition.notes]
+    assert complaint.startswith(note)
+    assert written.replace(f" [{definition.notes[0].origin}]", "") == complaint
+    assert inspect(definition, PluginManager()).errors == []
+
+
+@pytest.mark.parametrize(
+    ("key", "text"),
+    [
+        (SIZE, "50000"),
+        (SIZE, "${env:ROWS}"),
+        (f"{FLUSH}.segment.size", "1P"),
+        (f"{FLUSH}.segment.size", "200M"),
+    ],
+)
+def test_values_that_pinot_reads_are_carried_over(key: str, text: str) -> None:
+    definition = read_keys({**KAFKA, key: text})
+    assert values(definition) == {**KAFKA, key: text}
+    assert notes(definition) == []
