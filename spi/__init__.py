@@ -106,6 +106,7 @@ from streamfactory.spi.hooks import (
     SPI_LEVEL,
     Backend,
     Decoder,
+    Role,
     Yields,
     hookimpl,
 )
@@ -228,6 +229,7 @@ __all__ = [
     "Problem",
     "ProducerFactory",
     "ReaderFinished",
+    "Role",
     "SchemaMismatch",
     "SchemaUnknown",
     "Setting",

@@ -6,13 +6,11 @@ import hashlib
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from streamfactory.spi.errors import Problem
 from streamfactory.spi.masking import MASK, mask_value, userinfo_secrets
 from streamfactory.spi.references import is_reference, resolve
-
-if TYPE_CHECKING:
-    from streamfactory.spi.errors import Problem
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +72,28 @@ class StreamConfig(Mapping[str, Any]):
     def topic(self) -> str:
         """The topic's name."""
         return str(self["topic.name"])
+
+    def given(self, key: str) -> bool:
+        """Whether an option was set, rather than left at its default."""
+        setting = self.settings.get(key)
+        return setting is not None and setting.origin != "default"
+
+    def problem(
+        self, key: str, what: str, remedy: str | None = None, *, level: str = "error"
+    ) -> Problem:
+        """A problem with an option of the stream type, for `Backend.check_options`.
+
+        Args:
+            key: Short: what follows ``stream.<type>.``, or the bare word.
+            what: What is wrong, in words that follow the key in a sentence.
+            remedy: What to write instead.
+            level: ``error``, or ``warning`` for what has no effect as it is.
+        """
+        setting = self.settings.get(key)
+        if setting is None:
+            return Problem(f"stream.{self.type}.{key}", what, "", remedy, level)
+        origin = "" if setting.origin == "default" else setting.origin
+        return Problem(setting.full_key, what, origin, remedy, level)
 
     def client_properties(self, namespace: str) -> dict[str, str]:
         """The pass-through properties for the client library, references resolved.

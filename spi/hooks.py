@@ -23,11 +23,12 @@ from typing import TYPE_CHECKING, Final
 import pluggy
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
+    from streamfactory.spi.config import StreamConfig
     from streamfactory.spi.consumer import ConsumerFactory
     from streamfactory.spi.decoder import MessageDecoder, MessageEncoder
-    from streamfactory.spi.errors import StreamError
+    from streamfactory.spi.errors import Problem, StreamError
     from streamfactory.spi.options import Option
     from streamfactory.spi.producer import ProducerFactory
     from streamfactory.spi.servers import StreamServer
@@ -54,6 +55,13 @@ class Yields(Enum):
     """The topic decides, by its schema."""
 
 
+class Role(Enum):
+    """What a stream is used for."""
+
+    READ = "read"
+    WRITE = "write"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Backend:
     """One stream type."""
@@ -74,6 +82,19 @@ class Backend:
     server: type[StreamServer] | None = None
     """For the command ``serve``: where streams live in a server of this backend."""
     yields: Yields = Yields.TYPED
+    check_options: Callable[[StreamConfig, Role | None], Iterable[Problem]] | None = (
+        None
+    )
+    """The type's own rules over several options: answers what is wrong (level
+    ``error``), and what has no effect as it is (level ``warning``), each made by
+    `StreamConfig.problem`. A function of its arguments alone: it connects to nothing,
+    opens no file and resolves no secret.
+
+    Called wherever a stream is validated or opened, by a user's process or a driver,
+    when each option by itself is valid and every reference that is no secret could be
+    resolved. The role is None where the use is not known, as of ``validate``: then only
+    what is wrong in either use is answered. Claims need no rule here: a ``guarantee``
+    above them is refused by the framework."""
     translate: Callable[[BaseException], StreamError | None] | None = None
     """Foreign exceptions to errors of our tree, mostly an `ErrorTable`; None for what
     it does not know. Connection and time-out errors of the standard library are

@@ -9,6 +9,7 @@ from streamfactory.spi import Backend, ConfigError, Decoder, StreamConfig
 from streamfactory.wiring.ladder import Inspection, Ladder, stream_options
 
 if TYPE_CHECKING:
+    from streamfactory.spi import Role
     from streamfactory.wiring.definition import StreamDefinition
     from streamfactory.wiring.plugins import PluginManager
 
@@ -32,6 +33,7 @@ def configure(
     *,
     use: str,
     allow_class_paths: bool = False,
+    role: Role | None = None,
 ) -> Configured:
     """Validate a definition for use.
 
@@ -40,13 +42,17 @@ def configure(
         plugins: Where types and decoders are found.
         use: ``read``, ``write`` or ``spark``: options without effect there are told.
         allow_class_paths: Whether ``module:NAME`` may name a descriptor.
+        role: Which end the stream is on Spark, where it is known; reading and writing
+            say it by themselves.
 
     Raises:
         ConfigError: config; with every problem.
         PluginError: plugin; the type or decoder is not installed, and nothing else is
             wrong.
     """
-    result = inspect(definition, plugins, use=use, allow_class_paths=allow_class_paths)
+    result = inspect(
+        definition, plugins, use=use, allow_class_paths=allow_class_paths, role=role
+    )
     config = result.config
     if config is None:
         count = len(result.errors)
@@ -69,6 +75,7 @@ def inspect(
     *,
     use: str | None = None,
     allow_class_paths: bool = False,
+    role: Role | None = None,
 ) -> Inspection:
     """Validate a definition offline; never raises for what a user wrote.
 
@@ -76,5 +83,7 @@ def inspect(
     stay unchecked. Where the use is not known, so is a reference that cannot be
     resolved here; its setting has the value None.
     """
-    ladder = Ladder(definition, plugins, use=use, allow_class_paths=allow_class_paths)
+    ladder = Ladder(
+        definition, plugins, use=use, allow_class_paths=allow_class_paths, role=role
+    )
     return ladder.climb()

@@ -18,7 +18,6 @@ from streamfactory.spi import (
     EpochMarkerLost,
     Finished,
     Guarantee,
-    GuaranteeRefused,
     IncarnationChanged,
     Position,
     PositionRefused,
@@ -33,6 +32,7 @@ from streamfactory.wiring.conversion import Route
 from streamfactory.wiring.diverting import Diversion
 from streamfactory.wiring.epochs import Epochs
 from streamfactory.wiring.following import all_ended, read_from, refuse_torn
+from streamfactory.wiring.guarantees import check_guarantee
 from streamfactory.wiring.guard import log
 
 if TYPE_CHECKING:
@@ -350,12 +350,7 @@ class Copy(Closing):
         if not self._remembered and self._store is None:
             reason = "nobody keeps the position, so a new run copies all again"
             verdict = combine(verdict, Verdict(Guarantee.AT_LEAST_ONCE, (reason,)))
-        wanted = [c.get("guarantee") for c in (source.config, sink.config)]
-        highest = max((g for g in wanted if g is not None), default=None)
-        if highest is not None and highest > verdict.guarantee:
-            msg = f"{highest} is wanted, this copy gives {verdict}"
-            raise GuaranteeRefused(msg, stream=sink.config.name)
-        return verdict
+        return check_guarantee("copy", verdict, [source.config, sink.config])
 
     def _route(self) -> Conversion:
         if self._convert is not None:

@@ -35,6 +35,18 @@ log = logging.getLogger("streamfactory")
 _STANDARD = ErrorTable({TimeoutError: StreamTimeout, ConnectionError: ConnectionFailed})
 
 
+def log_warnings(config: StreamConfig) -> None:
+    """Log what validation found to have no effect, or to be deprecated.
+
+    A file may define a stream for several uses, so that an option of it without effect
+    in one of them is nothing to be seen. One that was given for this use is.
+    """
+    for warning in config.warnings:
+        quiet = warning.level == "note" and warning.origin != "argument"
+        level = logging.INFO if quiet else logging.WARNING
+        log.log(level, "stream %r: %s", config.name, warning)
+
+
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
     """Exponential back-off with full jitter and a cap; for passing trouble only."""

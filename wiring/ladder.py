@@ -11,7 +11,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections import defaultdict
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from streamfactory.spi import (
@@ -21,14 +21,16 @@ from streamfactory.spi import (
     Decoder,
     Option,
     Problem,
+    Role,
     Setting,
     StreamConfig,
     Yields,
 )
 from streamfactory.spi.hooks import BACKENDS, DECODERS
-from streamfactory.spi.references import resolve
+from streamfactory.spi.references import has_reference, resolve
 from streamfactory.wiring.crosschecks import cross_checks
 from streamfactory.wiring.finding import Finder, java_hint
+from streamfactory.wiring.guarantees import guarantee_problems
 from streamfactory.wiring.known import (
     KNOWN_BACKENDS,
     PINOT_FACTORIES,
@@ -47,6 +49,7 @@ if TYPE_CHECKING:
 _META: Final = "stream.meta."
 _DECODER: Final = "decoder.prop."
 _KEY_DECODER: Final = "key.decoder.prop."
+_ROLES: Final = {role.value: role for role in Role}
 _CHOOSERS: Final = ("subscribe", "subscribePattern", "assign")
 _MOST: Final = 1000
 """Properties of one stream: each unknown one is compared with all that are known."""
@@ -90,10 +93,12 @@ class Ladder:
         *,
         use: str | None,
         allow_class_paths: bool,
+        role: Role | None = None,
     ) -> None:
         self._definition = definition
         self._plugins = plugins
         self._use = use
+        self._role = role or _ROLES.get(use or "")
         self._result = Inspection(definition, problems=list(definition.notes))
         self._settler = Settler(self._result.problems, use)
         self._finder = Finder(
@@ -141,8 +146,30 @@ class Ladder:
             settings, self._use, own_groups=_keeps_groups(self._result.backend)
         )
         if not self._result.errors:
-            self._result.config = self._config(settings, decoder, decoder_settings)
+            config = self._config(settings, decoder, decoder_settings)
+            self._result.problems += self._rules(config)
+            if not self._result.errors:
+                warnings = tuple(self._result.warnings)
+                self._result.config = replace(config, warnings=warnings)
         return self._result
+
+    def _rules(self, config: StreamConfig) -> list[Problem]:
+        """What the type's own rules say of a configuration, and the guarantee."""
+        backend = self._result.backend
+        if backend is None or _has_unresolved(config):
+            return []
+        problems = list[Problem]()
+        try:
+            if backend.check_options is not None:
+                problems += backend.check_options(config, self._role)
+            if self._use is None and not any(p.level == "error" for p in problems):
+                # Where the use is known, its end judges: a writer id counts there.
+                problems += guarantee_problems(config, backend)
+        except Exception as error:  # noqa: BLE001 - the author's code
+            what = f"checking its options failed: {type(error).__name__}: {error}"
+            hint = f"report it to the author of the stream type {config.type!r}"
+            problems = [Problem(f"stream.{config.type}", what, "", hint)]
+        return problems
 
     # --- which type ---------------------------------------------------------------
 
@@ -394,8 +421,15 @@ class Ladder:
             decoder_settings=decoder_settings,
             meta=self._meta,
             description=self._definition.description,
-            warnings=tuple(self._result.warnings),
         )
+
+
+def _has_unresolved(config: StreamConfig) -> bool:
+    """Whether the value of a setting is a reference that was not resolved here."""
+    return any(
+        setting.value is None and not setting.secret and has_reference(setting.text)
+        for setting in config.settings.values()
+    )
 
 
 def _resolved(text: str) -> str:

@@ -18,24 +18,24 @@ from streamfactory.spi import (
     ClosedError,
     ConfigError,
     ContractBroken,
-    GuaranteeRefused,
     MessageEncoder,
     MisuseError,
     ProducerFactory,
+    Role,
     StreamError,
     Unsupported,
     Verdict,
     WriteContext,
     WriteKind,
     envelope_schema,
-    sink_guarantee,
 )
 from streamfactory.wiring.canonical import canonical_schema
 from streamfactory.wiring.clock import Clock
 from streamfactory.wiring.closing import Closing
 from streamfactory.wiring.committer import Committer
 from streamfactory.wiring.conform import check_columns, check_names, conform, empty_rows
-from streamfactory.wiring.guard import Guard
+from streamfactory.wiring.guarantees import check_guarantee, end_verdict
+from streamfactory.wiring.guard import Guard, log_warnings
 from streamfactory.wiring.routing import SPECIAL
 from streamfactory.wiring.writer import Target, Writer
 
@@ -85,6 +85,7 @@ class Sink(Closing):
         self._closed = threading.Event()
         self._schema: pa.Schema | None = None
         self._counts: dict[str, int] = {}
+        log_warnings(self.config)
 
     def guarantee(self, *, writer_id: str | None) -> Verdict:
         """What writing under this id promises.
@@ -95,12 +96,10 @@ class Sink(Closing):
         if writer_id == "":
             msg = "an empty writer id names nobody"
             raise MisuseError(msg, stream=self.config.name, remedy="leave it out")
-        verdict = sink_guarantee(self.claims, writer_id=writer_id is not None)
-        wanted = self.config.get("guarantee")
-        if wanted is not None and wanted > verdict.guarantee:
-            msg = f"{wanted} is wanted, this sink gives {verdict}"
-            raise GuaranteeRefused(msg, stream=self.config.name)
-        return verdict
+        verdict = end_verdict(
+            self.config, self.claims, Role.WRITE, writer_id=writer_id is not None
+        )
+        return check_guarantee("sink", verdict, [self.config])
 
     @property
     def schema(self) -> pa.Schema | None:

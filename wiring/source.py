@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import logging
 import os
 from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING, Any, Final, final
@@ -12,16 +11,14 @@ from streamfactory.spi import (
     SCHEMA,
     ConfigError,
     ConsumerFactory,
-    GuaranteeRefused,
     Partition,
     PartitionInfo,
+    Role,
     SchemaMismatch,
     StreamError,
     Unsupported,
-    Verdict,
     Yields,
     envelope_schema,
-    source_guarantee,
 )
 from streamfactory.spi.ddl import parse_ddl
 from streamfactory.wiring.budgets import Rounds
@@ -29,7 +26,8 @@ from streamfactory.wiring.clock import Clock
 from streamfactory.wiring.conform import check_columns
 from streamfactory.wiring.deadletters import EVIDENCE, Origin
 from streamfactory.wiring.decoding import DecodePolicy, DecodeStage
-from streamfactory.wiring.guard import Guard, log
+from streamfactory.wiring.guarantees import check_guarantee, end_verdict
+from streamfactory.wiring.guard import Guard, log, log_warnings
 from streamfactory.wiring.keys import KEY_PREFIX, KeyStage
 from streamfactory.wiring.metadata import Metadata
 from streamfactory.wiring.payloads import Payloads
@@ -115,7 +113,8 @@ class Source:
             factory = backend.consumer_factory(self.config)
             self.factory = factory if wrap is None else wrap(factory)
             self.claims = self.factory.claims()
-        self.guarantee = self._promise()
+        verdict = end_verdict(self.config, self.claims, Role.READ)
+        self.guarantee = check_guarantee("source", verdict, [self.config])
         self.metadata = Metadata(self.config, self.factory, self.guard, self._client_id)
         self._source_schema: pa.Schema | None = None
         self._schema: pa.Schema | None = None
@@ -127,9 +126,7 @@ class Source:
             out_of_range=self.config["out.of.range"],
             idle=max(0, self.config["idle.timeout.millis"]) / 1000,
         )
-        for warning in self.config.warnings:
-            level = logging.INFO if warning.level == "note" else logging.WARNING
-            log.log(level, "stream %r: %s", self.config.name, warning)
+        log_warnings(self.config)
 
     @property
     def decodes(self) -> bool:
@@ -261,15 +258,6 @@ class Source:
             msg = f"this stream has typed rows: the decoder {name!r} is refused"
             raise ConfigError(msg, stream=self.config.name, remedy="leave it out")
         return schema
-
-    def _promise(self) -> Verdict:
-        policy = self.config["out.of.range"]
-        verdict = source_guarantee(self.claims, out_of_range=policy)
-        wanted = self.config.get("guarantee")
-        if wanted is not None and wanted > verdict.guarantee:
-            msg = f"{wanted} is wanted, this source gives {verdict}"
-            raise GuaranteeRefused(msg, stream=self.config.name)
-        return verdict
 
     def _pushed_fields(self) -> Sequence[str] | None:
         return self._fields if self._decoder is None else None

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from streamfactory.backends.file.options import OPTIONS
 from streamfactory.backends.file.reading import FileConsumerFactory
+from streamfactory.backends.file.rules import check_options
 from streamfactory.backends.file.writing import FileProducerFactory, FileTopicAdmin
 from streamfactory.spi import Backend, Yields, hookimpl
 
@@ -28,6 +29,7 @@ def streamfactory_backend() -> Backend:
         name="file",
         doc="Durable streams in files: topics with replay, and Arrow files of others.",
         spi_level=1,
+        check_options=check_options,
         consumer_factory=FileConsumerFactory,
         producer_factory=FileProducerFactory,
         topic_admin=FileTopicAdmin,

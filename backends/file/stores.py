@@ -22,7 +22,6 @@ from streamfactory.arrowlog.disk.objectclient import ObjectOptions
 from streamfactory.arrowlog.disk.objects import ObjectStorage
 from streamfactory.arrowlog.disk.single import SingleWriterStorage
 from streamfactory.backends.file.options import STORAGE_OPTIONS
-from streamfactory.spi import ConfigError, Problem
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -126,18 +125,27 @@ def _make(config: StreamConfig) -> tuple[DiskLogStore, Storage, list[int]]:
     return DiskLogStore(storage, settings_of(config)), storage, [0]
 
 
+def scheme_of(path: str) -> str:
+    """Of a URL, in lower case; empty for a folder of this machine."""
+    return path.partition("://")[0].lower() if "://" in path else ""
+
+
+def storage_options(scheme: str) -> frozenset[str]:
+    """Which options ``storage.*`` have a meaning for URLs of a scheme."""
+    kind = _KINDS.get(scheme)
+    return frozenset() if kind is None else frozenset({*kind, *_ALL_KINDS})
+
+
 def storage_of(config: StreamConfig) -> Storage:
     """The storage that ``path`` names.
 
     Raises:
-        ConfigError: config; options that have no meaning there.
         NotInstalled: plugin.
     """
     path: str = config["path"]
-    scheme = path.partition("://")[0].lower() if "://" in path else ""
+    scheme = scheme_of(path)
     kind = _KINDS.get(scheme)
     if kind is not None:
-        _refuse_strays(config, kind, f"{scheme}://")
         return ObjectStorage(path, _object_options(config, kind))
     single = bool(config["single.writer"])
     if scheme:
@@ -160,24 +168,6 @@ def _object_options(config: StreamConfig, kind: Mapping[str, str]) -> ObjectOpti
         certificate=config.get("storage.certificate"),
         timeout=config["storage.timeout"] / 1000,
     )
-
-
-def _refuse_strays(config: StreamConfig, kind: Mapping[str, str], what: str) -> None:
-    """Refuse options of another kind of store than ``path`` names."""
-    known = {*kind, *_ALL_KINDS}
-    problems = [
-        Problem(
-            setting.full_key,
-            f"has no meaning for {what}",
-            setting.origin,
-            "leave it out, or look at path",
-        )
-        for key, setting in config.settings.items()
-        if key in _STORAGE_KEYS and key not in known and setting.origin != "default"
-    ]
-    if problems:
-        msg = f"some options do not fit the path {config['path']!r}"
-        raise ConfigError(msg, problems=problems, stream=config.name)
 
 
 def settings_of(config: StreamConfig) -> Settings:

@@ -16,6 +16,7 @@ from streamfactory.backends.kafka.options import (
     SPARK_NAMES,
 )
 from streamfactory.backends.kafka.reading import KafkaConsumerFactory
+from streamfactory.backends.kafka.rules import check_options
 from streamfactory.backends.kafka.topics import KafkaTopicAdmin
 from streamfactory.backends.kafka.writing import KafkaProducerFactory
 from streamfactory.backends.kafka.writing_options import (
@@ -39,6 +40,7 @@ def streamfactory_backend() -> Backend:
         name="kafka",
         doc="Topics of Apache Kafka.",
         spi_level=1,
+        check_options=check_options,
         consumer_factory=KafkaConsumerFactory,
         producer_factory=KafkaProducerFactory,
         topic_admin=KafkaTopicAdmin,

@@ -21,7 +21,7 @@ from streamfactory.backends.kafka.security import (
     java_security,
     pinot_security,
 )
-from streamfactory.spi import ConfigError, ConnectionFailed, Problem, StreamError
+from streamfactory.spi import ConfigError, ConnectionFailed, StreamError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -88,19 +88,9 @@ def brokers(config: StreamConfig) -> str:
 
 
 def isolation(config: StreamConfig) -> str:
-    """The effective isolation level.
-
-    Raises:
-        ConfigError: config; said twice, and not the same.
-    """
+    """The effective isolation level."""
     ours = config.get("isolation.level")
     theirs = config.client_properties("consumer").get("isolation.level")
-    if ours and theirs and ours != theirs:
-        key = f"stream.{config.type}.isolation.level"
-        what = f"{ours!r} disagrees with consumer.prop.isolation.level={theirs!r}"
-        problem = Problem(key, what, config.settings["isolation.level"].origin)
-        msg = "the isolation level is said twice"
-        raise ConfigError(msg, problems=[problem], stream=config.name)
     return str(ours or theirs or "read_committed")
 
 

@@ -37,7 +37,6 @@ from streamfactory.spi import (
     Position,
     StreamError,
     StreamLevelConsumer,
-    Unsupported,
 )
 
 if TYPE_CHECKING:
@@ -77,7 +76,6 @@ class KafkaGroupMember(StreamLevelConsumer):
 
     Raises:
         ConfigError: config; the options name a start that a group cannot have.
-        Unsupported: misuse; single partitions are assigned.
     """
 
     def __init__(self, config: StreamConfig, client_id: str, group_id: str) -> None:
@@ -368,10 +366,8 @@ def _subscription(config: StreamConfig) -> list[str]:
         return [config.topic]
     if "subscribe" in config:
         return list(config["subscribe"])
-    if "subscribePattern" in config:
-        return [f"^(?:{config['subscribePattern']})$".replace("^(?:^", "^(?:")]
-    msg = "Kafka assigns the partitions of a group: `assign` has no place there"
-    raise Unsupported(msg, remedy="say topic.name, subscribe or subscribePattern")
+    # `assign` is refused with the configuration: see `check_options`.
+    return [f"^(?:{config['subscribePattern']})$".replace("^(?:^", "^(?:")]
 
 
 def _start(config: StreamConfig) -> int:

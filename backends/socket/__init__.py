@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from streamfactory.backends.socket.options import OPTIONS
 from streamfactory.backends.socket.reading import SocketConsumerFactory
+from streamfactory.backends.socket.rules import check_options
 from streamfactory.backends.socket.writing import SocketProducerFactory
 from streamfactory.spi import Backend, hookimpl
 
@@ -29,6 +30,7 @@ def streamfactory_backend() -> Backend:
         doc="Bare Arrow streams over TCP and Unix sockets, to and from any program.",
         spi_level=1,
         options=OPTIONS,
+        check_options=check_options,
         consumer_factory=SocketConsumerFactory,
         producer_factory=SocketProducerFactory,
     )

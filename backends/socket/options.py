@@ -12,11 +12,8 @@ from streamfactory.spi import (
     PATH,
     PERIOD,
     SIZE,
-    ConfigError,
-    GuaranteeRefused,
     Option,
     OptionType,
-    Problem,
     choice,
 )
 from streamfactory.spi.options import whole_number
@@ -29,14 +26,6 @@ DURABLE_WAY: Final = (
     "a raw socket keeps nothing: copy it into a `file` stream, and read that"
 )
 """The remedy for whatever needs to be read again."""
-
-
-_NEED_REPLAY: Final = (
-    "startingTimestamp",
-    "startingOffsetsByTimestamp",
-    "endingTimestamp",
-    "endingOffsetsByTimestamp",
-)
 
 
 def _writers(text: str) -> int | None:
@@ -208,15 +197,7 @@ class Settings:
 
     @classmethod
     def of(cls, config: StreamConfig) -> Settings:
-        """The settings of a configuration.
-
-        Raises:
-            ConfigError: config; every problem among them.
-        """
-        problems = _problems(config)
-        if problems:
-            msg = "the configuration of the socket does not hold together"
-            raise ConfigError(msg, problems=problems, stream=config.name)
+        """The settings of a configuration that `check_options` has found to be well."""
         listens = "listen" in config
         return cls(
             addresses=config["listen" if listens else "connect"],
@@ -231,73 +212,3 @@ class Settings:
             buffer=config["buffer.bytes"],
             tls=config["tls"],
         )
-
-
-def _problems(config: StreamConfig) -> list[Problem]:
-    given = [key for key in ("listen", "connect") if key in config]
-    if len(given) != 1:
-        prefix = f"stream.{config.type}."
-        origin = config.settings[given[0]].origin if given else ""
-        what = "excludes connect" if given else "or connect is required"
-        return [Problem(f"{prefix}listen", what, origin, "say one of them")]
-    key = given[0]
-    problems = []
-    addresses: tuple[Address, ...] = config[key]
-    if config["tls"]:
-        problems += _tls_problems(config, addresses, listens=key == "listen")
-    elif not config["allow.plaintext"] and not all(a.is_local for a in addresses):
-        what = f"{config.settings[key].text!r} is not an address of this machine alone"
-        problems.append(
-            _problem(config, key, what, "set tls=true, or allow.plaintext=true")
-        )
-    if key == "connect":
-        problems += [
-            _problem(config, word, "needs listen: who connects has one peer", None)
-            for word in ("writers", "readers")
-            if config[word] != 1
-        ]
-    return problems
-
-
-def _tls_problems(
-    config: StreamConfig, addresses: tuple[Address, ...], *, listens: bool
-) -> list[Problem]:
-    problems = []
-    if addresses[0].is_unix:
-        what = "has no place on a Unix socket"
-        problems.append(_problem(config, "tls", what, "leave it out"))
-    if listens and not {"tls.certificate", "tls.key"} <= set(config):
-        what = "needs tls.certificate and tls.key where this side listens"
-        problems.append(_problem(config, "tls", what, None))
-    elif ("tls.certificate" in config) != ("tls.key" in config):
-        what = "tls.certificate and tls.key need each other"
-        problems.append(_problem(config, "tls", what, None))
-    return problems
-
-
-def _problem(config: StreamConfig, key: str, what: str, advice: str | None) -> Problem:
-    setting = config.settings[key]
-    return Problem(setting.full_key, what, setting.origin, advice)
-
-
-def refuse_replay(config: StreamConfig) -> None:
-    """Refuse options of a reader that need what was read to be there again.
-
-    Raises:
-        ConfigError, GuaranteeRefused: config; name each, and the durable way.
-    """
-    problems = [
-        _problem(config, key, f"{config.settings[key].text!r} needs replay", None)
-        for key in _NEED_REPLAY
-        if key in config
-    ]
-    if config.get("guarantee"):  # at-most-once, the least, is no wish
-        text = config.settings["guarantee"].text
-        problems.append(_problem(config, "guarantee", f"{text!r} needs replay", None))
-    if config["consumer.type"] == "highlevel":
-        what = "highlevel needs replay: a checkpoint could not be gone on from"
-        problems.append(_problem(config, "consumer.type", what, None))
-    if problems:
-        kind = GuaranteeRefused if config.get("guarantee") else ConfigError
-        msg = "a raw socket cannot be read again"
-        raise kind(msg, problems=problems, stream=config.name, remedy=DURABLE_WAY)

@@ -11,11 +11,7 @@ import pyarrow as pa
 from streamfactory.backends.socket.connections import Port
 from streamfactory.backends.socket.headers import Limits
 from streamfactory.backends.socket.merging import Lane, Taken
-from streamfactory.backends.socket.options import (
-    DURABLE_WAY,
-    Settings,
-    refuse_replay,
-)
+from streamfactory.backends.socket.options import DURABLE_WAY, Settings
 from streamfactory.backends.socket.schemas import SchemaHolder
 from streamfactory.backends.socket.waiting import Wake
 from streamfactory.spi import (
@@ -206,7 +202,6 @@ class SocketConsumerFactory(ConsumerFactory):
 
     def __init__(self, config: StreamConfig) -> None:
         super().__init__(config)
-        refuse_replay(config)
         self.settings = Settings.of(config)
         # By process: what a fork inherited stays referenced, and untouched.
         self._lanes: dict[int, Lanes] = {}

@@ -7,24 +7,34 @@ from typing import TYPE_CHECKING
 from streamfactory.spark.checkpoints import Place
 from streamfactory.spark.pipelines.deadletters import check_policy, source_of
 from streamfactory.spark.pipelines.hooks import hook_of
-from streamfactory.spi import ConfigError, PositionRefused, Problem, StreamError
+from streamfactory.spi import (
+    ConfigError,
+    PositionRefused,
+    Problem,
+    Role,
+    StreamError,
+)
 from streamfactory.wiring.configure import configure, inspect
+from streamfactory.wiring.guarantees import offline_verdict, path_problem
 from streamfactory.wiring.microbatch import check_shared, check_stream
 from streamfactory.wiring.plugins import default_manager
 from streamfactory.wiring.source import Source
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from streamfactory.spark.pipelines.model import Draft, Hook, Pipeline
+    from streamfactory.spi import StreamConfig, Verdict
+    from streamfactory.wiring.configure import Inspection
     from streamfactory.wiring.definition import StreamDefinition
 
 
 def check_draft(draft: Draft) -> list[Problem]:
     """What is wrong with a file and the configuration of its streams; asks nobody."""
     problems = list(draft.problems)
-    for stream in draft.streams:
-        problems += stream_problems(stream)
+    if draft.pipeline is None:
+        for stream in draft.streams:
+            problems += inspect(stream, default_manager(), use="spark").problems
     if draft.hook is not None:
         problems += _hook_problems(draft.hook)
     pipeline = draft.pipeline
@@ -35,6 +45,7 @@ def check_draft(draft: Draft) -> list[Problem]:
     except PositionRefused as error:
         one = Problem("checkpoint", error.what, pipeline.origin, error.remedy)
         problems.append(one)
+    problems += _end_problems(pipeline)
     policy = check_policy(pipeline)
     if policy is not None:
         problems.append(policy)
@@ -60,9 +71,35 @@ def errors(problems: Iterable[Problem]) -> list[Problem]:
     return [one for one in problems if one.level == "error"]
 
 
-def stream_problems(definition: StreamDefinition) -> list[Problem]:
-    """What forbids the use of a stream on Spark."""
-    return errors(inspect(definition, default_manager(), use="spark").errors)
+def _end_problems(pipeline: Pipeline) -> Iterator[Problem]:
+    """What forbids the use of each stream as the end that it is, and all paths."""
+    source = _inspected(source_of(pipeline), Role.READ)
+    sinks = {one.name: _inspected(one.stream, Role.WRITE) for one in pipeline.outlets}
+    ends = [source, *sinks.values()]
+    for found in ends:
+        yield from found.problems
+    configs = [found.config for found in ends if found.config is not None]
+    if len(configs) < len(ends) or not any(c.get("guarantee") for c in configs):
+        return
+    try:
+        origin = _promised(source, Role.READ)
+        for name, sink in sinks.items():
+            refused = path_problem(origin, _promised(sink, Role.WRITE), name)
+            if refused is not None:
+                yield refused
+    except StreamError as error:
+        yield Problem("sinks", error.what, pipeline.origin, error.remedy)
+
+
+def _inspected(definition: StreamDefinition, role: Role) -> Inspection:
+    return inspect(definition, default_manager(), use="spark", role=role)
+
+
+def _promised(found: Inspection, role: Role) -> tuple[StreamConfig, Verdict]:
+    """A stream's configuration, and the most that it promises."""
+    assert found.config is not None
+    assert found.backend is not None
+    return found.config, offline_verdict(found.config, found.backend, role)
 
 
 def _source_problems(pipeline: Pipeline) -> list[Problem]:

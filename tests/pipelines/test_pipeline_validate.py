@@ -60,3 +60,32 @@ def test_sql_is_held_against_the_declared_schema(works: Works) -> None:
         "  warning: sql: columns were not checked: the source declares no schema; "
         f"`streamfactory run` asks the stream [{unknown}]\n"
     )
+
+
+@pytest.mark.parametrize("command", [["validate", "--no-spark"], ["run"]])
+def test_a_guarantee_that_the_source_cannot_give_is_refused(
+    works: Works, capsys: pytest.CaptureFixture[str], command: list[str]
+) -> None:
+    works.topic("in", options={"out.of.range": "earliest"})
+    works.topic("out", options={"stream.file.fsync": "always"})
+    path = works.pipeline(f'{SINK}guarantee = "exactly-once"\n')
+    assert run([*command, str(path)]) == 2
+    said = capsys.readouterr()
+    assert (
+        "guarantee: exactly-once is wanted, this path to 'out' gives at-most-once: "
+        "out.of.range=earliest goes on, with a loss record, after what retention took "
+        f"away; ask for less, or change what the reasons name [{path}:7]"
+    ) in said.out + said.err
+
+
+def test_options_of_a_pipelines_streams_without_effect_are_warnings(
+    works: Works, capsys: pytest.CaptureFixture[str]
+) -> None:
+    works.topic("in")
+    works.topic("out")
+    path = works.pipeline(f'{SINK}"stream.file.fsync.interval" = "2s"\n')
+    assert run(["validate", "--no-spark", str(path)]) == 0
+    assert (
+        "  warning: stream.file.fsync.interval: has no effect without fsync=interval "
+        f"[{path}:7]\n"
+    ) in capsys.readouterr().out

@@ -623,22 +623,30 @@ def test_a_reader_that_closes_is_gone_to_its_writer(port: int, address: str) -> 
 
 
 @pytest.mark.parametrize(
-    ("key", "value", "kind"),
+    ("key", "value"),
     [
-        ("guarantee", "at-least-once", GuaranteeRefused),
-        ("startingTimestamp", "0", ConfigError),
-        ("startingOffsetsByTimestamp", '{"rows": {"0": 1}}', ConfigError),
+        ("startingTimestamp", "0"),
+        ("startingOffsetsByTimestamp", '{"rows": {"0": 1}}'),
     ],
 )
 def test_what_needs_replay_names_the_durable_way(
-    address: str, key: str, value: str, kind: type[ConfigError]
+    address: str, key: str, value: str
 ) -> None:
-    with pytest.raises(kind) as caught:
+    with pytest.raises(ConfigError) as caught:
         source_of(listen=address, **{f"x_{key}": value})
-    assert str(caught.value) == (
-        "a raw socket cannot be read again (stream 'socket:rows'); a raw socket keeps "
-        "nothing: copy it into a `file` stream, and read that\n"
-        f"  {key}: {value!r} needs replay [argument]"
+    [problem] = caught.value.problems
+    assert str(problem) == (
+        f"{key}: {value!r} needs replay; a raw socket keeps nothing: copy it into a "
+        "`file` stream, and read that [argument]"
+    )
+
+
+def test_a_guarantee_above_what_a_socket_gives_is_refused(address: str) -> None:
+    with pytest.raises(GuaranteeRefused) as caught:
+        source_of(listen=address, x_guarantee="at-least-once")
+    assert caught.value.what == (
+        "at-least-once is wanted, this source gives at-most-once: the source cannot be "
+        "read again after a failure (not replayable)"
     )
 
 

@@ -1,0 +1,97 @@
+"""Which options of ``socket`` exclude, need or disable one another."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from streamfactory.backends.socket.options import DURABLE_WAY
+from streamfactory.spi import Role
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from streamfactory.backends.socket.addresses import Address
+    from streamfactory.spi import Problem, StreamConfig
+
+_NEED_REPLAY: Final = (
+    "startingTimestamp",
+    "startingOffsetsByTimestamp",
+    "endingTimestamp",
+    "endingOffsetsByTimestamp",
+)
+_OF_TLS: Final = (
+    "tls.certificate",
+    "tls.key",
+    "tls.key.password",
+    "tls.ca",
+    "tls.hostname",
+    "handshake.timeout.millis",
+)
+_OF_LISTENERS: Final = ("handshake.timeout.millis", "schema.timeout.millis")
+
+
+def check_options(config: StreamConfig, role: Role | None) -> Iterator[Problem]:
+    """See `Backend.check_options`."""
+    if role is not Role.WRITE:
+        yield from _replay_problems(config)
+    given = [key for key in ("listen", "connect") if key in config]
+    if not given:
+        yield config.problem("listen", "or connect is required", "say one of them")
+    elif len(given) > 1:
+        yield config.problem("listen", "excludes connect", "say one of them")
+    else:
+        yield from _problems_of(config, given[0])
+
+
+def _problems_of(config: StreamConfig, key: str) -> Iterator[Problem]:
+    """Problems of a stream with one kind of address, which stands under a key."""
+    addresses: tuple[Address, ...] = config[key]
+    listens = key == "listen"
+    if config["tls"]:
+        yield from _tls_problems(config, addresses, listens=listens)
+    elif not config["allow.plaintext"] and not all(a.is_local for a in addresses):
+        what = f"{config.settings[key].text!r} is not an address of this machine alone"
+        yield config.problem(key, what, "set tls=true, or allow.plaintext=true")
+    if not listens:
+        for word in ("writers", "readers"):
+            if config[word] != 1:
+                yield config.problem(word, "needs listen: who connects has one peer")
+    yield from _without_effect(config, listens=listens)
+
+
+def _tls_problems(
+    config: StreamConfig, addresses: tuple[Address, ...], *, listens: bool
+) -> Iterator[Problem]:
+    if addresses[0].is_unix:
+        yield config.problem("tls", "has no place on a Unix socket", "leave it out")
+    if listens and not {"tls.certificate", "tls.key"} <= set(config):
+        what = "needs tls.certificate and tls.key where this side listens"
+        yield config.problem("tls", what)
+    elif ("tls.certificate" in config) != ("tls.key" in config):
+        yield config.problem("tls", "tls.certificate and tls.key need each other")
+
+
+def _without_effect(config: StreamConfig, *, listens: bool) -> Iterator[Problem]:
+    for key in _OF_TLS if not config["tls"] else ():
+        if config.given(key):
+            yield config.problem(key, "has no effect without tls=true", level="warning")
+    if listens:
+        if config["tls"] and config.given("tls.hostname"):
+            what = "has no effect on the side that listens"
+            yield config.problem("tls.hostname", what, level="warning")
+        return
+    for key in _OF_LISTENERS:
+        if config.given(key) and (config["tls"] or key not in _OF_TLS):
+            what = "has no effect without listen: it is for accepted connections"
+            yield config.problem(key, what, level="warning")
+
+
+def _replay_problems(config: StreamConfig) -> Iterator[Problem]:
+    """Options of a reader that need rows to be there again after they were read."""
+    for key in _NEED_REPLAY:
+        if key in config:
+            what = f"{config.settings[key].text!r} needs replay"
+            yield config.problem(key, what, DURABLE_WAY)
+    if config["consumer.type"] == "highlevel":
+        what = "highlevel needs replay: a checkpoint could not be gone on from"
+        yield config.problem("consumer.type", what, DURABLE_WAY)
