@@ -122,12 +122,12 @@ def test_plugin_that_hangs_is_given_up_in_time(
     program: Callable[..., Outcome], stranger: Callable[..., Path]
 ) -> None:
     path = stranger(
-        partitions="time.sleep(60)",
+        partitions="time.sleep(600)",
         **{"stream.stranger.connection.timeout.millis": "200ms"},
     )
     begin = time.monotonic()
     outcome = program("check", str(path), "--allow-class-paths", "--json")
-    assert time.monotonic() - begin < 20
+    assert time.monotonic() - begin < 200
     assert outcome.status == 1
     failed, close = outcome.json["steps"][2], outcome.json["steps"][6]
     assert failed["error"]["error"] == "timeout"

@@ -93,9 +93,9 @@ def test_a_value_that_does_not_cast_is_told_with_its_column() -> None:
 
 def test_time_grows_with_the_text_only() -> None:
     payload = b"a" * 100_000 + b"!"
-    started = time.monotonic()
+    started = time.process_time()
     decoded = decode(payload, pattern="(?P<x>(?:a*)*(?:a*)*b)")
-    assert time.monotonic() - started < 10
+    assert time.process_time() - started < 10
     assert [e.code for e in decoded.errors] == ["no_match"]
 
 

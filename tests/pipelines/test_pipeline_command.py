@@ -179,8 +179,8 @@ def test_a_second_signal_stops_at_once(works: Works, start: Start) -> None:
     works.topic("out")
     path = works.pipeline(
         SINK,
-        hook_command=f"{sys.executable} -c 'import time; time.sleep(60)'",
-        hook_timeout_millis="70s",
+        hook_command=f"{sys.executable} -c 'import time; time.sleep(600)'",
+        hook_timeout_millis="700s",
     )
     child = start(path, "--continuous", "--json")
     first_line(child)
@@ -191,7 +191,7 @@ def test_a_second_signal_stops_at_once(works: Works, start: Start) -> None:
     status, _, err = ended(child)
     assert status == 130
     assert json.loads(err)["error"] == "interrupted"
-    assert time.monotonic() - begun < 30
+    assert time.monotonic() - begun < 300
 
 
 @pytest.mark.long("starts a Spark of its own")

@@ -77,11 +77,11 @@ def test_a_command_that_takes_too_long_is_ended_with_all_that_it_started() -> No
     begun = time.monotonic()
     with pytest.raises(HookFailed) as caught:
         command(
-            'import subprocess; subprocess.run(["sleep", "60"])',
+            'import subprocess; subprocess.run(["sleep", "600"])',
             timeout=0.5,
         )(BATCH)
     assert caught.value.what.endswith("after batch 3: it took more than 0.5 s")
-    assert time.monotonic() - begun < 20
+    assert time.monotonic() - begun < 200
 
 
 def test_an_entry_point_gets_the_batch(monkeypatch: pytest.MonkeyPatch) -> None:
