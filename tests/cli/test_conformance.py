@@ -96,6 +96,7 @@ def waivers(tmp_path: Path) -> Callable[..., str]:
     return write
 
 
+@pytest.mark.slow("the whole kit")
 def test_the_whole_kit_passes_on_memory_as_the_pages_say(
     program: Callable[..., Outcome],
 ) -> None:
@@ -109,6 +110,7 @@ def test_the_whole_kit_passes_on_memory_as_the_pages_say(
     assert words == [[c["case"], c["rule"], c["outcome"], c["reason"]] for c in shown]
 
 
+@pytest.mark.slow("the whole kit")
 def test_quick_names_what_it_leaves_out(streamfactory: Callable[..., Outcome]) -> None:
     outcome = streamfactory("conformance", "memory", "--quick", "--json")
     assert outcome.status == 0

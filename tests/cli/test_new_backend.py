@@ -137,6 +137,7 @@ def test_what_is_there_is_left_alone(
     assert files_of(tmp_path) == ([] if kind == "folder" else ["streamfactory-acme"])
 
 
+@pytest.mark.slow("runs ruff and mypy")
 @pytest.mark.parametrize("name", ["a", "acme", "abcdefghijklmnopqr-2"])
 def test_what_it_makes_is_clean_and_fully_typed(
     streamfactory: Callable[..., Outcome], tmp_path: Path, name: str

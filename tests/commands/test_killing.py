@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
     Program = Callable[..., Outcome]
 
+pytestmark = pytest.mark.slow("kills commands, and runs them again")
+
 ROWS = 4000
 SMALL = "realtime.segment.flush.threshold.rows=100"
 WRITING = [point for point in POINTS if "checkpoint" not in point]

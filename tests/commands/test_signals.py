@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
     Start = Callable[..., subprocess.Popen[str]]
 
+pytestmark = pytest.mark.slow("starts commands, and signals them")
+
 LONG = "realtime.segment.flush.threshold.time=1h"
 SHORT = "realtime.segment.flush.threshold.time=20ms"
 

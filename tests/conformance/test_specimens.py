@@ -33,6 +33,7 @@ NO_TOMBSTONES = "no ability: tombstone"
 NOT_BY_TASK = "not claimed: epoch_visibility=task"
 
 
+@pytest.mark.slow("the whole kit")
 @pytest.mark.parametrize(
     ("plugin", "harness", "skipped"),
     [

@@ -60,10 +60,12 @@ def author(tmp_path: Path) -> Callable[..., str]:
     return run
 
 
+OWN_PYTEST = pytest.mark.slow("runs pytest in a process of its own")
 MINE = "class TestMine(ConformanceSuite):\n    harness = MemoryHarness\n"
 SOME = ("-k", "a_factory_pickles or a_fork_goes_on_reading")
 
 
+@OWN_PYTEST
 def test_words_of_the_kit_become_words_of_pytest(author: Callable[..., str]) -> None:
     out = author(MINE, *SOME)
     node = "test_mine.py::TestMine::test_conformance"
@@ -72,6 +74,7 @@ def test_words_of_the_kit_become_words_of_pytest(author: Callable[..., str]) -> 
     assert "1 passed, 1 skipped, " in out
 
 
+@OWN_PYTEST
 def test_a_failure_is_explained(author: Callable[..., str]) -> None:
     body = MINE.replace("MemoryHarness", "Broken")
     out = author(body, "-k", "a_start_is_inclusive")
@@ -81,6 +84,7 @@ def test_a_failure_is_explained(author: Callable[..., str]) -> None:
     assert f"  run again  pytest '{node}'" in out
 
 
+@OWN_PYTEST
 def test_a_plugin_that_no_entry_point_names_is_proved(
     author: Callable[..., str],
 ) -> None:
@@ -109,6 +113,7 @@ class TestMine(ConformanceSuite):
     assert ": the type cannot be written" in out
 
 
+@OWN_PYTEST
 def test_a_waived_failure_is_an_expected_one(
     author: Callable[..., str], tmp_path: Path
 ) -> None:
@@ -125,6 +130,7 @@ def test_a_waived_failure_is_an_expected_one(
 WAIVE = "a known failure is waived, with a reason and a last day, in `waivers`"
 
 
+@OWN_PYTEST
 @pytest.mark.parametrize(
     ("body", "what"),
     [
@@ -174,6 +180,7 @@ def test_a_class_that_takes_cases_away_is_refused(
     assert "1 error" in out
 
 
+@OWN_PYTEST
 def test_tests_of_the_author_stand_beside_the_cases(author: Callable[..., str]) -> None:
     out = author(
         f"{MINE}    def test_mine(self): pass\n", "-k", "test_mine and not conf"
@@ -181,6 +188,7 @@ def test_tests_of_the_author_stand_beside_the_cases(author: Callable[..., str]) 
     assert "PASSED test_mine.py::TestMine::test_mine" in out
 
 
+@OWN_PYTEST
 def test_deselecting_a_case_is_told(author: Callable[..., str]) -> None:
     case = "test_mine.py::TestMine::test_conformance[a_factory_pickles]"
     out = author(MINE, f"--deselect={case}", "-k", "every_case_is_there or pickles")
@@ -190,6 +198,7 @@ def test_deselecting_a_case_is_told(author: Callable[..., str]) -> None:
     assert "1 failed" in out
 
 
+@OWN_PYTEST
 def test_an_expected_failure_by_decorator_is_told(author: Callable[..., str]) -> None:
     body = f"@pytest.mark.xfail(raises=ZeroDivisionError)\n{MINE}"
     out = author(body, "-k", "a_factory_pickles")
@@ -197,6 +206,7 @@ def test_an_expected_failure_by_decorator_is_told(author: Callable[..., str]) ->
     assert "1 failed" in out
 
 
+@OWN_PYTEST
 def test_a_class_without_a_harness_is_told(author: Callable[..., str]) -> None:
     out = author("class TestMine(ConformanceSuite): pass\n", "-k", "a_factory_pickles")
     assert "TestMine has no `harness`" in out

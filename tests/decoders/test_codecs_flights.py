@@ -20,6 +20,8 @@ from streamfactory.spi.arrowjson import to_arrow_json
 if TYPE_CHECKING:
     from streamfactory.spi import Decoder
 
+pytestmark = pytest.mark.slow("336,776 rows there and back")
+
 FLIGHTS = 336_776
 
 

@@ -6,6 +6,7 @@ import json
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.decoders import decoding
@@ -84,6 +85,7 @@ WHOLE = [
 messages = st.one_of(objects, objects, st.sampled_from(WHOLE))
 
 
+@pytest.mark.slow("1,000s of made-up messages")
 @settings(max_examples=150, deadline=None)
 @given(st.one_of(st.lists(messages, max_size=5), st.lists(objects, max_size=20)))
 @example([b'{"d":-0}', b"{}"])

@@ -9,15 +9,13 @@ import sys
 import time
 from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
+import pytest
 
 from streamfactory.wiring.opening import open_sink
 from streamfactory.wiring.stream import open_stream
-
-if TYPE_CHECKING:
-    import pytest
 
 CHILD = Path(__file__).with_name("copying_child.py")
 MESSAGES = 3000
@@ -46,6 +44,7 @@ def column(folder: Path, topic: str, name: str) -> Counter[Any]:
         return Counter(stream.to_reader().read_all().column(name).to_pylist())
 
 
+@pytest.mark.slow("kills commands")
 def test_kills_lose_nothing_and_repeat_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -48,6 +48,7 @@ def test_what_makes_a_commit_safe_comes_in_its_order(steps: list[str]) -> None:
     assert found.count("\n".join(commit)) > 20
 
 
+@pytest.mark.slow("kills processes")
 @pytest.mark.parametrize("name", POINTS)
 def test_a_kill_before_a_step_costs_nothing(
     name: str, steps: list[str], tmp_path: Path

@@ -5,14 +5,13 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    import pytest
+import pytest
 
 ROOT = Path(__file__).parents[2]
 
 
+@pytest.mark.slow("the whole kit")
 def test_the_example_passes_the_kit(monkeypatch: pytest.MonkeyPatch) -> None:
     # Children import the module as well: the contract asks for importable classes.
     folders = (ROOT / "examples", Path(__file__).parent)

@@ -19,6 +19,7 @@ SKIPPED = {
 }
 
 
+@pytest.mark.slow("the whole kit")
 @pytest.mark.parametrize("harness", [FolderHarness, GrowingHarness])
 def test_files_of_others_pass_the_kit(harness: Any) -> None:
     backend = Plugin().streamfactory_backend()

@@ -47,6 +47,7 @@ def patched(path: Path, at: int, form: str, *values: int) -> Path:
     return path
 
 
+@pytest.mark.slow("1,200 damaged files")
 def test_damaged_files_are_told_and_crash_nobody(tmp_path: Path) -> None:
     command = [sys.executable, "-X", "faulthandler", "-m", "tests.foreign.mangle"]
     done = subprocess.run(

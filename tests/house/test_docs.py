@@ -33,6 +33,7 @@ def run_page(page: Path, folder: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.slow("runs each command of a page")
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(ROOT)))
 def test_page_does_what_it_shows(page: Path, tmp_path: Path) -> None:
     done = run_page(page, tmp_path)

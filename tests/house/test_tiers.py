@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import tomllib
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -12,14 +13,17 @@ from typing import Any
 import pytest
 from tests.proving import tiers
 
+from streamfactory.conformance.runner import all_cases
+
 ROOT = Path(__file__).parents[2]
 COMPONENTS = {one.component for one in tiers.FIXTURES.values()} - {None}
-KITS = [
-    "tests/conformance/test_suite.py",  # `memory`
-    "tests/foreign/test_foreign_conformance.py",
-    "tests/kafka/test_kafka_reading_conformance.py",
-    "tests/sockets/test_socket_conformance.py",
-]
+KITS = {
+    "file": "tests/backends/test_file_conformance.py",
+    "flight": "tests/flight/test_flight_conformance.py",
+    "kafka": "tests/kafka/test_kafka_reading_conformance.py",
+    "memory": "tests/conformance/test_suite.py",
+    "socket": "tests/sockets/test_socket_conformance.py",
+}
 LISTING = """
 import json, sys
 import pytest
@@ -83,13 +87,14 @@ def test_the_quick_tier_starts_none(suite: dict[str, Any]) -> None:
     assert all("test" in one["tiers"] for one in quick.values())
 
 
-@pytest.mark.parametrize("file", KITS)
-def test_the_default_tier_has_the_kit_of_each_type(
-    suite: dict[str, Any], file: str
-) -> None:
-    of_file = [one for one in suite.values() if one["file"] == file]
-    assert of_file
-    assert all("test" in one["tiers"] for one in of_file)
+def test_the_default_tier_has_the_kit_on_every_built_in(suite: dict[str, Any]) -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert set(KITS) == set(project["entry-points"]["streamfactory.conformance"])
+    kit = len(all_cases())
+    for file in KITS.values():
+        found = [one["tiers"] for one in suite.values() if one["file"] == file]
+        assert len(found) >= kit, file
+        assert all("test" in tiers for tiers in found), file
 
 
 @pytest.mark.parametrize(
@@ -103,10 +108,10 @@ def test_the_default_tier_has_the_kit_of_each_type(
         (pytest.mark.long("a", reason="b"), False),
     ],
 )
-def test_a_long_test_states_its_reason(
+def test_a_long_or_slow_test_states_its_reason(
     *, marker: pytest.MarkDecorator, good: bool
 ) -> None:
-    assert tiers.is_reason(marker.mark) is good
+    assert tiers.has_reason(marker.mark) is good
 
 
 def test_the_report_adds_up() -> None:

@@ -1,12 +1,13 @@
 """Tiers of the suite: which command runs a test, and what each tier costs.
 
-``pytest --tier quick`` runs the tests that start no server and no Spark and use no
-network, ``--tier test`` every test that is not marked ``long``, and ``--tier rest`` the
-long ones. Without the option pytest runs all. The root ``conftest.py`` calls the
-functions here.
+``pytest --tier test`` runs every test that is not marked ``long``, and ``--tier rest``
+the long ones. ``--tier quick`` runs those of ``test`` that start no server and no
+Spark, use no network and are not marked ``slow``. Without the option pytest runs all.
+The root ``conftest.py`` calls the functions here.
 
-A test is long because its author marked it, with the reason: ``@pytest.mark.long("40
-kills of a broker")``. Which real component a test starts follows from its fixtures.
+A test is long or slow because its author marked it, with the reason:
+``@pytest.mark.long("40 kills of a broker")``. Which real component a test starts
+follows from its fixtures.
 """
 
 from __future__ import annotations
@@ -49,6 +50,7 @@ FIXTURES: Final = {
     "mortal_cluster": Shared("kafka", "mortal"),
     "cluster_factory": Shared("kafka"),
     "object_server": Shared("object-store"),
+    "flight_server": Shared("flight"),
     "java": Shared("arrow-java", "java"),
     "wheel": Shared(group="wheel"),
     "sdist": Shared(group="wheel"),
@@ -86,12 +88,14 @@ def mark(items: Iterable[pytest.Item]) -> None:
     """Derive each test's components and its xdist group from its fixtures.
 
     Raises:
-        pytest.UsageError: A test is marked long without a reason.
+        pytest.UsageError: A test is marked long or slow without a reason.
     """
     for item in items:
-        for reason in item.iter_markers("long"):
-            if not is_reason(reason):
-                msg = f"{item.nodeid}: @pytest.mark.long needs one reason, a text"
+        for marker in (*item.iter_markers("long"), *item.iter_markers("slow")):
+            if not has_reason(marker):
+                msg = (
+                    f"{item.nodeid}: @pytest.mark.{marker.name} needs a reason, a text"
+                )
                 raise pytest.UsageError(msg)
         names = getattr(item, "fixturenames", ())
         shared = [one for name, one in FIXTURES.items() if name in names]
@@ -104,8 +108,8 @@ def mark(items: Iterable[pytest.Item]) -> None:
             item.add_marker(pytest.mark.xdist_group(groups[0]))
 
 
-def is_reason(marker: pytest.Mark) -> bool:
-    """Whether a ``long`` marker states one reason."""
+def has_reason(marker: pytest.Mark) -> bool:
+    """Whether a marker states one reason."""
     match marker.args:
         case (str(reason),):
             return bool(reason.strip()) and not marker.kwargs
@@ -137,9 +141,7 @@ def belongs(item: pytest.Item, tier: str) -> bool:
     if item.get_closest_marker("long"):
         return tier == "rest"
     if tier == "quick":
-        return not (
-            item.get_closest_marker("component") or item.get_closest_marker("network")
-        )
+        return not any(map(item.get_closest_marker, ("component", "network", "slow")))
     return tier == "test"
 
 
