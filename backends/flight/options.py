@@ -6,10 +6,12 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from streamfactory.arrowlog import LOG_OPTIONS
-from streamfactory.spi import PATH, PERIOD, Option, OptionType
+from streamfactory.spi import BOOLEAN, PATH, PERIOD, Option, OptionType, choice
 
 SCHEMES: Final = ("grpc", "grpc+tcp", "grpc+tls")
 TLS: Final = "grpc+tls"
+LOG, PLAIN = "log", "plain"
+"""Of ``protocol``."""
 
 
 def _locations(text: str) -> tuple[str, ...]:
@@ -61,6 +63,27 @@ OPTIONS: Final = (
         default="1h",
         minimum=1000,
         applies=frozenset({"write", "spark"}),
+    ),
+    Option(
+        "protocol",
+        "log: a server of streamfactory. plain: any Flight server, to be read: its "
+        "endpoints are partitions.",
+        choice(LOG, PLAIN),
+        default=LOG,
+    ),
+    Option(
+        "plain.command",
+        "With protocol=plain, the command that describes the stream to the server; "
+        "without it, the topic's name is the path.",
+        applies=frozenset({"read", "spark"}),
+    ),
+    Option(
+        "plain.deterministic",
+        "With protocol=plain: the server answers each DoGet with the same rows in the "
+        "same order, so that they can be read again.",
+        BOOLEAN,
+        default="false",
+        applies=frozenset({"read", "spark"}),
     ),
     *LOG_OPTIONS,
 )

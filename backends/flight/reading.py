@@ -7,11 +7,15 @@ from typing import TYPE_CHECKING, ClassVar
 from streamfactory.arrowlog import message_schema
 from streamfactory.arrowlog.messages import envelopes
 from streamfactory.backends.flight.client.subscription import Subscription
+from streamfactory.backends.flight.options import PLAIN
+from streamfactory.backends.flight.plain.endpoints import Endpoints
+from streamfactory.backends.flight.plain.reading import PlainConsumer, PlainMetadata
 from streamfactory.backends.flight.protocol import messages as m
 from streamfactory.backends.flight.protocol.schemas import decode_schema
 from streamfactory.backends.flight.servers import CLAIMS, connect
 from streamfactory.spi import (
     BatchState,
+    Claims,
     ConsumerFactory,
     Fetched,
     FetchLimits,
@@ -133,6 +137,7 @@ class FlightConsumerFactory(ConsumerFactory):
     def __init__(self, config: StreamConfig) -> None:
         super().__init__(config)
         self._connection = connect(config)
+        self._endpoints = Endpoints(self._connection, config)
 
     def create_partition_level_consumer(
         self,
@@ -140,10 +145,20 @@ class FlightConsumerFactory(ConsumerFactory):
         partition: Partition,
         fields_to_read: Sequence[str] | None = None,
     ) -> PartitionLevelConsumer:
+        if self.config["protocol"] == PLAIN:
+            return PlainConsumer(self._endpoints, partition)
         return FlightConsumer(self._connection, partition, fields_to_read)
 
     def create_metadata_provider(self, client_id: str) -> MetadataProvider:
+        if self.config["protocol"] == PLAIN:
+            return PlainMetadata(self._endpoints)
         return FlightMetadata(self._connection)
+
+    def claims(self) -> Claims:
+        if self.config["protocol"] == PLAIN:
+            repeats = bool(self.config["plain.deterministic"])
+            return Claims(replayable=repeats, durable=repeats, shared=repeats)
+        return CLAIMS
 
     def close(self) -> None:
         self._connection.close()

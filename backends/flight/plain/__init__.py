@@ -1,0 +1,1 @@
+"""Flight servers that know nothing of us, as sources: ``protocol=plain``."""
