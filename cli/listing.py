@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 import click
@@ -13,10 +13,11 @@ from streamfactory.spi.hooks import BACKENDS, DECODERS
 from streamfactory.wiring.plugins import PluginInfo, default_manager
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from streamfactory.cli.printing import Printer
 
+_KINDS: Final = {BACKENDS: "stream type", DECODERS: "decoder"}
 _STATES: Final = {
     "broken_plugin": "broken",
     "duplicate_plugin": "duplicate",
@@ -60,20 +61,41 @@ class Plugins(Result):
 
 @click.command("list")
 @click.option("--load", is_flag=True, help="Load each, and show why one cannot be.")
+@click.option(
+    "--timeout",
+    type=click.FloatRange(min=0.1),
+    default=30.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="With --load: how long each may take.",
+)
 @json_flag
 @click.pass_obj
-def list_command(printer: Printer, *, load: bool) -> None:
+def list_command(printer: Printer, *, load: bool, timeout: float) -> None:
     """List stream types and decoders.
 
     Nothing is imported without --load: what is listed is what their packages declare.
+    With --load, another process imports them: one that hangs or crashes hurts no other.
     """
     manager = default_manager()
-    lines = [
-        _line(kind, info)
-        for kind, group in (("stream type", BACKENDS), ("decoder", DECODERS))
-        for info in manager.list(group, load=load)
+    infos = [info for group in _KINDS for info in manager.list(group)]
+    if load:
+        infos = _tried(infos, timeout)
+    printer.show(Plugins([_line(_KINDS[info.group], info) for info in infos]))
+
+
+def _tried(infos: Sequence[PluginInfo], seconds: float) -> list[PluginInfo]:
+    """What is known of plug-ins once each was loaded."""
+    from streamfactory.wiring.probing import probe
+
+    untried = [i for i in infos if i.error is None and not i.loaded]
+    errors = probe([(info.group, info.name) for info in untried], seconds)
+    return [
+        replace(info, error=errors[info.group, info.name], loaded=True)
+        if info in untried
+        else info
+        for info in infos
     ]
-    printer.show(Plugins(lines))
 
 
 def _line(kind: str, info: PluginInfo) -> PluginLine:

@@ -52,10 +52,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from streamfactory.spi.positions import Partition
 
@@ -553,12 +553,42 @@ class ErrorTable:
         self._code_of = code_of
 
     def __call__(self, error: BaseException) -> StreamError | None:
-        """Translate ``error``; None where the table has nothing for it."""
-        found = None
+        """Translate ``error``; None where the table has nothing for it.
+
+        Nor for what caused it: clients wrap errors, and a ``RuntimeError`` from a
+        ``ConnectionResetError`` is one of the connection. The outermost that the table
+        knows decides.
+        """
+        for cause in _causes(error):
+            found = self._find(cause)
+            if found is not None:
+                text = f"{type(error).__name__}: {error}"
+                if cause is not error:
+                    text += f" (caused by {type(cause).__name__}: {cause})"
+                return found(text)
+        return None
+
+    def _find(self, error: BaseException) -> type[StreamError] | None:
         if self._code_of is not None:
-            found = self._codes.get(self._code_of(error))
-        if found is None:
-            kinds = (kind for kind in type(error).__mro__ if kind in self._types)
-            kind = next(kinds, None)
-            found = None if kind is None else self._types[kind]
-        return None if found is None else found(f"{type(error).__name__}: {error}")
+            code = self._code_of(error)
+            by_code: type[StreamError] | None = self._codes.get(code)
+            if by_code is not None:
+                return by_code
+        kind = next((k for k in type(error).__mro__ if k in self._types), None)
+        return None if kind is None else self._types[kind]
+
+
+_MOST_CAUSES: Final = 20
+"""Causes that are looked at; a retry within a client may chain thousands."""
+
+
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    """An error, and what caused it, each once; not errors of our tree."""
+    seen: set[int] = set()
+    link: BaseException | None = error
+    while link is not None and id(link) not in seen and len(seen) < _MOST_CAUSES:
+        seen.add(id(link))
+        if not isinstance(link, StreamError):
+            yield link
+        context = None if link.__suppress_context__ else link.__context__
+        link = link.__cause__ or context

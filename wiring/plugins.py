@@ -213,8 +213,10 @@ class PluginManager:
             plugin = entry.load()
         except ImportError as error:
             raise _import_failure(entry, error) from error
-        # A plug-in that calls sys.exit() at import must not end the host either.
-        except (Exception, SystemExit) as error:
+        except BaseException as error:
+            if type(error) is KeyboardInterrupt:
+                raise  # Ctrl-C
+            # A plug-in that calls sys.exit() at import must not end the host either.
             msg = (
                 f"plug-in '{entry.name} of {owner}' failed to load: "
                 f"{type(error).__name__}: {error}"
@@ -240,8 +242,10 @@ class PluginManager:
             [descriptor] = self._pluggy.subset_hook_caller(_HOOKS[group], others)()
         except PluginError:
             raise
-        # A hook that calls sys.exit() must not end the host.
-        except (Exception, SystemExit) as error:
+        except BaseException as error:
+            if type(error) is KeyboardInterrupt:
+                raise  # Ctrl-C
+            # A hook that calls sys.exit() must not end the host.
             msg = f"plug-in {name!r}: {type(error).__name__}: {error}"
             raise BrokenPlugin(msg) from error
         finally:

@@ -26,6 +26,11 @@ def streamfactory(capsys: pytest.CaptureFixture[str]) -> Callable[..., Outcome]:
     return command_of(capsys)
 
 
+def path_with(folder: Path) -> str:
+    """The path of Python's modules, with a folder before it."""
+    return os.pathsep.join(filter(None, (str(folder), os.environ.get("PYTHONPATH"))))
+
+
 @pytest.fixture
 def program(tmp_path: Path) -> Callable[..., Outcome]:
     """Runs a command line in a process of its own."""
@@ -34,7 +39,7 @@ def program(tmp_path: Path) -> Callable[..., Outcome]:
         done = subprocess.run(
             [sys.executable, "-m", "streamfactory", *arguments],
             cwd=tmp_path,
-            env={**os.environ, "PYTHONPATH": str(tmp_path), **environment},
+            env={**os.environ, "PYTHONPATH": path_with(tmp_path), **environment},
             capture_output=True,
             text=True,
             timeout=300,

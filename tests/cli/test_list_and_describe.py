@@ -246,3 +246,45 @@ def test_json_schema_follows_the_declarations() -> None:
             ]
         },
     ]  # fmt: skip
+
+
+HOSTILE = {
+    "hangs": "import time; time.sleep(600)",
+    "exits": "import sys; sys.exit('no more')",
+    "gone": "import os; os._exit(7)",
+    "crashes": "import os, signal; os.kill(os.getpid(), signal.SIGSEGV)",
+    "quits": "class Quit(BaseException): pass\nraise Quit('enough')",
+    "interrupts": "raise KeyboardInterrupt",
+    "sub": "class Stop(KeyboardInterrupt): pass\nraise Stop('now')",
+    "talks": "print('x' * 100_000); raise RuntimeError('told')",
+}
+
+
+def test_plugin_that_hangs_or_ends_its_process_stops_no_other(
+    program: Callable[..., Outcome], tmp_path: Path
+) -> None:
+    for name, code in HOSTILE.items():
+        info = tmp_path / f"{name}_stream-1.0.dist-info"
+        info.mkdir()
+        (info / "METADATA").write_text(
+            f"Metadata-Version: 2.1\nName: {name}-stream\nVersion: 1.0\n"
+        )
+        (info / "entry_points.txt").write_text(
+            f"[streamfactory.backends]\n{name} = {name}_stream\n"
+        )
+        (tmp_path / f"{name}_stream.py").write_text(code)
+    outcome = program("list", "--load", "--json", "--timeout", "10")
+    assert (outcome.status, outcome.err) == (0, "")
+    lines = {line["name"]: line for line in outcome.json["plugins"]}
+    assert lines["memory"]["state"] == lines["text"]["state"] == "loaded"
+    assert {lines[name]["state"] for name in HOSTILE} == {"broken"}
+    reasons = {name: lines[name]["reason"] for name in HOSTILE}
+    assert reasons["hangs"] == "plug-in 'hangs' was not loaded within 10 s"
+    ended = "ended the process that loaded it, with status"
+    assert reasons["gone"] == f"plug-in 'gone' {ended} 7"
+    assert reasons["crashes"] == f"plug-in 'crashes' {ended} -11"
+    assert reasons["exits"].endswith("failed to load: SystemExit: no more")
+    assert reasons["quits"].endswith("failed to load: Quit: enough")
+    assert reasons["sub"].endswith("failed to load: Stop: now")
+    assert reasons["interrupts"].endswith("failed to load: KeyboardInterrupt")
+    assert reasons["talks"].endswith("failed to load: RuntimeError: told")

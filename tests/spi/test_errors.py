@@ -306,3 +306,60 @@ def test_the_most_specific_entry_wins(
     else:
         assert type(found) is ours
         assert found.what == f"{type(foreign).__name__}: {foreign}"
+
+
+def raised(error: BaseException, cause: BaseException | None = None) -> BaseException:
+    """An error as it is caught, from a cause or while another one was handled."""
+    try:
+        raise error from cause
+    except BaseException as caught:
+        return caught
+
+
+def while_handling(cause: BaseException, error: BaseException) -> BaseException:
+    try:
+        raise cause
+    except BaseException:
+        try:
+            raise error
+        except BaseException as caught:
+            return caught
+
+
+RESET = ErrorTable({ConnectionError: ConnectionFailed, PermissionError: NotAuthorized})
+
+
+def test_causes_are_looked_through() -> None:
+    cause = ConnectionResetError("gone")
+    for error in (
+        raised(RuntimeError("wrapped"), cause),
+        raised(ValueError("outer"), raised(RuntimeError("wrapped"), cause)),
+        while_handling(cause, RuntimeError("wrapped")),
+    ):
+        found = RESET(error)
+        assert isinstance(found, ConnectionFailed)
+        assert found.what.endswith("(caused by ConnectionResetError: gone)")
+    outer = raised(PermissionError("no"), cause)
+    assert isinstance(RESET(outer), NotAuthorized)  # the outermost that is known
+    assert RESET(raised(RuntimeError("x"), ValueError("y"))) is None
+
+
+def test_cause_that_was_denied_is_not_looked_at() -> None:
+    error = while_handling(ConnectionResetError("gone"), RuntimeError("mine"))
+    assert error.__context__ is not None
+    error.__suppress_context__ = True  # as `from None` does
+    assert RESET(error) is None
+
+
+def test_causes_in_a_circle_or_without_end_come_to_an_end() -> None:
+    one, two = RuntimeError("one"), RuntimeError("two")
+    one.__cause__, two.__cause__ = two, one
+    assert RESET(one) is None
+    error: BaseException = ConnectionResetError("deep")
+    for _ in range(10_000):
+        error = raised(RuntimeError("wrapped"), error)
+    assert RESET(error) is None
+
+
+def test_errors_of_the_tree_are_no_foreign_cause() -> None:
+    assert RESET(raised(RuntimeError("x"), ConnectionFailed("inner"))) is None
