@@ -11,6 +11,7 @@ from streamfactory.arrowlog.log import Log, LogStore, Retention, Staged
 from streamfactory.arrowlog.messages import message_schema, stored_messages
 from streamfactory.spi import (
     CommitMessage,
+    IncarnationChanged,
     LastCommit,
     MisuseError,
     Outgoing,
@@ -99,11 +100,28 @@ class LogCommitter(StreamCommitter):
             log = self._factory.log()
         except TopicNotFound:
             return None
+        self._refuse_another(log)
         if self._claimed:  # once: an instance that was fenced stays fenced
             return log.last(self._writer_id)
         held = log.claim(self._writer_id, self._instance)
         self._claimed = True
         return held
+
+    def _refuse_another(self, log: Log) -> None:
+        """Refuse a topic that was deleted, or made again, while it was written to."""
+        expected = self._factory.incarnation
+        if expected is None:
+            self._factory.incarnation = log.incarnation
+        elif log.incarnation != expected:
+            msg = f"topic {log.name!r} was deleted, or made again, while it was written"
+            raise IncarnationChanged(
+                msg,
+                expected=expected,
+                found=log.incarnation,
+                stream=self._factory.config.name,
+                remedy="look at its folder; to go on in the new one, open the sink "
+                "again and name the epoch once with `epoch.adopt`",
+            )
 
     def _commit(
         self,
@@ -138,6 +156,9 @@ class LogProducerFactory(ProducerFactory):
 
     CARRIES: ClassVar = frozenset({"_key", "_headers", "_timestamp"})
     KEEPS_DICTIONARIES: ClassVar = True
+
+    incarnation: str | None = None
+    """Of the topic that a writer with an id met here first."""
 
     @abstractmethod
     def store(self) -> LogStore:

@@ -1,111 +1,37 @@
-"""The entry point: finds the command, and turns every failure into words and a status.
+"""The entry point, which answers signals in one line from its first moment on.
 
-Commands live in modules of their own, which are imported when they are used: `list`
-costs no more than it needs.
+Importing the command line takes a third of a second, in which Python would answer an
+interrupt with a traceback: nothing of it is imported before the handlers are set.
 """
 
 from __future__ import annotations
 
-import difflib
-import importlib
-import logging
+import os
+import signal
 import sys
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Final, NoReturn
 
-import click
-
-from streamfactory.cli.printing import JsonPrinter, Printer, TextPrinter
-from streamfactory.cli.status import (
-    MEANINGS,
-    InternalError,
-    Interrupted,
-    Status,
-    UsageMistake,
-    status_of,
-)
-from streamfactory.spi import StreamError
-
+TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
+    from types import FrameType
+    from typing import NoReturn
 
-_NAME: Final = "streamfactory"
-
-log = logging.getLogger(_NAME)
-
-_COMMANDS: Final = {
-    "list": "streamfactory.cli.listing:list_command",
-    "describe": "streamfactory.cli.describing:describe_command",
-    "validate": "streamfactory.cli.validating:validate_command",
-    "check": "streamfactory.cli.checking:check_command",
-    "schema": "streamfactory.cli.schema:schema_command",
-    "publish": "streamfactory.cli.publish:publish_command",
-    "tail": "streamfactory.cli.tail:tail_command",
-    "copy": "streamfactory.cli.copy:copy_command",
-    "run": "streamfactory.cli.run:run_command",
-    "serve": "streamfactory.cli.serve:serve_command",
-    "checkpoint": "streamfactory.cli.checkpoint:checkpoint_command",
-    "replay-dead-letters": "streamfactory.cli.replay:replay_command",
-    "topics": "streamfactory.cli.topics:topics_command",
-    "conformance": "streamfactory.cli.conformance:conformance_command",
-    "new-backend": "streamfactory.cli.new_backend:new_backend_command",
+_ENDS = {
+    signal.SIGINT: (130, "interrupted"),
+    signal.SIGTERM: (143, "terminated"),
 }
 
 
-class _Commands(click.Group):
-    """The commands, each imported when it is used."""
+def main() -> NoReturn:
+    """Run the command ``streamfactory``; ends the process."""
+    _end_on_signals()
+    from streamfactory.cli.program import raise_on_signals
 
-    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
-        """The names, in the order of the help."""
-        return list(_COMMANDS)
-
-    def get_command(
-        self,
-        ctx: click.Context,  # noqa: ARG002
-        cmd_name: str,
-    ) -> click.Command | None:
-        """The command of a name, imported; None where there is none."""
-        if cmd_name not in _COMMANDS:
-            return None
-        module, _, attribute = _COMMANDS[cmd_name].partition(":")
-        command = getattr(importlib.import_module(module), attribute)
-        assert isinstance(command, click.Command)
-        return command
-
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        """The command that a line names; click would suggest loaded ones only."""
-        name = args[0]
-        if name not in _COMMANDS and not name.startswith("-"):
-            near = difflib.get_close_matches(name, _COMMANDS, n=1)
-            hint = f" Did you mean {near[0]!r}?" if near else ""
-            msg = f"No such command {name!r}.{hint}"
-            raise click.UsageError(msg, ctx)
-        return super().resolve_command(ctx, args)
-
-
-def _epilog() -> str:
-    lines = [f"  {status.value:>3}  {text}" for status, text in MEANINGS.items()]
-    # \b keeps click from joining the lines.
-    return "\n".join(["\b", "Exit statuses:", *lines])
-
-
-# A fixed width, so that the pages can show what users see.
-@click.command(
-    cls=_Commands,
-    epilog=_epilog(),
-    context_settings={"terminal_width": 80, "max_content_width": 80},
-)
-@click.version_option(package_name=_NAME, message="%(prog)s %(version)s")
-@click.option(
-    "--verbose",
-    is_flag=True,
-    expose_value=False,
-    help="Log what happens, and print the traceback of a failure.",
-)
-def root() -> None:
-    """Streams as plug-ins, configured by strings, read by partition and offset."""
+    raise_on_signals(_ENDS)
+    status = run(sys.argv[1:])
+    # Nothing is left that an exception could end; Python's own last steps print it.
+    _end_on_signals()
+    sys.exit(status)
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -114,62 +40,21 @@ def run(arguments: Sequence[str]) -> int:
     Args:
         arguments: Without the program's name.
     """
-    # Looked for here, not in the commands: a line that cannot be parsed wants it too.
-    printer = JsonPrinter() if "--json" in arguments else TextPrinter()
-    with _logging_to(printer, verbose="--verbose" in arguments):
-        try:
-            status = root.main(
-                list(arguments), prog_name=_NAME, standalone_mode=False, obj=printer
-            )
-            return int(status or Status.FINE)
-        except click.exceptions.NoArgsIsHelpError as error:
-            error.show()
-            return Status.BAD_INPUT
-        except (click.Abort, KeyboardInterrupt):
-            printer.error(Interrupted("interrupted"))
-            return Status.INTERRUPTED
-        except Exception as error:
-            failure = _failure(error)
-            log.debug("the command failed", exc_info=error)
-            printer.error(failure)
-            return status_of(failure)
+    from streamfactory.cli.program import run_program
+
+    return run_program(arguments)
 
 
-def main() -> NoReturn:
-    """The entry point of the command ``streamfactory``."""
-    sys.exit(run(sys.argv[1:]))
+def _end_on_signals() -> None:
+    for number in _ENDS:
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, _end)
 
 
-def _failure(error: Exception) -> StreamError:
-    if isinstance(error, StreamError):
-        return error
-    if isinstance(error, click.ClickException):
-        context = getattr(error, "ctx", None)
-        path = _NAME if context is None else context.command_path
-        return UsageMistake(error.format_message(), remedy=f"see {path} --help")
-    return InternalError(f"{type(error).__name__}: {error}")
-
-
-class _Notes(logging.Handler):
-    """Hands the library's log to the printer."""
-
-    def __init__(self, printer: Printer) -> None:
-        super().__init__()
-        self._printer = printer
-
-    def emit(self, record: logging.LogRecord) -> None:
-        """Print a record, with its traceback if it has one."""
-        self._printer.note(record.levelname.lower(), self.format(record))
-
-
-@contextmanager
-def _logging_to(printer: Printer, *, verbose: bool) -> Iterator[None]:
-    """Show the library's log, for the time of one command."""
-    handler, level = _Notes(printer), log.level
-    log.addHandler(handler)
-    log.setLevel(logging.DEBUG if verbose else logging.WARNING)
-    try:
-        yield
-    finally:
-        log.removeHandler(handler)
-        log.setLevel(level)
+def _end(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - the system's
+    status, word = _ENDS[signal.Signals(number)]
+    line = f"error: {word}\n"
+    if "--json" in sys.argv:
+        line = f'{{"error": "{word}", "what": "{word}"}}\n'
+    os.write(2, line.encode())
+    os._exit(status)

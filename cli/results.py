@@ -24,8 +24,16 @@ class Result(ABC):
         return asdict(self)  # type: ignore[call-overload]
 
 
+def printable(text: str) -> str:
+    """One line of text: what would break it, or a terminal obey, is shown escaped."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
+
+
 def table(rows: Sequence[Sequence[str]], indent: str = "") -> Iterator[str]:
-    """Columns of their widest cell; the last one as it is."""
+    """Columns of their widest cell; the last one as it is, on one line."""
+    rows = [[printable(cell) for cell in row] for row in rows]
     columns = max((len(row) for row in rows), default=1) - 1
     widths = [max(len(row[i]) for row in rows if len(row) > i) for i in range(columns)]
     for row in rows:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, Final
 
+from streamfactory.cli.results import printable
 from streamfactory.cli.values import (
     decode_leniently,
     encode_base64,
@@ -62,7 +63,5 @@ class Table:
 
 def _cell(value: Any) -> str:
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-    if not text.isprintable():
-        # What a terminal would obey is shown instead.
-        text = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
+    text = printable(text)
     return text if len(text) <= _WIDEST else f"{text[: _WIDEST - 3]}..."

@@ -19,6 +19,7 @@ class Status(IntEnum):
     BAD_INPUT = 2
     PLUGIN = 3
     INTERRUPTED = 130
+    TERMINATED = 143
 
 
 MEANINGS: Final[Mapping[Status, str]] = {
@@ -27,6 +28,7 @@ MEANINGS: Final[Mapping[Status, str]] = {
     Status.BAD_INPUT: "bad input, configuration or usage",
     Status.PLUGIN: "a plug-in is missing or broken",
     Status.INTERRUPTED: "interrupted",
+    Status.TERMINATED: "terminated",
 }
 
 

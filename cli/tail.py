@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import sys
 from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
@@ -169,11 +167,7 @@ def tail_command(
             mine=lambda p: not partitions or p.id in partitions,
         )
         stack.callback(rotation.close)
-        try:
-            ended = _show_all(printer, source, rotation, stop, follow=not no_follow)
-        except BrokenPipeError:
-            _let_go_of_output()  # whoever read it has enough: that is no error
-            ended = True
+        ended = _show_all(printer, source, rotation, stop, follow=not no_follow)
     return Status.FINE if ended or not no_follow else Status.INTERRUPTED
 
 
@@ -219,10 +213,3 @@ def _refuse_unknown(source: Source, partitions: Sequence[int]) -> None:
         raise TopicNotFound(
             msg, stream=source.config.name, remedy="leave it out, or take another"
         )
-
-
-def _let_go_of_output() -> None:
-    """Point standard output nowhere, so that closing it in the end does not fail."""
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, sys.stdout.fileno())
-    os.close(nowhere)

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from streamfactory.cli.main import root
+from streamfactory.cli.program import root
 from streamfactory.cli.status import MEANINGS
 from streamfactory.conformance.report import Report, support_table, to_plain
 from streamfactory.conformance.runner import all_cases, run

@@ -148,7 +148,12 @@ class Committer:
         adopted = self._sink.config.get("epoch.adopt") == epoch
         if last is None and epoch > 0 and streaming and not adopted:
             msg = f"epoch {epoch} of writer {self._writer_id!r} has no predecessor here"
-            raise EpochMarkerLost(msg, stream=self._sink.config.name)
+            remedy = (
+                "where the topic was deleted, or `path` and its like lead elsewhere "
+                "than before, put that right; to take the epoch for new, name it once "
+                "with `epoch.adopt`"
+            )
+            raise EpochMarkerLost(msg, stream=self._sink.config.name, remedy=remedy)
 
     def _compare(self, epoch: int, held: LastCommit, summary: Summary) -> None:
         name = self._sink.config.name

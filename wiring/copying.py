@@ -47,6 +47,10 @@ if TYPE_CHECKING:
     from streamfactory.wiring.sink import Sink
     from streamfactory.wiring.source import Source
 
+_ANOTHER: Final = (
+    "another stream of this name is copied under a writer id of its own (--writer); "
+    "where the topic was made again, set `out.of.range` to earliest or latest"
+)
 _INSTANCE: Final = "0-of-1"
 _TURN: Final = 0.2
 """Seconds that one fetch waits at the most: a stop is noticed that soon."""
@@ -280,8 +284,10 @@ class Copy(Closing):
             batch = rotation.next_batch(max(0.0, min(_TURN, patience)))
             if batch is not None:
                 refuse_torn(batch, self._source.config.name)
-        except IncarnationChanged:
-            raise  # rows of both lives may be among those that were read
+        except IncarnationChanged as error:
+            # Nothing is committed: rows of both lives may be among those read.
+            error.remedy = _ANOTHER
+            raise
         except StreamError:
             self._settle(epochs, rotation.position)
             raise

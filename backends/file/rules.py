@@ -19,6 +19,7 @@ _OF_FOLDERS: Final = ("state.folder", "order", "names")
 def check_options(config: StreamConfig, role: Role | None) -> Iterator[Problem]:
     """See `Backend.check_options`."""
     yield from _strays(config)
+    yield from _plain_http(config)
     unused = config["fsync"] != "interval" and config.given("fsync.interval")
     if unused and role is not Role.READ:
         what = "has no effect without fsync=interval"
@@ -44,3 +45,12 @@ def _strays(config: StreamConfig) -> Iterator[Problem]:
         else:
             what = "has no effect: path is not in an object store"
             yield config.problem(option.key, what, level="warning")
+
+
+def _plain_http(config: StreamConfig) -> Iterator[Problem]:
+    """An endpoint without TLS, which has to be wanted."""
+    endpoint = str(config.get("storage.endpoint", ""))
+    if endpoint.lower().startswith("http:") and not config["storage.allow.http"]:
+        what = "is not encrypted: keys and rows would be readable on the way"
+        hint = f"say https://, or stream.{config.type}.storage.allow.http=true"
+        yield config.problem("storage.endpoint", what, hint)

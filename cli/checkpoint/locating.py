@@ -92,7 +92,11 @@ def locate(target: str, streams: Sequence[str] = ()) -> Located:
     if path.suffix == ".json" and path.is_file():
         return Located(target, groups=_instance(path), definitions=definitions)
     if not path.is_file():
-        return replace(_look(Place.of(target)), definitions=definitions)
+        place = Place.of(target)
+        if place.names() is None:
+            msg = f"there is no folder {place.text}"
+            raise ConfigError(msg, remedy="check the path")
+        return replace(_look(place), definitions=definitions)
     if streams:
         msg = "--stream is for folders: the file of a pipeline names its streams"
         raise MisuseError(msg, remedy="leave it out")

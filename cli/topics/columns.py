@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from streamfactory.cli.results import table
 from streamfactory.cli.schema import Column
-from streamfactory.spi import FormatRefused, StorageFailed, envelope_schema
+from streamfactory.spi import ConfigError, FormatRefused, StorageFailed, envelope_schema
 from streamfactory.spi.ddl import to_ddl
 
 if TYPE_CHECKING:
@@ -84,5 +84,7 @@ def schema_of_file(name: str) -> pa.Schema:
         raise FormatRefused(msg, remedy="give a file that is") from error
     except OSError as error:
         msg = f"{name} cannot be read: {error.strerror or error}"
-        raise StorageFailed(msg, remedy="look at the path") from error
+        missing = isinstance(error, FileNotFoundError | NotADirectoryError)
+        kind = ConfigError if missing else StorageFailed
+        raise kind(msg, remedy="look at the path") from error
     return found.remove_metadata()

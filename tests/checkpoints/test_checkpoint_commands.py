@@ -530,7 +530,7 @@ def test_a_folder_that_is_not_there_is_refused(
     checkpoint: Command, tmp_path: Path
 ) -> None:
     found = checkpoint("show", tmp_path / "absent")
-    assert (found.status, found.out) == (1, "")
+    assert (found.status, found.out) == (2, "")
     assert found.err == f"error: there is no folder {tmp_path}/absent; check the path\n"
 
 

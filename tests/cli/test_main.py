@@ -34,6 +34,7 @@ def test_help_names_every_command_and_status(
         "      2  bad input, configuration or usage\n"
         "      3  a plug-in is missing or broken\n"
         "    130  interrupted\n"
+        "    143  terminated\n"
     )
 
 

@@ -290,6 +290,35 @@ def test_source_that_began_again_is_not_copied_on(memory: Memory, source: Path) 
     assert total(memory) == 8
 
 
+def test_second_stream_of_one_name_needs_a_writer_id_of_its_own(
+    tmp_path: Path, streamfactory: Callable[..., Outcome]
+) -> None:
+    def stream(name: str, path: Path) -> Path:
+        topic = {
+            "streamType": "file",
+            "stream.file.path": str(path),
+            "stream.file.topic.name": name,
+        }
+        path.mkdir()
+        file = path / "stream.json"
+        file.write_text(json.dumps({"name": name, "properties": topic}))
+        return file
+
+    one, two = stream("clicks", tmp_path / "one"), stream("clicks", tmp_path / "two")
+    sink = stream("all", tmp_path / "all")
+    (tmp_path / "rows.csv").write_text("id\n1\n")
+    for source in (one, two):
+        done = streamfactory("publish", source, tmp_path / "rows.csv")
+        assert done.status == 0, done.err
+    assert streamfactory("copy", one, sink).status == 0
+    refused = streamfactory("copy", two, sink, "--json")
+    assert refused.status == 1
+    assert refused.error["error"] == "incarnation_changed"
+    assert "under a writer id of its own (--writer)" in refused.error["remedy"]
+    done = streamfactory("copy", two, sink, "--writer", "second")
+    assert done.status == 0, done.err
+
+
 def test_writer_of_another_stream_is_refused(memory: Memory, source: Path) -> None:
     memory.create("other", SCHEMA)
     sink = memory.stream("to")

@@ -194,7 +194,9 @@ def test_epoch_whose_predecessor_nobody_remembers_is_refused(
         commit(sink, 1, staged(sink, 2, epoch=1))
     assert str(caught.value) == (
         "epoch 1 of writer 'w' has no predecessor here (stream 'memory:clicks'); "
-        "name the epoch once with `epoch.adopt` to take it for new"
+        "where the topic was deleted, or `path` and its like lead elsewhere than "
+        "before, put that right; to take the epoch for new, name it once with "
+        "`epoch.adopt`"
     )
     assert contents() == {0: [1]}
 

@@ -6,7 +6,13 @@ import stat
 from pathlib import Path
 from typing import Final
 
-from streamfactory.spi import FormatRefused, MisuseError, StorageFailed, Unsupported
+from streamfactory.spi import (
+    ConfigError,
+    FormatRefused,
+    MisuseError,
+    StorageFailed,
+    Unsupported,
+)
 from streamfactory.wiring.inputs.base import Input, InputOptions
 from streamfactory.wiring.inputs.columnar import ArrowInput, ParquetInput
 from streamfactory.wiring.inputs.raw import COMPRESSED, Bytes, FileBytes, PipeBytes
@@ -47,6 +53,7 @@ def open_input(
         descriptor: Of standard input.
 
     Raises:
+        ConfigError: config; there is no such file.
         MisuseError: misuse; nothing says what the format is.
         StorageFailed: permanent; the file cannot be opened.
         FormatRefused: permanent; the file is not of the format.
@@ -94,8 +101,10 @@ def _size(path: Path) -> int:
         status = path.stat()
     except OSError as error:
         msg = f"{path} cannot be read: {error.strerror}"
-        raise StorageFailed(msg, remedy="look at the path") from error
+        missing = isinstance(error, FileNotFoundError | NotADirectoryError)
+        kind = ConfigError if missing else StorageFailed
+        raise kind(msg, remedy="look at the path") from error
     if not stat.S_ISREG(status.st_mode):
         msg = f"{path} is no file"
-        raise StorageFailed(msg, remedy="give a file, or - for standard input")
+        raise ConfigError(msg, remedy="give a file, or - for standard input")
     return status.st_size

@@ -1,0 +1,236 @@
+"""The program: finds the command, and turns every failure into words and a status.
+
+Commands live in modules of their own, which are imported when they are used: `list`
+costs no more than it needs.
+"""
+
+from __future__ import annotations
+
+import codecs
+import difflib
+import importlib
+import io
+import json
+import logging
+import os
+import select
+import signal
+import sys
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from streamfactory.cli.printing import JsonPrinter, Printer, TextPrinter
+from streamfactory.cli.status import (
+    MEANINGS,
+    InternalError,
+    Interrupted,
+    Status,
+    UsageMistake,
+    status_of,
+)
+from streamfactory.spi import StreamError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+    from types import FrameType
+
+_NAME: Final = "streamfactory"
+_ESCAPED: Final = "streamfactory.escaped"
+
+log = logging.getLogger(_NAME)
+
+_COMMANDS: Final = {
+    "list": "streamfactory.cli.listing:list_command",
+    "describe": "streamfactory.cli.describing:describe_command",
+    "validate": "streamfactory.cli.validating:validate_command",
+    "check": "streamfactory.cli.checking:check_command",
+    "schema": "streamfactory.cli.schema:schema_command",
+    "publish": "streamfactory.cli.publish:publish_command",
+    "tail": "streamfactory.cli.tail:tail_command",
+    "copy": "streamfactory.cli.copy:copy_command",
+    "run": "streamfactory.cli.run:run_command",
+    "serve": "streamfactory.cli.serve:serve_command",
+    "checkpoint": "streamfactory.cli.checkpoint:checkpoint_command",
+    "replay-dead-letters": "streamfactory.cli.replay:replay_command",
+    "topics": "streamfactory.cli.topics:topics_command",
+    "conformance": "streamfactory.cli.conformance:conformance_command",
+    "new-backend": "streamfactory.cli.new_backend:new_backend_command",
+}
+
+
+class _Commands(click.Group):
+    """The commands, each imported when it is used."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
+        """The names, in the order of the help."""
+        return list(_COMMANDS)
+
+    def get_command(
+        self,
+        ctx: click.Context,  # noqa: ARG002
+        cmd_name: str,
+    ) -> click.Command | None:
+        """The command of a name, imported; None where there is none."""
+        if cmd_name not in _COMMANDS:
+            return None
+        module, _, attribute = _COMMANDS[cmd_name].partition(":")
+        command = getattr(importlib.import_module(module), attribute)
+        assert isinstance(command, click.Command)
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """The command that a line names; click would suggest loaded ones only."""
+        name = args[0]
+        if name not in _COMMANDS and not name.startswith("-"):
+            near = difflib.get_close_matches(name, _COMMANDS, n=1)
+            hint = f" Did you mean {near[0]!r}?" if near else ""
+            msg = f"No such command {name!r}.{hint}"
+            raise click.UsageError(msg, ctx)
+        return super().resolve_command(ctx, args)
+
+
+def _epilog() -> str:
+    lines = [f"  {status.value:>3}  {text}" for status, text in MEANINGS.items()]
+    # \b keeps click from joining the lines.
+    return "\n".join(["\b", "Exit statuses:", *lines])
+
+
+# A fixed width, so that the pages can show what users see.
+@click.command(
+    cls=_Commands,
+    epilog=_epilog(),
+    context_settings={"terminal_width": 80, "max_content_width": 80},
+)
+@click.version_option(package_name=_NAME, message="%(prog)s %(version)s")
+@click.option(
+    "--verbose",
+    is_flag=True,
+    expose_value=False,
+    help="Log what happens, and print the traceback of a failure.",
+)
+def root() -> None:
+    """Streams as plug-ins, configured by strings, read by partition and offset."""
+
+
+class Terminated(KeyboardInterrupt):
+    """SIGTERM, where no command takes it for a request to come to an end."""
+
+
+def raise_on_signals(numbers: Iterable[signal.Signals]) -> None:
+    """Have signals interrupt the main thread, except those that are ignored."""
+
+    def handle(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - the system's
+        raise Terminated if number == signal.SIGTERM else KeyboardInterrupt
+
+    for number in numbers:
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, handle)
+
+
+def run_program(arguments: Sequence[str]) -> int:
+    """Run one command line; answers the exit status.
+
+    A reader of the output that has gone ends it, and is no failure.
+
+    Args:
+        arguments: Without the program's name.
+    """
+    _escape_what_cannot_be_encoded()
+    try:
+        return _run(arguments)
+    except (BrokenPipeError, SystemExit):  # click makes an exit of a broken pipe
+        if not _output_is_closed():
+            raise
+        # What is left in its buffer would fail once more when Python ends.
+        with Path(os.devnull).open("wb") as nowhere:
+            os.dup2(nowhere.fileno(), 1)
+        return Status.FINE
+
+
+def _run(arguments: Sequence[str]) -> int:
+    # Looked for here, not in the commands: a line that cannot be parsed wants it too.
+    printer = JsonPrinter() if "--json" in arguments else TextPrinter()
+    with _logging_to(printer, verbose="--verbose" in arguments):
+        try:
+            status = root.main(
+                list(arguments), prog_name=_NAME, standalone_mode=False, obj=printer
+            )
+            return int(status or Status.FINE)
+        except click.exceptions.NoArgsIsHelpError as error:
+            error.show()
+            return Status.BAD_INPUT
+        except (click.Abort, KeyboardInterrupt) as error:
+            if isinstance(error.__cause__ or error, Terminated):
+                printer.error(Interrupted("terminated"))
+                return Status.TERMINATED
+            printer.error(Interrupted("interrupted"))
+            return Status.INTERRUPTED
+        except Exception as error:
+            if isinstance(error, BrokenPipeError) and _output_is_closed():
+                raise  # printing failed, not the command
+            failure = _failure(error)
+            log.debug("the command failed", exc_info=error)
+            printer.error(failure)
+            return status_of(failure)
+
+
+def _output_is_closed() -> bool:
+    """Whether nobody reads what is printed; another pipe may have broken instead."""
+    waiting = select.poll()
+    waiting.register(1, 0)
+    return bool(waiting.poll(0))
+
+
+def _escape_what_cannot_be_encoded() -> None:
+    """Print characters that the terminal's encoding lacks as JSON would write them."""
+    codecs.register_error(_ESCAPED, _escaped)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors=_ESCAPED)
+
+
+def _escaped(error: UnicodeError) -> tuple[str, int]:
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    text = error.object[error.start : error.end]
+    return json.dumps(text)[1:-1], error.end
+
+
+def _failure(error: Exception) -> StreamError:
+    if isinstance(error, StreamError):
+        return error
+    if isinstance(error, click.ClickException):
+        context = getattr(error, "ctx", None)
+        path = _NAME if context is None else context.command_path
+        return UsageMistake(error.format_message(), remedy=f"see {path} --help")
+    return InternalError(f"{type(error).__name__}: {error}")
+
+
+class _Notes(logging.Handler):
+    """Hands the library's log to the printer."""
+
+    def __init__(self, printer: Printer) -> None:
+        super().__init__()
+        self._printer = printer
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Print a record, with its traceback if it has one."""
+        self._printer.note(record.levelname.lower(), self.format(record))
+
+
+@contextmanager
+def _logging_to(printer: Printer, *, verbose: bool) -> Iterator[None]:
+    """Show the library's log, for the time of one command."""
+    handler, level = _Notes(printer), log.level
+    log.addHandler(handler)
+    log.setLevel(logging.DEBUG if verbose else logging.WARNING)
+    try:
+        yield
+    finally:
+        log.removeHandler(handler)
+        log.setLevel(level)

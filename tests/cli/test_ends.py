@@ -1,0 +1,175 @@
+"""How a command ends that is interrupted, or whose output goes nowhere or is narrow."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.cli.conftest import path_with
+from tests.proving.commands import Outcome
+
+from streamfactory.cli.results import table
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+SCRIPT = "import sys; from streamfactory.cli.main import main; sys.exit(main())"
+ENDS = [(signal.SIGINT, 130, "interrupted"), (signal.SIGTERM, 143, "terminated")]
+
+
+def start(tmp_path: Path, *words: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, *words],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": path_with(tmp_path)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def signalled(child: subprocess.Popen[str], marker: Path, number: int) -> Outcome:
+    """What becomes of a child that is signalled once it has come to a place."""
+    deadline = time.monotonic() + 60
+    while not marker.exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    child.send_signal(number)
+    out, err = child.communicate(timeout=60)
+    return Outcome(child.returncode, out, err)
+
+
+@pytest.mark.parametrize(("number", "status", "word"), ENDS)
+@pytest.mark.parametrize("words", [["-m", "streamfactory"], ["-c", SCRIPT]])
+def test_signal_while_the_program_is_imported_is_one_line(
+    words: list[str], number: int, status: int, word: str, tmp_path: Path
+) -> None:
+    marker = tmp_path / "here"
+    (tmp_path / "click").mkdir()
+    (tmp_path / "click" / "__init__.py").write_text(
+        f"import time; open({str(marker)!r}, 'w').close(); time.sleep(60)"
+    )
+    with start(tmp_path, *words, "list") as child:
+        ended = signalled(child, marker, number)
+    assert (ended.status, ended.out, ended.err) == (status, "", f"error: {word}\n")
+
+
+@pytest.mark.parametrize(("number", "status", "word"), ENDS)
+def test_signal_while_a_command_works_is_one_line(
+    number: int, status: int, word: str, stranger: Callable[..., Path], tmp_path: Path
+) -> None:
+    marker = tmp_path / "here"
+    path = stranger(constructor=f"open({str(marker)!r}, 'w').close(); time.sleep(60)")
+    line = ("schema", str(path), "--allow-class-paths")
+    with start(tmp_path, "-m", "streamfactory", *line) as child:
+        ended = signalled(child, marker, number)
+    assert (ended.status, ended.out) == (status, "")
+    assert ended.err.strip() == f"error: {word}"
+
+
+def test_ignored_signal_stays_ignored(tmp_path: Path) -> None:
+    code = f"import signal; signal.signal(signal.SIGINT, signal.SIG_IGN); {SCRIPT}"
+    code = code.replace("main()", "(main, signal.raise_signal(signal.SIGINT))[0]()")
+    with start(tmp_path, "-c", code, "list") as child:
+        _, err = child.communicate(timeout=60)
+    assert (child.returncode, err) == (0, "")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["list"],
+        ["list", "--json"],
+        ["describe", "file"],
+        ["validate", "clicks.toml"],
+        ["schema", "clicks.toml"],
+        ["topics", "list", "clicks.toml"],
+        ["topics", "show", "clicks.toml"],
+        ["tail", "clicks.toml", "--from", "earliest", "--no-follow"],
+        ["--help"],
+    ],
+    ids=" ".join,
+)
+def test_reader_that_has_gone_is_no_failure(
+    words: list[str], numbers: Path, tmp_path: Path
+) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    done = subprocess.run(
+        [sys.executable, "-m", "streamfactory", *words],
+        cwd=tmp_path,
+        stdout=writing,
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
+    )
+    os.close(writing)
+    assert numbers.name == "clicks.toml"
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.fixture
+def numbers(tmp_path: Path, program: Callable[..., Outcome]) -> Path:
+    """A stream of a file, with some rows."""
+    path = tmp_path / "clicks.toml"
+    path.write_text(
+        "[properties]\nstreamType = 'file'\n'stream.file.path' = 'streams'\n"
+        "'stream.file.topic.name' = 'clicks'\n"
+    )
+    rows = tmp_path / "rows.csv"
+    rows.write_text("user\nann\n")
+    done = program("publish", str(path), str(rows))
+    assert done.status == 0, done.err
+    return path
+
+
+@pytest.mark.parametrize("encoding", ["latin-1", "utf-8"])
+def test_any_encoding_of_the_terminal_will_do(
+    encoding: str, program: Callable[..., Outcome]
+) -> None:
+    name = "\u20ac-\U0001f600"
+    known = {"PYTHONIOENCODING": encoding}
+    plain = program("validate", name, **known)
+    assert (plain.status, plain.err) == (2, "")
+    shown = name if encoding == "utf-8" else r"\u20ac-\ud83d\ude00"
+    assert shown in plain.out
+    told = program("validate", name, "--json", **known)
+    assert (told.status, told.json["streams"][0]["stream"]) == (2, name)
+
+
+def test_line_break_in_a_cell_breaks_no_table() -> None:
+    lines = [*table([("NAME", "WHAT"), ("a\nb", "c\x1b[2Jd"), ("x", "y\r\n")])]
+    assert lines == ["NAME  WHAT", r"a\nb  c\x1b[2Jd", r"x     y\r\n"]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["publish", "clicks.toml", "missing.csv"],
+        ["publish", "clicks.toml", "streams", "--format", "csv"],
+        ["publish", "missing.toml", "rows.csv"],
+        ["copy", "missing.toml", "clicks.toml"],
+        ["tail", "missing.toml"],
+        ["schema", "missing.toml"],
+        ["run", "missing.toml"],
+        ["checkpoint", "show", "missing"],
+        ["checkpoint", "show", "missing.toml"],
+        ["topics", "create", "clicks.toml", "--schema-from", "missing.arrow"],
+    ],
+    ids=" ".join,
+)
+def test_missing_input_is_bad_input(
+    words: list[str], numbers: Path, program: Callable[..., Outcome]
+) -> None:
+    assert numbers.exists()
+    outcome = program(*words, "--json")
+    assert outcome.status == 2, outcome.err
+    assert outcome.error["error"] != "usage"
+    assert json.loads(outcome.err.splitlines()[-1])["class"] == "config"

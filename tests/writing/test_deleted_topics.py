@@ -1,0 +1,56 @@
+"""A topic that is deleted while it is written to: told as what it is."""
+
+from __future__ import annotations
+
+import shutil
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pytest
+
+from streamfactory.spi import EpochMarkerLost, IncarnationChanged
+from streamfactory.wiring.opening import open_sink
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+ROWS = pa.RecordBatch.from_pydict({"id": [1, 2]})
+
+
+@pytest.fixture
+def options(tmp_path: Path) -> dict[str, str]:
+    return {
+        "streamType": "file",
+        "stream.file.path": str(tmp_path / "streams"),
+        "stream.file.topic.name": "clicks",
+    }
+
+
+@pytest.mark.parametrize("deleted", ["streams", "streams/clicks.topic"])
+def test_deleted_folder_is_named_by_the_next_epoch(
+    deleted: str, options: dict[str, str], tmp_path: Path
+) -> None:
+    with open_sink(options) as sink:
+        sink.put(ROWS, writer_id="w", epoch=0)
+        shutil.rmtree(tmp_path / deleted)
+        with pytest.raises(IncarnationChanged) as caught:
+            sink.put(ROWS, writer_id="w", epoch=1)
+    assert caught.value.what == (
+        "topic 'clicks' was deleted, or made again, while it was written"
+    )
+    assert "epoch.adopt" in str(caught.value.remedy)
+
+
+def test_epoch_can_be_taken_for_new_in_what_was_made_again(
+    options: dict[str, str], tmp_path: Path
+) -> None:
+    with open_sink(options) as sink:
+        sink.put(ROWS, writer_id="w", epoch=0)
+    shutil.rmtree(tmp_path / "streams")
+    with (
+        open_sink(options) as sink,
+        pytest.raises(EpochMarkerLost, match="where the topic was deleted"),
+    ):
+        sink.put(ROWS, writer_id="w", epoch=1)
+    with open_sink({**options, "epoch.adopt": "1"}) as sink:
+        assert sink.put(ROWS, writer_id="w", epoch=1)
