@@ -73,7 +73,8 @@ class LogStage(ABC):
 
         Raises:
             TopicNotFound: permanent; there is no such partition.
-            SchemaMismatch: permanent; the rows have another schema.
+            SchemaMismatch: permanent; the rows have another schema, or a value that is
+                none of its type.
         """
 
     @abstractmethod

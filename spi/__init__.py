@@ -139,7 +139,12 @@ from streamfactory.spi.producer import (
     WriteKind,
 )
 from streamfactory.spi.servers import StreamServer
-from streamfactory.spi.soundness import UNPACKED_BYTES, BatchValidator, can_rescale
+from streamfactory.spi.soundness import (
+    UNPACKED_BYTES,
+    UNPACKED_ROW_BYTES,
+    BatchValidator,
+    can_rescale,
+)
 from streamfactory.spi.topics import TopicAdmin, Verification
 
 __all__ = [
@@ -155,6 +160,7 @@ __all__ = [
     "SPI_LEVEL",
     "STRING",
     "UNPACKED_BYTES",
+    "UNPACKED_ROW_BYTES",
     "Abandoned",
     "Backend",
     "BadMessage",

@@ -136,6 +136,8 @@ class DiskLog(Log):
             count = min(count, max(1, max_bytes * rows // size))
         if count < rows:
             batch = batch.slice(skip, count)
+        batch = self.segments.convertible(batch)
+        count = batch.num_rows
         with self.journal.lock:
             if start + count == self.journal.known.latest[run.partition]:
                 self.journal.refreshed()
@@ -241,7 +243,13 @@ class DiskLog(Log):
         with self.journal.lock:
             self.journal.refreshed()  # a topic that was deleted takes no more files
         writer = RollingWriter(self.storage, self.schema, self.settings)
-        return DiskStage(attempt, self.schema, self._check_known, writer)
+        return DiskStage(
+            attempt,
+            self.schema,
+            self._check_known,
+            writer,
+            check_values=self.settings.check_values,
+        )
 
     def discard(self, staged: Staged) -> None:
         self.discard_files([file["name"] for file in staged.files])

@@ -9,6 +9,7 @@ import json
 import threading
 import uuid
 from collections import OrderedDict
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
@@ -295,6 +296,18 @@ class SegmentReader:
             msg = f"{self._place(name)}: batch {number} has {found.num_rows} rows, "
             raise CorruptData(msg + f"and {rows} were committed")
         return found
+
+    def convertible(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """The first of some rows: as many as unpack to a bounded number of bytes.
+
+        Raises:
+            MessageTooLarge: permanent; the first row alone unpacks to too many.
+        """
+        return next(self._validator.split(rows))
+
+    @cached_property
+    def _validator(self) -> BatchValidator:
+        return BatchValidator(self._schema)
 
     def times(self, name: str, number: int) -> list[tuple[int, int]] | None:
         """When rows of a batch were appended, where at several times."""

@@ -9,7 +9,12 @@ import pyarrow as pa
 
 from streamfactory.arrowlog.checks import check_schema
 from streamfactory.arrowlog.log import LogStage, Staged
-from streamfactory.spi import CorruptData, MisuseError
+from streamfactory.spi import (
+    BatchValidator,
+    CorruptData,
+    MisuseError,
+    SchemaMismatch,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -32,7 +37,10 @@ class DiskStage(LogStage):
         schema: pa.Schema,
         check_partition: Callable[[int], None],
         writer: RollingWriter,
+        *,
+        check_values: bool = True,
     ) -> None:
+        self._validator = BatchValidator(schema, values=check_values)
         self._attempt = attempt
         self._schema = schema
         self._check_partition = check_partition
@@ -45,6 +53,7 @@ class DiskStage(LogStage):
     def append(self, partition: int, rows: pa.RecordBatch) -> None:
         self._check_whole()
         check_schema(rows, self._schema)
+        self._check_values(rows)
         waiting = self._waiting.get(partition)
         if waiting is None:
             self._check_partition(partition)
@@ -118,6 +127,15 @@ class DiskStage(LogStage):
             self._gone = True
             self.discard()
             raise
+
+    def _check_values(self, rows: pa.RecordBatch) -> None:
+        """Refuse what readers would refuse once it is committed."""
+        try:
+            self._validator.validate(rows)
+        except CorruptData as error:
+            msg = f"rows cannot be written: {error.what}"
+            remedy = "the program that made them is at fault"
+            raise SchemaMismatch(msg, remedy=remedy) from error
 
     def _check_count(self) -> None:
         """Rows in are rows out: what else went wrong would be found by readers."""

@@ -163,6 +163,8 @@ class Inflow:
             count, size = count + found[0].num_rows, size + found[1]
         if len(batches) > 1:
             rows = pa.concat_batches(batches)
+        if not self._validator.is_encoded:
+            return rows, size
         self._parts = (
             (part, size * part.num_rows // max(1, rows.num_rows))
             for part in self._validator.split(rows)

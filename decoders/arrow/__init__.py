@@ -19,7 +19,7 @@ from streamfactory.decoders.isolation import SCHEMA, Sieve, places, plain
 from streamfactory.spi import (
     PATH,
     SIZE,
-    UNPACKED_BYTES,
+    UNPACKED_ROW_BYTES,
     BatchValidator,
     ConfigError,
     CorruptData,
@@ -201,7 +201,7 @@ class ArrowDecoder(MessageDecoder):
         if not found or found[0].schema.equals(self._schema):
             return found  # and validated with the messages beside it
         validator = self._validator(found[0].schema)
-        size, limit = 0, min(self._limit, max(UNPACKED_BYTES, payload.size))
+        size, limit = 0, min(self._limit, max(UNPACKED_ROW_BYTES, payload.size))
         for batch in found:
             try:
                 validator.validate(batch)

@@ -23,11 +23,12 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-__all__ = ["UNPACKED_BYTES", "BatchValidator", "can_rescale"]
+__all__ = ["UNPACKED_BYTES", "UNPACKED_ROW_BYTES", "BatchValidator", "can_rescale"]
 
-UNPACKED_BYTES: Final = 64 * 1024 * 1024
-"""Bytes that a batch may have once every encoding is unpacked, unless another limit is
-given."""
+UNPACKED_BYTES: Final = 16 * 1024 * 1024
+"""Bytes that a slice has at the most once its encodings are unpacked."""
+UNPACKED_ROW_BYTES: Final = 64 * 1024 * 1024
+"""Bytes that one row may have once its encodings are unpacked."""
 
 
 @final
@@ -92,6 +93,11 @@ class BatchValidator:
         """
         self._checks.run_all(batches)
 
+    @property
+    def is_encoded(self) -> bool:
+        """Whether a batch of the schema can have few bytes for very many values."""
+        return self._unpacking.is_encoded
+
     def unpacked_bytes(self, rows: pa.RecordBatch) -> int:
         """Bytes that the encoded columns of a batch have once they are unpacked.
 
@@ -115,13 +121,13 @@ class BatchValidator:
         Args:
             rows: A batch that was validated.
             max_bytes: `unpacked_bytes` of each slice. A slice of one row may have more:
-                as many as the buffers of the whole batch.
+                `UNPACKED_ROW_BYTES`, or as many as the buffers of the whole batch.
 
         Raises:
             MessageTooLarge: permanent; one row takes more than that. The message has
                 the column that takes most.
         """
-        return self._unpacking.split(rows, max_bytes)
+        return self._unpacking.split(rows, max_bytes, UNPACKED_ROW_BYTES)
 
 
 def can_rescale(have: pa.DataType, want: pa.DataType) -> bool:

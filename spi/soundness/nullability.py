@@ -26,6 +26,12 @@ class Required:
             for number, field in enumerate(schema)
             if _is_required_within(field)
         ]
+        self._flat = {
+            number
+            for number, field in self.fields
+            if _types.is_primitive(field.type) or _is_text(field.type)
+        }
+        """Those whose nulls Arrow counts."""
 
     def run(self, rows: pa.RecordBatch) -> None:
         """Check a batch whose values are sound.
@@ -36,8 +42,16 @@ class Required:
         for number, field in self.fields:
             column = rows.column(number)
             # Nearly always nothing is null, which is seen without looking at values.
-            if _may_miss(column, field):
+            if number in self._flat:
+                may_miss = column.null_count
+            else:
+                may_miss = _may_miss(column, field)
+            if may_miss:
                 _check(column, field, field.name, None)
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(_types.is_string(kind) or _types.is_binary(kind))
 
 
 def _is_required_within(field: pa.Field) -> bool:

@@ -87,6 +87,20 @@ def parts(array: pa.Array) -> list[pa.Array]:
     return [array.values] if kind.num_fields else []
 
 
+def is_same(array: pa.Array, other: pa.Array) -> bool:
+    """Whether two arrays of one type, which is not nested, have the same buffers."""
+    if array.offset != other.offset or len(array) != len(other):
+        return False
+    if array.null_count != other.null_count:
+        return False
+    return _places(array) == _places(other)
+
+
+def _places(array: pa.Array) -> list[tuple[int, int] | None]:
+    buffers = array.buffers()
+    return [(b.address, b.size) if b is not None else None for b in buffers]
+
+
 class _Walk:
     """Looks at every field of one schema."""
 

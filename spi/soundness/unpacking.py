@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from streamfactory.spi.errors import MessageTooLarge
-from streamfactory.spi.soundness.schemas import children
+from streamfactory.spi.soundness.schemas import children, is_same
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -35,15 +35,27 @@ class Unpacking:
             for number, field in enumerate(schema)
             if _is_encoded(field.type)
         ]
+        self._words = {
+            number: _Words()
+            for number, _ in self._columns
+            if _types.is_dictionary(schema.field(number).type)
+        }
+
+    @property
+    def is_encoded(self) -> bool:
+        """Whether there is anything to measure."""
+        return bool(self._columns)
 
     def total(self, rows: pa.RecordBatch) -> int:
         """Bytes of the encoded columns."""
         end = np.array([rows.num_rows])
         return int(sum(_before(rows.column(n))(end)[0] for n, _ in self._columns))
 
-    def split(self, rows: pa.RecordBatch, limit: int) -> Iterator[pa.RecordBatch]:
-        """Slices of so many bytes."""
-        if not self._columns or not rows.num_rows:
+    def split(
+        self, rows: pa.RecordBatch, limit: int, row_limit: int
+    ) -> Iterator[pa.RecordBatch]:
+        """Slices of so many bytes, or of one row."""
+        if not rows.num_rows or self._is_surely_less(rows, limit):
             yield rows
             return
         columns = [_before(rows.column(number)) for number, _ in self._columns]
@@ -55,7 +67,7 @@ class Unpacking:
         if before(rows.num_rows) <= limit:
             yield rows
             return
-        longest = max(limit, rows.get_total_buffer_size())
+        longest = max(limit, row_limit, rows.get_total_buffer_size())
         start, base = 0, 0.0
         while start < rows.num_rows:
             end = _last(before, start, rows.num_rows, base + limit)
@@ -66,6 +78,15 @@ class Unpacking:
                     raise self._too_large(columns, start, size, longest)
             yield rows.slice(start, end - start)
             start, base = end, before(end)
+
+    def _is_surely_less(self, rows: pa.RecordBatch, limit: int) -> bool:
+        """Whether it is known without a look at each row."""
+        if len(self._words) < len(self._columns):
+            return False
+        most = 0.0
+        for number, words in self._words.items():
+            most += rows.num_rows * words.longest(rows.column(number).dictionary)
+        return most <= limit
 
     def _too_large(
         self, columns: list[Before], row: int, size: float, limit: int
@@ -78,6 +99,26 @@ class Unpacking:
             f"{limit} that are allowed"
         )
         return MessageTooLarge(msg, remedy=_REMEDY)
+
+
+class _Words:
+    """The longest word of the dictionary that was looked at last."""
+
+    def __init__(self) -> None:
+        self._known: tuple[pa.Array, float] | None = None
+
+    def longest(self, words: pa.Array) -> float:
+        """Bytes of the longest word, or more."""
+        known = self._known
+        if known is not None and is_same(words, known[0]):
+            return known[1]
+        count = len(words)
+        if count > words.get_total_buffer_size():
+            return _MOST  # words without bytes of their own: they are not looked at
+        sizes = np.diff(_before(words)(np.arange(count + 1)))
+        found = float(sizes.max()) if count else 0.0
+        self._known = words, found
+        return found
 
 
 def _last(before: Callable[[int], float], low: int, high: int, most: float) -> int:

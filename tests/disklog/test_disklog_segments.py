@@ -10,7 +10,13 @@ import pyarrow as pa
 import pytest
 
 from streamfactory.arrowlog.disk import DiskLog, DiskLogStore
-from streamfactory.spi import CorruptData, SchemaMismatch, Summary
+from streamfactory.spi import (
+    UNPACKED_BYTES,
+    CorruptData,
+    SchemaMismatch,
+    Summary,
+    Verification,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -144,6 +150,31 @@ def test_times_of_a_merge_that_are_none_are_told(
     found[0].write_bytes(data[:at] + damaged + data[end:])
     with pytest.raises(CorruptData, match="times of its rows"):
         store_factory().open("t").offsets_at(int(clock.ms), [0])
+
+
+@pytest.mark.parametrize("rows", [3, 5000])
+def test_what_readers_refuse_is_not_staged(rows: int, store: DiskLogStore) -> None:
+    log = store.create("t", pa.schema({"c": pa.string()}))
+    text = pa.array([b"\xff" * 4] * rows)
+    bad = pa.Array.from_buffers(pa.string(), rows, text.buffers())
+    with pytest.raises(SchemaMismatch, match=r"cannot be written: column 'c'.*UTF8"):
+        put(log, bad)
+    put(log, TEXT)
+    assert read(log).column("c") == TEXT
+
+
+def test_words_that_stand_for_gigabytes_are_read_in_pieces(store: DiskLogStore) -> None:
+    words = pa.DictionaryArray.from_arrays(
+        pa.array([0] * 50_000, pa.int32()), ["x" * 20_000]
+    )
+    log = written(store, words)
+    at = 0
+    while at < 50_000:
+        rows = read(log, at)
+        assert 0 < rows.num_rows * 20_000 <= UNPACKED_BYTES
+        at += rows.num_rows
+    assert at == 50_000
+    assert log.verify() == Verification(50_000, ())
 
 
 def test_what_readers_refuse_is_not_created(store: DiskLogStore) -> None:

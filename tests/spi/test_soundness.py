@@ -11,6 +11,7 @@ import pytest
 from tests.everytype import EVERY_TYPE
 
 from streamfactory.spi import (
+    UNPACKED_BYTES,
     BatchValidator,
     CorruptData,
     MessageTooLarge,
@@ -528,7 +529,7 @@ def test_rows_without_bytes_are_measured_without_memory(rows: int) -> None:
     validator = BatchValidator(batch.schema)
     validator.validate(batch)
     parts = validator.split(batch)
-    assert next(parts).num_rows == pytest.approx(2**26 / 9, rel=0.01)
+    assert next(parts).num_rows == pytest.approx(UNPACKED_BYTES / 9, rel=0.01)
 
 
 def test_a_row_that_becomes_too_large_is_refused_with_its_column() -> None:
