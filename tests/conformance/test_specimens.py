@@ -73,7 +73,12 @@ def test_specimen_passes_the_kit(
 
 def test_decoder_specimen_passes_its_section() -> None:
     results = list(run_decoder(upper.streamfactory_decoder(), upper.UpperHarness))
-    assert {result.outcome for result in results} == {Outcome.PASSED}
+    left_out = {r.case.name for r in results if r.outcome is not Outcome.PASSED}
+    assert left_out == {  # lines have neither fields nor types
+        "undeclared_fields_are_for_the_contract",
+        "misfitting_values_are_for_the_contract",
+    }
+    assert {r.outcome for r in results if r.case.name in left_out} == {Outcome.SKIPPED}
 
 
 # --- durable ----------------------------------------------------------------------
