@@ -5,12 +5,20 @@ from __future__ import annotations
 import logging
 import uuid
 from abc import abstractmethod
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
+from streamfactory.arrowlog.decoding import (
+    InvalidValue,
+    list_of,
+    mapping_of,
+    members_of,
+    text,
+)
 from streamfactory.arrowlog.log import Log, LogStore, Retention, Staged
 from streamfactory.arrowlog.messages import message_schema, stored_messages
 from streamfactory.spi import (
     CommitMessage,
+    CorruptData,
     IncarnationChanged,
     LastCommit,
     MisuseError,
@@ -236,4 +244,23 @@ def retention_of(config: Any) -> Retention:
 
 
 def _staged(message: CommitMessage) -> Staged:
-    return Staged(message.payload["attempt"], tuple(message.payload["files"]))
+    """What a commit message carries; the log checks the files that it names.
+
+    Raises:
+        CorruptData: data_loss; the payload is not that of a writer of a log.
+    """
+    try:
+        found = _PAYLOAD(message.payload)
+    except InvalidValue as error:
+        msg = f"the commit message of task {message.context.task}: {error}"
+        raise CorruptData(msg, remedy="abort the epoch, and write it again") from None
+    return Staged(found["attempt"], tuple(found["files"]))
+
+
+def _as_it_is(value: Any) -> Any:
+    return value
+
+
+_PAYLOAD: Final = members_of(
+    {"attempt": text, "files": list_of(mapping_of(text, _as_it_is))}
+)

@@ -9,21 +9,32 @@ from __future__ import annotations
 import logging
 import threading
 from dataclasses import dataclass, field
-from itertools import groupby
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Final
 
 from streamfactory.arrowlog.checks import fenced
+from streamfactory.arrowlog.decoding import InvalidValue, text
 from streamfactory.arrowlog.disk.housekeeping import let_go
-from streamfactory.arrowlog.disk.records import Record, Run, Segment, WriterState
+from streamfactory.arrowlog.disk.records import (
+    SEALED_BYTES,
+    Record,
+    Run,
+    Segment,
+    WriterState,
+    decode_writer,
+)
+from streamfactory.arrowlog.disk.staging import StagedFile
 from streamfactory.spi import MisuseError, StreamError, TopicNotFound, WriterFenced
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Sequence
 
     from streamfactory.arrowlog.disk.log import DiskLog
     from streamfactory.arrowlog.disk.state import State
     from streamfactory.arrowlog.log import Staged
     from streamfactory.spi import LastCommit, Position, Summary
+
+_GROUPED_BYTES: Final = SEALED_BYTES // 4
+"""About how long the record of several commits gets."""
 
 logger = logging.getLogger("streamfactory")
 
@@ -34,7 +45,7 @@ class _Request:
 
     writer: str | None
     epoch: int
-    staged: Sequence[Staged]
+    files: Sequence[StagedFile]
     instance: str
     summary: Summary
     position: str | None
@@ -43,8 +54,11 @@ class _Request:
     held: LastCommit | None = None
     error: BaseException | None = None
 
-    def files(self) -> list[Mapping[str, Any]]:
-        return [file for one in self.staged for file in one.files]
+    def weight(self) -> int:
+        """About how many bytes of a record it takes."""
+        batches = sum(len(run[2]) for file in self.files for run in file.runs)
+        runs = sum(len(file.runs) for file in self.files)
+        return 8 * batches + 96 * runs + len(self.position or "")
 
     def outcome(self) -> LastCommit | None:
         if self.error is not None:
@@ -87,7 +101,8 @@ class CommitQueue:
         """As `Log.commit`."""
         once = list({one.attempt: one for one in staged}.values())
         position = None if source_position is None else source_position.to_json()
-        request = _Request(writer, epoch, once, instance, summary, position, replace)
+        files = StagedFile.of(once)
+        request = _Request(writer, epoch, files, instance, summary, position, replace)
         with self._lock:
             self._waiting.append(request)
         with self._log.journal.publishing:
@@ -104,14 +119,15 @@ class CommitQueue:
             held[0] = None if known is None else known.last()
             if known is not None and known.owner == instance:
                 return None
-            now = int(self._log.journal.now_ms())
+            now = self._log.journal.time_of(state)
             if known is None:
                 claimed = WriterState(instance, now)
             else:
                 claimed = WriterState(
                     instance, now, known.epoch, known.rows, known.sums, known.position
                 )
-            return self._log.journal.record(state, writers={writer: claimed})
+            claims = {writer: _checked(writer, claimed)}
+            return self._log.journal.record(state, writers=claims)
 
         self._log.journal.publish(build)
         return held[0]
@@ -120,15 +136,14 @@ class CommitQueue:
         """Commit everything that waits."""
         with self._lock:
             requests, self._waiting = self._waiting, []
-        # One that replaces what was there is alone in its record.
-        for _, group in groupby(requests, key=lambda one: one.replace and id(one)):
-            self._commit(list(group))
+        for group in _grouped(requests):
+            self._commit(group)
 
     def _commit(self, requests: Sequence[_Request]) -> None:
         ended = False
         try:
             # The names of what tasks have staged have to be safe before their record.
-            if any(request.files() for request in requests):
+            if any(request.files for request in requests):
                 self._log.storage.settle("data")
             self._log.journal.publish(lambda state: self._build(state, requests))
             if any(request.held for request in requests):
@@ -142,7 +157,7 @@ class CommitQueue:
             for request in requests:
                 request.done = True
         # Late ones, but for those that this very epoch was committed with.
-        late = [f["name"] for r in requests if r.held or ended for f in r.files()]
+        late = [f.name for r in requests if r.held or ended for f in r.files]
         try:
             self._log.discard_files(late)
         except (StreamError, OSError) as error:  # the sweep finds them
@@ -179,55 +194,101 @@ class CommitQueue:
                 return
             if known is not None and known.owner != request.instance:
                 raise WriterFenced(fenced(request.writer, request.epoch))
+        written = _written(request, draft.at)
         self._check_staged(draft, state, request)
         if request.replace:
             draft.earliest.update(enumerate(draft.latest))
-        for file in request.files():
+        for file in request.files:
             draft.segments.append(_segment(file, draft.latest, draft.at))
-        if request.writer is not None:
-            draft.writers[request.writer] = WriterState(
-                request.instance,
-                draft.at,
-                request.epoch,
-                request.summary.rows,
-                request.summary.sums,
-                request.position,
-            )
+        if written is not None and request.writer is not None:
+            draft.writers[request.writer] = written
         draft.appended = True
 
     def _check_staged(self, draft: _Draft, state: State, request: _Request) -> None:
         taken = {segment.name for segment in draft.segments}
-        for one in request.staged:
-            for file in one.files:
-                if file["name"] in taken or not self._there(state, file):
-                    msg = f"what attempt {one.attempt} staged is gone"
-                    raise MisuseError(msg, remedy="write the epoch again")
-                lanes = {run[0] for run in file["runs"]}
-                if max(lanes, default=0) >= len(state.latest):
-                    msg = f"{self._log.name!r} has no partition {max(lanes)}"
-                    raise TopicNotFound(msg)
+        for file in request.files:
+            if file.name in taken or not self._there(state, file):
+                msg = f"what attempt {file.attempt} staged is gone"
+                raise MisuseError(msg, remedy="write the epoch again")
+            last = max((run[0] for run in file.runs), default=0)
+            if last >= len(state.latest):
+                msg = f"{self._log.name!r} has no partition {last}"
+                raise TopicNotFound(msg)
 
-    def _there(self, state: State, file: Mapping[str, Any]) -> bool:
+    def _there(self, state: State, file: StagedFile) -> bool:
         """Whether a staged file is whole, and was not swept, or committed before."""
-        if file["name"] in state.removed or state.index.has(file["name"]):
+        if file.name in state.removed or state.index.has(file.name):
             return False
         try:
-            return self._log.storage.size(file["name"]) == int(file["bytes"])
+            return self._log.storage.size(file.name) == file.size
         except FileNotFoundError:
             return False
 
 
-def _segment(file: Mapping[str, Any], latest: list[int], now: int) -> Segment:
+def _grouped(requests: Sequence[_Request]) -> Iterator[list[_Request]]:
+    """Requests that share a record, in their order.
+
+    One that replaces what was there is alone in its record, and none gets so long that
+    it cannot be read.
+    """
+    group: list[_Request] = []
+    weight = 0
+    for request in requests:
+        alone = request.replace or (group and group[-1].replace)
+        weight += request.weight()
+        if group and (alone or weight > _GROUPED_BYTES):
+            yield group
+            group, weight = [], request.weight()
+        group.append(request)
+    if group:
+        yield group
+
+
+def _written(request: _Request, at: int) -> WriterState | None:
+    """What is remembered of a writer after an epoch.
+
+    Raises:
+        MisuseError: misuse; the format cannot hold it.
+    """
+    if request.writer is None:
+        return None
+    summary = request.summary
+    state = WriterState(
+        request.instance,
+        at,
+        request.epoch,
+        summary.rows,
+        summary.sums,
+        request.position,
+    )
+    return _checked(request.writer, state)
+
+
+def _checked(writer: str, state: WriterState) -> WriterState:
+    """The same state; what cannot be read again is never written.
+
+    Raises:
+        MisuseError: misuse; the format cannot hold it.
+    """
+    try:
+        text(writer)
+        return decode_writer(state.to_plain())
+    except InvalidValue as error:
+        msg = f"epoch {state.epoch} of the writer {writer!r}: {error}"
+        raise MisuseError(msg) from None
+
+
+def _segment(file: StagedFile, latest: list[int], now: int) -> Segment:
     """A staged file with its offsets; moves ``latest`` on."""
     runs = []
-    for partition, first_batch, batches, size in file["runs"]:
+    for partition, first_batch, batches, size in file.runs:
         base, rows = latest[partition], sum(batches)
         runs.append(
             Run(
                 partition,
                 base,
                 rows,
-                file["name"],
+                file.name,
                 first_batch,
                 tuple(batches),
                 size,
@@ -236,4 +297,4 @@ def _segment(file: Mapping[str, Any], latest: list[int], now: int) -> Segment:
             )
         )
         latest[partition] = base + rows
-    return Segment(file["name"], file["bytes"], 0, file["full"], tuple(runs))
+    return Segment(file.name, file.size, 0, file.full, tuple(runs))

@@ -8,21 +8,27 @@ from __future__ import annotations
 
 import contextlib
 import time
-import uuid
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 from pyarrow import fs
 
 from streamfactory.arrowlog.disk import forks
-from streamfactory.arrowlog.disk.storage import NewBlob, Storage, Watch
+from streamfactory.arrowlog.disk.names import TEMPORARY, new_temporary
+from streamfactory.arrowlog.disk.storage import (
+    LONGEST_READ,
+    NewBlob,
+    Opened,
+    Storage,
+    Watch,
+    too_long,
+)
 from streamfactory.arrowlog.disk.watching import PollingWatch
 from streamfactory.spi import NotInstalled, StorageFailed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-_TEMPORARY: Final = ".tmp-"
 _BY_ARROW: Final = frozenset({"hdfs", "viewfs"})
 
 _publishing: Final = forks.Lock()
@@ -79,10 +85,12 @@ class FileSystemStorage(Storage):
             single_writer=self._single_writer,
         )
 
-    def read(self, name: str) -> bytes:
+    def read(self, name: str, longest: int = LONGEST_READ) -> bytes:
         with self._told(name), self._system.open_input_stream(self._path(name)) as file:
-            data: bytes = file.read()
-            return data
+            data: bytes = file.read(longest + 1)
+        if len(data) > longest:
+            raise too_long(self._place(name), self.size(name), longest)
+        return data
 
     def publish(self, name: str, data: bytes) -> bool:
         if not self._single_writer:
@@ -94,7 +102,7 @@ class FileSystemStorage(Storage):
             raise StorageFailed(msg, remedy=remedy)
         path = self._path(name)
         folder = path.rpartition("/")[0]
-        temporary = f"{folder}/{_TEMPORARY}{uuid.uuid4().hex}"
+        temporary = f"{folder}/{new_temporary()}"
         with self._told(name), _publishing:
             if self._system.get_file_info(path).type != fs.FileType.NotFound:
                 return False
@@ -118,7 +126,7 @@ class FileSystemStorage(Storage):
 
     def names(self, folder: str) -> Sequence[str]:
         found = [info.base_name for info in self._listed(folder)]
-        return [name for name in found if not name.startswith(_TEMPORARY)]
+        return [name for name in found if TEMPORARY.fullmatch(name) is None]
 
     def ages(self, folder: str) -> Mapping[str, float]:
         now = time.time()
@@ -141,9 +149,9 @@ class FileSystemStorage(Storage):
             sink = self._system.open_output_stream(path)
         return _NewFile(self, name, sink)
 
-    def open(self, name: str) -> Any:
+    def open(self, name: str) -> Opened:
         with self._told(name):
-            return self._system.open_input_file(self._path(name))
+            return Opened(self._system.open_input_file(self._path(name)), own=False)
 
     def settle(self, folder: str) -> None:
         """What is closed is as safe as it gets."""

@@ -9,8 +9,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-import uuid
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pyarrow as pa
@@ -22,13 +21,23 @@ from streamfactory.arrowlog.disk.index import (
     merge_parts,
     part_rows,
 )
-from streamfactory.arrowlog.disk.loading import records, snapshot_name, snapshots
+from streamfactory.arrowlog.disk.loading import load_snapshot
 from streamfactory.arrowlog.disk.merging import Choice, choose, merge
-from streamfactory.arrowlog.disk.records import record_name, unseal
+from streamfactory.arrowlog.disk.names import (
+    PART,
+    SEGMENT,
+    TEMPORARY,
+    new_part,
+    record_name,
+    records,
+    snapshot_name,
+    snapshots,
+)
 from streamfactory.arrowlog.disk.storage import failed
 from streamfactory.spi import CorruptData, StorageFailed
 
 if TYPE_CHECKING:
+    import re
     from collections.abc import Iterable, Mapping, Sequence
 
     from streamfactory.arrowlog.disk.log import DiskLog
@@ -41,6 +50,8 @@ _SNAPSHOT_BYTES: Final = 512 << 10
 """A snapshot is due after so many records, or so many bytes of them."""
 _SWEEP_EVERY: Final = 3600.0
 """Seconds between two sweeps of one process."""
+_TORN_SECONDS: Final = 3600.0
+"""After which a temporary file in ``log`` is that of a process that died."""
 STAGED_SECONDS: Final = 24 * 3600.0
 """How long a staged file waits for a decision: longer than any epoch takes."""
 
@@ -221,7 +232,7 @@ class Housekeeper:
                 name, fresh = snapshot_name(state.version), state.fresh()
                 parts, written = self._parts(state)
                 self._storage.settle("index")
-                data = state.to_snapshot(parts)
+                data = state.to_snapshot(parts).encode()
             if not self._storage.publish(name, data):
                 self._storage.remove(written)
             elif self._secured(name, parts):
@@ -280,7 +291,7 @@ class Housekeeper:
         return names, written
 
     def _write(self, part: Part) -> str:
-        name = f"index/{uuid.uuid4().hex}.arrow"
+        name = new_part()
         blob = self._storage.create(name)
         try:
             with pa.ipc.new_file(blob.sink, PART_SCHEMA) as writer:
@@ -315,12 +326,10 @@ class Housekeeper:
 
     def _parts_of(self, version: int) -> set[str] | None:
         """The parts of a snapshot; None of one that is gone, or damaged."""
-        name = snapshot_name(version)
         try:
-            plain: Any = unseal(self._storage.read(name), name)
+            return set(load_snapshot(self._storage, version).parts)
         except (FileNotFoundError, CorruptData):
             return None
-        return set(plain["parts"])
 
     def _used(self, parts: Iterable[set[str] | None]) -> set[str]:
         return {name for some in parts for name in some or ()}
@@ -330,11 +339,7 @@ class Housekeeper:
     def sweep(self) -> None:
         """Remove what nobody has decided for a day."""
         self._swept_at = time.monotonic()
-        aged = {
-            f"data/{name}"
-            for name, age in self._storage.ages("data").items()
-            if age >= STAGED_SECONDS
-        }
+        aged = set(self._aged("data", SEGMENT))
         swept: dict[str, int] = {}
 
         def build(state: State) -> Record | None:
@@ -353,12 +358,19 @@ class Housekeeper:
     def _sweep_index(self) -> None:
         taken = snapshots(self._storage.names("log"))
         kept = self._used(self._parts_of(version) for version in taken)
-        old = self._storage.ages("index")
-        aged = {f"index/{name}" for name, age in old.items() if age >= STAGED_SECONDS}
-        self._storage.remove(aged - kept)
+        self._storage.remove(set(self._aged("index", PART)) - kept)
         logs = self._storage.ages("log")
-        torn = [n for n, age in logs.items() if n.startswith(".") and age >= 3600]
-        self._storage.remove(f"log/{name}" for name in torn)
+        torn = [name for name, age in logs.items() if age >= _TORN_SECONDS]
+        self._storage.remove(f"log/{n}" for n in torn if TEMPORARY.fullmatch(n))
+
+    def _aged(self, folder: str, pattern: re.Pattern[str]) -> list[str]:
+        """Files of a folder that nobody has decided about for a day."""
+        found = [
+            f"{folder}/{name}"
+            for name, age in self._storage.ages(folder).items()
+            if age >= STAGED_SECONDS
+        ]
+        return [name for name in found if pattern.fullmatch(name)]
 
 
 def _due(state: State) -> bool:

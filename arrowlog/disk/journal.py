@@ -16,7 +16,8 @@ import uuid
 from typing import TYPE_CHECKING, Any, Final, final
 
 from streamfactory.arrowlog.disk.loading import hole, load
-from streamfactory.arrowlog.disk.records import Record, record_name
+from streamfactory.arrowlog.disk.names import record_name
+from streamfactory.arrowlog.disk.records import Record, is_intact
 from streamfactory.spi import (
     CorruptData,
     StreamTimeout,
@@ -235,19 +236,18 @@ class Journal:
             except FileNotFoundError:
                 return self._there(behind)
             place = f"{self.storage.location}/{name}"
-            try:
-                record = Record.decode(data, place)
-            except CorruptData:
+            if not is_intact(data):
                 _logger.warning(
                     "%s is torn: an epoch that was not synced is lost", place
                 )
                 state.void.append(version)
                 continue
+            record = Record.decode(data, place, version)
             try:
                 state.apply(record, len(data))
             except CorruptData as error:
                 msg = f"{self.storage.location}: {error.what}"
-                raise CorruptData(msg) from error
+                raise CorruptData(msg, remedy=error.remedy) from error
             if state.deleted:
                 return True  # nothing follows, and what was before is removed
 

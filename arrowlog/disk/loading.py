@@ -7,53 +7,55 @@ at the hundredth.
 from __future__ import annotations
 
 import logging
-import re
 from typing import TYPE_CHECKING, Final
 
-import pyarrow as pa
-
-from streamfactory.arrowlog.disk.index import PART_SCHEMA, Part
-from streamfactory.arrowlog.disk.records import Record, record_name
-from streamfactory.arrowlog.disk.state import State, schema_of
-from streamfactory.spi import (
-    BatchValidator,
-    CorruptData,
-    SchemaMismatch,
-    StreamError,
-    TopicNotFound,
+from streamfactory.arrowlog.disk.names import (
+    is_log_name,
+    record_name,
+    records,
+    snapshot_name,
+    snapshots,
 )
+from streamfactory.arrowlog.disk.parts import load_part
+from streamfactory.arrowlog.disk.records import DAMAGED, Record
+from streamfactory.arrowlog.disk.snapshots import Snapshot, schema_of
+from streamfactory.arrowlog.disk.state import State
+from streamfactory.spi import CorruptData, StreamError, TopicNotFound
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
     from streamfactory.arrowlog.disk.storage import Storage
 
 _TRIES: Final = 8
-_SNAPSHOT: Final = ".snapshot"
-_NUMBER: Final = re.compile(r"[0-9]{20}")
-"""Other files, as tools leave them, are not ours."""
 
 log = logging.getLogger("streamfactory")
 
 
-def snapshot_name(version: int) -> str:
-    """Of the snapshot of this version."""
-    return f"log/{version:020d}{_SNAPSHOT}"
+def load_record(storage: Storage, version: int) -> Record:
+    """The record of a version.
+
+    Raises:
+        FileNotFoundError: There is none.
+        CorruptData: data_loss.
+        FormatRefused: permanent.
+    """
+    name = record_name(version)
+    data = storage.read(name)
+    return Record.decode(data, f"{storage.location}/{name}", version)
 
 
-def snapshots(names: Iterable[str]) -> list[int]:
-    """Versions of the snapshots among the names of the folder ``log``, rising."""
-    return _versions(names, _SNAPSHOT)
+def load_snapshot(storage: Storage, version: int) -> Snapshot:
+    """The snapshot of a version, without its parts.
 
-
-def records(names: Iterable[str]) -> list[int]:
-    """Versions of the records among the names of the folder ``log``, rising."""
-    return _versions(names, ".json")
-
-
-def _versions(names: Iterable[str], suffix: str) -> list[int]:
-    stems = [name.removesuffix(suffix) for name in names if name.endswith(suffix)]
-    return sorted(int(stem) for stem in stems if _NUMBER.fullmatch(stem))
+    Raises:
+        FileNotFoundError: There is none.
+        CorruptData: data_loss.
+        FormatRefused: permanent.
+    """
+    name = snapshot_name(version)
+    data = storage.read(name)
+    return Snapshot.decode(data, f"{storage.location}/{name}", version)
 
 
 def load(storage: Storage, incarnation: str) -> State:
@@ -101,12 +103,10 @@ def _newest(
         if failures.get(name):
             continue
         try:
-            return State.from_snapshot(
-                incarnation,
-                storage.read(name),
-                place,
-                lambda part: load_part(storage, part),
-            )
+            taken = load_snapshot(storage, version)
+            schema, count = schema_of(taken.schema, place), len(taken.latest)
+            parts = [load_part(storage, part, count) for part in taken.parts]
+            return State.from_snapshot(incarnation, taken, schema, parts)
         except CorruptData as error:
             failures[name] = error
         except FileNotFoundError as error:
@@ -124,12 +124,9 @@ def _newest(
 def _unreadable(storage: Storage, failures: Sequence[CorruptData]) -> StreamError:
     """Why there is no state."""
     left = records(storage.names("log"))
-    if left:
-        name = record_name(left[-1])
-        last = Record.decode(storage.read(name), f"{storage.location}/{name}")
-        if last.deleted:
-            msg = "the topic was deleted"
-            return TopicNotFound(msg)
+    if left and load_record(storage, left[-1]).deleted:
+        msg = "the topic was deleted"
+        return TopicNotFound(msg)
     if failures:
         return failures[0]
     if left:
@@ -145,7 +142,7 @@ def strip(storage: Storage) -> None:
 
     By that one whoever still writes there learns of the end.
     """
-    names = sorted(storage.ages("log"))  # temporary ones, too
+    names = sorted(filter(is_log_name, storage.ages("log")))
     last = [record_name(version) for version in records(names)[-1:]]
     storage.remove(f"log/{n}" for n in names if f"log/{n}" not in last)
     for folder in ("data", "index"):
@@ -169,33 +166,13 @@ def hole(storage: Storage, state: State) -> str | None:
     return None  # it came meanwhile
 
 
-def load_part(storage: Storage, name: str) -> Part:
-    """A part of the index.
-
-    Raises:
-        FileNotFoundError: A newer snapshot has other parts.
-        CorruptData: data_loss.
-    """
-    try:
-        reader = pa.ipc.open_file(storage.open(name))
-        rows = reader.get_batch(0)
-        BatchValidator(PART_SCHEMA).validate(rows)
-        return Part(name, rows)
-    except (CorruptData, SchemaMismatch) as error:
-        msg = f"{storage.location}/{name}: {error.what}"
-        raise CorruptData(msg) from error
-    except (FileNotFoundError, StreamError):
-        raise
-    except (pa.ArrowException, ValueError, OSError, LookupError) as error:
-        msg = f"{storage.location}/{name}: {error}"
-        raise CorruptData(msg) from error
-
-
 def _first(storage: Storage, incarnation: str) -> State:
     name = record_name(0)
-    data = storage.read(name)
-    record = Record.decode(data, f"{storage.location}/{name}")
-    assert record.schema is not None
-    state = State(incarnation, schema_of(record.schema))
+    data, place = storage.read(name), f"{storage.location}/{name}"
+    record = Record.decode(data, place, 0)
+    if record.schema is None or record.partitions is None:
+        msg = f"{place}: the first record has no schema, or no partitions"
+        raise CorruptData(msg, remedy=DAMAGED)
+    state = State(incarnation, schema_of(record.schema, place))
     state.apply(record, len(data))
     return state

@@ -4,16 +4,25 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import io
+import mmap
 import os
-import shutil
 import threading
-import time
-import uuid
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
-from streamfactory.arrowlog.disk.storage import NewBlob, Storage, Watch, failed
+from streamfactory.arrowlog.disk.folders import Folders, Modes, is_own
+from streamfactory.arrowlog.disk.names import TEMPORARY, new_temporary
+from streamfactory.arrowlog.disk.storage import (
+    LONGEST_READ,
+    NewBlob,
+    Opened,
+    Storage,
+    Watch,
+    failed,
+    too_long,
+)
 from streamfactory.arrowlog.disk.watching import watch_folder
 from streamfactory.spi import StorageFailed
 
@@ -21,7 +30,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
-_TEMPORARY: Final = ".tmp-"
 _SMALL: Final = 64 << 10
 """Bytes of a file that is read sooner than mapped; nor does it hold a descriptor."""
 _NO_LINKS: Final = frozenset(
@@ -30,40 +38,99 @@ _NO_LINKS: Final = frozenset(
 
 
 class _NewFile(NewBlob):
-    def __init__(self, storage: LocalStorage, path: Path) -> None:
+    def __init__(self, storage: LocalStorage, name: str) -> None:
         self._storage = storage
-        self._path = path
-        self.sink = pa.OSFile(str(path), "wb")
+        self._name = name
+        # Arrow's own files are opened by a path alone, which may lead over links.
+        self._file = os.fdopen(storage.begin(name), "wb")
+        self.sink = pa.PythonFile(self._file, mode="w")
 
     def finish(self) -> int:
-        with _told(self._path):
+        with _told(self._storage.root / self._name):
             self.sink.close()
-            self._storage.sync_file(self._path)
-            return self._path.stat().st_size
+            self._storage.sync_file(self._storage.root / self._name)
+        return self._storage.size(self._name)
 
     def abandon(self) -> None:
         # A full disk fails the close as well: the file goes all the same.
         with contextlib.suppress(OSError, pa.ArrowException):
             self.sink.close()
-        self._path.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            self._file.close()
+        self._storage.drop(self._name)
+
+
+class _Reads(io.RawIOBase):
+    """A file that others may change, read by position, closed with this object."""
+
+    def __init__(self, fd: int, size: int) -> None:
+        self._fd = fd
+        self._size = size
+        self._at = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._at
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._size}[whence]
+        self._at = base + offset
+        return self._at
+
+    def read(self, size: int = -1) -> bytes:
+        return bytes(memoryview(self.read_buffer(size)))
+
+    def read_buffer(self, size: int = -1) -> pa.Buffer:
+        """Some bytes: fewer only at the end that the file had when it was opened."""
+        left = max(0, self._size - self._at)
+        count = left if size < 0 else min(size, left)
+        buffer = pa.allocate_buffer(count)
+        view, done = memoryview(buffer), 0
+        while done < count:
+            found = os.preadv(self._fd, [view[done:]], self._at + done)
+            if not found:
+                msg = f"the file was cut to less than {self._at + count} bytes"
+                raise OSError(msg)
+            done += found
+        self._at += count
+        return buffer
+
+    def close(self) -> None:
+        if not self.closed:
+            os.close(self._fd)
+        super().close()
 
 
 class LocalStorage(Storage):
     """Files under a root, published by hard links.
+
+    No link below the root is followed; the root itself may be reached through links.
 
     Args:
         root: The folder; made when something is first written.
         fsync: ``always``; ``interval``: ``interval`` seconds later, many at once, and
             when closed; ``never``.
         interval: Seconds.
+        modes: Permissions of the folders and files that are made.
     """
 
     def __init__(
-        self, root: Path, *, fsync: str = "always", interval: float = 1.0
+        self,
+        root: Path,
+        *,
+        fsync: str = "always",
+        interval: float = 1.0,
+        modes: Modes = Modes(),  # noqa: B008 - frozen
     ) -> None:
         self.root = root.absolute()
         self.location = str(self.root)
         self.lazy = fsync != "always"
+        self._folders = Folders(self.root, modes)
         self._fsync = fsync
         self._interval = interval
         self._lock = threading.Lock()
@@ -72,75 +139,89 @@ class LocalStorage(Storage):
         self._failure: OSError | None = None
 
     def within(self, folder: str) -> Storage:
-        return LocalStorage(
-            self.root / folder, fsync=self._fsync, interval=self._interval
-        )
+        inner = self._at(self.root / folder)
+        inner._folders = self._folders
+        return inner
 
-    def read(self, name: str) -> bytes:
+    def _at(self, root: Path) -> LocalStorage:
+        """Another one with the same options."""
+        return LocalStorage(root, fsync=self._fsync, interval=self._interval)
+
+    def read(self, name: str, longest: int = LONGEST_READ) -> bytes:
         place = self._place(name)
         with _told(place):
             # Python's own buffering costs more than the system calls.
-            file = os.open(place, os.O_RDONLY)
+            file, status = self._folders.read(place)
             try:
-                data = os.read(file, os.fstat(file).st_size + 1)
+                if status.st_size > longest:
+                    raise too_long(place, status.st_size, longest)
+                data = os.read(file, status.st_size + 1)
             finally:
                 os.close(file)
             return data
 
     def publish(self, name: str, data: bytes) -> bool:
         final = self.root / name
-        temporary = final.parent / f"{_TEMPORARY}{uuid.uuid4().hex}"
+        temporary = final.parent / new_temporary()
         with _told(final):
-            if not final.parent.is_dir():
-                self._make_folder(final.parent)
             try:
-                _write(temporary, data)
+                file = self._folders.create(str(temporary))
+            except FileNotFoundError:
+                self._make_folder(final.parent)
+                file = self._folders.create(str(temporary))
+            try:
+                _write(file, data)
                 self.sync_file(temporary)
                 return self._link(temporary, final)
             finally:
                 with contextlib.suppress(OSError):
-                    temporary.unlink()
+                    self._folders.remove(str(temporary))
 
     def size(self, name: str) -> int:
-        place = self._place(name)
-        with _told(place):
-            return os.stat(place).st_size  # noqa: PTH116 - see `_place`
+        with _told(self._place(name)):
+            return self._folders.status(self._place(name)).st_size
 
     def names(self, folder: str) -> Sequence[str]:
         with _told(self.root / folder):
             try:
-                found = os.listdir(self.root / folder)  # noqa: PTH208 - names, not paths
+                found = self._folders.names(str(self.root / folder))
             except (FileNotFoundError, NotADirectoryError):
                 return []
-            return [name for name in found if not name.startswith(_TEMPORARY)]
+        return [name for name in found if TEMPORARY.fullmatch(name) is None]
 
     def ages(self, folder: str) -> Mapping[str, float]:
-        now, found = time.time(), {}
-        with (
-            contextlib.suppress(FileNotFoundError, NotADirectoryError),
-            _told(self.root / folder),
-            os.scandir(self.root / folder) as entries,
-        ):
-            for entry in entries:
-                with contextlib.suppress(FileNotFoundError):
-                    found[entry.name] = now - entry.stat().st_mtime
-        return found
+        with _told(self.root / folder):
+            try:
+                return self._folders.ages(str(self.root / folder))
+            except (FileNotFoundError, NotADirectoryError):
+                return {}
 
     def create(self, name: str) -> NewBlob:
         path = self.root / name
         with _told(path):
             try:
-                return _NewFile(self, path)
+                return _NewFile(self, name)
             except FileNotFoundError:
                 self._make_folder(path.parent)
-                return _NewFile(self, path)
+                return _NewFile(self, name)
 
-    def open(self, name: str) -> Any:
-        if self.size(name) <= _SMALL:
-            return pa.BufferReader(self.read(name))
-        place = self._place(name)
-        with _told(place):
-            return pa.memory_map(place)
+    def begin(self, name: str) -> int:
+        """A descriptor of a new file, to be written."""
+        return self._folders.create(self._place(name))
+
+    def drop(self, name: str) -> None:
+        """Remove a file that was begun."""
+        with _told(self._place(name)):
+            self._folders.remove(self._place(name))
+
+    def open(self, name: str) -> Opened:
+        with _told(self._place(name)):
+            file, status = self._folders.read(self._place(name))
+            own = is_own(status)
+            try:
+                return Opened(_readable(file, status.st_size, mapped=own), own)
+            finally:
+                os.close(file)
 
     def settle(self, folder: str) -> None:
         with _told(self.root / folder):
@@ -160,19 +241,19 @@ class LocalStorage(Storage):
 
     def remove(self, names: Iterable[str]) -> None:
         for name in names:
-            place = self._place(name)
-            with _told(place), contextlib.suppress(FileNotFoundError):
-                os.unlink(place)  # noqa: PTH108 - see `_place`
+            with _told(self._place(name)):
+                self._folders.remove(self._place(name))
 
     def remove_folder(self, folder: str) -> None:
-        # Another process may be removing it, too.
-        shutil.rmtree(self.root / folder, ignore_errors=True)
+        with _told(self.root / folder):
+            self._folders.remove_folder(self._place(folder))
 
     def watch(self, folder: str) -> Watch:
         return watch_folder(self.root / folder)
 
     def close(self) -> None:
         self._sync_now()
+        self._folders.forget()
         self._told_late()
 
     def _place(self, name: str) -> str:
@@ -183,7 +264,7 @@ class LocalStorage(Storage):
         """Have the bytes of a file on the medium, as far as the option says."""
         if self._fsync == "always":
             self._sync(path)
-        elif self._fsync == "interval" and not path.name.startswith(_TEMPORARY):
+        elif self._fsync == "interval" and TEMPORARY.fullmatch(path.name) is None:
             self._defer(path)
 
     def sync_folder(self, path: Path) -> None:
@@ -226,11 +307,7 @@ class LocalStorage(Storage):
 
     def _sync(self, path: Path) -> None:
         """The one place that asks the medium."""
-        file = os.open(path, os.O_RDONLY)
-        try:
-            os.fsync(file)
-        finally:
-            os.close(file)
+        self._folders.sync(str(path))
 
     def _link(self, temporary: Path, final: Path) -> bool:
         """Publish what was written.
@@ -239,7 +316,7 @@ class LocalStorage(Storage):
         leave half written under the final name.
         """
         try:
-            os.link(temporary, final)
+            self._folders.link(str(temporary), final.name)
         except FileExistsError:
             return False
         except OSError as error:
@@ -266,23 +343,39 @@ class LocalStorage(Storage):
 
     def _make_folder(self, path: Path) -> None:
         missing = []
-        while not path.is_dir():
+        while not self._folders.has(str(path)):
             missing.append(path)
             path = path.parent
         for folder in reversed(missing):
-            with contextlib.suppress(FileExistsError):
-                folder.mkdir()
+            self._folders.make(str(folder))
             self.sync_folder(folder.parent)
 
 
-def _write(path: Path, data: bytes) -> None:
-    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+def _write(file: int, data: bytes) -> None:
     try:
         view = memoryview(data)
         while view:
             view = view[os.write(file, view) :]
     finally:
         os.close(file)
+
+
+def _readable(fd: int, size: int, *, mapped: bool) -> Any:
+    """An Arrow file of the bytes of a descriptor, which the caller closes.
+
+    Args:
+        fd: The descriptor.
+        size: Bytes.
+        mapped: Whether longer files may be mapped. Where somebody cuts a mapped file,
+            its reader is killed; where somebody writes it, checked values change.
+    """
+    if size <= _SMALL:
+        return pa.BufferReader(os.read(fd, size))
+    if mapped:
+        return pa.BufferReader(
+            pa.py_buffer(mmap.mmap(fd, size, access=mmap.ACCESS_READ))
+        )
+    return pa.PythonFile(_Reads(os.dup(fd), size), mode="r")
 
 
 @contextlib.contextmanager

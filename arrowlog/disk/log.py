@@ -13,8 +13,9 @@ import pyarrow as pa
 
 from streamfactory.arrowlog.disk.commits import CommitQueue
 from streamfactory.arrowlog.disk.housekeeping import Housekeeper
+from streamfactory.arrowlog.disk.records import MOST_PARTITIONS
 from streamfactory.arrowlog.disk.segments import RollingWriter, SegmentReader
-from streamfactory.arrowlog.disk.staging import DiskStage
+from streamfactory.arrowlog.disk.staging import DiskStage, StagedFile
 from streamfactory.arrowlog.disk.verifying import verify
 from streamfactory.arrowlog.log import LaneBounds, Log, LogSlice, LogStage, Staged
 from streamfactory.spi import (
@@ -252,7 +253,7 @@ class DiskLog(Log):
         )
 
     def discard(self, staged: Staged) -> None:
-        self.discard_files([file["name"] for file in staged.files])
+        self.discard_files([file.name for file in StagedFile.of([staged])])
 
     def commit(
         self,
@@ -303,6 +304,9 @@ class DiskLog(Log):
     def grow(self, partitions: int) -> None:
         def build(state: State) -> Record | None:
             have = len(state.latest)
+            if partitions > MOST_PARTITIONS:
+                msg = f"{self.name!r} has at most {MOST_PARTITIONS} partitions"
+                raise MisuseError(msg)
             if partitions < have:
                 msg = f"{self.name!r} has {have} partitions, never fewer"
                 raise MisuseError(msg)

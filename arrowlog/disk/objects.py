@@ -18,7 +18,14 @@ import pyarrow as pa
 
 from streamfactory.arrowlog.disk import forks
 from streamfactory.arrowlog.disk.objectclient import ObjectClient, ObjectOptions
-from streamfactory.arrowlog.disk.storage import NewBlob, Storage, Watch
+from streamfactory.arrowlog.disk.storage import (
+    LONGEST_READ,
+    NewBlob,
+    Opened,
+    Storage,
+    Watch,
+    too_long,
+)
 from streamfactory.arrowlog.disk.watching import PollingWatch
 from streamfactory.spi import StorageFailed, StreamError, TransientError
 
@@ -72,10 +79,15 @@ class ObjectStorage(Storage):
         inner._prefix = self._path(folder) + "/"
         return inner
 
-    def read(self, name: str) -> bytes:
+    def read(self, name: str, longest: int = LONGEST_READ) -> bytes:
         path = self._path(name)
         with self._client.asking(path) as (module, store):
-            data: bytes = module.get(store, path).bytes().to_bytes()
+            found = module.get(store, path)
+            size = int(found.meta["size"])
+            if size > longest:
+                msg = f"{self.location}/{name}"
+                raise too_long(msg, size, longest)
+            data: bytes = found.bytes().to_bytes()
             return data
 
     def publish(self, name: str, data: bytes) -> bool:
@@ -165,11 +177,12 @@ class ObjectStorage(Storage):
         with self._client.asking(path) as (module, store):
             module.put(store, path, view, chunk_size=_PART, max_concurrency=4)
 
-    def open(self, name: str) -> Any:
+    def open(self, name: str) -> Opened:
         first, size = self._part(name, 0, _WINDOW)
         if size <= first.size:
-            return pa.BufferReader(first)
-        return pa.PythonFile(_Windows(self._part, name, first, size), mode="r")
+            return Opened(pa.BufferReader(first), own=False)
+        windows = _Windows(self._part, name, first, size)
+        return Opened(pa.PythonFile(windows, mode="r"), own=False)
 
     def _part(self, name: str, start: int, end: int) -> tuple[pa.Buffer, int]:
         """Some of a blob, and the bytes of the whole."""

@@ -1,6 +1,8 @@
-"""The words of the log on disk: what commit records and snapshots say.
+"""The records of the log on disk: what each commit adds to a topic.
 
-`docs/log-format.md` is the manual of the same thing, for readers in other languages.
+`docs/log-format.md` specifies the same for readers in other languages. Whoever can
+write the folder can write records: each one is decoded strictly, and refused as a whole
+where a name, a type or a number is not of the format.
 """
 
 from __future__ import annotations
@@ -10,13 +12,49 @@ import zlib
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from streamfactory.spi import CorruptData, FormatRefused, LastCommit, Position, Summary
+from streamfactory.arrowlog.decoding import (
+    InvalidValue,
+    digits,
+    flag,
+    list_of,
+    mapping_of,
+    members_of,
+    named,
+    optional,
+    row_of,
+    text,
+    whole,
+    wholes,
+)
+from streamfactory.arrowlog.disk.names import HIGHEST, INCARNATION, SEGMENT
+from streamfactory.arrowlog.disk.storage import LONGEST_READ
+from streamfactory.spi import (
+    CorruptData,
+    FormatRefused,
+    LastCommit,
+    MisuseError,
+    Position,
+    Summary,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from streamfactory.arrowlog.decoding import Decoder
+
 FORMAT: Final = 1
 """Of everything that is written here."""
+SEALED_BYTES: Final = LONGEST_READ
+"""The longest record, and the longest snapshot."""
+MOST_PARTITIONS: Final = 100_000
+"""Of one topic."""
+MOST_BATCHES: Final = 2**31 - 1
+"""Of one segment; and rows of one batch."""
+DAMAGED: Final = (
+    "restore the file from a copy, and check who can write the folder: only trusted "
+    "users should"
+)
+"""The remedy for files that are not of the format."""
 
 
 class Run(NamedTuple):
@@ -82,14 +120,27 @@ class Segment(NamedTuple):
         }
 
     @classmethod
-    def from_plain(cls, plain: Mapping[str, Any]) -> Segment:
-        """Of JSON."""
-        name = plain["name"]
-        runs = tuple(
-            Run(p, base, sum(batches), name, first, tuple(batches), size, begin, end)
-            for p, base, first, batches, size, begin, end in plain["runs"]
-        )
-        return cls(name, plain["bytes"], plain["level"], plain["full"], runs)
+    def from_plain(cls, plain: Any) -> Segment:
+        """The segment that JSON stands for.
+
+        Raises:
+            InvalidValue: The value is not of the format.
+        """
+        found = _SEGMENT(plain)
+        file = found["name"]
+        runs = []
+        for number, row in enumerate(found["runs"]):
+            partition, base, first, batches, size, first_ms, last_ms = row
+            rows = sum(batches)
+            if base + rows > HIGHEST or first + len(batches) > MOST_BATCHES:
+                msg = "ends beyond the highest number"
+                raise InvalidValue(msg, "runs", number)
+            if first_ms > last_ms:
+                msg = "ends before it begins"
+                raise InvalidValue(msg, "runs", number)
+            run = (partition, base, rows, file, first, tuple(batches), size)
+            runs.append(Run(*run, first_ms, last_ms))
+        return cls(file, found["bytes"], found["level"], found["full"], tuple(runs))
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,64 +223,149 @@ class Record:
         return seal({k: v for k, v in plain.items() if v or k in _ALWAYS})
 
     @classmethod
-    def decode(cls, data: bytes, name: str) -> Record:
-        """Of what was published under ``name``.
+    def decode(cls, data: bytes, place: str, version: int) -> Record:
+        """The record of a version.
+
+        Args:
+            data: Of the file.
+            place: Of the file, for messages.
+            version: That the file is named after.
 
         Raises:
-            CorruptData: data_loss; it is torn, or was changed.
+            CorruptData: data_loss; the file is torn, or not of the format.
             FormatRefused: permanent.
         """
-        plain = unseal(data, name)
-        return cls(
-            plain["id"],
-            plain["version"],
-            plain["at"],
-            plain.get("partitions"),
-            plain.get("schema"),
-            {name: WriterState(**w) for name, w in plain.get("writers", {}).items()},
-            plain.get("forgotten", ()),
-            {int(lane): at for lane, at in plain.get("earliest", {}).items()},
-            [Segment.from_plain(one) for one in plain.get("segments", ())],
-            plain.get("removed", {}),
-            plain.get("void", ()),
-            plain.get("deleted", False),
-        )
+        found = decode_sealed(data, place, _RECORD)
+        if found["version"] != version:
+            msg = f"{place}: the record is of version {found['version']}"
+            raise CorruptData(msg, remedy=DAMAGED)
+        return cls(**found)
 
 
 _ALWAYS: Final = frozenset({"format", "version", "id", "at"})
 
+_RUN: Final = row_of(
+    whole(0, MOST_PARTITIONS - 1),
+    whole(),
+    whole(0, MOST_BATCHES),
+    wholes(1, MOST_BATCHES, fewest=1),
+    whole(),
+    whole(),
+    whole(),
+)
+_SEGMENT: Final = members_of(
+    {
+        "name": named(SEGMENT),
+        "bytes": whole(),
+        "level": whole(),
+        "full": flag,
+        "runs": list_of(_RUN),
+    }
+)
+_WRITER: Final = members_of(
+    {"owner": text, "at": whole()},
+    {
+        "epoch": optional(whole()),
+        "rows": whole(),
+        # Digests of 128 bits.
+        "sums": mapping_of(text, whole(-(2**128), 2**128)),
+        "position": optional(text),
+    },
+)
 
-def record_name(version: int) -> str:
-    """Where the record of a version lies."""
-    return f"log/{version:020d}.json"
+
+def decode_writer(value: Any) -> WriterState:
+    """The state of a writer, of JSON.
+
+    Raises:
+        InvalidValue: The value is not of the format.
+    """
+    return WriterState(**_WRITER(value))
+
+
+VERSION: Final = whole(0, HIGHEST)
+ID: Final = named(INCARNATION)
+"""A uuid, as everything that is unique here."""
+
+_RECORD: Final = members_of(
+    {"id": ID, "version": VERSION, "at": whole()},
+    {
+        "partitions": optional(whole(1, MOST_PARTITIONS)),
+        "schema": optional(text),
+        "writers": mapping_of(text, decode_writer),
+        "forgotten": list_of(text),
+        "earliest": mapping_of(digits(MOST_PARTITIONS - 1), whole()),
+        "segments": list_of(Segment.from_plain),
+        "removed": mapping_of(named(SEGMENT), whole()),
+        "void": wholes(0, HIGHEST),
+        "deleted": flag,
+    },
+)
 
 
 def seal(plain: Mapping[str, Any]) -> bytes:
-    """A line of JSON and a line with its CRC-32, in eight hexadecimal digits."""
+    """A line of JSON and a line with its CRC-32, in eight hexadecimal digits.
+
+    Raises:
+        MisuseError: misuse; it would be longer than what is read.
+    """
     body = json.dumps(plain, separators=(",", ":"), ensure_ascii=False).encode()
+    if len(body) > SEALED_BYTES - 10:
+        msg = f"the record of this step would have {len(body)} bytes"
+        remedy = f"write smaller epochs: a record has at most {SEALED_BYTES} bytes"
+        raise MisuseError(msg, remedy=remedy)
     return b"%b\n%08x\n" % (body, zlib.crc32(body))
 
 
-def unseal(data: bytes, name: str) -> Any:
-    """The JSON of `seal`, checked.
+def is_intact(data: bytes) -> bool:
+    """Whether the checksum of a sealed file matches: a crash may have cut it."""
+    body, _, rest = data.partition(b"\n")
+    return rest == b"%08x\n" % zlib.crc32(body)
+
+
+def unseal(data: bytes, place: str) -> dict[str, Any]:
+    """The JSON object of `seal`, without its member ``format``.
+
+    Nothing else of it is checked.
 
     Raises:
-        CorruptData: data_loss.
+        CorruptData: data_loss; the file is torn, or no object.
         FormatRefused: permanent; another format, or a later version of this one.
     """
-    body, _, rest = data.partition(b"\n")
-    if rest != b"%08x\n" % zlib.crc32(body):
-        msg = f"{name}: the file is torn, or was changed"
-        raise CorruptData(msg)
+    if not is_intact(data):
+        msg = f"{place}: the file is torn, or was changed"
+        raise CorruptData(msg, remedy=DAMAGED)
+    body = data.partition(b"\n")[0]
     try:
         plain = json.loads(body)
-    except ValueError:
+    except (ValueError, RecursionError):
         plain = None
-    found = plain.get("format") if isinstance(plain, dict) else None
+    if not isinstance(plain, dict):
+        msg = f"{place}: the file is no JSON object"
+        raise CorruptData(msg, remedy=DAMAGED)
+    found = plain.pop("format", None)
+    if type(found) is not int:
+        msg = f"{place}: the file has no format number"
+        raise CorruptData(msg, remedy=DAMAGED)
     if found != FORMAT:
-        msg = f"{name}: format {found!r}, and this version reads {FORMAT}"
-        raise FormatRefused(msg)
+        shown = found if abs(found) < 2**63 else "a number of more than 64 bits"
+        msg = f"{place}: format {shown}, and this version reads {FORMAT}"
+        raise FormatRefused(msg, remedy="read it with a later version")
     return plain
+
+
+def decode_sealed(data: bytes, place: str, decoder: Decoder) -> Any:
+    """What a sealed file stands for.
+
+    Raises:
+        CorruptData: data_loss; the file is torn, or not of the format.
+        FormatRefused: permanent.
+    """
+    try:
+        return decoder(unseal(data, place))
+    except InvalidValue as error:
+        msg = f"{place}: {error}"
+        raise CorruptData(msg, remedy=DAMAGED) from None
 
 
 def runs_of(segments: Iterable[Segment]) -> list[Run]:

@@ -5,15 +5,17 @@ A segment is an Arrow IPC file of at most one message a batch, each of one parti
 
 from __future__ import annotations
 
+import itertools
 import json
 import threading
-import uuid
 from collections import OrderedDict
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
+from streamfactory.arrowlog.decoding import InvalidValue, list_of, row_of, whole
+from streamfactory.arrowlog.disk.names import new_segment
 from streamfactory.arrowlog.disk.storage import failed
 from streamfactory.spi import (
     BatchValidator,
@@ -46,7 +48,7 @@ class SegmentWriter:
     """
 
     def __init__(self, storage: Storage, schema: pa.Schema, settings: Settings) -> None:
-        self.name = f"data/{uuid.uuid4().hex}.arrow"
+        self.name = new_segment()
         self.rows = 0
         self.size = 0
         """Bytes in memory of what it holds."""
@@ -207,7 +209,7 @@ class _Opened:
         self._validator = BatchValidator(schema, values=values)
         self._valid: set[int] = set()
         """Batches that were validated: a segment is never changed."""
-        self.file = storage.open(name)
+        self.file = storage.open(name).file
         self.size = self.file.size()
         try:
             self.reader = pa.ipc.open_file(self.file)
@@ -234,30 +236,33 @@ class _Opened:
 
     def times(self, number: int) -> list[tuple[int, int]] | None:
         with self.lock:
-            said = self.reader.get_batch_with_custom_metadata(number).custom_metadata
-        found = None if said is None else said.get(_APPENDED)
-        return None if found is None else _times(found)
+            found = self.reader.get_batch_with_custom_metadata(number)
+        said = found.custom_metadata
+        times = None if said is None else said.get(_APPENDED)
+        return None if times is None else _times(times, found.batch.num_rows)
 
 
-def _times(text: bytes) -> list[tuple[int, int]]:
-    """The pairs under `_APPENDED`.
+def _times(data: bytes, rows: int) -> list[tuple[int, int]]:
+    """When rows of a batch were appended, of its metadata.
 
     Raises:
-        ValueError: There are none.
+        ValueError: That is not of the format.
     """
-    msg = "the times of its rows cannot be read"
     try:
-        found = json.loads(text)
-    except RecursionError as error:
-        raise ValueError(msg) from error
-    pairs: list[Any] = found if isinstance(found, list) else [None]
-    times: list[tuple[int, int]] = []
-    for pair in pairs:
-        is_pair = isinstance(pair, list) and list(map(type, pair)) == [int, int]
-        if not is_pair or not (0 <= pair[0] < 1 << 62 and abs(pair[1]) < 1 << 62):
-            raise ValueError(msg)
-        times.append((pair[0], pair[1]))
-    return times
+        found: list[tuple[int, int]] = [tuple(x) for x in _PAIRS(json.loads(data))]
+    except (InvalidValue, ValueError, RecursionError) as error:
+        msg = f"append times: {error}"
+        raise ValueError(msg) from None
+    first = [row for row, _ in found]
+    rising = all(a < b for a, b in itertools.pairwise(first))
+    if not first or first[0] != 0 or first[-1] >= rows or not rising:
+        msg = f"append times do not begin at the first of {rows} rows, or do not rise"
+        raise ValueError(msg)
+    return found
+
+
+_PAIRS: Final = list_of(row_of(whole(), whole()))
+"""[first row, milliseconds] of the rows of each epoch."""
 
 
 class SegmentReader:

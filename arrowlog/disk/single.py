@@ -17,8 +17,6 @@ from streamfactory.spi import StorageFailed
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from streamfactory.arrowlog.disk.storage import Storage
-
 _LOCK: Final = ".writer"
 
 _lock = forks.Lock()
@@ -33,25 +31,19 @@ class SingleWriterStorage(LocalStorage):
     The first publication locks the root, for as long as the process lives.
     """
 
-    def __init__(
-        self, root: Path, *, fsync: str = "always", interval: float = 1.0
-    ) -> None:
-        super().__init__(root, fsync=fsync, interval=interval)
-        self._top = self.root
+    _top: Path | None = None
+    """The root that is locked; None where this is it."""
 
-    def within(self, folder: str) -> Storage:
-        inner = SingleWriterStorage(
-            self.root / folder, fsync=self._fsync, interval=self._interval
-        )
-        inner._top = self._top
+    def _at(self, root: Path) -> LocalStorage:
+        inner = SingleWriterStorage(root, fsync=self._fsync, interval=self._interval)
+        inner._top = self._top or self.root
         return inner
 
     def _link(self, temporary: Path, final: Path) -> bool:
-        _claim(self._top)
+        _claim(self._top or self.root)
         with _lock:
-            if final.exists():
+            if not self._folders.rename(str(temporary), final.name):
                 return False
-            temporary.rename(final)
         self._settle_link(final)
         return True
 
@@ -70,7 +62,9 @@ def _claim(root: Path) -> None:
             _held.pop(root)
             with contextlib.suppress(OSError):
                 os.close(held[1])
-        file = os.open(root / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        # A link would have a file made elsewhere, and a pipe would be waited for.
+        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+        file = os.open(root / _LOCK, flags, 0o666)
         try:
             _take(file)
         except OSError as error:

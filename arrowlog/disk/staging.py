@@ -3,11 +3,23 @@
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING, Final, final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, final
 
 import pyarrow as pa
 
 from streamfactory.arrowlog.checks import check_schema
+from streamfactory.arrowlog.decoding import (
+    InvalidValue,
+    flag,
+    list_of,
+    members_of,
+    named,
+    row_of,
+    whole,
+    wholes,
+)
+from streamfactory.arrowlog.disk.names import SEGMENT
+from streamfactory.arrowlog.disk.records import MOST_BATCHES, MOST_PARTITIONS
 from streamfactory.arrowlog.log import LogStage, Staged
 from streamfactory.spi import (
     BatchValidator,
@@ -25,6 +37,73 @@ BATCH_ROWS: Final = 65536
 BATCH_BYTES: Final = 8 << 20
 _BUFFERED: Final = 32 << 20
 """Bytes that a stage holds back, of all partitions."""
+
+
+class StagedFile(NamedTuple):
+    """A segment that an attempt has sealed."""
+
+    attempt: str
+    name: str
+    size: int
+    """Bytes on the medium."""
+    full: bool
+    runs: Sequence[tuple[int, int, list[int], int]]
+    """Partition, first batch, rows of each batch, bytes in memory."""
+
+    @classmethod
+    def of(cls, staged: Sequence[Staged]) -> list[StagedFile]:
+        """The files of some attempts, whose messages came from other processes.
+
+        Raises:
+            CorruptData: data_loss; a message names what no stage has written.
+        """
+        found: list[StagedFile] = []
+        names: set[str] = set()
+        for one in staged:
+            for number, plain in enumerate(one.files):
+                try:
+                    file = _FILE(plain)
+                    if file["name"] in names:
+                        msg = "is named twice"
+                        raise InvalidValue(msg, "name")
+                except InvalidValue as error:
+                    raise _refused(one, error.within(number)) from None
+                names.add(file["name"])
+                runs = [(a, b, c, d) for a, b, c, d in file["runs"]]
+                values = (file["name"], file["bytes"], file["full"], runs)
+                found.append(cls(one.attempt, *values))
+        return found
+
+    def to_plain(self) -> dict[str, Any]:
+        """As a commit message has it."""
+        return {
+            "name": self.name,
+            "bytes": self.size,
+            "full": self.full,
+            "runs": [list(run) for run in self.runs],
+        }
+
+
+_FILE: Final = members_of(
+    {
+        "name": named(SEGMENT),
+        "bytes": whole(),
+        "full": flag,
+        "runs": list_of(
+            row_of(
+                whole(0, MOST_PARTITIONS - 1),
+                whole(0, MOST_BATCHES),
+                wholes(1, MOST_BATCHES, fewest=1),
+                whole(),
+            )
+        ),
+    }
+)
+
+
+def _refused(staged: Staged, error: InvalidValue) -> CorruptData:
+    msg = f"the commit message of attempt {staged.attempt!r}: files{error}"
+    return CorruptData(msg, remedy="abort the epoch, and write it again")
 
 
 @final
@@ -89,16 +168,11 @@ class DiskStage(LogStage):
             self._writer.roll()
             self._check_count()
         files = [
-            {
-                "name": writer.name,
-                "bytes": size,
-                "full": writer.full,
-                "runs": [list(run) for run in writer.runs],
-            }
+            StagedFile(self._attempt, writer.name, size, writer.full, writer.runs)
             for writer, size in self._writer.done
         ]
         self._writer.done = []
-        return Staged(self._attempt, tuple(files))
+        return Staged(self._attempt, tuple(file.to_plain() for file in files))
 
     def discard(self) -> None:
         self._waiting.clear()

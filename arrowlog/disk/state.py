@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
-import base64
 from collections import deque
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
-import pyarrow as pa
 
-from streamfactory.arrowlog.disk.index import Index, Part
-from streamfactory.arrowlog.disk.records import (
-    FORMAT,
-    Record,
-    Segment,
-    WriterState,
-    record_name,
-    seal,
-    unseal,
-)
+from streamfactory.arrowlog.disk.index import Index
+from streamfactory.arrowlog.disk.names import record_name
+from streamfactory.arrowlog.disk.records import DAMAGED
+from streamfactory.arrowlog.disk.snapshots import Snapshot, schema_text
 from streamfactory.spi import CorruptData
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    import pyarrow as pa
+
+    from streamfactory.arrowlog.disk.index import Part
+    from streamfactory.arrowlog.disk.records import Record, Segment, WriterState
 
 _IDS: Final = 512
 """Records that are known again by whoever lost the reply to publishing them."""
@@ -69,15 +64,10 @@ class State:
             size: Its bytes.
 
         Raises:
-            CorruptData: data_loss; it stands on a record that is torn, or stood on
-                one that is not.
+            CorruptData: data_loss; the record does not continue this version. Nothing
+                of it was applied.
         """
-        if list(record.void) != self.void:
-            torn = min(set(self.void) ^ set(record.void))
-            said = "torn" if torn in self.void else "whole, or missing"
-            stands = record_name(record.version)
-            msg = f"{record_name(torn)} is {said}, and {stands} says otherwise"
-            raise CorruptData(msg)
+        self._check(record)
         self.void = []
         self.version, self.at = record.version, record.at
         self.since += size
@@ -97,6 +87,37 @@ class State:
         for name, segment_size in record.removed.items():
             self._remove(name, segment_size)
 
+    def _check(self, record: Record) -> None:
+        """Refuse a record that does not continue this version."""
+        if list(record.void) != self.void:
+            torn = min(set(self.void) ^ set(record.void) or {*record.void})
+            said = "torn" if torn in self.void else "whole, or missing"
+            stands = record_name(record.version)
+            msg = f"{record_name(torn)} is {said}, and {stands} says otherwise"
+            raise CorruptData(msg)
+        count = len(self.latest)
+        if record.partitions is not None and record.partitions < count:
+            raise _unfit(record, f"has {record.partitions} of {count} partitions")
+        if record.at < self.at:
+            raise _unfit(record, "has an earlier time than the record before")
+        count = record.partitions or count
+        reached: dict[int, int] = {}
+        for run in (run for segment in record.segments for run in segment.runs):
+            lane = run.partition
+            if lane >= count:
+                raise _unfit(record, f"has rows of partition {lane} of {count}")
+            latest = reached.get(lane, self._latest(lane))
+            if run.base > latest:
+                msg = f"has rows at offset {run.base}; partition {lane} ends at"
+                raise _unfit(record, f"{msg} {latest}")
+            reached[lane] = max(latest, run.end)
+        for lane, offset in record.earliest.items():
+            if lane >= count or offset > reached.get(lane, self._latest(lane)):
+                raise _unfit(record, f"begins partition {lane} at offset {offset}")
+
+    def _latest(self, lane: int) -> int:
+        return self.latest[lane] if lane < len(self.latest) else 0
+
     def _add(self, segment: Segment, at: int) -> None:
         self.segments += 1
         if not segment.full:
@@ -107,7 +128,7 @@ class State:
 
     def _remove(self, name: str, size: int) -> None:
         if size:  # what was staged and never committed was not counted
-            self.segments -= 1
+            self.segments = max(0, self.segments - 1)
         self.small.pop(name, None)
         self.removed[name] = size
 
@@ -119,58 +140,50 @@ class State:
         """Earliest by partition."""
         return np.array(self.earliest, np.int64)
 
-    def to_snapshot(self, parts: list[str]) -> bytes:
-        """As a snapshot says it."""
-        return seal(
-            {
-                "format": FORMAT,
-                "version": self.version,
-                "at": self.at,
-                "schema": schema_text(self.schema),
-                "earliest": self.earliest,
-                "latest": self.latest,
-                "writers": {n: w.to_plain() for n, w in self.writers.items()},
-                "small": {name: list(one) for name, one in self.small.items()},
-                "segments": self.segments,
-                "deleted": self.deleted,
-                "recent": list(self.ids),
-                "parts": parts,
-                "removed": self.fresh(),
-            }
+    def to_snapshot(self, parts: list[str]) -> Snapshot:
+        """This version, with its index in ``parts``."""
+        return Snapshot(
+            version=self.version,
+            at=self.at,
+            schema=schema_text(self.schema),
+            earliest=self.earliest,
+            latest=self.latest,
+            writers=self.writers,
+            small=self.small,
+            segments=self.segments,
+            deleted=self.deleted,
+            recent=list(self.ids),
+            parts=parts,
+            removed=self.fresh(),
         )
 
     @classmethod
     def from_snapshot(
-        cls, incarnation: str, data: bytes, name: str, load: Callable[[str], Part]
+        cls, incarnation: str, taken: Snapshot, schema: pa.Schema, parts: list[Part]
     ) -> State:
-        """Of what was published under ``name``.
+        """The state that a snapshot has.
 
-        Raises:
-            CorruptData: data_loss.
-            FormatRefused: permanent.
+        Args:
+            incarnation: Of the topic.
+            taken: The snapshot.
+            schema: That it has as text.
+            parts: Those that it names.
         """
-        plain: Mapping[str, Any] = unseal(data, name)
-        state = cls(incarnation, schema_of(plain["schema"]))
-        state.version = state.snapshot = plain["version"]
-        state.at = plain["at"]
-        state.earliest = plain["earliest"]
-        state.latest = plain["latest"]
-        state.writers = {n: WriterState(**w) for n, w in plain["writers"].items()}
-        state.small = {name: tuple(one) for name, one in plain["small"].items()}
-        state.segments = plain["segments"]
-        state.deleted = plain["deleted"]
-        state.ids.extend(plain["recent"])
-        state.removed = dict.fromkeys(plain["removed"], 0)
-        state.carried = frozenset(plain["removed"])
-        state.index = Index([load(part) for part in plain["parts"]])
+        state = cls(incarnation, schema)
+        state.version = state.snapshot = taken.version
+        state.at = taken.at
+        state.earliest = taken.earliest
+        state.latest = taken.latest
+        state.writers = dict(taken.writers)
+        state.small = {n: (a, b, c, d) for n, (a, b, c, d) in taken.small.items()}
+        state.segments = taken.segments
+        state.deleted = taken.deleted
+        state.ids.extend(taken.recent)
+        state.removed = dict.fromkeys(taken.removed, 0)
+        state.carried = frozenset(taken.removed)
+        state.index = Index(parts)
         return state
 
 
-def schema_text(schema: pa.Schema) -> str:
-    """A schema as Arrow IPC, base64."""
-    return base64.b64encode(schema.serialize().to_pybytes()).decode("ascii")
-
-
-def schema_of(text: str) -> pa.Schema:
-    """The schema of `schema_text`."""
-    return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(text)))
+def _unfit(record: Record, why: str) -> CorruptData:
+    return CorruptData(f"{record_name(record.version)} {why}", remedy=DAMAGED)

@@ -9,12 +9,16 @@ from __future__ import annotations
 
 import errno
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from streamfactory.spi import StorageFailed
+from streamfactory.spi import CorruptData, StorageFailed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
+
+
+LONGEST_READ: Final = 64 << 20
+"""Bytes of a blob that is read as a whole."""
 
 
 class Watch(ABC):
@@ -51,11 +55,22 @@ class NewBlob(ABC):
         """Close and forget it."""
 
 
+class Opened(NamedTuple):
+    """A blob that is open for reading."""
+
+    file: Any
+    """An Arrow random-access file. What it reads does not change, nor does reading it
+    end the process, whatever others do to the blob meanwhile."""
+    own: bool
+    """Whether only this user (and root) can have written the blob."""
+
+
 class Storage(ABC):
     """A place for blobs. Thread-safe.
 
     Missing blobs are ``FileNotFoundError``; what else goes wrong is an error of our
-    tree, which names the blob.
+    tree, which names the blob. What has the name of a blob and is none (a link, a
+    folder, a pipe) is ``CorruptData``.
     """
 
     location: str
@@ -70,8 +85,12 @@ class Storage(ABC):
         """The same place, from a folder on."""
 
     @abstractmethod
-    def read(self, name: str) -> bytes:
-        """The whole blob."""
+    def read(self, name: str, longest: int = LONGEST_READ) -> bytes:
+        """The whole blob, of at most ``longest`` bytes.
+
+        Raises:
+            CorruptData: data_loss; it is longer. Nothing of it was read.
+        """
 
     @abstractmethod
     def publish(self, name: str, data: bytes) -> bool:
@@ -100,8 +119,8 @@ class Storage(ABC):
         """Begin a blob."""
 
     @abstractmethod
-    def open(self, name: str) -> Any:
-        """An Arrow random-access file."""
+    def open(self, name: str) -> Opened:
+        """A blob to read parts of."""
 
     @abstractmethod
     def settle(self, folder: str) -> None:
@@ -139,6 +158,12 @@ _REMEDIES: Final = {
     errno.EACCES: "give this user the right to write there",
     errno.EPERM: "give this user the right to write there",
 }
+
+
+def too_long(place: object, size: int, longest: int) -> CorruptData:
+    """The error of a blob that is longer than the format allows."""
+    msg = f"{place}: the file has {size} bytes, and may have {longest}"
+    return CorruptData(msg, remedy="remove it, and check who can write the folder")
 
 
 def failed(place: object, error: OSError) -> StorageFailed:

@@ -7,27 +7,36 @@ name: an incarnation was created, or deleted. The highest number is right.
 from __future__ import annotations
 
 import contextlib
-import re
+import logging
 import threading
 import time
 import uuid
 from typing import TYPE_CHECKING, Final, final
-from urllib.parse import quote, unquote
 
+from streamfactory.arrowlog.decoding import members_of, named, optional, text
 from streamfactory.arrowlog.disk.housekeeping import STAGED_SECONDS
 from streamfactory.arrowlog.disk.journal import Journal
 from streamfactory.arrowlog.disk.loading import strip
 from streamfactory.arrowlog.disk.log import DiskLog
-from streamfactory.arrowlog.disk.records import (
-    FORMAT,
-    Record,
+from streamfactory.arrowlog.disk.names import (
+    INCARNATION,
+    TEMPORARY,
+    generation_name,
+    generations,
     record_name,
-    seal,
-    unseal,
+    topic_folder,
+    topic_of,
 )
-from streamfactory.arrowlog.disk.state import schema_text
+from streamfactory.arrowlog.disk.records import (
+    DAMAGED,
+    FORMAT,
+    MOST_PARTITIONS,
+    Record,
+    decode_sealed,
+    seal,
+)
+from streamfactory.arrowlog.disk.snapshots import schema_text
 from streamfactory.arrowlog.log import LogStore
-from streamfactory.arrowlog.options import LONGEST_QUOTED
 from streamfactory.spi import (
     BatchValidator,
     CorruptData,
@@ -38,7 +47,7 @@ from streamfactory.spi import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Sequence
 
     import pyarrow as pa
 
@@ -46,8 +55,13 @@ if TYPE_CHECKING:
     from streamfactory.arrowlog.disk.state import State
     from streamfactory.arrowlog.disk.storage import Storage
 
-_SUFFIX: Final = ".topic"
-_INCARNATION: Final = re.compile(r"[0-9a-f]{32}")
+_GENERATION_BYTES: Final = 4096
+"""The longest file of a generation."""
+_GENERATION: Final = members_of(
+    {"topic": text, "incarnation": optional(named(INCARNATION))}
+)
+
+log = logging.getLogger("streamfactory")
 
 
 @final
@@ -73,14 +87,14 @@ class DiskLogStore(LogStore):
         self._lock = threading.Lock()
 
     def create(self, name: str, schema: pa.Schema, partitions: int = 1) -> DiskLog:
-        if partitions < 1:
-            msg = f"a topic has at least one partition, not {partitions}"
+        if not 1 <= partitions <= MOST_PARTITIONS:
+            msg = f"a topic has 1 to {MOST_PARTITIONS} partitions, not {partitions}"
             raise MisuseError(msg)
         BatchValidator(schema)  # what readers refuse is not written
         number = self._vacant(name)
         incarnation = uuid.uuid4().hex
         place = self._place(name, incarnation)
-        now = int(self._clock() if self._clock else time.time() * 1000)
+        now = max(0, int(self._clock() if self._clock else time.time() * 1000))
         first = Record(
             uuid.uuid4().hex,
             0,
@@ -92,7 +106,7 @@ class DiskLogStore(LogStore):
             place.prepare(folder)
         place.publish(record_name(0), first.encode())
         if not self._name(name, number + 1, incarnation):
-            self._storage.remove_folder(f"{_folder(name)}/{incarnation}")
+            self._storage.remove_folder(f"{topic_folder(name)}/{incarnation}")
             raise _there_already(name)
         # Who made the topic's folder may have been killed before its name was safe.
         self._storage.settle("")
@@ -136,10 +150,8 @@ class DiskLogStore(LogStore):
             self._forget(name)
 
     def names(self) -> Sequence[str]:
-        folders = [name for name in self._storage.names("") if name.endswith(_SUFFIX)]
-        names = [unquote(folder.removesuffix(_SUFFIX)) for folder in folders]
-        ours = zip(names, folders, strict=True)
-        return sorted(name for name, folder in ours if self._stands(name, folder))
+        found = [topic_of(folder) for folder in self._storage.names("")]
+        return sorted(name for name in found if name is not None and self._stands(name))
 
     def close(self) -> None:
         """Give back what all topics hold."""
@@ -160,7 +172,7 @@ class DiskLogStore(LogStore):
         return DiskLog(journal, self._settings, tidy=lambda: self._tidy(name))
 
     def _place(self, name: str, incarnation: str) -> Storage:
-        return self._storage.within(f"{_folder(name)}/{incarnation}")
+        return self._storage.within(f"{topic_folder(name)}/{incarnation}")
 
     def _nothing(self, name: str) -> TopicNotFound:
         known = ", ".join(self.names()) or "none"
@@ -172,15 +184,20 @@ class DiskLogStore(LogStore):
 
     def _current(self, name: str) -> tuple[int, str | None]:
         """The highest number of a name, and the incarnation it has, if any."""
-        numbers = _numbers(self._storage.names(_folder(name)))
+        numbers = generations(self._storage.names(topic_folder(name)))
         if not numbers:
             return -1, None
-        return max(numbers), self._told(name, max(numbers))
+        return numbers[-1], self._told(name, numbers[-1])
 
     def _told(self, name: str, number: int) -> str | None:
-        place = _generation(name, number)
-        told = unseal(self._storage.read(place), f"{self._storage.location}/{place}")
-        incarnation: str | None = told["incarnation"]
+        file = _generation(name, number)
+        place = f"{self._storage.location}/{file}"
+        data = self._storage.read(file, _GENERATION_BYTES)
+        found = decode_sealed(data, place, _GENERATION)
+        if found["topic"] != name:
+            msg = f"{place}: the file is of another topic"
+            raise CorruptData(msg, remedy=DAMAGED)
+        incarnation: str | None = found["incarnation"]
         return incarnation
 
     def _name(self, name: str, number: int, incarnation: str | None) -> bool:
@@ -188,12 +205,10 @@ class DiskLogStore(LogStore):
         said = seal({"format": FORMAT, "topic": name, "incarnation": incarnation})
         return self._storage.publish(_generation(name, number), said)
 
-    def _stands(self, name: str, folder: str) -> bool:
-        """Whether a folder is of a topic. A damaged one is: opening it says so."""
+    def _stands(self, name: str) -> bool:
+        """Whether a topic is there. A damaged one is: opening it says so."""
         try:
-            return _folder(name) == folder and self._current(name)[1] is not None
-        except MisuseError:
-            return False
+            return self._current(name)[1] is not None
         except (CorruptData, FormatRefused):
             return True
 
@@ -210,49 +225,34 @@ class DiskLogStore(LogStore):
 
     def _tidy(self, name: str) -> None:
         """Remove what killed creations and deletions have left of a name."""
-        folder = _folder(name)
-        files = self._storage.names(folder)
-        numbers = sorted(_numbers(files))
         try:
-            told = {number: self._told(name, number) for number in numbers}
-        except (CorruptData, FormatRefused):
-            return  # whoever opens it is told
+            self._tidy_folder(name, topic_folder(name))
+        except (CorruptData, FormatRefused) as error:
+            # What others put there is left alone; opening the topic says so.
+            log.warning("%s: not tidied up: %s", name, error)
+
+    def _tidy_folder(self, name: str, folder: str) -> None:
+        files = self._storage.names(folder)
+        numbers = generations(files)
+        told = {number: self._told(name, number) for number in numbers}
         current = told[numbers[-1]] if numbers else None
         ended = {one for one in told.values() if one not in {None, current}}
         for incarnation in set(files) - {current}:
+            if INCARNATION.fullmatch(incarnation) is None:
+                continue
             if incarnation in ended:
                 strip(self._place(name, incarnation))
-            elif _INCARNATION.fullmatch(incarnation):
-                ages = self._storage.ages(f"{folder}/{incarnation}/log").values()
-                if min(ages, default=0.0) >= STAGED_SECONDS:
-                    self._storage.remove_folder(f"{folder}/{incarnation}")
+                continue
+            ages = self._storage.ages(f"{folder}/{incarnation}/log").values()
+            if min(ages, default=0.0) >= STAGED_SECONDS:
+                self._storage.remove_folder(f"{folder}/{incarnation}")
         old = self._storage.ages(folder)
-        torn = [n for n, age in old.items() if n[0] == "." and age >= STAGED_SECONDS]
-        self._storage.remove(f"{folder}/{name}" for name in torn)
-
-
-def _numbers(files: Iterable[str]) -> list[int]:
-    stems = [file.removesuffix(".json") for file in files if file.endswith(".json")]
-    return [int(stem) for stem in stems if stem.isdecimal()]
-
-
-def _folder(name: str) -> str:
-    """Where a topic is: never outside of the root, whatever its name."""
-    try:
-        quoted = quote(name, safe="")
-    except UnicodeEncodeError:
-        quoted = ""
-    if quoted.startswith("."):
-        quoted = f"%2E{quoted[1:]}"
-    if not 0 < len(quoted) <= LONGEST_QUOTED:
-        most = LONGEST_QUOTED
-        msg = f"a topic's name has 1 to {most} characters, quoted: {name[:50]!r}"
-        raise MisuseError(msg)
-    return f"{quoted}{_SUFFIX}"
+        torn = [n for n, age in old.items() if age >= STAGED_SECONDS]
+        self._storage.remove(f"{folder}/{n}" for n in torn if TEMPORARY.fullmatch(n))
 
 
 def _generation(name: str, number: int) -> str:
-    return f"{_folder(name)}/{number:06d}.json"
+    return f"{topic_folder(name)}/{generation_name(number)}"
 
 
 def _there_already(name: str) -> MisuseError:

@@ -40,7 +40,8 @@ class KernelWatch(Watch):
 
         self._notify = INotify(nonblocking=True)
         try:
-            self._notify.add_watch(path, flags.CREATE | flags.MOVED_TO)
+            wanted = flags.CREATE | flags.MOVED_TO | flags.ONLYDIR | flags.DONT_FOLLOW
+            self._notify.add_watch(path, wanted)
             self._woken = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         except BaseException:
             self._notify.close()

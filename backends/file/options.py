@@ -60,6 +60,23 @@ def _url(text: str) -> str:
     return text.rstrip("/")
 
 
+def _permissions(needed: int) -> OptionType:
+    """Permissions in octal, of which the owner needs some."""
+
+    def parse(text: str) -> int:
+        if not re.fullmatch(r"0?[0-7]{3}", text):
+            msg = "is not an octal number of three digits, as 640"
+            raise ValueError(msg)
+        mode = int(text, 8)
+        if mode & needed != needed:
+            msg = f"locks out the writer itself: the owner needs {needed:o}"
+            raise ValueError(msg)
+        return mode
+
+    schema = {"type": "string", "pattern": "^0?[0-7]{3}$"}
+    return OptionType("permissions", parse, schema)
+
+
 LOCATION: Final = OptionType("path or URL", _location, {"type": "string"})
 
 STORAGE_OPTIONS: Final = (
@@ -119,6 +136,26 @@ STORAGE_OPTIONS: Final = (
         default="30s",
         minimum=100,
         maximum=300_000,
+    ),
+)
+
+MODE_OPTIONS: Final = (
+    Option(
+        "mode",
+        "Permissions, in octal, of the files that are made. Without it: 666 "
+        "less the umask of the process.",
+        _permissions(0o600),
+        applies=frozenset({"write", "spark"}),
+        example="640",
+    ),
+    Option(
+        "folder.mode",
+        "Permissions, in octal, of the folders that are made. Without it: those of "
+        "`mode`, with the right to search wherever there is one to read; without "
+        "`mode`: 777 less the umask of the process.",
+        _permissions(0o700),
+        applies=frozenset({"write", "spark"}),
+        example="750",
     ),
 )
 
@@ -188,6 +225,7 @@ OPTIONS: Final = (
         default="false",
         applies=frozenset({"write", "spark"}),
     ),
+    *MODE_OPTIONS,
     *STORAGE_OPTIONS,
     *FOREIGN_OPTIONS,
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from streamfactory.backends.file.options import LOG, STORAGE_OPTIONS
+from streamfactory.backends.file.options import LOG, MODE_OPTIONS, STORAGE_OPTIONS
 from streamfactory.backends.file.stores import scheme_of, storage_options
 from streamfactory.spi import Role
 
@@ -19,6 +19,7 @@ _OF_FOLDERS: Final = ("state.folder", "order", "names")
 def check_options(config: StreamConfig, role: Role | None) -> Iterator[Problem]:
     """See `Backend.check_options`."""
     yield from _strays(config)
+    yield from _modes(config)
     yield from _plain_http(config)
     unused = config["fsync"] != "interval" and config.given("fsync.interval")
     if unused and role is not Role.READ:
@@ -45,6 +46,16 @@ def _strays(config: StreamConfig) -> Iterator[Problem]:
         else:
             what = "has no effect: path is not in an object store"
             yield config.problem(option.key, what, level="warning")
+
+
+def _modes(config: StreamConfig) -> Iterator[Problem]:
+    """Permissions for a path that has none: who sets them relies on them."""
+    scheme = scheme_of(config["path"])
+    for option in MODE_OPTIONS:
+        if scheme and config.given(option.key):
+            what = f"has no meaning for {scheme}://"
+            hint = "leave it out, and set the rights of the bucket"
+            yield config.problem(option.key, what, hint)
 
 
 def _plain_http(config: StreamConfig) -> Iterator[Problem]:

@@ -18,10 +18,11 @@ from streamfactory.arrowlog.disk import (
     forks,
 )
 from streamfactory.arrowlog.disk.filesystems import FileSystemStorage
+from streamfactory.arrowlog.disk.folders import Modes
 from streamfactory.arrowlog.disk.objectclient import ObjectOptions
 from streamfactory.arrowlog.disk.objects import ObjectStorage
 from streamfactory.arrowlog.disk.single import SingleWriterStorage
-from streamfactory.backends.file.options import STORAGE_OPTIONS
+from streamfactory.backends.file.options import MODE_OPTIONS, STORAGE_OPTIONS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -59,6 +60,8 @@ _ALL_KINDS: Final = (
     "storage.timeout",
 )
 _STORAGE_KEYS: Final = frozenset(option.key for option in STORAGE_OPTIONS)
+_MODE_KEYS: Final = frozenset(option.key for option in MODE_OPTIONS)
+_READ: Final = 0o444
 
 _lock = forks.Lock()
 _stores: Final[dict[tuple[Any, ...], tuple[DiskLogStore, Storage, list[int]]]] = {}
@@ -114,6 +117,7 @@ def _key(config: StreamConfig) -> tuple[Any, ...]:
         config["fsync"],
         config["fsync.interval"],
         config["single.writer"],
+        *(config.get(key) for key in sorted(_MODE_KEYS)),
         settings_of(config),
         # References of secrets, never what they stand for.
         tuple(s.text for key, s in config.settings.items() if key in _STORAGE_KEYS),
@@ -152,8 +156,19 @@ def storage_of(config: StreamConfig) -> Storage:
         return FileSystemStorage.of(path, single_writer=single)
     local = SingleWriterStorage if single else LocalStorage
     return local(
-        Path(path), fsync=config["fsync"], interval=config["fsync.interval"] / 1000
+        Path(path),
+        fsync=config["fsync"],
+        interval=config["fsync.interval"] / 1000,
+        modes=_modes(config),
     )
+
+
+def _modes(config: StreamConfig) -> Modes:
+    """Permissions of what is made."""
+    file, folder = config.get("mode"), config.get("folder.mode")
+    if folder is None and file is not None:
+        folder = file | (file & _READ) >> 2
+    return Modes(file, folder)
 
 
 def _object_options(config: StreamConfig, kind: Mapping[str, str]) -> ObjectOptions:

@@ -17,7 +17,7 @@ from tests.proving.numbers import (
     stage,
 )
 
-from streamfactory.arrowlog.disk.loading import snapshots
+from streamfactory.arrowlog.disk.names import snapshots
 from streamfactory.arrowlog.disk.staging import BATCH_ROWS
 from streamfactory.spi import MisuseError, OffsetOutOfRange, Summary
 

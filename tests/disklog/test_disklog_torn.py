@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.proving.numbers import SCHEMA, append, everything, numbers_of, store_at
 
-from streamfactory.arrowlog.disk.loading import snapshots
+from streamfactory.arrowlog.disk.names import snapshots
 from streamfactory.spi import CorruptData, StreamError
 
 if TYPE_CHECKING:
@@ -273,7 +273,7 @@ def test_a_damaged_segment_does_not_stop_commits_or_merges_elsewhere(
 def test_temporary_records_of_the_dead_are_ignored_and_swept(log: DiskLog) -> None:
     import os
 
-    left = folder(log) / "log" / ".tmp-0123"
+    left = folder(log) / "log" / f".tmp-{0:032x}"
     left.write_bytes(b"x")
     append(log, {0: [1]})
     log.compact()

@@ -103,7 +103,7 @@ def test_an_abandoned_blob_is_never_there(storage: ObjectStorage) -> None:
 def test_blobs_are_read_from_anywhere(storage: ObjectStorage, size: int) -> None:
     data = random.Random(size).randbytes(size)
     assert write(storage, "data/x", data) == size
-    file = storage.open("data/x")
+    file = storage.open("data/x").file
     assert file.size() == size
     chance = random.Random(1)
     for _ in range(20):
@@ -127,7 +127,7 @@ def test_a_segment_is_read_in_few_requests(
             writer.write_batch(rows)
     size = blob.finish()
     proxy.requests = 0
-    reader = pa.ipc.open_file(storage.open("data/x"))
+    reader = pa.ipc.open_file(storage.open("data/x").file)
     assert reader.num_record_batches == 24
     assert reader.get_batch(13).equals(rows)
     assert proxy.requests == 3  # the beginning, the footer, the batch
@@ -139,7 +139,7 @@ def test_a_blob_that_goes_while_it_is_read_is_a_missing_file(
     storage: ObjectStorage,
 ) -> None:
     write(storage, "data/x", bytes(9 << 20))
-    file = storage.open("data/x")
+    file = storage.open("data/x").file
     storage.remove(["data/x"])
     with pytest.raises(FileNotFoundError):
         file.read_at(10, 8 << 20)

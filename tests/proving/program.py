@@ -15,8 +15,8 @@ from tests.proving.numbers import SCHEMA, append, numbers_of, store_at
 
 from streamfactory.arrowlog import MemoryLogStore
 from streamfactory.arrowlog.disk import DiskLogStore, Settings
-from streamfactory.arrowlog.disk.loading import snapshot_name, snapshots
-from streamfactory.arrowlog.disk.records import unseal
+from streamfactory.arrowlog.disk.loading import load_snapshot
+from streamfactory.arrowlog.disk.names import snapshots
 from streamfactory.spi import TopicNotFound
 
 if TYPE_CHECKING:
@@ -130,5 +130,5 @@ def leftovers(root: Path) -> list[str]:
 def snapshot_parts(log: DiskLog) -> set[str]:
     """Names of the parts of all snapshots."""
     taken = snapshots(log.storage.names("log"))
-    told = [unseal(log.storage.read(snapshot_name(n)), "") for n in taken]
-    return {part for one in told for part in one["parts"]}
+    read = [load_snapshot(log.storage, version) for version in taken]
+    return {part for one in read for part in one.parts}

@@ -1,0 +1,243 @@
+"""Declarative decoding of plain values: types, ranges and names are checked.
+
+Records, snapshots, the files of a topic's generations and the payloads of commit
+messages are plain values (of JSON, or pickled) that others wrote. A decoder is a
+function of one value: it returns what the value stands for, or raises `InvalidValue`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    import re
+    from collections.abc import Callable, Iterable, Mapping
+
+    Decoder = Callable[[Any], Any]
+
+LARGEST: Final = 2**62
+"""Of all numbers but those with a range of their own: sums of two fit in 64 bits."""
+_SHOWN: Final = 40
+"""Characters of a wrong value that a message shows."""
+
+
+class InvalidValue(Exception):
+    """A value that the format does not allow; never leaves the log.
+
+    Args:
+        why: What is wrong, to follow the name of the value.
+        path: Where the value is, from the outside in.
+    """
+
+    def __init__(self, why: str, *path: str | int) -> None:
+        super().__init__(why)
+        self.why = why
+        self.path = list(path)
+
+    def within(self, key: str | int) -> InvalidValue:
+        """The same, seen from the value that has it as its member ``key``."""
+        self.path.insert(0, key)
+        return self
+
+    def __str__(self) -> str:
+        place = "".join(
+            f"[{key}]" if isinstance(key, int) else f".{key}" for key in self.path
+        )
+        return f"{place.removeprefix('.') or 'the value'} {self.why}"
+
+
+def whole(least: int = 0, most: int = LARGEST) -> Decoder:
+    """A whole number; both bounds are inclusive."""
+
+    def decode(value: Any) -> int:
+        if type(value) is not int:
+            raise _wrong(value, "a whole number")
+        if not least <= value <= most:
+            raise _wrong(value, f"between {least} and {most}")
+        return value
+
+    return decode
+
+
+def wholes(least: int = 0, most: int = LARGEST, *, fewest: int = 0) -> Decoder:
+    """A list of at least ``fewest`` whole numbers; checked all at once."""
+
+    def decode(value: Any) -> list[int]:
+        if type(value) is not list:
+            raise _wrong(value, "a list")
+        if len(value) < fewest:
+            raise _wrong(value, f"a list of at least {fewest}")
+        if value and set(map(type, value)) != {int}:
+            raise _wrong(value, "a list of whole numbers")
+        if value and not (least <= min(value) and max(value) <= most):
+            raise _wrong(value, f"a list of numbers between {least} and {most}")
+        return value
+
+    return decode
+
+
+def text(value: Any) -> str:
+    """Text that can be encoded again."""
+    if type(value) is not str:
+        raise _wrong(value, "text")
+    if not value.isascii():
+        try:
+            value.encode()
+        except UnicodeEncodeError:
+            raise _wrong(value, "text") from None
+    return value
+
+
+def flag(value: Any) -> bool:
+    """True or false."""
+    if type(value) is not bool:
+        raise _wrong(value, "true or false")
+    return value
+
+
+def names(pattern: re.Pattern[str]) -> Decoder:
+    """A list of names that the format defines; checked all at once."""
+
+    def decode(value: Any) -> list[str]:
+        if type(value) is not list or not set(map(type, value)) <= {str}:
+            raise _wrong(value, "a list of names")
+        if not all(map(pattern.fullmatch, value)):
+            raise _wrong(value, f"a list of names of the form {pattern.pattern}")
+        return value
+
+    return decode
+
+
+def named(pattern: re.Pattern[str]) -> Decoder:
+    """A name that the format defines."""
+
+    def decode(value: Any) -> str:
+        if type(value) is not str or pattern.fullmatch(value) is None:
+            raise _wrong(value, f"a name of the form {pattern.pattern}")
+        return value
+
+    return decode
+
+
+def optional(decoder: Decoder) -> Decoder:
+    """The same, or None."""
+    return lambda value: None if value is None else decoder(value)
+
+
+def list_of(decoder: Decoder) -> Decoder:
+    """A list, each of whose items is decoded."""
+
+    def decode(value: Any) -> list[Any]:
+        if type(value) is not list:
+            raise _wrong(value, "a list")
+        try:
+            return [decoder(item) for item in value]
+        except InvalidValue as error:
+            raise _located(error, enumerate(value), lambda _: decoder) from None
+
+    return decode
+
+
+def row_of(*decoders: Decoder) -> Decoder:
+    """A list of exactly these items."""
+
+    def decode(value: Any) -> list[Any]:
+        if type(value) is not list or len(value) != len(decoders):
+            raise _wrong(value, f"a list of {len(decoders)}")
+        try:
+            pairs = zip(decoders, value, strict=True)
+            return [decoder(item) for decoder, item in pairs]
+        except InvalidValue as error:
+            items = enumerate(value)
+            raise _located(error, items, decoders.__getitem__) from None
+
+    return decode
+
+
+def mapping_of(key: Decoder, decoder: Decoder) -> Decoder:
+    """An object with any members; names and values are decoded."""
+
+    def decode(value: Any) -> dict[Any, Any]:
+        if type(value) is not dict:
+            raise _wrong(value, "an object")
+        try:
+            return {key(member): decoder(item) for member, item in value.items()}
+        except InvalidValue as error:
+            keys = ((_short(member), member) for member in value)
+            items = ((_short(member), item) for member, item in value.items())
+            found = _located(error, keys, lambda _: key)
+            raise _located(found, items, lambda _: decoder) from None
+
+    return decode
+
+
+def members_of(
+    required: Mapping[str, Decoder], others: Mapping[str, Decoder] | None = None
+) -> Decoder:
+    """An object with these members and no more; ``others`` may be missing."""
+    known = {**required, **(others or {})}
+    needed = required.keys()
+
+    def decode(value: Any) -> dict[str, Any]:
+        if type(value) is not dict:
+            raise _wrong(value, "an object")
+        try:
+            found = {member: known[member](item) for member, item in value.items()}
+        except KeyError:
+            member = next(iter(value.keys() - known.keys()))
+            msg = "is not a member of the format"
+            raise InvalidValue(msg, _short(member)) from None
+        except InvalidValue as error:
+            raise _located(error, value.items(), known.__getitem__) from None
+        if needed - found.keys():
+            msg = "is missing"
+            raise InvalidValue(msg, min(needed - found.keys()))
+        return found
+
+    return decode
+
+
+def _located(
+    error: InvalidValue,
+    items: Iterable[tuple[str | int, Any]],
+    decoder_of: Callable[[Any], Decoder],
+) -> InvalidValue:
+    """An error with its place among some items.
+
+    Items are decoded without counting them; only an error needs to.
+    """
+    for key, item in items:
+        try:
+            decoder_of(key)(item)
+        except InvalidValue as found:
+            return found.within(key)
+    return error
+
+
+def digits(most: int) -> Decoder:
+    """Text that is a whole number from 0 to ``most``, as JSON has keys."""
+
+    def decode(value: Any) -> int:
+        # More digits than the largest number has are not worth converting.
+        plain = type(value) is str and value.isascii() and value.isdigit()
+        if not plain or len(value) > len(str(most)) or int(value) > most:
+            raise _wrong(value, f"a number up to {most}")
+        return int(value)
+
+    return decode
+
+
+def _wrong(value: Any, wanted: str) -> InvalidValue:
+    return InvalidValue(f"is {_short(value)}, expected {wanted}")
+
+
+def _short(value: Any) -> str:
+    """The beginning of a value, of any size, for a message."""
+    if isinstance(value, (list, dict)):
+        return f"a {type(value).__name__} of {len(value)}"
+    if isinstance(value, int) and abs(value) > LARGEST:
+        return f"a number of {value.bit_length()} bits"
+    if isinstance(value, str):
+        return ascii(value[:_SHOWN]) + ("..." if len(value) > _SHOWN else "")
+    plain = value is None or isinstance(value, (bool, int, float))
+    return repr(value) if plain else f"a {type(value).__name__}"

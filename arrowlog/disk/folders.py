@@ -1,0 +1,312 @@
+"""Folders below a root, reached without following a symbolic link.
+
+The root itself may be reached through links: the configuration names it. Below it,
+others may be able to write, and a link there would lead reads and removals elsewhere.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import shutil
+import stat
+import time
+from collections import OrderedDict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, final
+
+from streamfactory.arrowlog.disk import forks
+from streamfactory.spi import CorruptData
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+_MOST: Final = 64
+"""Folders that a root keeps open."""
+_REFERENCE: Final = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_CLOEXEC
+"""How a folder is opened to name what is in it: Linux asks for no right to list it."""
+_READING: Final = (
+    os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+)
+"""How a file is opened: a pipe would have its reader wait for a writer."""
+_CREATING: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_LISTING: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_NOT_OPENED: Final = frozenset({errno.ELOOP, errno.EMLINK, errno.ENXIO})
+"""What opening a link, or a socket, fails with; EMLINK on BSD."""
+_SPECIAL: Final = frozenset({"", ".", ".."})
+_REMEDY: Final = "remove it, and check who can write the folder"
+
+
+@dataclass(frozen=True, slots=True)
+class Modes:
+    """Permissions of what is made; None leaves them to the umask of the process."""
+
+    file: int | None = None
+    folder: int | None = None
+
+
+@final
+class Folder:
+    """An open folder; closed when nothing refers to it any more."""
+
+    __slots__ = ("fd", "identity")
+
+    def __init__(self, fd: int) -> None:
+        self.fd = fd
+        status = os.fstat(fd)
+        self.identity = status.st_dev, status.st_ino
+
+    def __del__(self) -> None:
+        os.close(self.fd)
+
+
+@final
+class Folders:
+    """The folders below one root, and what is in them. Thread-safe.
+
+    All paths are absolute. Those that are not below the root are its own way up, which
+    the configuration names: links there are followed.
+
+    Args:
+        root: An absolute path.
+        modes: Of folders and files that are made.
+    """
+
+    def __init__(self, root: Path, modes: Modes) -> None:
+        self._root = str(root)
+        self._modes = modes
+        self._known: OrderedDict[str, Folder] = OrderedDict()
+        self._lock = forks.Lock()
+
+    def get(self, path: str) -> Folder:
+        """A folder.
+
+        Raises:
+            FileNotFoundError: There is none.
+            NotADirectoryError: Something else has its name.
+            CorruptData: data_loss; the way to it leads over a link.
+        """
+        known = self._known.get(path)
+        if known is not None:
+            # Others may have moved it, and put another in its place.
+            status = os.stat(path)  # noqa: PTH116 - no Path on the way of the data
+            if (status.st_dev, status.st_ino) == known.identity:
+                return known
+        found = self._reach(path)
+        with self._lock:
+            self._known[path] = found
+            self._known.move_to_end(path)
+            if len(self._known) > _MOST:
+                self._known.popitem(last=False)
+        return found
+
+    def forget(self) -> None:
+        """Close what is open; the next call opens it again."""
+        with self._lock:
+            self._known.clear()
+
+    # --- files ------------------------------------------------------------------
+
+    def create(self, path: str) -> int:
+        """A descriptor of a new file, to be written.
+
+        Raises:
+            FileExistsError: Something has that name.
+            FileNotFoundError: There is no such folder.
+        """
+        folder, name = self._split(path)
+        mode = self._modes.file
+        wanted = 0o666 if mode is None else mode
+        fd = os.open(name, _CREATING, wanted, dir_fd=folder.fd)
+        if mode is not None:
+            try:
+                os.fchmod(fd, mode)
+            except BaseException:
+                os.close(fd)
+                raise
+        return fd
+
+    def read(self, path: str) -> tuple[int, os.stat_result]:
+        """A descriptor of a regular file, to be read, and its status.
+
+        Raises:
+            FileNotFoundError: There is none.
+            CorruptData: data_loss; it is a link, a folder, a pipe or a device.
+        """
+        folder, name = self._split(path)
+        try:
+            fd = os.open(name, _READING, dir_fd=folder.fd)
+        except OSError as error:
+            if error.errno in _NOT_OPENED:
+                raise _irregular(path) from None
+            raise
+        try:
+            status = os.fstat(fd)
+            if not stat.S_ISREG(status.st_mode):
+                raise _irregular(path)
+        except BaseException:
+            os.close(fd)
+            raise
+        return fd, status
+
+    def status(self, path: str) -> os.stat_result:
+        """The status of a regular file.
+
+        Raises:
+            FileNotFoundError: There is none.
+            CorruptData: data_loss; it is something else.
+        """
+        folder, name = self._split(path)
+        status = os.stat(name, dir_fd=folder.fd, follow_symlinks=False)
+        if not stat.S_ISREG(status.st_mode):
+            raise _irregular(path)
+        return status
+
+    def remove(self, path: str) -> None:
+        """Remove a file, or a link itself; one that is not there is fine."""
+        with contextlib.suppress(FileNotFoundError):
+            folder, name = self._split(path)
+            os.unlink(name, dir_fd=folder.fd)
+
+    def link(self, path: str, new: str) -> None:
+        """Give a file another name in its folder.
+
+        Raises:
+            FileExistsError: Something has that name.
+        """
+        folder, name = self._split(path)
+        os.link(
+            name,
+            new,
+            src_dir_fd=folder.fd,
+            dst_dir_fd=folder.fd,
+            follow_symlinks=False,
+        )
+
+    def rename(self, path: str, new: str) -> bool:
+        """The same by a look and a rename; False where something has that name."""
+        folder, name = self._split(path)
+        with contextlib.suppress(FileNotFoundError):
+            os.stat(new, dir_fd=folder.fd, follow_symlinks=False)
+            return False
+        os.rename(name, new, src_dir_fd=folder.fd, dst_dir_fd=folder.fd)
+        return True
+
+    # --- folders ----------------------------------------------------------------
+
+    def has(self, path: str) -> bool:
+        """Whether there is a folder.
+
+        Raises:
+            NotADirectoryError: Something else has its name.
+            CorruptData: data_loss; the way to it leads over a link.
+        """
+        try:
+            self.get(path)
+        except FileNotFoundError:
+            return False
+        return True
+
+    def make(self, path: str) -> None:
+        """Make a folder in a folder; one that is there stays as it is."""
+        folder, name = self._split(path)
+        mode = self._modes.folder
+        wanted = 0o777 if mode is None else mode
+        try:
+            os.mkdir(name, wanted, dir_fd=folder.fd)
+        except FileExistsError:
+            return
+        if mode is not None:
+            fd = os.open(name, _LISTING, dir_fd=folder.fd)
+            try:
+                # A folder that hands its group down goes on doing so.
+                os.fchmod(fd, mode | os.fstat(fd).st_mode & stat.S_ISGID)
+            finally:
+                os.close(fd)
+
+    def names(self, path: str) -> list[str]:
+        """The names in a folder."""
+        fd = os.open(".", _LISTING, dir_fd=self.get(path).fd)
+        try:
+            return os.listdir(fd)  # noqa: PTH208 - names, not paths
+        finally:
+            os.close(fd)
+
+    def ages(self, path: str) -> dict[str, float]:
+        """The regular files in a folder, and the seconds since each was written."""
+        now, found = time.time(), {}
+        folder = self.get(path)
+        for name in self.names(path):
+            with contextlib.suppress(FileNotFoundError):
+                status = os.stat(name, dir_fd=folder.fd, follow_symlinks=False)
+                if stat.S_ISREG(status.st_mode):
+                    found[name] = now - status.st_mtime
+        return found
+
+    def remove_folder(self, path: str) -> None:
+        """Remove a folder with all that is in it, as far as that can be done.
+
+        Links are removed, never followed. Another process may be removing it, too.
+        """
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+            folder, name = self._split(path)
+            shutil.rmtree(name, ignore_errors=True, dir_fd=folder.fd)
+
+    def sync(self, path: str) -> None:
+        """Have the bytes of a file, or the names in a folder, on the medium."""
+        if self._is_below(path):
+            folder, name = self._split(path)
+            fd = os.open(name, _READING, dir_fd=folder.fd)
+        else:
+            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+    # --- paths ------------------------------------------------------------------
+
+    def _split(self, path: str) -> tuple[Folder, str]:
+        """The folder of a path, and the last component.
+
+        Raises:
+            CorruptData: data_loss; that is no name.
+        """
+        folder, _, name = path.rpartition("/")
+        if name in _SPECIAL or "\0" in path:
+            msg = f"{path!r} is no path to a file"
+            raise CorruptData(msg)
+        return self.get(folder or "/"), name
+
+    def _is_below(self, path: str) -> bool:
+        return path.startswith(f"{self._root}/")
+
+    def _reach(self, path: str) -> Folder:
+        if not self._is_below(path):
+            return Folder(os.open(path, _REFERENCE))
+        folder = Folder(os.open(self._root, _REFERENCE))
+        for name in path[len(self._root) + 1 :].split("/"):
+            if name in _SPECIAL:
+                msg = f"{path!r} is no path to a folder"
+                raise CorruptData(msg)
+            try:
+                flags = _REFERENCE | os.O_NOFOLLOW
+                folder = Folder(os.open(name, flags, dir_fd=folder.fd))
+            except NotADirectoryError:
+                status = os.stat(name, dir_fd=folder.fd, follow_symlinks=False)
+                if stat.S_ISLNK(status.st_mode):
+                    msg = f"{path} leads over a symbolic link, {name!r}"
+                    raise CorruptData(msg, remedy=_REMEDY) from None
+                raise
+        return folder
+
+
+def _irregular(path: str) -> CorruptData:
+    return CorruptData(f"{path} is no regular file", remedy=_REMEDY)
+
+
+def is_own(status: os.stat_result) -> bool:
+    """Whether only this user (and root) can have written a file, and can change it."""
+    others = stat.S_IWGRP | stat.S_IWOTH
+    return status.st_uid == os.geteuid() and not status.st_mode & others

@@ -1,0 +1,118 @@
+"""The names of the format: everything that is ever joined to a path is made here.
+
+A name that a file contains (of a segment, a part, an incarnation) is matched against
+these patterns before it is used, and a listed name that matches none is ignored.
+"""
+
+from __future__ import annotations
+
+import re
+import uuid
+from typing import TYPE_CHECKING, Final
+from urllib.parse import quote, unquote
+
+from streamfactory.arrowlog.options import LONGEST_QUOTED
+from streamfactory.spi import MisuseError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+INCARNATION: Final = re.compile(r"[0-9a-f]{32}")
+"""The folder of one incarnation of a topic."""
+SEGMENT: Final = re.compile(r"data/[0-9a-f]{32}\.arrow")
+PART: Final = re.compile(r"index/[0-9a-f]{32}\.arrow")
+TEMPORARY: Final = re.compile(r"\.tmp-[0-9a-f]{32}")
+"""A file that is being written, or that a crash has left."""
+HIGHEST: Final = 2**63 - 1
+"""Of all versions and generations."""
+
+_VERSION: Final = re.compile(r"([0-9]{20})(\.json|\.snapshot)")
+_GENERATION: Final = re.compile(r"([0-9]{6}|[1-9][0-9]{6,18})\.json")
+_SUFFIX: Final = ".topic"
+
+
+def record_name(version: int) -> str:
+    """The name of the record of a version."""
+    return f"log/{version:020d}.json"
+
+
+def snapshot_name(version: int) -> str:
+    """The name of the snapshot of a version."""
+    return f"log/{version:020d}.snapshot"
+
+
+def records(names: Iterable[str]) -> list[int]:
+    """Versions of the records among the names in the folder ``log``, rising."""
+    return _versions(names, ".json")
+
+
+def snapshots(names: Iterable[str]) -> list[int]:
+    """Versions of the snapshots among the names in the folder ``log``, rising."""
+    return _versions(names, ".snapshot")
+
+
+def is_log_name(name: str) -> bool:
+    """Whether a name in the folder ``log`` is one that the format defines."""
+    return bool(_VERSION.fullmatch(name) or TEMPORARY.fullmatch(name))
+
+
+def new_segment() -> str:
+    """A name that no other segment has."""
+    return f"data/{uuid.uuid4().hex}.arrow"
+
+
+def new_part() -> str:
+    """A name that no other part of an index has."""
+    return f"index/{uuid.uuid4().hex}.arrow"
+
+
+def new_temporary() -> str:
+    """A name that no other temporary file has."""
+    return f".tmp-{uuid.uuid4().hex}"
+
+
+def generation_name(number: int) -> str:
+    """The name, in the folder of a topic, of the file of a generation."""
+    return f"{number:06d}.json"
+
+
+def generations(names: Iterable[str]) -> list[int]:
+    """The generations among the names in the folder of a topic, rising."""
+    found = [_GENERATION.fullmatch(name) for name in names]
+    return sorted(int(one[1]) for one in found if one and int(one[1]) <= HIGHEST)
+
+
+def topic_folder(topic: str) -> str:
+    """The folder of a topic: one component of a path, whatever the topic's name.
+
+    Raises:
+        MisuseError: misuse; the name is empty, too long, or no text.
+    """
+    try:
+        quoted = quote(topic, safe="")
+    except UnicodeEncodeError:
+        quoted = ""
+    if quoted.startswith("."):
+        quoted = f"%2E{quoted[1:]}"
+    if not 0 < len(quoted) <= LONGEST_QUOTED:
+        most = LONGEST_QUOTED
+        msg = f"a topic's name has 1 to {most} characters, quoted: {topic[:50]!r}"
+        raise MisuseError(msg)
+    return f"{quoted}{_SUFFIX}"
+
+
+def topic_of(folder: str) -> str | None:
+    """The topic whose folder has this name; None where no topic has it."""
+    if not folder.endswith(_SUFFIX):
+        return None
+    topic = unquote(folder.removesuffix(_SUFFIX))
+    try:
+        return topic if topic_folder(topic) == folder else None
+    except MisuseError:
+        return None
+
+
+def _versions(names: Iterable[str], suffix: str) -> list[int]:
+    found = [_VERSION.fullmatch(name) for name in names]
+    numbers = [int(one[1]) for one in found if one and one[2] == suffix]
+    return sorted(number for number in numbers if number <= HIGHEST)

@@ -1,0 +1,163 @@
+"""Parts of an index, read and checked: Arrow files that others may have written."""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from streamfactory.arrowlog.decoding import LARGEST
+from streamfactory.arrowlog.disk.index import PART_SCHEMA, Part
+from streamfactory.arrowlog.disk.names import SEGMENT
+from streamfactory.arrowlog.disk.records import DAMAGED
+from streamfactory.spi import BatchValidator, CorruptData, SchemaMismatch, StreamError
+from streamfactory.spi.ipc import PREFIX, ROWS, header_length, read_header
+
+if TYPE_CHECKING:
+    from streamfactory.arrowlog.disk.storage import Storage
+
+_MOST: Final = 1 << 30
+"""Bytes of a part: some 20,000,000 runs."""
+_MAGIC: Final = b"ARROW1\0\0"
+_NUMBERS: Final = (
+    "partition",
+    "base",
+    "rows",
+    "first_batch",
+    "size",
+    "first_ms",
+    "last_ms",
+)
+
+
+def load_part(storage: Storage, name: str, partitions: int) -> Part:
+    """A part of the index of a topic.
+
+    A part that only this user can have written is taken as it is, but for its schema
+    and its last partition: opening a topic does not depend on how long its index is.
+
+    Args:
+        storage: Of the topic.
+        name: Of the part.
+        partitions: Of the topic.
+
+    Raises:
+        FileNotFoundError: A newer snapshot has other parts.
+        CorruptData: data_loss; the part is not of the format.
+    """
+    place = f"{storage.location}/{name}"
+    try:
+        opened = storage.open(name)
+        size = opened.file.size()
+        if size > _MOST:
+            msg = f"it has {size} bytes, and may have {_MOST}"
+            raise _InvalidPart(msg)
+        rows = _read(opened.file.read_buffer(size))
+        _check_edges(rows, partitions)
+        if not opened.own:
+            _check_all(rows)
+    except (CorruptData, SchemaMismatch) as error:
+        named = place in error.what
+        msg = error.what if named else f"{place}: {error.what}"
+        raise CorruptData(msg, remedy=DAMAGED) from error
+    except (FileNotFoundError, StreamError):
+        raise
+    except (pa.ArrowException, ValueError, OSError, struct.error) as error:
+        reason = " ".join(str(error).split())
+        msg = f"{place}: {reason}"
+        raise CorruptData(msg, remedy=DAMAGED) from error
+    return Part(name, rows)
+
+
+class _InvalidPart(ValueError):
+    """Why a file is no part."""
+
+
+def _read(data: pa.Buffer) -> pa.RecordBatch:
+    """The one batch of an Arrow file.
+
+    It is read as the stream that follows the file's first 8 bytes: its messages are
+    looked at first, so a footer must not name others. None is compressed: what is
+    read takes no more memory than the file has bytes.
+    """
+    messages, at = memoryview(data), len(_MAGIC)
+    found = []
+    if bytes(messages[:at]) != _MAGIC:
+        msg = "it is no Arrow file"
+        raise _InvalidPart(msg)
+    while length := header_length(messages[at : at + PREFIX]):
+        at += PREFIX
+        header = read_header(messages[at : at + length], len(messages))
+        if header.compressed is not None:
+            msg = "it is compressed"
+            raise _InvalidPart(msg)
+        found.append(header.kind)
+        at += length + header.body
+        if at + PREFIX > len(messages):
+            msg = "it is cut short"
+            raise _InvalidPart(msg)
+    if found.count(ROWS) != 1:
+        msg = f"it has {found.count(ROWS)} batches, expected one"
+        raise _InvalidPart(msg)
+    with pa.ipc.open_stream(data.slice(len(_MAGIC))) as reader:
+        if not reader.schema.equals(PART_SCHEMA):
+            msg = "its columns are not those of a part of an index"
+            raise _InvalidPart(msg)
+        return reader.read_next_batch()
+
+
+def _check_edges(rows: pa.RecordBatch, partitions: int) -> None:
+    """What costs the same however long a part is."""
+    rows.validate()  # else the last value may lie outside of its buffer
+    if not rows.num_rows:
+        msg = "it has no rows"
+        raise _InvalidPart(msg)
+    last = rows.column("partition")[-1].as_py()
+    if last is None or last >= partitions:
+        msg = f"it has rows of partition {last} of {partitions}"
+        raise _InvalidPart(msg)
+
+
+def _check_all(rows: pa.RecordBatch) -> None:
+    """Every value."""
+    BatchValidator(PART_SCHEMA).validate(rows)
+    file, batches = rows.column("file"), rows.column("batches")
+    columns = [*rows.columns, file.dictionary, batches.values]
+    if any(column.null_count for column in columns):
+        msg = "it has nulls"
+        raise _InvalidPart(msg)
+    partition, base, count, first, size, first_ms, last_ms = (
+        rows.column(name).to_numpy(zero_copy_only=False).astype(np.int64)
+        for name in _NUMBERS
+    )
+    lowest = min(int(one.min()) for one in (partition, base, first, size, first_ms))
+    highest = max(int(one.max()) for one in (base, count, size, last_ms))
+    if lowest < 0 or highest > LARGEST or int(count.min()) < 1:
+        msg = "it has numbers out of range"
+        raise _InvalidPart(msg)
+    if bool((first_ms > last_ms).any()):
+        msg = "it has runs that end before they begin"
+        raise _InvalidPart(msg)
+    step, rise = np.diff(partition), np.diff(base)
+    if bool(((step < 0) | ((step == 0) & (rise <= 0))).any()):
+        msg = "it is not sorted by partition and offset"
+        raise _InvalidPart(msg)
+    if not np.array_equal(_totals(batches), count):
+        msg = "it has batches that do not make up their runs"
+        raise _InvalidPart(msg)
+    whole = f"^(?:{SEGMENT.pattern})\\z"
+    if not pc.all(pc.match_substring_regex(file.dictionary, whole)).as_py():
+        msg = "it names files that are no segments"
+        raise _InvalidPart(msg)
+
+
+def _totals(batches: Any) -> np.ndarray[Any, np.dtype[np.int64]]:
+    """The sum of each list; 0 where a list is empty, or a number is not positive."""
+    offsets = batches.offsets.to_numpy(zero_copy_only=False)
+    values = batches.values.to_numpy(zero_copy_only=False).astype(np.int64)
+    sums = np.concatenate([[0], np.cumsum(values)])
+    totals: np.ndarray[Any, np.dtype[np.int64]] = sums[offsets[1:]] - sums[offsets[:-1]]
+    return totals if bool((values > 0).all()) else np.zeros(len(batches), np.int64)

@@ -1,0 +1,148 @@
+"""Snapshots: the state of a topic at one version, as a file says it."""
+
+from __future__ import annotations
+
+import base64
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+
+from streamfactory.arrowlog.decoding import (
+    InvalidValue,
+    flag,
+    mapping_of,
+    members_of,
+    named,
+    names,
+    row_of,
+    text,
+    whole,
+    wholes,
+)
+from streamfactory.arrowlog.disk.names import INCARNATION, PART, SEGMENT
+from streamfactory.arrowlog.disk.records import (
+    DAMAGED,
+    FORMAT,
+    MOST_PARTITIONS,
+    VERSION,
+    WriterState,
+    decode_sealed,
+    decode_writer,
+    seal,
+)
+from streamfactory.spi import CorruptData
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """A topic at one version; `docs/log-format.md` has the meaning of each member."""
+
+    version: int
+    at: int
+    schema: str
+    earliest: list[int]
+    latest: list[int]
+    writers: Mapping[str, WriterState]
+    small: Mapping[str, Sequence[int]]
+    segments: int
+    deleted: bool
+    recent: Sequence[str]
+    parts: Sequence[str]
+    removed: Sequence[str]
+
+    def encode(self) -> bytes:
+        """As a file says it."""
+        return seal(
+            {
+                "format": FORMAT,
+                "version": self.version,
+                "at": self.at,
+                "schema": self.schema,
+                "earliest": self.earliest,
+                "latest": self.latest,
+                "writers": {n: w.to_plain() for n, w in self.writers.items()},
+                "small": {name: list(one) for name, one in self.small.items()},
+                "segments": self.segments,
+                "deleted": self.deleted,
+                "recent": list(self.recent),
+                "parts": list(self.parts),
+                "removed": list(self.removed),
+            }
+        )
+
+    @classmethod
+    def decode(cls, data: bytes, place: str, version: int) -> Snapshot:
+        """The snapshot of a version.
+
+        Args:
+            data: Of the file.
+            place: Of the file, for messages.
+            version: That the file is named after.
+
+        Raises:
+            CorruptData: data_loss; the file is torn, or not of the format.
+            FormatRefused: permanent.
+        """
+        found = cls(**decode_sealed(data, place, _checked))
+        if found.version != version:
+            msg = f"{place}: the snapshot is of version {found.version}"
+            raise CorruptData(msg, remedy=DAMAGED)
+        return found
+
+
+def _checked(value: Any) -> dict[str, Any]:
+    found: dict[str, Any] = _MEMBERS(value)
+    earliest, latest = found["earliest"], found["latest"]
+    if not 0 < len(earliest) <= MOST_PARTITIONS or len(earliest) != len(latest):
+        why = f"are of {len(earliest)} and {len(latest)} partitions"
+        raise InvalidValue(why, "earliest and latest")
+    if any(map(int.__gt__, earliest, latest)):
+        msg = "is beyond latest"
+        raise InvalidValue(msg, "earliest")
+    return found
+
+
+_MEMBERS: Final = members_of(
+    {
+        "version": VERSION,
+        "at": whole(),
+        "schema": text,
+        "earliest": wholes(),
+        "latest": wholes(),
+        "writers": mapping_of(text, decode_writer),
+        "small": mapping_of(named(SEGMENT), row_of(whole(), whole(), whole(), whole())),
+        "segments": whole(),
+        "deleted": flag,
+        "recent": names(INCARNATION),
+        "parts": names(PART),
+        "removed": names(SEGMENT),
+    }
+)
+
+
+def schema_text(schema: pa.Schema) -> str:
+    """A schema as Arrow IPC, base64."""
+    return base64.b64encode(schema.serialize().to_pybytes()).decode("ascii")
+
+
+def schema_of(text: str, place: str) -> pa.Schema:
+    """The schema of `schema_text`.
+
+    Args:
+        text: Base64.
+        place: Of the file that has it, for messages.
+
+    Raises:
+        CorruptData: data_loss; it is no schema.
+    """
+    try:
+        data = base64.b64decode(text, validate=True)
+        return pa.ipc.read_schema(pa.py_buffer(data))
+    except (pa.ArrowException, OSError, ValueError) as error:
+        reason = " ".join(str(error).split())
+        msg = f"{place}: the schema cannot be read: {reason}"
+        raise CorruptData(msg, remedy=DAMAGED) from error
