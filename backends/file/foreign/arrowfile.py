@@ -148,7 +148,23 @@ class ArrowFile:
         return self._incarnation
 
     def fingerprint(self) -> str:
-        """The same wherever a whole file is copied to: of its length, and samples."""
+        """The same wherever a whole file is copied to.
+
+        Made of its length and its bytes: of all of them, or of samples of a long file.
+        """
+        size = self.medium.stamp.size
+        if size > _SAMPLE * _SAMPLES:
+            return self.sampled()
+        digest = hashlib.blake2b(str(size).encode(), digest_size=12)
+        with told(self.path):
+            digest.update(self.medium.peek(0, size))
+        return digest.hexdigest()
+
+    def sampled(self) -> str:
+        """The fingerprint of samples, of which a short file has thousands.
+
+        Manifests that an earlier version wrote have it of all files.
+        """
         size = self.medium.stamp.size
         step = max(1, (size - _SAMPLE) // (_SAMPLES - 1))
         digest = hashlib.blake2b(str(size).encode(), digest_size=12)
@@ -156,6 +172,10 @@ class ArrowFile:
             for offset in range(0, size, step):
                 digest.update(self.medium.peek(offset, _SAMPLE))
         return digest.hexdigest()
+
+    def is_listed_as(self, fingerprint: str) -> bool:
+        """Whether a whole file is the one that was listed with a fingerprint."""
+        return fingerprint == self.fingerprint() or fingerprint == self.sampled()
 
     def close(self) -> None:
         """Close the file; what was read of it stays readable."""

@@ -112,13 +112,13 @@ class Folder(Layout):
         except (CorruptData, FormatRefused, SchemaMismatch) as error:
             raise self._lost(index, changed, error.what) from error
         try:
-            found = file.fingerprint()
-            if not file.whole or file.rows != entry.rows or found != entry.incarnation:
-                raise self._lost(index, changed, found)
+            same = file.whole and file.rows == entry.rows
             schema = self._manifest.schema
             # Rows are converted to the manifest's schema, which others may write too.
             if file.schema is None or schema is None or difference(file.schema, schema):
-                raise self._lost(index, changed, found)
+                same = False
+            if not same or not file.is_listed_as(entry.incarnation):
+                raise self._lost(index, changed, file.fingerprint())
             if settings.mapped:
                 with told(file.path):
                     file.medium.map()
