@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+import zlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -60,23 +62,37 @@ def _cast(name: str, column: pa.Array) -> pa.Array:
     return conform(rows, pa.schema([field])).column(0)
 
 
+def home_of(writer_id: str | None, epoch: int, task: int | None) -> int:
+    """What rows without key and partition are spread by.
+
+    The number of the task where there are tasks. Else each epoch of a writer goes to
+    the next partition, and the same epoch to the same one when it is tried again;
+    writers begin at different partitions. Nothing is ever tried again for nobody.
+    """
+    if task is not None:
+        return task
+    if writer_id is None:
+        return random.randrange(2**31)  # noqa: S311 - not a secret
+    return zlib.crc32(writer_id.encode(errors="replace")) + epoch
+
+
 class Router:
     """Spreads rows over partitions.
 
     Args:
         count: Answers how many partitions a topic has; None is the sink's own topic.
-        task: Number of the task: where rows without key or partition go.
+        home: Modulo the number of partitions: where rows without key or partition go.
         key_columns: Columns whose values are the key, where there is no ``_key``.
     """
 
     def __init__(
         self,
         count: Callable[[str | None], int],
-        task: int,
+        home: int,
         key_columns: Sequence[str] = (),
     ) -> None:
         self._count = count
-        self._task = task
+        self._home = home
         self._key_columns = list(key_columns)
 
     def key_of(self, parcel: Parcel) -> pa.Array | None:
@@ -128,7 +144,7 @@ class Router:
         given = parcel.special.get("_partition")
         if given is not None:
             return _given(given, count)
-        home = self._task % count
+        home = self._home % count
         if key is None or count == 1:
             return home
         chosen = np.full(len(key), home, np.int32)

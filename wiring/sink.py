@@ -36,7 +36,7 @@ from streamfactory.wiring.committer import Committer
 from streamfactory.wiring.conform import check_columns, check_names, conform, empty_rows
 from streamfactory.wiring.guarantees import check_guarantee, end_verdict
 from streamfactory.wiring.guard import Guard, log_warnings
-from streamfactory.wiring.routing import SPECIAL
+from streamfactory.wiring.routing import SPECIAL, home_of
 from streamfactory.wiring.writer import Target, Writer
 
 if TYPE_CHECKING:
@@ -148,7 +148,7 @@ class Sink(Closing):
         *,
         writer_id: str | None = None,
         epoch: int = 0,
-        task: int = 0,
+        task: int | None = None,
         kind: WriteKind = WriteKind.STREAMING,
     ) -> Writer:
         """The writer of one attempt. The caller commits or aborts, and closes it.
@@ -158,7 +158,9 @@ class Sink(Closing):
                 them.
             writer_id: Survives restarts; None claims no idempotence.
             epoch: At least 0, rising per writer.
-            task: Number of the task within the epoch.
+            task: Number of the task within the epoch, which rows without a key are
+                spread by; None where the epoch has no others: then they are spread by
+                writer and epoch.
             kind: Whether epochs continue one another.
 
         Raises:
@@ -167,17 +169,19 @@ class Sink(Closing):
             SchemaMismatch: permanent; rows of this schema do not fit the sink.
         """
         self.guarantee(writer_id=writer_id)
-        if epoch < 0 or task < 0:
-            msg = f"epoch {epoch} of task {task}: both count from 0"
+        number = task or 0
+        if epoch < 0 or number < 0:
+            msg = f"epoch {epoch} of task {number}: both count from 0"
             raise MisuseError(msg, stream=self.config.name)
         target = self._target(schema)
         attempt = uuid.uuid4().hex
-        context = WriteContext(writer_id, epoch, task, attempt, kind, target.stored)
+        context = WriteContext(writer_id, epoch, number, attempt, kind, target.stored)
+        home = home_of(writer_id, epoch, task)
         with ExitStack() as unless_made:
             encoder = self._encoder()
             if encoder is not None:
                 unless_made.callback(encoder.close)
-            writer = Writer(self, context, target, encoder)
+            writer = Writer(self, context, target, encoder, home)
             unless_made.pop_all()
         return writer
 

@@ -295,7 +295,7 @@ _FRAMEWORK: Final = (
     # Pinot's thresholds
     Option(
         "realtime.segment.flush.threshold.rows",
-        "Roll a segment after so many rows.",
+        "End an epoch of publish or copy after so many rows.",
         INTEGER,
         minimum=0,
         aliases=(
@@ -313,7 +313,7 @@ _FRAMEWORK: Final = (
     ),
     Option(
         "realtime.segment.flush.threshold.time",
-        "Roll a segment after so long.",
+        "End an epoch of publish or copy after so long.",
         PERIOD,
         minimum=1,
         aliases=("realtime.segment.flush.threshold.time.llc",),
@@ -321,7 +321,7 @@ _FRAMEWORK: Final = (
     ),
     Option(
         "realtime.segment.flush.threshold.segment.size",
-        "Roll a segment at about this size.",
+        "End an epoch of publish or copy at about this size.",
         SIZE,
         minimum=0,
         aliases=("realtime.segment.flush.desired.size",),

@@ -71,6 +71,7 @@ class Writer:
         context: Which attempt.
         target: What becomes of the rows.
         encoder: Makes messages of rows; None where rows are stored as they are.
+        home: Modulo the number of partitions: where rows without key or partition go.
     """
 
     def __init__(
@@ -79,6 +80,7 @@ class Writer:
         context: WriteContext,
         target: Target,
         encoder: MessageEncoder | None,
+        home: int,
     ) -> None:
         self.context = context
         self.counters = WriteCounters()
@@ -94,7 +96,7 @@ class Writer:
         self._closing = threading.Event()
         self._warned: set[str] = set()
         keys = sink.config.get("producer.key.columns", ())
-        self._router = Router(sink.partition_count, context.task, keys)
+        self._router = Router(sink.partition_count, home, keys)
         # An epoch that is there already is not staged again, but its input is read to
         # the end: whatever feeds it (Spark's stateful operators) relies on that (W3).
         self._author: StreamWriter | None = None

@@ -22,7 +22,7 @@ from streamfactory.arrowlog.disk.index import (
     part_rows,
 )
 from streamfactory.arrowlog.disk.loading import load_snapshot
-from streamfactory.arrowlog.disk.merging import Choice, choose, merge
+from streamfactory.arrowlog.disk.merging import choose, merge
 from streamfactory.arrowlog.disk.names import (
     PART,
     SEGMENT,
@@ -71,7 +71,7 @@ class Housekeeper:
             # What this commit has seen will do: a look at the medium costs more.
             state = self._log.journal.known
             due = _due(state)
-            merges = choose(state, self._log.settings, self._log.journal.now_ms())
+            merges = choose(state, self._log.settings)
         if merges:
             self._merge_all()
         if due:
@@ -154,20 +154,14 @@ class Housekeeper:
             while True:
                 with self._log.journal.lock:
                     state = self._log.journal.refreshed()
-                    choice = choose(
-                        state,
-                        self._log.settings,
-                        self._log.journal.now_ms(),
-                        everything=everything,
-                    )
-                if choice is None or not self._merge(choice):
+                    files = choose(state, self._log.settings, everything=everything)
+                if files is None or not self._merge(files):
                     return
         finally:
             self._merging.release()
 
-    def _merge(self, choice: Choice) -> bool:
+    def _merge(self, files: Sequence[str]) -> bool:
         """Merge some segments; False where another process was at them, too."""
-        files = choice.files
         with self._log.journal.lock:
             state = self._log.journal.refreshed()
             if not all(name in state.small for name in files):
@@ -177,7 +171,7 @@ class Housekeeper:
             removed = {name: state.small[name][1] for name in files}
             floor = list(state.earliest)
         with contextlib.suppress(FileNotFoundError):
-            merged = merge(self._log, runs, floor, level, close=choice.close)
+            merged = merge(self._log, runs, floor, level)
             self._storage.settle("data")
 
             def build(state: State) -> Record | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from streamfactory.arrowlog.disk.records import Run, Segment
@@ -19,42 +18,28 @@ if TYPE_CHECKING:
     from streamfactory.arrowlog.disk.state import State
 
 
-@dataclass(frozen=True, slots=True)
-class Choice:
-    """Segments that are to be merged next."""
-
-    files: Sequence[str]
-    close: bool = False
-    """Whether what comes of them takes no more rows, full or not."""
-
-
 def choose(
-    state: State, settings: Settings, now_ms: float, *, everything: bool = False
-) -> Choice | None:
-    """What is to be merged next; None where nothing is due.
+    state: State, settings: Settings, *, everything: bool = False
+) -> Sequence[str] | None:
+    """The segments that are to be merged next; None where nothing is due.
 
     Segments of one level go together: a row is rewritten once for each level, and
     there are never more files than levels times ``merge_files``, and full ones.
     """
     if everything:
-        return Choice(list(state.small)) if len(state.small) > 1 else None
+        return list(state.small) if len(state.small) > 1 else None
     if len(state.small) >= settings.merge_files:
         levels: dict[int, list[str]] = {}
         for name, one in state.small.items():
             levels.setdefault(one[0], []).append(name)
         for files in levels.values():
             if len(files) >= settings.merge_files:
-                return Choice(files)
-    if settings.segment_age is not None:
-        oldest = now_ms - settings.segment_age * 1000
-        aged = [name for name, one in state.small.items() if one[3] < oldest]
-        if aged:
-            return Choice(aged, close=True)
+                return files
     return None
 
 
 def merge(
-    log: DiskLog, runs: Sequence[Run], floor: Sequence[int], level: int, *, close: bool
+    log: DiskLog, runs: Sequence[Run], floor: Sequence[int], level: int
 ) -> list[Segment]:
     """Write the rows of ``runs`` again.
 
@@ -63,7 +48,6 @@ def merge(
         runs: By partition and offset.
         floor: Earliest by partition: runs before it are left out.
         level: Of the new segments.
-        close: They take no more rows, full or not.
 
     Raises:
         FileNotFoundError: Somebody else has merged them, or let them go.
@@ -84,7 +68,7 @@ def merge(
     # fit into one file: to merge them again would not make them fewer.
     last = len(segments) - 1
     return [
-        one._replace(full=one.full or close or number < last)
+        one._replace(full=one.full or number < last)
         for number, one in enumerate(segments)
     ]
 

@@ -44,7 +44,7 @@ class SegmentWriter:
     Args:
         storage: Where.
         schema: Of the rows.
-        settings: Thresholds and compression.
+        settings: Size and compression.
     """
 
     def __init__(self, storage: Storage, schema: pa.Schema, settings: Settings) -> None:
@@ -57,7 +57,6 @@ class SegmentWriter:
         self._batches = 0
         self._place = f"{storage.location}/{self.name}"
         self._largest = min(settings.segment_size, storage.largest or 1 << 62)
-        self._settings = settings
         self._blob: NewBlob = storage.create(self.name)
         try:
             self._writer = pa.ipc.new_file(
@@ -69,9 +68,8 @@ class SegmentWriter:
 
     @property
     def full(self) -> bool:
-        """Whether a threshold is reached."""
-        rows = self._settings.segment_rows
-        return self.size >= self._largest or (rows is not None and self.rows >= rows)
+        """Whether it takes no more rows, and no part in merges."""
+        return self.size >= self._largest
 
     def write(
         self, partition: int, rows: pa.RecordBatch, times: list[tuple[int, int]] | None

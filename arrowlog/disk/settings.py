@@ -11,12 +11,8 @@ import pyarrow as pa
 class Settings:
     """How segments are written and read."""
 
-    segment_rows: int | None = None
-    """A segment is full with so many rows."""
     segment_size: int = 64 << 20
     """A segment is full with so many bytes, as its rows are in memory."""
-    segment_age: float | None = None
-    """Seconds after which a segment takes no more rows, full or not."""
     compression: str | None = None
     """``lz4`` or ``zstd``."""
     merge_files: int = 64

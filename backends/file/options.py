@@ -14,6 +14,7 @@ from streamfactory.spi import (
     INTEGER,
     PATH,
     PERIOD,
+    SIZE,
     Option,
     OptionType,
     choice,
@@ -214,6 +215,15 @@ OPTIONS: Final = (
         default="64",
         minimum=2,
         maximum=10_000,
+        applies=frozenset({"write", "spark"}),
+    ),
+    Option(
+        "compaction.size",
+        "Merge segments up to about this size, as rows are in memory; one that has it "
+        "is not merged again, nor does it grow.",
+        SIZE,
+        default="64M",
+        minimum=1024,
         applies=frozenset({"write", "spark"}),
     ),
     Option(

@@ -186,17 +186,10 @@ def _object_options(config: StreamConfig, kind: Mapping[str, str]) -> ObjectOpti
 
 
 def settings_of(config: StreamConfig) -> Settings:
-    """How segments are written: Pinot's thresholds, and ours."""
-    flush = "realtime.segment.flush.threshold"
-    rows: int | None = config.get(f"{flush}.segment.rows") or config.get(
-        f"{flush}.rows"
-    )
-    age: int | None = config.get(f"{flush}.time")
+    """How segments are written."""
     compression = config["compression"]
     return Settings(
-        segment_rows=rows or None,
-        segment_size=config.get(f"{flush}.segment.size") or Settings().segment_size,
-        segment_age=None if age is None else age / 1000,
+        segment_size=config["compaction.size"],
         compression=None if compression == "none" else compression,
         merge_files=config["compaction.files"],
         check_values=config["check.values"],
