@@ -28,6 +28,7 @@ class Thresholds:
     """When an epoch is cut: with the batch that reaches one of these."""
 
     rows: int = _ROWS
+    """At the most, where batches can be cut."""
     seconds: float = _SECONDS
     """Since the first row of the epoch."""
     size: int = _BYTES
@@ -100,6 +101,11 @@ class Epochs(Closing):
             or self._size >= self.thresholds.size
             or self.patience <= 0
         )
+
+    @property
+    def room(self) -> int:
+        """Rows that the open epoch may still have; at least 1 where none is due."""
+        return self.thresholds.rows - self.pending
 
     @property
     def patience(self) -> float:

@@ -288,7 +288,7 @@ class Publisher(Closing):
     ) -> pa.RecordBatch | None:
         before = one.offset, one.digest()
         try:
-            rows = one.read(timeout)
+            rows = one.read(timeout, epochs.room)
             return None if rows is None else self._fitting(one, rows)
         except StreamError:
             # What came before is good; the position must not cover what was not read.

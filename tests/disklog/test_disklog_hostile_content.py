@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tracemalloc
 import zlib
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
@@ -294,7 +294,7 @@ def test_a_bad_snapshot_falls_back_to_the_one_before_or_to_all_records(
     if members is None:
         change(taken[-1], lambda plain: plain.pop("writers"))
     else:
-        change(taken[-1], lambda plain: plain.update(cast("dict[str, Any]", members)))
+        change(taken[-1], lambda plain: plain.update(members))
     store = store_factory()
     assert everything(store.open("t")) == ALL
     assert use(store) == []
@@ -608,7 +608,7 @@ def test_what_is_decoded_is_encoded_to_the_same(data: st.DataObject) -> None:
     except StreamError:
         return
     again = json.loads(found.encode().partition(b"\n")[0])
-    empty = (None, {}, [], False)
+    empty: tuple[Any, ...] = (None, {}, [], False)
     for member, value in mutated.items():
         if value not in empty and member != "writers":
             assert again[member] == value or member == "earliest"

@@ -144,7 +144,9 @@ def test_a_commit_message_names_only_staged_files(
     with pytest.raises(CorruptData, match="name"):
         log.commit("w", 0, [message], summary=Summary(1))
     with pytest.raises(CorruptData, match="twice"):
-        log.commit("w", 0, [Staged("a", good.files * 2)], summary=Summary(2))
+        log.commit(
+            "w", 0, [Staged("a", (*good.files, *good.files))], summary=Summary(2)
+        )
     assert contents(victim.parent).items() >= before.items()
     assert log.commit("w", 0, [good], summary=Summary(1)) is None
     assert numbers_of(log) == [1]

@@ -87,7 +87,7 @@ def test_small_epochs_are_merged_as_they_come(
 def test_full_segments_are_left_alone(
     store_factory: Callable[..., DiskLogStore], root: Path
 ) -> None:
-    log = store_factory(merge_files=2, segment_rows=10).create("t", SCHEMA)
+    log = store_factory(merge_files=2, segment_size=80).create("t", SCHEMA)
     append(log, {0: range(10)})
     (full,) = root.rglob("data/*.arrow")
     for n in range(10, 40):
@@ -447,7 +447,7 @@ LANES = 100
 @pytest.fixture
 def wide(store_factory: Callable[..., DiskLogStore]) -> DiskLog:
     """A topic whose first part has many runs, one in each partition."""
-    store = store_factory(merge_files=1000, segment_rows=2 * LANES)
+    store = store_factory(merge_files=1000, segment_size=2 * LANES * 8)
     log = store.create("wide", SCHEMA, LANES)
     for _ in range(2):
         append(log, {lane: [lane] for lane in range(LANES)})

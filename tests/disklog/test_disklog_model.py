@@ -48,7 +48,7 @@ class Logs(RuleBasedStateMachine):
         self.model: LogStore = MemoryLogStore(self.clock)
         self.disks: list[Any] = [
             store_at(self.root, self.clock, merge_files=3),
-            store_at(self.root, self.clock, merge_files=50, segment_rows=6),
+            store_at(self.root, self.clock, merge_files=50, segment_size=48),
         ]
         self.next = 0
         self.model.create("t", SCHEMA, partitions)

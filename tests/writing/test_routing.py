@@ -326,3 +326,50 @@ def test_a_sink_without_partitions_breaks_the_contract(
     ):
         writer.write(rows)
     assert caught.value.what == "the topic 'clicks' has 0 partitions"
+
+
+def test_epochs_of_a_writer_without_keys_go_to_the_partitions_in_turn(
+    sink_factory: Callable[..., Sink], contents: Callable[..., dict[int, list[Any]]]
+) -> None:
+    sink = sink_factory(PARTITIONS)
+    for epoch in range(8):
+        sink.put(batch(n=[epoch, epoch]), writer_id="w", epoch=epoch)
+    lanes = list(contents().values())
+    assert [len(lane) for lane in lanes] == [4, 4, 4, 4]
+    assert sorted(lane[2] - lane[0] for lane in lanes) == [4, 4, 4, 4]
+
+
+def test_an_epoch_that_is_tried_again_goes_to_the_same_partitions(
+    sink_factory: Callable[..., Sink],
+) -> None:
+    homes = set()
+    for _ in range(5):
+        sink = sink_factory(PARTITIONS)
+        with closing(sink.writer(batch(n=[1]).schema, writer_id="w", epoch=7)) as one:
+            routed = one._router.route(unpack(batch(n=[1])), None)
+            homes.add(next(routed).partition)
+    assert len(homes) == 1
+
+
+def test_writers_and_puts_of_nobody_begin_anywhere(
+    sink_factory: Callable[..., Sink], contents: Callable[..., dict[int, list[Any]]]
+) -> None:
+    sink = sink_factory(PARTITIONS)
+    for number in range(40):
+        sink.put(batch(n=[number]), writer_id=f"w{number}", epoch=0)
+    assert all(contents().values())
+    for _ in range(400):
+        if min(len(lane) for lane in contents().values()) > 20:
+            break
+        sink.put(batch(n=[0]))
+    else:
+        pytest.fail("rows of nobody are not spread")
+
+
+def test_tasks_go_to_the_partition_of_their_number(
+    sink_factory: Callable[..., Sink], contents: Callable[..., dict[int, list[Any]]]
+) -> None:
+    sink = sink_factory(PARTITIONS)
+    for task in range(8):
+        write(sink, batch(n=[task]), task=task, epoch=5)
+    assert contents() == {0: [0, 4], 1: [1, 5], 2: [2, 6], 3: [3, 7]}

@@ -57,8 +57,12 @@ class Input(ABC):
         """Read columns of these names as these types, where the input has none."""
 
     @abstractmethod
-    def read(self, timeout: float) -> pa.RecordBatch | None:
+    def read(self, timeout: float, most: int) -> pa.RecordBatch | None:
         """The next rows; None when none came within so many seconds, or at the end.
+
+        Args:
+            timeout: Seconds.
+            most: Rows, at least 1. `offset` and `digest` are exactly behind them.
 
         Raises:
             DecodeError: decode; the input holds what does not fit. Names the place.

@@ -78,7 +78,9 @@ class ArrowInput(Input):
         self._file = _Hashed(source)
         self._reader: Any = None
         self._finished = False
-        self._taken = (0, "")
+        self._taken = self._before = (0, "")
+        self._waiting: tuple[pa.RecordBatch, int, tuple[int, str]] | None = None
+        """A batch of which so many rows were taken, and the mark behind it."""
 
     def columns(self, timeout: float) -> pa.Schema | None:
         """The schema that it begins with."""
@@ -89,10 +91,26 @@ class ArrowInput(Input):
             self._mark()
         return self._reader.schema.remove_metadata()
 
-    def read(self, timeout: float) -> pa.RecordBatch | None:
-        """The next batch. Once a message has begun, it is waited for."""
+    def read(self, timeout: float, most: int) -> pa.RecordBatch | None:
+        """Of the next batch. Once a message has begun, it is waited for."""
+        if self._waiting is None:
+            rows = self._next(timeout)
+            if rows is None or rows.num_rows <= most:
+                return rows
+            self._waiting = (rows, 0, self._taken)
+            self._taken = self._before
+        rows, taken, behind = self._waiting
+        part = rows.slice(taken, most)
+        taken += part.num_rows
+        self._waiting = None if taken == rows.num_rows else (rows, taken, behind)
+        if self._waiting is None:
+            self._taken = behind
+        return part
+
+    def _next(self, timeout: float) -> pa.RecordBatch | None:
         if self.columns(timeout) is None or self._finished:
             return None
+        self._before = self._taken
         if self._file.waits(timeout):
             return None
         try:
@@ -125,15 +143,19 @@ class ArrowInput(Input):
         return self._file.count if position is None else position
 
     def digest(self) -> str:
-        """Of the bytes taken."""
-        return f"{self.format}:{self._taken[1]}"
+        """Of the bytes taken, and how many rows of the batch behind them."""
+        within = "" if self._waiting is None else f"+{self._waiting[1]}"
+        return f"{self.format}:{self._taken[1]}{within}"
 
     def skip(self, offset: int, digest: str) -> None:
         """Go on behind what was published before."""
         while not self._finished and (self._reader is None or self.offset < offset):
-            self.read(_FOREVER)
+            self._next(_FOREVER)
         if self.offset < offset:
             self.refuse(f"it has {self.offset} bytes of rows, not {offset}")
+        _, plus, rows = digest.rpartition("+")
+        if plus and rows.isdecimal() and int(rows):
+            self.read(_FOREVER, int(rows))
         if self.offset > offset or self.digest() != digest:
             self.refuse(f"its first {offset} bytes are others")
 
@@ -176,24 +198,32 @@ class ParquetInput(Input):
         self._count: int = self._file.metadata.num_rows
         self._digest = f"{self.format}:{_footer_digest(name, path)}"
         self._batches = self._from(0)
+        self._waiting: pa.RecordBatch | None = None
         self._taken = 0
 
     def columns(self, timeout: float) -> pa.Schema:  # noqa: ARG002 - a file never waits
         """The schema of the file."""
         return self._file.schema_arrow.remove_metadata()
 
-    def read(self, timeout: float) -> pa.RecordBatch | None:  # noqa: ARG002 - as above
-        """The next batch."""
+    def read(self, timeout: float, most: int) -> pa.RecordBatch | None:  # noqa: ARG002 - as above
+        """Of the next batch."""
+        rows, self._waiting = self._waiting, None
+        if rows is None:
+            rows = self._next()
+        if rows is not None:
+            if rows.num_rows > most:
+                rows, self._waiting = rows.slice(0, most), rows.slice(most)
+            self._taken += rows.num_rows
+        return rows
+
+    def _next(self) -> pa.RecordBatch | None:
         try:
-            rows = next(self._batches, None)
+            return next(self._batches, None)
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError, OSError) as error:
             reason = str(error).splitlines()[0]
             msg = f"{self.name}, row {self._taken}: {reason}"
             remedy = "it is damaged: what came before it is published"
             raise DecodeError(msg, remedy=remedy) from error
-        if rows is not None:
-            self._taken += rows.num_rows
-        return rows
 
     @property
     def finished(self) -> bool:
@@ -219,7 +249,7 @@ class ParquetInput(Input):
         """Go on behind what was published before."""
         if self._digest != digest:
             self.refuse("it is another file")
-        self._batches = self._from(offset)
+        self._batches, self._waiting = self._from(offset), None
         self._taken = offset
 
     def close(self) -> None:

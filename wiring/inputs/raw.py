@@ -151,12 +151,6 @@ class Blocks:
                 raise DecodeError(msg, remedy=remedy)
             wanted *= 2
 
-    def take(self, timeout: float) -> bytes:
-        """The next whole records; empty when none came in time, or at the end."""
-        data = self.peek(timeout)
-        self._consume(data)
-        return data
-
     def first(self, length: int) -> bytes:
         """Take so much of what `peek` showed."""
         data = bytes(memoryview(self._buffer)[:length])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 _CHUNK: Final = 1024**2
 """Bytes of CSV that one thread parses at a time."""
 _QUOTE: Final = ord('"')
+_NEWLINE: Final = ord("\n")
 _REMEDY: Final = "mend the input, or say other types with --schema"
 
 
@@ -32,17 +33,24 @@ class TextInput(Input):
         self._options = options
         self._expected: Mapping[str, pa.DataType] = {}
         self._blocks = Blocks(name, source, self.cut, options.block_size)
+        self._block = b""
+        """Whole records, of which `_taken` bytes were taken."""
+        self._taken = 0
 
     def expect(self, schema: pa.Schema) -> None:
         """Read columns of these names as these types."""
         self._expected = {field.name: field.type for field in schema}
 
-    def read(self, timeout: float) -> pa.RecordBatch | None:
-        """The next rows."""
+    def read(self, timeout: float, most: int) -> pa.RecordBatch | None:
+        """The next rows, each of at least one line."""
         begin = self._blocks.consumed
         if not self._begin(timeout):
             return None
-        data = self._blocks.take(timeout)
+        if self._taken == len(self._block):
+            self._block, self._taken = self._blocks.peek(timeout), 0
+        end = self._end(most)
+        data, self._taken = self._block[self._taken : end], end
+        self._blocks.first(len(data))
         if not data.strip():
             return None
         try:
@@ -92,6 +100,20 @@ class TextInput(Input):
     def cut(self, data: bytearray) -> int:
         """How many of some bytes are whole records."""
         return data.rfind(b"\n") + 1
+
+    def ends(self, data: bytes) -> np.ndarray[Any, np.dtype[np.int64]]:
+        """Where the lines of whole records end that are not within quotes."""
+        return np.flatnonzero(np.frombuffer(data, np.uint8) == _NEWLINE) + 1
+
+    def _end(self, most: int) -> int:
+        """Where so many records of the block end, counted from those taken."""
+        # The last record of an input may have no newline.
+        open_ended = not self._block.endswith(b"\n")
+        if self._block.count(b"\n", self._taken) + open_ended <= most:
+            return len(self._block)
+        ends = self.ends(self._block)
+        at = int(np.searchsorted(ends, self._taken, "right")) + most - 1
+        return int(ends[at]) if at < len(ends) else len(self._block)
 
     @abstractmethod
     def parse(self, data: bytes) -> pa.RecordBatch:
@@ -146,6 +168,12 @@ class CsvInput(TextInput):
         if _QUOTE not in data:
             return data.rfind(b"\n") + 1
         return _cut_quoted(data, ord(self._options.delimiter))
+
+    def ends(self, data: bytes) -> np.ndarray[Any, np.dtype[np.int64]]:
+        """Where the lines of whole records end that are not within quotes."""
+        ends = super().ends(data)
+        quotes = _quotes(data, ord(self._options.delimiter))
+        return ends if quotes is None else ends[np.searchsorted(quotes, ends) % 2 == 0]
 
     def parse(self, data: bytes) -> pa.RecordBatch:
         """Rows of whole records."""
@@ -274,15 +302,24 @@ def _first_record(data: bytes) -> int:
 
 def _cut_quoted(data: bytearray, delimiter: int) -> int:
     """How many bytes are whole records, where some values are quoted."""
-    octets = np.frombuffer(data, np.uint8)
-    quotes = np.flatnonzero(octets == _QUOTE)
-    opening = quotes[::2]
-    before = octets[np.maximum(opening - 1, 0)]
-    begins = (opening == 0) | np.isin(before, (delimiter, 10, 13, _QUOTE))
-    if not begins.all():
-        # A quote within a bare value quotes nothing; then a newline ends the record.
-        return data.rfind(b"\n") + 1
     newline = data.rfind(b"\n")
+    quotes = _quotes(data, delimiter)
+    if quotes is None:
+        return newline + 1
     while newline >= 0 and np.searchsorted(quotes, newline) % 2:
         newline = data.rfind(b"\n", 0, newline)
     return newline + 1
+
+
+def _quotes(
+    data: bytes | bytearray, delimiter: int
+) -> np.ndarray[Any, np.dtype[np.int64]] | None:
+    """Where quotes are; None where none of them holds a newline together.
+
+    A quote within a bare value quotes nothing; then a newline ends the record.
+    """
+    octets = np.frombuffer(data, np.uint8)
+    quotes = np.flatnonzero(octets == _QUOTE)
+    before = octets[np.maximum(quotes[::2] - 1, 0)]
+    opening = (quotes[::2] == 0) | np.isin(before, (delimiter, 10, 13, _QUOTE))
+    return quotes if len(quotes) and opening.all() else None
