@@ -206,8 +206,8 @@ class _Opened:
     ) -> None:
         self._validator = BatchValidator(schema, values=values)
         self._valid: set[int] = set()
-        """Batches that were validated: a segment is never changed."""
-        self.file = storage.open(name).file
+        """Batches that were validated, of a segment that nobody else can change."""
+        self.file, self._own = storage.open(name)
         self.size = self.file.size()
         try:
             self.reader = pa.ipc.open_file(self.file)
@@ -229,7 +229,8 @@ class _Opened:
         if number not in self._valid:
             # Before anything else: whoever may write the folder wrote these bytes.
             self._validator.validate(rows)
-            self._valid.add(number)
+            if self._own:
+                self._valid.add(number)
         return rows
 
     def times(self, number: int) -> list[tuple[int, int]] | None:
