@@ -23,8 +23,7 @@ from streamfactory.spark.shipping import Shipped
 from streamfactory.spark.sink import BatchWriter, MicroBatchWriter, check_sink
 from streamfactory.spark.tasks import read
 from streamfactory.spark.types import arrow_schema, spark_schema
-from streamfactory.spi import SchemaMismatch, StreamError, Unsupported
-from streamfactory.wiring.guard import log
+from streamfactory.spi import SchemaMismatch
 from streamfactory.wiring.microbatch import (
     BatchOffset,
     Planner,
@@ -33,6 +32,7 @@ from streamfactory.wiring.microbatch import (
     check_shared,
     check_stream,
 )
+from streamfactory.wiring.progress import ProgressGroup
 from streamfactory.wiring.source import Source
 
 if TYPE_CHECKING:
@@ -205,6 +205,8 @@ class BatchReader(_Reading, DataSourceReader):
 class MicroBatchReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailableNow):
     """A streaming query."""
 
+    _progress: ProgressGroup | None = None
+
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
         """Where a new query begins."""
         with told():
@@ -220,6 +222,9 @@ class MicroBatchReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailabl
             before = BatchOffset.from_plain(start)
             if self._arranged is not None and self._arranged.draining:
                 self._plan().drain()
+            # Spark calls `commit` for a batch only when there is a next one. It asks
+            # for another end after every batch, and by then the start is committed.
+            self._publish(before)
             end = self._plan().latest(before, limited=limited)
             if end.begun and before.at is not None:
                 self._check_again()
@@ -255,22 +260,17 @@ class MicroBatchReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailabl
             return [RangePartition(one) for one in self._plan().ranges(before, after)]
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Tell the source's own tools, where that is wanted.
-
-        Advice only: our offsets live in Spark's log, and a failure is a warning.
-        """
-        group, at = self._config.get("progress.group"), BatchOffset.from_plain(end).at
-        if group is None or at is None:
-            return
+        """Commit the end of a batch to ``progress.group``."""
         with told():
+            self._publish(BatchOffset.from_plain(end))
+
+    def _publish(self, done: BatchOffset) -> None:
+        """Commit a position to ``progress.group``; Spark's own log is what counts."""
+        if self._progress is None:
             self._plan()
             assert self._source is not None
-            try:
-                self._source.metadata.publish_position(group, at)
-            except Unsupported as error:
-                raise error.at(stream=self._config.name) from None
-            except StreamError as error:
-                log.warning("group %r was not told of a position: %s", group, error)
+            self._progress = ProgressGroup(self._source)
+        self._progress.publish(done.at)
 
     def stop(self) -> None:
         """Close the driver's source."""

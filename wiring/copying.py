@@ -34,6 +34,7 @@ from streamfactory.wiring.epochs import Epochs
 from streamfactory.wiring.following import all_ended, read_from, refuse_torn
 from streamfactory.wiring.guarantees import check_guarantee
 from streamfactory.wiring.guard import log
+from streamfactory.wiring.progress import ProgressGroup
 
 if TYPE_CHECKING:
     import threading
@@ -116,6 +117,7 @@ class Copy(Closing):
         self._convert = convert
         self._diversion: Diversion | None = None
         self._generation = 0
+        self._progress = ProgressGroup(source)
         self._position: Position | None = None
         self._rows = self._epochs = self._dead = 0
         self._losses: list[Loss] = []
@@ -214,6 +216,7 @@ class Copy(Closing):
                 self._settle(epochs, rotation.position)
             complete = self._pump(epochs, rotation, route, stop, tell, follow=follow)
             self._settle(epochs, rotation.position)
+            self._progress.publish(self._position)  # also where nothing new came
         if self._dead and self._letters is not None:
             place = self._letters.config.name
             log.warning("dead letters in %r: %d more", place, self._dead)
@@ -312,6 +315,7 @@ class Copy(Closing):
             self._store.save(self._group, _INSTANCE, checkpoint)
             self._generation += 1
         self._position = position
+        self._progress.publish(position)
         self._source.begin_round()
 
     def _stands_at(self, last: LastCommit | None) -> Position | None:

@@ -365,9 +365,10 @@ _FRAMEWORK: Final = (
     ),
     Option(
         "progress.group",
-        "Group that is told of a query's position after each batch, for tools that "
-        "show lag, where the stream type has groups; nothing is read back from it.",
-        applies=SPARK,
+        "Group to which a query on Spark, or `copy`, commits its position after each "
+        "batch, for tools that show lag, where the stream type has groups; nothing is "
+        "read back from it.",
+        applies=READ,
     ),
 )
 

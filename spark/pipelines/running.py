@@ -14,8 +14,12 @@ from pyspark.sql.streaming.listener import StreamingQueryListener
 from streamfactory.spark.failures import told_by_spark, unlogged
 from streamfactory.spark.pipelines.hooks import HookFailed
 from streamfactory.spark.pipelines.progress import Batch, batch_of
-from streamfactory.spi import StreamError
+from streamfactory.spi import Partition, Position, Role, StreamError
+from streamfactory.wiring.configure import configure
 from streamfactory.wiring.guard import log
+from streamfactory.wiring.plugins import default_manager
+from streamfactory.wiring.progress import ProgressGroup
+from streamfactory.wiring.source import Source
 
 if TYPE_CHECKING:
     import threading
@@ -240,8 +244,36 @@ class _Run:
             failure = self.prepared.building.failure or told_by_spark(error)
         self._finish(failure)
 
+    def _publish_end(self) -> None:
+        """Commit the last batch to ``progress.group``, which Spark does not report.
+
+        The query may have been stopped before it asked for the end of another batch.
+        """
+        last, stream = self.outcome.last, self.prepared.pipeline.source
+        if last is None:
+            return
+        try:
+            configured = configure(
+                stream, default_manager(), use="spark", role=Role.READ
+            )
+            if "progress.group" not in configured.config:
+                return
+            source = Source(configured, aside=False)
+            try:
+                offsets = {
+                    Partition(topic, int(number)): offset
+                    for topic, by_id in last.offsets.items()
+                    for number, offset in by_id.items()
+                }
+                ProgressGroup(source).publish(Position(offsets))
+            finally:
+                source.close()
+        except StreamError as error:
+            log.warning("pipeline %r: %s", self.prepared.pipeline.name, error)
+
     def _finish(self, failure: str | None) -> None:
         self.ended = True
+        self._publish_end()
         self.outcome.seconds = time.monotonic() - self.began
         self.outcome.failure = self.outcome.failure or failure
         self.prepared.session.streams.removeListener(self.listener)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from contextlib import closing
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -11,8 +13,11 @@ from confluent_kafka import Consumer, TopicPartition
 from tests.kafka.conftest import stream_of
 
 from streamfactory.spark.failures import StreamFactoryError
+from streamfactory.spark.pipelines.progress import Batch
+from streamfactory.spark.pipelines.running import Outcome, _Run
 from streamfactory.spark.source import StreamFactorySource
 from streamfactory.wiring.configure import configure, inspect
+from streamfactory.wiring.copies import open_copy
 from streamfactory.wiring.definition import from_mapping
 from streamfactory.wiring.opening import open_sink
 from streamfactory.wiring.plugins import default_manager
@@ -20,6 +25,7 @@ from streamfactory.wiring.plugins import default_manager
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from pyspark.sql import SparkSession
     from tests.kafka.topics import Topics
 
 
@@ -34,16 +40,74 @@ def read_one_batch(options: dict[str, str]) -> None:
         reader.stop()
 
 
+def committed(topics: Topics, name: str, partitions: int) -> list[int]:
+    """What Kafka's own client finds in the group of a topic."""
+    settings = {"bootstrap.servers": topics.bootstrap, "group.id": f"lag-{name}"}
+    with closing(Consumer(settings)) as consumer:
+        asked = [TopicPartition(name, number) for number in range(partitions)]
+        told = consumer.committed(asked, timeout=20)
+    return [one.offset for one in told]
+
+
+def with_group(topics: Topics, name: str) -> dict[str, str]:
+    return {**stream_of(topics.bootstrap, name), "progress.group": f"lag-{name}"}
+
+
 def test_a_group_is_told_of_the_position_of_each_batch(topics: Topics) -> None:
     name = topics.create(partitions=2)
     topics.send(name, [b"a", b"b"], partition=0)
-    options = {**stream_of(topics.bootstrap, name), "progress.group": f"lag-{name}"}
-    read_one_batch(options)
-    settings = {"bootstrap.servers": topics.bootstrap, "group.id": f"lag-{name}"}
-    with closing(Consumer(settings)) as consumer:
-        asked = [TopicPartition(name, 0), TopicPartition(name, 1)]
-        told = consumer.committed(asked, timeout=120)
-    assert [one.offset for one in told] == [2, 0]
+    read_one_batch(with_group(topics, name))
+    assert committed(topics, name, 2) == [2, 0]
+
+
+def test_a_group_is_told_of_a_batch_that_no_other_follows(topics: Topics) -> None:
+    name = topics.create(partitions=2)
+    topics.send(name, [b"a", b"b"], partition=0)
+    options = {**with_group(topics, name), "startingOffsets": "earliest"}
+    source = StreamFactorySource(options)
+    reader: Any = source.streamReader(source.schema())
+    try:
+        end = reader.latestOffset(reader.initialOffset())
+        # What Spark does after its last batch: it asks for another, never commits.
+        assert reader.latestOffset(end) == end
+    finally:
+        reader.stop()
+    assert committed(topics, name, 2) == [2, 0]
+
+
+def test_the_last_batch_of_an_available_now_query_is_told(
+    spark: SparkSession, topics: Topics, tmp_path: Path
+) -> None:
+    name = topics.create(partitions=2)
+    topics.send(name, [b"a", b"b"], partition=0)
+    topics.send(name, [b"c"], partition=1)
+    rows = spark.readStream.format("streamfactory").options(
+        **with_group(topics, name), startingOffsets="earliest"
+    )
+    query = (
+        rows.load()
+        .writeStream.format("noop")
+        .option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    assert query.awaitTermination(120)
+    assert committed(topics, name, 2) == [2, 1]
+
+
+def test_a_copy_tells_the_group_of_its_end(topics: Topics, tmp_path: Path) -> None:
+    name = topics.create(partitions=2)
+    topics.send(name, [b"a", b"b"], partition=0)
+    sink = {
+        "streamType": "file",
+        "stream.file.path": str(tmp_path),
+        "stream.file.decoder.class.name": "raw",
+    }
+    for sent in (1, 2):
+        topics.send(name, [b"c"], partition=1)
+        with open_copy(with_group(topics, name), sink) as copy:
+            assert copy.run(threading.Event()).complete
+        assert committed(topics, name, 2) == [2, sent]
 
 
 def test_a_type_without_groups_refuses_one(tmp_path: Path) -> None:
@@ -88,3 +152,21 @@ def test_what_is_ours_is_refused_in_that_spelling_too() -> None:
     assert [(p.key, p.what) for p in found] == [
         ("kafka.auto.offset.reset", "is set by streamfactory itself")
     ]
+
+
+def test_the_end_of_a_pipeline_is_told_though_spark_asks_for_nothing_more(
+    topics: Topics,
+) -> None:
+    name = topics.create(partitions=2)
+    pipeline = SimpleNamespace(
+        name="p", source=from_mapping(with_group(topics, name), "in")
+    )
+    outcome = Outcome("p", last=batch_at({name: {"0": 5, "1": 7}}))
+    prepared: Any = SimpleNamespace(pipeline=pipeline)
+    _Run(prepared, lambda _: None, outcome)._publish_end()
+    assert committed(topics, name, 2) == [5, 7]
+
+
+def batch_at(offsets: dict[str, dict[str, int]]) -> Batch:
+    """The report of a batch that ended there."""
+    return Batch("p", 0, 12, 1.0, 12.0, offsets, {}, None, 0, "")
