@@ -192,7 +192,7 @@ class Registry:
             raise UnknownId(number)
         try:
             with self._translated(f"give the schema {number}"):
-                schema = self._client.get_schema(number, fmt=form)
+                schema = _checked(self._client.get_schema(number, fmt=form))
         except UnknownId:
             self._unknown[number] = time.monotonic()
             self._unknown.move_to_end(number)
@@ -212,6 +212,8 @@ class Registry:
         """
         with self._translated(f"give the latest schema of {self.subject!r}"):
             found = self._client.get_latest_version(self.subject, fmt=form)
+            _checked(found.schema)
+            _want(found.schema_id, int)
         if (found.schema.schema_type or "AVRO") != kind or not found.schema.schema_str:
             raise UnknownId(self.subject)
         return found
@@ -219,7 +221,8 @@ class Registry:
     def version(self, subject: str, version: int, form: str | None = None) -> Any:
         """A schema that another one refers to. Raises as `latest`."""
         with self._translated(f"give version {version} of {subject!r}"):
-            return self._client.get_version(subject, version, fmt=form).schema
+            found = self._client.get_version(subject, version, fmt=form)
+            return _checked(found.schema)
 
     def register(self, text: str, kind: str, *, new: bool) -> int:
         """The id of a schema under the subject.
@@ -257,6 +260,27 @@ class Registry:
             raise
         except Exception as error:  # noqa: BLE001 - its HTTP client has its own tree
             raise _translation(error, what) from None
+
+
+def _checked(schema: Any) -> Any:
+    """A schema whose members have their types: the client takes any JSON.
+
+    Raises:
+        TypeError: One has another type.
+    """
+    _want(schema.schema_str, str, type(None))
+    _want(schema.schema_type, str, type(None))
+    for reference in schema.references or ():
+        _want(reference.name, str)
+        _want(reference.subject, str)
+        _want(reference.version, int)
+    return schema
+
+
+def _want(value: object, *kinds: type) -> None:
+    if type(value) not in kinds:
+        msg = f"a member of the answer is a {type(value).__name__}"
+        raise TypeError(msg)
 
 
 def _translation(error: Exception, what: str) -> Exception:

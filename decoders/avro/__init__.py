@@ -184,6 +184,9 @@ class AvroDecoder(MessageDecoder):
             except UnknownId as error:
                 msg = f"the Schema Registry has no schema of {self._registry.subject!r}"
                 raise SchemaUnknown(msg, remedy=_REMEDY) from error
+            except SchemaRefused as error:
+                msg = f"the schema cannot be used: {error}"
+                raise ConfigError(msg) from error
             self._wanted = _parsed(latest.schema.schema_str, references, self.options)
         return self._wanted
 

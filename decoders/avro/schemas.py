@@ -122,6 +122,9 @@ def parse(
     try:
         for part in (*references, text):
             parsed = fastavro.parse_schema(json.loads(part), named_schemas=names)
+        node = _Walk(names, raw_times=raw_times).node(parsed, ())
+    except SchemaRefused:
+        raise
     except RecursionError:
         msg = "the schema is nested too deeply"
         raise SchemaRefused(msg) from None
@@ -129,7 +132,6 @@ def parse(
         what = str(error).splitlines()[0][:200] if str(error) else "it is incomplete"
         msg = f"the schema is no Avro schema: {what}"
         raise SchemaRefused(msg) from error
-    node = _Walk(names, raw_times=raw_times).node(parsed, ())
     if node.kind == "record":
         return node
     return Node(
@@ -179,8 +181,8 @@ class _Walk:
             return Node(
                 "enum",
                 pa.string(),
-                names=tuple(schema["symbols"]),
-                name=schema["name"],
+                names=_texts(schema["symbols"]),
+                name=_text(schema["name"]),
                 default=schema.get("default"),
             )
         if not isinstance(kind, str) or kind not in (*PRIMITIVES, "fixed"):
@@ -190,12 +192,15 @@ class _Walk:
     def _scalar(self, kind: str, schema: Mapping[str, Any]) -> Node:
         logical = str(schema.get("logicalType"))
         size = schema.get("size", 0)
+        if type(size) is not int or not 0 <= size < 2**31:
+            msg = "the size of a fixed type is no number of bytes below 2**31"
+            raise SchemaRefused(msg)
         arrow = pa.binary(size) if kind == "fixed" else PRIMITIVES[kind]
         if not self._raw_times:
             arrow = _TIMES.get((kind, logical), arrow)
         if logical == "decimal" and kind in ("bytes", "fixed"):
             arrow = _decimal(schema, size) or arrow
-        return Node(kind, arrow, size=size, name=schema.get("name", ""))
+        return Node(kind, arrow, size=size, name=_text(schema.get("name", "")))
 
     def _array(self, child: Node) -> Node:
         if child.least == 0:
@@ -207,11 +212,11 @@ class _Walk:
         return Node("array", pa.list_(child.field("item")), (child,))
 
     def _record(self, schema: Mapping[str, Any], above: Any, depth: int) -> Node:
-        name, fields = schema["name"], schema["fields"]
+        name, fields = _text(schema["name"]), schema["fields"]
         children = tuple(
             self.node(field["type"], (*above, name), depth + 1) for field in fields
         )
-        names = tuple(field["name"] for field in fields)
+        names = _texts([field["name"] for field in fields])
         if len(set(names)) < len(names):
             msg = f"record {name!r} has a field twice"
             raise SchemaRefused(msg)
@@ -222,7 +227,7 @@ class _Walk:
             children,
             names,
             name=name,
-            aliases=tuple(tuple(field.get("aliases", ())) for field in fields),
+            aliases=tuple(_texts(field.get("aliases", ())) for field in fields),
             defaults=tuple(
                 (_default(child, field["default"], name),) if "default" in field else ()
                 for child, field in zip(children, fields, strict=True)
@@ -250,6 +255,18 @@ class _Walk:
         if not others:
             arrow = pa.null()
         return Node("union", arrow, tuple(branches), names, null_at=null_at)
+
+
+def _text(name: Any) -> str:
+    """A name; fastavro accepts any value in its place."""
+    if not isinstance(name, str):
+        msg = "a name is no text"
+        raise SchemaRefused(msg)
+    return name
+
+
+def _texts(names: Sequence[Any]) -> tuple[str, ...]:
+    return tuple(map(_text, names))
 
 
 def _short(branch: Node) -> str:

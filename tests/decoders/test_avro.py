@@ -581,6 +581,23 @@ TREE = {
             "an array has items that take no bytes",
         ),
         ({"type": "wat"}, "the schema is no Avro schema"),
+        ({"type": "enum", "name": "e", "symbols": ["A", 1]}, "the schema is no Avro"),
+        ({"type": "enum", "name": "e", "symbols": 5}, "the schema is no Avro schema"),
+        ({"type": "fixed", "name": "f", "size": -1}, "the size of a fixed type"),
+        ({"type": "fixed", "name": "f", "size": 2**40}, "the size of a fixed type"),
+        ({"type": "fixed", "name": "f", "size": "3"}, "the size of a fixed type"),
+        (
+            {
+                "type": "record",
+                "name": "row",
+                "fields": [{"name": "a", "type": "int", "aliases": [["b"]]}],
+            },
+            "a name is no text",
+        ),
+        (
+            {"type": "record", "name": "row", "fields": [{"name": [], "type": "int"}]},
+            "a name is no text",
+        ),
         ([], "a union has no types"),
         (record(["int", "int"]), "two types of a union have the same last name"),
         (

@@ -368,6 +368,39 @@ def test_a_slow_registry_is_an_error_in_time(server: Server) -> None:
 
 
 @pytest.mark.parametrize(
+    "wrong",
+    [
+        {"schema": 5},
+        {"schema": ["a"]},
+        {"schemaType": 1},
+        {"references": [{"name": "a", "subject": 5, "version": 1}]},
+        {"references": [{"name": "a", "subject": "b", "version": "1"}]},
+        {"id": "7"},
+    ],
+)
+def test_an_answer_with_a_member_of_another_type_is_refused(
+    server: Server, wrong: dict[str, Any]
+) -> None:
+    answer = {"subject": SUBJECT, "version": 1, "id": 7, "schema": V1, **wrong}
+    server.answer = lambda _: (200, json.dumps(answer).encode())
+    with avro(server) as decoder, pytest.raises(ConnectionFailed) as caught:
+        decode(decoder, [b"\0\0\0\0\7\2"])
+    assert "its answer is none of a Schema Registry" in caught.value.what
+
+
+def test_a_schema_that_refers_to_too_many_others_is_refused(server: Server) -> None:
+    def answer(path: str) -> tuple[int, bytes]:
+        number = len(server.asked)
+        reference = {"name": "a", "subject": f"s{number}", "version": number}
+        found = {"subject": path, "version": 1, "id": 7, "schema": V1}
+        return 200, json.dumps(found | {"references": [reference]}).encode()
+
+    server.answer = answer
+    with avro(server) as decoder, pytest.raises(ConfigError, match="too many others"):
+        decoder.schema()
+
+
+@pytest.mark.parametrize(
     ("status", "body", "kind", "what"),
     [
         (200, b"<html>", ConnectionFailed, "its answer is none of a Schema Registry"),
