@@ -12,25 +12,33 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Verdict:
-    """Rows lost, rows there twice, kills or cuts made; they add up."""
+    """Rows lost, rows there twice, kills or cuts made, damaged inputs; they add up."""
 
     lost: int = 0
     twice: int = 0
     kills: int = 0
+    inputs: int = 0
+    """Damaged inputs that were fed to entry points."""
+    findings: int = 0
+    """Those of them that caused something that no input may."""
     notes: list[str] = field(default_factory=list)
     """What is worth telling."""
 
     @property
     def good(self) -> bool:
-        return not self.lost and not self.twice
+        return not self.lost and not self.twice and not self.findings
 
     def __str__(self) -> str:
+        if self.inputs:
+            return f"inputs={self.inputs} findings={self.findings}"
         return f"lost={self.lost} twice={self.twice} kills={self.kills}"
 
     def __iadd__(self, other: Verdict) -> Verdict:
         self.lost += other.lost
         self.twice += other.twice
         self.kills += other.kills
+        self.inputs += other.inputs
+        self.findings += other.findings
         self.notes += other.notes
         return self
 

@@ -1,0 +1,64 @@
+"""All entry points, in groups that share a child process."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from tests.fuzz.entries import decoding, files, logs, sockets, texts
+
+if TYPE_CHECKING:
+    from tests.fuzz.entries.base import Entry
+
+GROUPS: Final[dict[str, tuple[type[Entry], ...]]] = {
+    "socket": (
+        sockets.SocketStreams,
+        sockets.SocketBodies,
+        sockets.SocketHeaders,
+        sockets.SocketOpened,
+    ),
+    "files": (
+        files.ForeignStreams,
+        files.ForeignFiles,
+        files.GrowingFiles,
+        files.OpenedFiles,
+        files.CsvInputs,
+        files.JsonInputs,
+        files.ArrowInputs,
+        files.ParquetInputs,
+    ),
+    "log": (
+        logs.LogSegments,
+        logs.LogRecords,
+        logs.LogSnapshots,
+        logs.LogIndexes,
+        logs.LogKeeping,
+    ),
+    "decoders": (
+        decoding.ArrowDecoding,
+        decoding.JsonDecoding,
+        decoding.CsvDecoding,
+        decoding.TextDecoding,
+        decoding.AvroDecoding,
+        decoding.AvroSchemas,
+        decoding.ProtobufDecoding,
+        decoding.Descriptors,
+        decoding.PackedPayloads,
+        decoding.RegistryAnswers,
+    ),
+    "texts": (
+        texts.TomlConfigs,
+        texts.JsonConfigs,
+        texts.PropertiesConfigs,
+        texts.PinotConfigs,
+        texts.HopConfigs,
+        texts.PipelineConfigs,
+        texts.Schemas,
+        texts.Positions,
+        texts.GroupCheckpoints,
+        texts.QueryCheckpoints,
+        texts.PipelineRecords,
+        texts.KafkaMarkers,
+    ),
+}
+
+ENTRIES: Final = {entry.NAME: entry for group in GROUPS.values() for entry in group}

@@ -1,0 +1,225 @@
+"""A log folder that others can write: segments, records, snapshots, index parts."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import uuid
+import zlib
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final
+from unittest.mock import patch
+
+import pyarrow as pa
+from tests.fuzz import mutating
+from tests.fuzz.columns import batch_of
+from tests.fuzz.corpus import Seed, write_random, write_stream
+from tests.fuzz.entries.base import Entry
+
+import streamfactory
+from streamfactory.arrowlog.disk import DiskLogStore, LocalStorage, Settings
+from streamfactory.spi import Summary
+from streamfactory.wiring.admin import open_admin
+
+if TYPE_CHECKING:
+    import random
+    from collections.abc import Generator, Iterator
+    from pathlib import Path
+
+_FEW: Final = 6
+"""Epochs of a topic that is read from its first record."""
+_MANY: Final = 80
+"""So many that a snapshot is due, and records follow it."""
+_READ: Final = 8
+"""The newest files of a kind are those that are read."""
+_WORDS: Final = b"precious"
+_NAMES: Final = ("int64", "string", "dictionary32", "list", "struct", "decimal128")
+
+
+class _Clock:
+    """The same times whenever a topic is made."""
+
+    def __init__(self) -> None:
+        self.ms = 1_700_000_000_000.0
+
+    def __call__(self) -> float:
+        self.ms += 1
+        return self.ms
+
+
+@contextmanager
+def _numbered() -> Iterator[None]:
+    """Names that are the same whenever a topic is made."""
+    numbers = iter(range(1, 1_000_000))
+    with patch.object(uuid, "uuid4", lambda: uuid.UUID(int=next(numbers), version=4)):
+        yield
+
+
+def _make_topic(root: Path, epochs: int) -> None:
+    """A topic of two partitions; with many epochs it has a snapshot and an index."""
+    storage = LocalStorage(root, fsync="never")
+    store = DiskLogStore(storage, Settings(merge_files=16), _Clock())
+    batch = batch_of(*_NAMES)
+    log = store.create("t", batch.schema, 2)
+    for epoch in range(epochs):
+        if epoch == _MANY - 3:
+            log.compact()
+        stage = log.stage(uuid.uuid4().hex)
+        stage.append(epoch % 2, batch.slice(epoch % 3))
+        staged = stage.seal()
+        log.commit("w", epoch, [staged], summary=Summary(8 - epoch % 3))
+    store.close()
+
+
+def _names(root: Path) -> list[Path]:
+    return sorted(path.relative_to(root) for path in root.rglob("*"))
+
+
+class _Log(Entry):
+    """One file of a topic is damaged; the topic is read as a whole."""
+
+    PATTERN = "data/*.arrow"
+    EPOCHS = _FEW
+
+    def prepare(self) -> None:
+        self._sound = self.folder / "sound"
+        with _numbered():
+            _make_topic(self._sound, self.EPOCHS)
+        self.root = self.folder / "damaged"
+        shutil.copytree(self._sound, self.root)
+        self._guard = self.folder / "precious"
+        self._guard.write_bytes(_WORDS)
+        self.files = [
+            path.relative_to(self._sound)
+            for path in sorted(self._sound.rglob(self.PATTERN))[-_READ:]
+        ]
+        assert self.files, self.PATTERN
+        self.properties = {
+            "streamType": "file",
+            "stream.file.path": str(self.root),
+            "stream.file.topic.name": "t",
+        }
+
+    def make(self, chance: random.Random) -> bytes:
+        number = chance.randrange(len(self.files))
+        content = (self._sound / self.files[number]).read_bytes()
+        return bytes([number]) + self.damaged(content, chance)
+
+    def damaged(self, content: bytes, chance: random.Random) -> bytes:
+        """What stands in the file's place."""
+        raise NotImplementedError
+
+    def feed(self, data: bytes) -> Generator[pa.RecordBatch]:
+        name = self.files[data[0] % len(self.files) if data else 0]
+        path = self.root / name
+        path.write_bytes(data[1:])
+        try:
+            yield from self.use()
+        finally:
+            path.write_bytes((self._sound / name).read_bytes())
+            if _names(self.root) != _names(self._sound):
+                shutil.rmtree(self.root)
+                shutil.copytree(self._sound, self.root)
+
+    def use(self) -> Generator[pa.RecordBatch]:
+        """Read all of the topic."""
+        with streamfactory.open(self.properties) as stream:
+            for batch in stream:
+                yield batch.rows
+
+    def check(self) -> str | None:
+        if not self._guard.exists() or self._guard.read_bytes() != _WORDS:
+            self._guard.write_bytes(_WORDS)
+            return "a file outside of the topic was changed"
+        return None
+
+
+class _Sealed(_Log):
+    """JSON with a checksum, which whoever writes the folder can make."""
+
+    def damaged(self, content: bytes, chance: random.Random) -> bytes:
+        body, _, _ = content.partition(b"\n")
+        how = chance.randrange(10)
+        if how == 0:
+            return mutating.text_of(content, chance)
+        if how <= 3:
+            damaged = mutating.text_of(body, chance)
+        else:
+            plain: Any = json.loads(body)
+            damaged = mutating.json_of(plain, chance).encode("utf-8", "surrogatepass")
+        return b"%b\n%08x\n" % (damaged, zlib.crc32(damaged))
+
+
+class LogRecords(_Sealed):
+    """Commit records."""
+
+    NAME = "log-record"
+    SHARE = 2
+    PATTERN = "log/*.json"
+
+
+class LogSnapshots(_Sealed):
+    """Snapshots."""
+
+    NAME = "log-snapshot"
+    SHARE = 2
+    PATTERN = "log/*.snapshot"
+    EPOCHS = _MANY
+
+
+class LogKeeping(_Sealed):
+    """Records and snapshots, in the way of whoever compacts and verifies a topic."""
+
+    NAME = "log-keeping"
+    PATTERN = "log/*"
+    EPOCHS = _MANY
+
+    def feed(self, data: bytes) -> Generator[pa.RecordBatch]:
+        name = self.files[data[0] % len(self.files) if data else 0]
+        shutil.rmtree(self.root)
+        shutil.copytree(self._sound, self.root)
+        (self.root / name).write_bytes(data[1:])
+        yield from self.use()
+
+    def use(self) -> Generator[pa.RecordBatch]:
+        with open_admin(self.properties) as admin:
+            admin.verify()
+            admin.compact()
+        yield from super().use()
+
+
+class LogIndexes(_Log):
+    """Parts of the index, which are Arrow files."""
+
+    NAME = "log-index"
+    PATTERN = "index/*"
+    EPOCHS = _MANY
+
+    def damaged(self, content: bytes, chance: random.Random) -> bytes:
+        batches = pa.ipc.open_file(content).read_all().to_batches()
+        return _damaged_file(content, batches, chance, self._plain)
+
+
+class LogSegments(_Log):
+    """Segments, which are Arrow files."""
+
+    NAME = "log-segment"
+    SHARE = 3
+
+    def damaged(self, content: bytes, chance: random.Random) -> bytes:
+        with pa.ipc.open_file(content) as file:
+            batches = [file.get_batch(at) for at in range(file.num_record_batches)]
+        return _damaged_file(content, batches, chance, self._plain)
+
+
+def _damaged_file(
+    content: bytes, batches: list[pa.RecordBatch], chance: random.Random, others: Any
+) -> bytes:
+    if chance.random() < 0.3:
+        return mutating.bytes_of(content, chance, chance.choice(others).random)
+    codec = chance.choice((None, None, "lz4", "zstd"))
+    schema = bytes(batches[0].schema.serialize())
+    seed = Seed(
+        "file", write_stream(batches, codec), write_random(batches, codec), schema
+    )
+    return mutating.random_of(seed, chance, others)

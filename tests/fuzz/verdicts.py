@@ -1,0 +1,180 @@
+"""Whether what an entry point did with an input is allowed."""
+
+from __future__ import annotations
+
+import os
+import re
+import traceback
+from collections import Counter
+from contextlib import closing, suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+
+from streamfactory.spi import StreamError
+from streamfactory.spi.errors import ContractBroken, UntranslatedError
+
+if TYPE_CHECKING:
+    from tests.fuzz.entries.base import Entry
+
+MEMORY: Final = 200 << 20
+"""Bytes that a small input may cost."""
+_LOOKED_AT: Final = 1000
+"""Rows at each end of a batch whose values are made Python's."""
+_PIECES: Final = 20
+"""Batches of one input that are looked at."""
+_NO_VALUE: Final = (ValueError, ArithmeticError, OverflowError)
+"""What pyarrow raises for a value that Python has no object for: a year, a scale."""
+_STATUS: Final = Path("/proc/self/status")
+_REFERENCES: Final = Path("/proc/self/clear_refs")
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Something that no input may cause."""
+
+    entry: str
+    number: int
+    """Of the input; -1 where it was given as a file."""
+    kind: str
+    """``crash``, ``hang``, ``untyped``, ``unsound``, ``memory``, ``stderr``, ..."""
+    what: str
+    """The same for inputs that do the same."""
+    detail: str = ""
+    """The stack, or what was printed."""
+
+    def to_plain(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+class Judge:
+    """Feeds inputs to one entry point and says what was wrong.
+
+    Args:
+        entry: The entry point.
+    """
+
+    def __init__(self, entry: Entry) -> None:
+        self._entry = entry
+        self.outcomes: Counter[str] = Counter()
+        """How often each came of an input: ``accepted``, or the code of an error."""
+
+    def feed(self, number: int, data: bytes) -> Finding | None:
+        """Feed one input."""
+        _reset_peak()
+        before, arrow = _resident("VmRSS"), pa.default_memory_pool().max_memory()
+        printed = os.fstat(2).st_size
+        found = self._feed(data)
+        more = _resident("VmHWM") - before
+        asked = pa.default_memory_pool().max_memory()
+        if found is None and asked > arrow:
+            more = max(more, asked - pa.total_allocated_bytes())
+        if found is None and os.fstat(2).st_size > printed:
+            text = os.pread(2, 4000, printed).decode(errors="replace")
+            found = "stderr", text.strip().splitlines()[0], text
+        if found is None and more > MEMORY + 8 * len(data):
+            found = "memory", "more than 200 MB", f"{more >> 20} MB"
+        if found is None:
+            wrong = self._entry.check()
+            found = None if wrong is None else ("escape", wrong, "")
+        if found is None:
+            return None
+        self.outcomes[found[0]] += 1
+        return Finding(self._entry.NAME, number, *found)
+
+    def _feed(self, data: bytes) -> tuple[str, str, str] | None:
+        try:
+            with closing(self._entry.feed(data)) as handed:
+                for count, rows in enumerate(handed):
+                    wrong = unsound(rows)
+                    if wrong is not None:
+                        return wrong
+                    # What unpacks to gigabytes may come in pieces without end.
+                    if count > _PIECES:
+                        break
+        except (UntranslatedError, ContractBroken) as error:
+            return "untyped", _signature(error), _stack(error)
+        except StreamError as error:
+            self.outcomes[error.code] += 1
+            return None
+        except AssertionError as error:
+            return "contract", str(error), _stack(error)
+        except TimeoutError as error:
+            return "hang", str(error), _stack(error)
+        except BaseException as error:
+            if isinstance(error, KeyboardInterrupt | SystemExit):
+                raise
+            return "untyped", _signature(error), _stack(error)
+        self.outcomes["accepted"] += 1
+        return None
+
+
+def unsound(rows: pa.RecordBatch) -> tuple[str, str, str] | None:
+    """What is wrong with a batch that was handed out."""
+    try:
+        rows.validate(full=True)
+        for column in rows.columns:
+            _look(column)
+        # Whoever has a batch writes it, joins it and reads it again.
+        if rows.num_rows <= _LOOKED_AT:
+            _written(rows)
+    except MemoryError as error:
+        return "memory", "values that memory does not hold", _stack(error)
+    except Exception as error:
+        kinds = ", ".join(sorted({str(kind) for kind in rows.schema.types}))
+        return "unsound", _signature(error), f"{kinds[:500]}\n{_stack(error)}"
+    return None
+
+
+def _written(rows: pa.RecordBatch) -> None:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, rows.schema) as writer:
+        writer.write_batch(rows)
+    for read in pa.ipc.open_stream(sink.getvalue()):
+        read.validate(full=True)
+
+
+def _look(column: pa.Array) -> None:
+    """Make values Python's; those that Python has no object for are passed over."""
+    for part in (column[:_LOOKED_AT], column[-_LOOKED_AT:]):
+        if part.nbytes > MEMORY:
+            continue
+        try:
+            part.to_pylist()
+        except UnicodeDecodeError:
+            raise
+        except _NO_VALUE:
+            continue
+        except pa.ArrowNotImplementedError:
+            continue
+
+
+def _signature(error: BaseException) -> str:
+    """The same for errors of one cause: numbers in texts are left out."""
+    frames = traceback.extract_tb(error.__traceback__)
+    ours = [f for f in frames if "tests/fuzz" not in f.filename] or frames
+    near = [f for f in ours if f.filename.endswith(".py")] or ours
+    place = f"{Path(near[-1].filename).name}:{near[-1].name}" if near else ""
+    cause = error.__cause__ or error
+    lines = re.sub(r"-?\d+", "#", str(cause)).splitlines() or [""]
+    return f"{type(cause).__name__} in {place}: {lines[0][:100]}"
+
+
+def _stack(error: BaseException) -> str:
+    return "".join(traceback.format_exception(error))[-6000:]
+
+
+def _resident(key: str) -> int:
+    """Bytes of memory, now (VmRSS) or at most (VmHWM)."""
+    for line in _STATUS.read_text().splitlines():
+        if line.startswith(key):
+            return int(line.split()[1]) << 10
+    return 0
+
+
+def _reset_peak() -> None:
+    """Begin to count the most memory anew."""
+    with suppress(OSError):
+        _REFERENCES.write_text("5")
