@@ -39,10 +39,22 @@ def check_columns(schema: pa.Schema) -> None:
 def empty_rows(schema: pa.Schema) -> pa.RecordBatch:
     """No rows, of any schema.
 
-    ``RecordBatch.from_pylist`` refuses unions and dictionaries of times (pyarrow 25).
+    ``RecordBatch.from_pylist`` refuses unions and dictionaries of times, and
+    ``pa.nulls`` run-end encoded values within others (pyarrow 26).
     """
-    columns = [pa.nulls(0, field.type) for field in schema]
+    columns = [_empty(field.type) for field in schema]
     return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _empty(kind: pa.DataType) -> pa.Array:
+    if isinstance(kind, pa.BaseExtensionType):
+        return pa.ExtensionArray.from_storage(kind, _empty(kind.storage_type))
+    if not kind.num_fields or pa.types.is_dictionary(kind):
+        return pa.nulls(0, kind)
+    children = [_empty(kind.field(at).type) for at in range(kind.num_fields)]
+    # All but the first hold offsets, sizes or types: one of any width fits.
+    buffers = [None, *[pa.py_buffer(bytes(8))] * (kind.num_buffers - 1)]
+    return pa.Array.from_buffers(kind, 0, buffers, children=children)
 
 
 def conform(rows: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:

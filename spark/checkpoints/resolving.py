@@ -44,7 +44,7 @@ class Reset:
         except PositionRefused as error:
             msg = f"--reset: {error.what}"
             raise MisuseError(msg, remedy=error.remedy) from error
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             msg = f"--reset {text!r} is no position: earliest, latest, a time such as "
             msg += "2022-08-09T12:31:38Z, a period before now such as 2d, or offsets "
             msg += 'such as {"topic": {"0": 23}}'

@@ -244,7 +244,10 @@ def test_topic_is_not_created_against_ones_will(
 
 @pytest.mark.parametrize(
     ("names", "what"),
-    [(["a", "a"], "column 'a' is there 2 times"), ([], "the rows have no columns")],
+    [
+        (["a", "a"], "a.arrow: the schema has several columns of the name 'a'"),
+        ([], "the rows have no columns"),
+    ],
 )
 def test_rows_that_nobody_could_read_leave_no_topic(
     memory: Memory,

@@ -4,12 +4,20 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NoReturn
+from typing import Final, NoReturn
+
+import pyarrow as pa
 
 from streamfactory.spi import PositionRefused
 
-if TYPE_CHECKING:
-    import pyarrow as pa
+UNREADABLE: Final = (pa.ArrowException, ValueError, OSError)
+"""What Arrow's readers raise for files that are damaged, or were made to harm.
+ValueError is of names that are not UTF-8."""
+
+
+def first_line(error: BaseException) -> str:
+    """What an error of `UNREADABLE` says."""
+    return (str(error) or type(error).__name__).splitlines()[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +32,8 @@ class InputOptions:
     """Of CSV."""
     header: bool = True
     """Whether CSV begins with the names of its columns."""
+    max_message: int = 4 * 1024**3
+    """Bytes that one message of Arrow IPC may have, decompressed."""
 
 
 class Input(ABC):

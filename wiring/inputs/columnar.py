@@ -8,27 +8,43 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
-from streamfactory.spi import DecodeError, FormatRefused
-from streamfactory.wiring.inputs.base import Input
+from streamfactory.spi import CorruptData, DecodeError, FormatRefused, SchemaMismatch
+from streamfactory.spi.ipc import MARKER, IpcTooLong, expanded, read_header
+from streamfactory.spi.soundness import BatchValidator
+from streamfactory.wiring.inputs.base import UNREADABLE, Input, first_line
 from streamfactory.wiring.inputs.raw import Bytes, reading
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from streamfactory.wiring.inputs.base import InputOptions
+
 _MAGIC: Final = b"ARROW1\0\0"
 _FOREVER: Final = 3600.0
 _OTHER: Final = "say with --format what it is"
 
 
-class _Hashed:
-    """A file for Arrow, which counts and hashes what it gave."""
+class _Messages:
+    """A file for Arrow, which counts and hashes what it returned.
+
+    It reads whole messages, so that what one announces is checked before Arrow
+    allocates anything for it.
+
+    Args:
+        source: The bytes.
+        limit: Bytes that one message may have, decompressed.
+    """
 
     closed = False
 
-    def __init__(self, source: Bytes) -> None:
+    def __init__(self, source: Bytes, limit: int) -> None:
         self._source = source
+        self._limit = limit
         self._back = b""
+        """Bytes that were read to look at them."""
+        self._message = memoryview(b"")
+        """What is left of a message."""
         self.hash = hashlib.sha256()
         self.count = 0
 
@@ -37,7 +53,7 @@ class _Hashed:
 
     def waits(self, timeout: float) -> bool:
         """Whether nothing is there within so many seconds."""
-        if not self._back:
+        if not self._back and not self._message:
             data = self._source.read(1, timeout)
             if data is None:
                 return True
@@ -45,6 +61,56 @@ class _Hashed:
         return False
 
     def read(self, most: int = -1) -> bytes:
+        """So many bytes; fewer at the end only.
+
+        Raises:
+            NotIpc: They are no message.
+            IpcTooLong: A message is over the limit.
+        """
+        parts, left = [], most
+        while left:
+            if not self._message:
+                self._message = memoryview(self._next())
+                if not self._message:
+                    break
+            parts.append(self._message[:left])
+            self._message = self._message[left:]
+            left -= len(parts[-1])
+        found = b"".join(parts)
+        self.hash.update(found)
+        self.count += len(found)
+        return found
+
+    def begins(self, magic: bytes) -> bool:
+        """Whether it begins so; what it begins with is then passed over."""
+        found = self._take(len(magic))
+        if found != magic:
+            self._back = found
+            return False
+        self.hash.update(found)
+        self.count += len(found)
+        return True
+
+    def _next(self) -> bytes:
+        """A message, or what is left of one at the end."""
+        prefix = self._take(4)
+        if prefix == MARKER:  # absent before Arrow 0.15
+            prefix += self._take(4)
+        length = int.from_bytes(prefix[-4:], "little", signed=True)
+        if len(prefix) < 4 or length <= 0:
+            return prefix
+        if length > self._limit:
+            raise IpcTooLong(length, self._limit)
+        head = self._take(length)
+        if len(head) < length:
+            return prefix + head
+        header = read_header(memoryview(head), self._limit)
+        body = self._take(header.body)
+        if len(body) == header.body:
+            expanded(header, memoryview(body), self._limit)
+        return prefix + head + body
+
+    def _take(self, most: int) -> bytes:
         """So many bytes; fewer at the end only."""
         parts, left = [self._back[:most]], most - len(self._back[:most])
         self._back = self._back[most:]
@@ -56,14 +122,7 @@ class _Hashed:
                 break
             parts.append(data)
             left -= len(data)
-        found = b"".join(parts)
-        self.hash.update(found)
-        self.count += len(found)
-        return found
-
-    def unread(self, data: bytes) -> None:
-        """Give back what was read first of all."""
-        self._back, self.count, self.hash = data, 0, hashlib.sha256()
+        return b"".join(parts)
 
 
 class ArrowInput(Input):
@@ -71,12 +130,15 @@ class ArrowInput(Input):
 
     format = "arrow"
 
-    def __init__(self, name: str, source: Bytes, size: int | None) -> None:
+    def __init__(
+        self, name: str, source: Bytes, size: int | None, options: InputOptions
+    ) -> None:
         self.name = name
         self.size = size
         self._source = source
-        self._file = _Hashed(source)
+        self._file = _Messages(source, options.max_message)
         self._reader: Any = None
+        self._validator: BatchValidator | None = None
         self._finished = False
         self._taken = self._before = (0, "")
         self._waiting: tuple[pa.RecordBatch, int, tuple[int, str]] | None = None
@@ -88,6 +150,7 @@ class ArrowInput(Input):
             if self._file.waits(timeout):
                 return None
             self._reader = self._open()
+            self._validator = _validator(self.name, self._reader.schema)
             self._mark()
         return self._reader.schema.remove_metadata()
 
@@ -113,13 +176,15 @@ class ArrowInput(Input):
         self._before = self._taken
         if self._file.waits(timeout):
             return None
+        assert self._validator is not None
         try:
             rows = self._reader.read_next_batch()
+            self._validator.validate(rows)
         except StopIteration:
             self._finished = True
             return None
-        except (pa.ArrowInvalid, OSError) as error:
-            reason = str(error).splitlines()[0]
+        except (*UNREADABLE, CorruptData) as error:
+            reason = error.what if isinstance(error, CorruptData) else first_line(error)
             msg = f"{self.name}, byte {self._taken[0]}: {reason}"
             remedy = "it is cut off or damaged: what came before it is published"
             raise DecodeError(msg, remedy=remedy) from error
@@ -164,14 +229,11 @@ class ArrowInput(Input):
         self._source.close()
 
     def _open(self) -> Any:
-        begin = self._file.read(len(_MAGIC))
-        if begin != _MAGIC:
-            self._file.unread(begin)
+        self._file.begins(_MAGIC)
         try:
             return pa.ipc.open_stream(pa.PythonFile(self._file, mode="r"))
-        except (pa.ArrowInvalid, OSError) as error:
-            reason = str(error).splitlines()[0]
-            msg = f"{self.name} is no Arrow IPC: {reason}"
+        except UNREADABLE as error:
+            msg = f"{self.name} is no Arrow IPC: {first_line(error)}"
             raise FormatRefused(msg, remedy=_OTHER) from error
 
     def _mark(self) -> None:
@@ -191,9 +253,10 @@ class ParquetInput(Input):
         self._rows = batch_rows
         try:
             self._file = parquet.ParquetFile(path)
-        except (pa.ArrowInvalid, OSError) as error:
-            reason = str(error).splitlines()[0]
-            msg = f"{name} is no Parquet: {reason}"
+            self._schema = self._file.schema_arrow.remove_metadata()
+            _validator(name, self._schema)
+        except UNREADABLE as error:
+            msg = f"{name} is no Parquet: {first_line(error)}"
             raise FormatRefused(msg, remedy=_OTHER) from error
         self._count: int = self._file.metadata.num_rows
         self._digest = f"{self.format}:{_footer_digest(name, path)}"
@@ -203,7 +266,7 @@ class ParquetInput(Input):
 
     def columns(self, timeout: float) -> pa.Schema:  # noqa: ARG002 - a file never waits
         """The schema of the file."""
-        return self._file.schema_arrow.remove_metadata()
+        return self._schema
 
     def read(self, timeout: float, most: int) -> pa.RecordBatch | None:  # noqa: ARG002 - as above
         """Of the next batch."""
@@ -218,12 +281,14 @@ class ParquetInput(Input):
 
     def _next(self) -> pa.RecordBatch | None:
         try:
-            return next(self._batches, None)
-        except (pa.ArrowInvalid, pa.ArrowNotImplementedError, OSError) as error:
-            reason = str(error).splitlines()[0]
-            msg = f"{self.name}, row {self._taken}: {reason}"
+            rows = next(self._batches, None)
+            if rows is not None:
+                rows.validate(full=True)  # Arrow 26 does not check that text is UTF-8
+        except UNREADABLE as error:
+            msg = f"{self.name}, row {self._taken}: {first_line(error)}"
             remedy = "it is damaged: what came before it is published"
             raise DecodeError(msg, remedy=remedy) from error
+        return rows
 
     @property
     def finished(self) -> bool:
@@ -269,6 +334,19 @@ class ParquetInput(Input):
             if offset < batch.num_rows:
                 yield batch.slice(offset)
             offset = max(0, offset - batch.num_rows)
+
+
+def _validator(name: str, schema: pa.Schema) -> BatchValidator:
+    """Of a file's batches.
+
+    Raises:
+        SchemaMismatch: permanent; a type or a name is refused.
+    """
+    try:
+        return BatchValidator(schema)
+    except SchemaMismatch as error:
+        msg = f"{name}: {error.what}"
+        raise SchemaMismatch(msg, remedy=error.remedy) from error
 
 
 def _footer_digest(name: str, path: Path) -> str:

@@ -79,7 +79,7 @@ def _input(
     name: str, source: Bytes, size: int | None, format: str, options: InputOptions
 ) -> Input:
     if format == "arrow":
-        return ArrowInput(name, source, size)
+        return ArrowInput(name, source, size, options)
     kind = CsvInput if format == "csv" else JsonInput
     return kind(name, source, size, options)
 

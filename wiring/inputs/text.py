@@ -9,7 +9,12 @@ import numpy as np
 import pyarrow as pa
 
 from streamfactory.spi import DecodeError, FormatRefused, SchemaUnknown
-from streamfactory.wiring.inputs.base import Input, InputOptions
+from streamfactory.wiring.inputs.base import (
+    UNREADABLE,
+    Input,
+    InputOptions,
+    first_line,
+)
 from streamfactory.wiring.inputs.raw import Blocks, Bytes
 
 if TYPE_CHECKING:
@@ -55,12 +60,8 @@ class TextInput(Input):
             return None
         try:
             return self.parse(data)
-        except (
-            pa.ArrowInvalid,
-            pa.ArrowNotImplementedError,
-            pa.ArrowKeyError,
-        ) as error:
-            reason = str(error).splitlines()[0]
+        except UNREADABLE as error:
+            reason = first_line(error)
             msg = f"{self.name}, bytes {begin} to {begin + len(data)}: {reason}"
             raise DecodeError(msg, remedy=_REMEDY) from error
 
@@ -126,12 +127,8 @@ class TextInput(Input):
     def _guess(self, data: bytes) -> pa.Schema:
         try:
             return _settled(self.parse(data).schema)
-        except (
-            pa.ArrowInvalid,
-            pa.ArrowNotImplementedError,
-            pa.ArrowKeyError,
-        ) as error:
-            reason = str(error).splitlines()[0]
+        except UNREADABLE as error:
+            reason = first_line(error)
             msg = f"{self.name} cannot be read as {self.format}: {reason}"
             raise FormatRefused(msg, remedy=_REMEDY) from error
 
@@ -219,11 +216,10 @@ class CsvInput(TextInput):
         )
         try:
             table = csv.read_csv(pa.BufferReader(header + b"\n"), parse_options=options)
-        except pa.ArrowInvalid as error:
-            reason = str(error).splitlines()[0]
-            msg = f"{self.name} has no header: {reason}"
+            names: list[str] = table.schema.names
+        except UNREADABLE as error:
+            msg = f"{self.name} has no header: {first_line(error)}"
             raise FormatRefused(msg, remedy=_REMEDY) from error
-        names: list[str] = table.schema.names
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
             msg = f"{self.name} has the column {twice[0]!r} twice"
@@ -264,6 +260,7 @@ class JsonInput(TextInput):
             json.ReadOptions(block_size=len(data) + 1),
             json.ParseOptions(explicit_schema=expected, newlines_in_values=False),
         )
+        table.validate(full=True)  # Arrow 26 does not check that text is UTF-8
         return _one_batch(table)
 
 

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 _NOW: Final = FetchLimits(1000, 1 << 24, 0.0)
 _SOON: Final = 1.0
+_ROWS: Final = 1000
 _LIMIT: Final = "32M"
 _OPTIONS: Final = InputOptions(max_message=32 << 20)
 
@@ -166,7 +167,7 @@ class _Input(Entry):
         try:
             source.columns(_SOON)
             while not source.finished:
-                rows = source.read(_SOON)
+                rows = source.read(_SOON, _ROWS)
                 if rows is not None:
                     yield rows
         finally:
