@@ -9,7 +9,6 @@ from tests.kafka.broker import PASSWORD, USER
 from tests.kafka.conftest import stream_of
 from tests.kafka.spark_source_proving import hunt
 from tests.proving.drivers import Driver
-from tests.proving.java import java_or_skip
 from tests.proving.sessions import LOGGING
 
 if TYPE_CHECKING:
@@ -18,17 +17,14 @@ if TYPE_CHECKING:
     from tests.kafka.broker import Addresses
     from tests.kafka.topics import Topics
 
+pytestmark = pytest.mark.usefixtures("own_spark")
+
 SECURITY = {
     "security.protocol": "SASL_PLAINTEXT",
     "sasl.mechanism": "PLAIN",
     "sasl.username": USER,
     "sasl.password": "${env:KAFKA_PASSWORD}",
 }
-
-
-@pytest.fixture(autouse=True)
-def java() -> None:
-    java_or_skip()
 
 
 @pytest.mark.long("drivers of Spark are killed, and read a topic that changes")
@@ -42,7 +38,6 @@ def test_a_query_survives_kills_and_refuses_what_it_cannot_read_exactly(
 
 
 @pytest.mark.long("starts a driver of Spark with an event log")
-@pytest.mark.timeout(300)
 def test_a_password_is_in_no_log_plan_or_checkpoint_of_spark(
     kafka: Addresses,
     topics: Topics,

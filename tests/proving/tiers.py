@@ -51,7 +51,7 @@ FIXTURES: Final = {
     "cluster_factory": Shared("kafka"),
     "object_server": Shared("object-store"),
     "flight_server": Shared("flight"),
-    "java": Shared("arrow-java", "java"),
+    "arrow_java": Shared("arrow-java", "java"),
     "wheel": Shared(group="wheel"),
     "sdist": Shared(group="wheel"),
 }

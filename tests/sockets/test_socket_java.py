@@ -57,7 +57,7 @@ def jars() -> Path:
 
 
 @pytest.fixture(scope="module")
-def java(jars: Path, tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+def arrow_java(jars: Path, tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     """The command that runs the peer."""
     compiler, runner = shutil.which("javac"), shutil.which("java")
     if compiler is None or runner is None:
@@ -90,10 +90,10 @@ def collect(**options: str) -> pa.Table:
 
 
 def test_what_java_writes_is_read(
-    java: list[str], port: int, address: str, table: pa.Table
+    arrow_java: list[str], port: int, address: str, table: pa.Table
 ) -> None:
     words = ["write", "listen", str(port), str(BATCHES), str(ROWS)]
-    with subprocess.Popen([*java, *words], stdout=subprocess.PIPE) as process:
+    with subprocess.Popen([*arrow_java, *words], stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == b"listening\n"
         assert collect(connect=address).equals(table)
@@ -101,12 +101,12 @@ def test_what_java_writes_is_read(
 
 
 def test_java_may_connect_to_a_reader(
-    java: list[str], port: int, address: str, table: pa.Table
+    arrow_java: list[str], port: int, address: str, table: pa.Table
 ) -> None:
     reading = Background(lambda: collect(listen=address))
     until(lambda: is_listening(port))
     words = ["write", "connect", str(port), str(BATCHES), str(ROWS)]
-    subprocess.run([*java, *words], check=True, timeout=300)
+    subprocess.run([*arrow_java, *words], check=True, timeout=300)
     assert reading.result().equals(table)
 
 
@@ -118,13 +118,16 @@ def is_listening(port: int) -> bool:
 
 
 def test_what_is_written_is_read_by_java(
-    java: list[str], port: int, address: str, table: pa.Table
+    arrow_java: list[str], port: int, address: str, table: pa.Table
 ) -> None:
     with sink_of(listen=address) as sink:
         sink.writer(table.schema).close()  # which listens
         words = ["read", "connect", str(port)]
         process = subprocess.Popen(
-            [*java, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+            [*arrow_java, *words],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
         )
         with process:
             for rows in table.to_batches(max_chunksize=ROWS):
@@ -136,13 +139,16 @@ def test_what_is_written_is_read_by_java(
 
 
 def test_java_learns_that_a_writer_failed(
-    java: list[str], port: int, address: str, table: pa.Table
+    arrow_java: list[str], port: int, address: str, table: pa.Table
 ) -> None:
     with sink_of(listen=address) as sink:
         writer = sink.writer(table.schema)
         words = ["read", "connect", str(port)]
         process = subprocess.Popen(
-            [*java, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+            [*arrow_java, *words],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
         )
         with process:
             writer.write(table.to_batches()[0])
