@@ -18,7 +18,7 @@ from streamfactory.cli.parameters import json_flag, overrides_of
 from streamfactory.cli.printing import JsonPrinter
 from streamfactory.cli.results import Result, count
 from streamfactory.cli.status import Status
-from streamfactory.spi import StreamError
+from streamfactory.spi import PermanentError, StreamError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -161,7 +161,11 @@ def run_command(
             spark_log = folder / "spark.log"
             stack.callback(shutil.rmtree, folder, ignore_errors=True)
         over = (pace, reset, ignore, settings)
-        outcomes = _outcomes(printer, files, over, master, spark_log)
+        try:
+            outcomes = _outcomes(printer, files, over, master, spark_log)
+        except PermanentError:
+            stack.pop_all()  # the log stays: the error names it
+            raise
         if any(one.failure is not None for one in outcomes):
             stack.pop_all()  # the log stays
             printer.note("note", f"Spark's log is {spark_log}")

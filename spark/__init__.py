@@ -34,8 +34,9 @@ def prepare_environment(*, local: bool = False) -> None:
     """Have Spark start its Python workers with this interpreter, and find a Java.
 
     Call it before the session is made: by itself Spark takes the first ``python3`` of
-    the path, which has none of a virtual environment's packages. A Java in the folder
-    ``java`` of the virtual environment is taken where the machine has none.
+    the path, which has none of a virtual environment's packages. Where
+    ``JAVA_HOME`` leads to no Java, one of the path is taken, else the one in the folder
+    ``java`` of the virtual environment.
 
     Args:
         local: Whether Spark runs on this machine alone. Its Python processes then take
@@ -44,6 +45,18 @@ def prepare_environment(*, local: bool = False) -> None:
     python = python_of_workers() if local else sys.executable
     os.environ.setdefault("PYSPARK_PYTHON", python)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", python)
-    inside = Path(sys.prefix, "java")
-    if "JAVA_HOME" not in os.environ and not shutil.which("java") and inside.is_dir():
-        os.environ["JAVA_HOME"] = str(inside)
+    if find_java() is None:
+        # `JAVA_HOME` may lead nowhere: it would keep Spark from the others.
+        os.environ.pop("JAVA_HOME", None)
+        inside = Path(sys.prefix, "java")
+        if find_java() is None and inside.is_dir():
+            os.environ["JAVA_HOME"] = str(inside)
+
+
+def find_java() -> str | None:
+    """The Java that Spark starts: of ``JAVA_HOME``, else of the path; None: none."""
+    home = os.environ.get("JAVA_HOME")
+    if home:
+        inside = Path(home, "bin", "java")
+        return str(inside) if os.access(inside, os.X_OK) else None
+    return shutil.which("java")

@@ -23,13 +23,18 @@ _WORDS: Final = re.compile(
 
 _CODE: Final = re.compile(r"\[[A-Z_.0-9]+\]")
 _SAID: Final = re.compile(
-    r"(?:\[[A-Z_.0-9]+\] )?(.*?)(?: ?SQLSTATE:|;\n|\n\n|\n=|\Z)", re.DOTALL
+    r"(?:\[[A-Z_.0-9]+\] )?(.*?)"
+    r"(?: ?SQLSTATE:|;\n|\n\n|\n=|\n\s+at |\nDriver stacktrace|\Z)",
+    re.DOTALL,
 )
 """Behind a code, before its state and the plan."""
 _PLACE: Final = re.compile(r"\bline (\d+),? pos (\d+)")
 _ENDED: Final = re.compile(
     r"\A\[STREAM_FAILED\].*?terminated with exception: ", re.DOTALL
 )
+_CAUSE: Final = re.compile(r"^Caused by: (.*)", re.MULTILINE)
+_LONGEST: Final = 500
+"""Characters of Spark's words that are shown: a trace of Java has thousands."""
 _LOGGERS: Final = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
 
 
@@ -60,11 +65,18 @@ def words_of(error: Exception) -> str:
     """What Spark says is wrong, in one line, without its code and its plans."""
     text = str(error).strip()
     found = _SAID.match(text)
-    words = " ".join((found[1] if found else text).split()).rstrip(".;: ")
+    words = _clip(" ".join((found[1] if found else text).split()).rstrip(".;: "))
+    causes = _CAUSE.findall(text)
+    if causes and causes[-1].strip() not in words:
+        words += f", caused by {_clip(causes[-1].strip())}"
     place = _PLACE.search(text)
     if place is None:
         return words
     return f"{words} (line {place[1]} of the SQL, column {int(place[2]) + 1})"
+
+
+def _clip(words: str) -> str:
+    return words if len(words) <= _LONGEST else f"{words[: _LONGEST - 3]}..."
 
 
 def told_by_spark(error: Exception) -> str:
@@ -77,7 +89,7 @@ def told_by_spark(error: Exception) -> str:
     if ours is not None:
         return ours
     if not hasattr(error, "getCondition"):
-        return f"{type(error).__name__}: {error}"
+        return f"{type(error).__name__}: {words_of(error)}"
     text = _ENDED.sub("", str(error).strip())
     code = _CODE.match(text)
     words = words_of(Exception(text))

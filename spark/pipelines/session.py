@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import logging
 import os
+import subprocess
 import sys
 import tempfile
 import warnings
@@ -10,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from streamfactory.spark import prepare_environment
+from streamfactory.spark import find_java, prepare_environment
 from streamfactory.spi import NotInstalled, PermanentError
 
 if TYPE_CHECKING:
@@ -37,10 +40,22 @@ _QUIET: Final = {
 }
 
 
+_PY4J: Final = (None, "py4j.clientserver", "py4j.java_gateway")
+"""Loggers that Py4J uses; None is the root."""
+_LAST_BREATH: Final = 2.0
+"""Seconds that a killed Java may take to be gone, once a call to it has failed."""
+
+
 class SparkNotStarted(PermanentError):
     """Spark could not be started: no Java, or what its log says."""
 
     code = "spark_not_started"
+
+
+class SparkEnded(PermanentError):
+    """Spark's Java process ended while pipelines ran: killed, or out of memory."""
+
+    code = "spark_ended"
 
 
 def check_installed() -> None:
@@ -71,6 +86,7 @@ def spark_session(
     Raises:
         NotInstalled: plugin; PySpark is missing.
         SparkNotStarted: permanent; Java is missing, or refuses.
+        SparkEnded: permanent; Java was killed while the session was used.
     """
     check_installed()
     local = master.startswith("local")
@@ -78,11 +94,11 @@ def spark_session(
     if local:
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     with tempfile.TemporaryDirectory(prefix="streamfactory-") as folder:
-        logging = Path(folder, "log4j2.properties")
-        logging.write_text(_LOGGING, encoding="utf-8")
+        layout = Path(folder, "log4j2.properties")
+        layout.write_text(_LOGGING, encoding="utf-8")
         chosen = _QUIET | dict(settings or {})
         chosen.setdefault(
-            "spark.driver.extraJavaOptions", f"-Dlog4j2.configurationFile={logging}"
+            "spark.driver.extraJavaOptions", f"-Dlog4j2.configurationFile={layout}"
         )
         if local:
             # By default 200, each a task and a file of the checkpoint.
@@ -93,10 +109,40 @@ def spark_session(
                 session = _started(chosen)
             except Exception as error:
                 raise _not_started(error, log) from error
-        try:
-            yield session
-        finally:
+        with _unlogged_py4j():
+            try:
+                yield session
+            except Exception as error:
+                ended = _ended(log)
+                if ended is None:
+                    session.stop()
+                    raise
+                _forget_session()
+                raise ended from error
+            except BaseException:
+                session.stop()
+                raise
             session.stop()
+
+
+@contextmanager
+def _unlogged_py4j() -> Iterator[None]:
+    """Keep Py4J from logging each call to a Java that is gone: that is told once.
+
+    It has loggers of its own, and uses the root logger too.
+    """
+
+    def ours(record: logging.LogRecord) -> bool:
+        return "py4j" not in Path(record.pathname).parts
+
+    loggers = [logging.getLogger(name) for name in _PY4J]
+    for logger in loggers:
+        logger.addFilter(ours)
+    try:
+        yield
+    finally:
+        for logger in loggers:
+            logger.removeFilter(ours)
 
 
 def _started(settings: Mapping[str, str]) -> SparkSession:
@@ -135,11 +181,45 @@ def _standard_error(log: Path) -> Iterator[None]:
 
 
 def _not_started(error: Exception, log: Path) -> SparkNotStarted:
-    text = log.read_text(encoding="utf-8", errors="replace") if log.exists() else ""
-    missing = "JAVA" in str(error).upper() and "java" in text.lower()
-    if missing or not text or "JAVA_HOME is not set" in text:
+    java = find_java()
+    if java is None:
         msg = "Spark could not start: it needs Java 17 or newer, and found none"
         remedy = "install one (on Debian: apt install openjdk-17-jre-headless), or "
         return SparkNotStarted(msg, remedy=f"{remedy}set JAVA_HOME to where it is")
-    msg = f"Spark could not start: {str(error).splitlines()[0]}"
+    text = log.read_text(encoding="utf-8", errors="replace") if log.exists() else ""
+    if "UnsupportedClassVersionError" in text:
+        msg = f"Spark could not start: {java} is older than the Java 17 that it needs"
+        return SparkNotStarted(msg, remedy="set JAVA_HOME to a newer one")
+    msg = f"Spark could not start with {java}: {str(error).splitlines()[0]}"
     return SparkNotStarted(msg, remedy=f"its log is {log}")
+
+
+def _ended(log: Path) -> SparkEnded | None:
+    """That Java is gone, where it is; None while it runs."""
+    from pyspark import SparkContext
+
+    process = getattr(SparkContext._gateway, "proc", None)
+    if process is None:
+        return None  # somebody else has started it
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(_LAST_BREATH)
+    if process.returncode is None:
+        return None
+    status = process.returncode
+    how = f"was ended by signal {-status}" if status < 0 else f"ended with {status}"
+    msg = f"the Java process of Spark {how}"
+    remedy = (
+        "the same command goes on behind the last batch that was committed; a kill by "
+        f"the system is mostly a lack of memory; the log of Spark is {log}"
+    )
+    return SparkEnded(msg, remedy=remedy)
+
+
+def _forget_session() -> None:
+    """Have the next session start a Java of its own."""
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession as Session
+
+    SparkContext._gateway = SparkContext._jvm = None
+    SparkContext._active_spark_context = None
+    Session._instantiatedSession = None

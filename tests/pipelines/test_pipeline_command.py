@@ -259,3 +259,67 @@ def test_without_java_the_way_to_one_is_told(
 
 def staged(works: Works, topic: str) -> list[Path]:
     return [*(works.folder / "topics" / f"{topic}.topic").rglob("data/*")]
+
+
+@pytest.mark.long("starts a Spark of its own")
+def test_killed_java_is_told_in_words(works: Works, start: Start) -> None:
+    works.topic("in").write(id=[1, 2])
+    works.topic("out")
+    child = start(
+        works.pipeline(SINK), "--continuous", "--json", "--master", "local[1]"
+    )
+    assert first_line(child)["rows"] == 2
+    java = java_of(child)
+    os.kill(java, signal.SIGKILL)
+    status, _, err = ended(child)
+    assert status == 1
+    lines = err.splitlines()
+    assert len(lines) == 1, err
+    line = lines[0]
+    error = json.loads(line)
+    assert error["error"] == "spark_ended"
+    assert error["what"] == "the Java process of Spark was ended by signal 9"
+    log = Path(error["remedy"].rpartition("the log of Spark is ")[2])
+    assert log.is_file()
+    shutil.rmtree(log.parent)
+
+
+@pytest.mark.long("starts a Spark of its own")
+def test_killed_helper_of_the_driver_is_told_in_a_few_words(
+    works: Works, start: Start
+) -> None:
+    works.topic("in").write(id=[1, 2])
+    works.topic("out")
+    child = start(
+        works.pipeline(SINK), "--continuous", "--json", "--master", "local[1]"
+    )
+    assert first_line(child)["rows"] == 2
+    java = java_of(child)
+    for helper in descendants(java):
+        if name_of(helper).startswith("python"):
+            os.kill(helper, signal.SIGKILL)
+    status, text, _ = ended(child)
+    assert status == 1
+    [one] = json.loads(text.splitlines()[-1])["pipelines"]
+    assert one["status"] == "failed"
+    assert len(one["error"]) < 1500
+    assert "\n" not in one["error"]
+    assert ".java:" not in one["error"]
+
+
+def java_of(child: subprocess.Popen[str]) -> int:
+    # The uppermost: what Java starts is called `java` too, for a moment.
+    return next(one for one in descendants(child.pid) if name_of(one) == "java")
+
+
+def descendants(parent: int) -> list[int]:
+    """Processes below one, in any depth."""
+    found = []
+    for tasks in Path("/proc", str(parent), "task").glob("*/children"):
+        for child in map(int, tasks.read_text().split()):
+            found += [child, *descendants(child)]
+    return found
+
+
+def name_of(process: int) -> str:
+    return Path("/proc", str(process), "comm").read_text().strip()
