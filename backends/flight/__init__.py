@@ -10,6 +10,7 @@ from __future__ import annotations
 from streamfactory.backends.flight.options import OPTIONS
 from streamfactory.backends.flight.protocol.failures import from_status
 from streamfactory.backends.flight.reading import FlightConsumerFactory
+from streamfactory.backends.flight.rules import check_options
 from streamfactory.backends.flight.server import FlightServer
 from streamfactory.backends.flight.writing import (
     FlightProducerFactory,
@@ -38,6 +39,7 @@ def streamfactory_backend() -> Backend:
         topic_admin=FlightTopicAdmin,
         server=FlightServer,
         yields=Yields.EITHER,
+        check_options=check_options,
         translate=from_status,
         options=OPTIONS,
     )

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import ipaddress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import urlsplit
 
 from streamfactory.backends.flight.client.connection import Connection
-from streamfactory.backends.flight.options import TLS
 from streamfactory.spi import Claims, ConfigError, EpochVisibility
 
 if TYPE_CHECKING:
@@ -45,8 +42,7 @@ def _credentials(config: StreamConfig) -> tuple[dict[str, Any], list[Any]]:
     Read when a connection is opened: a token or certificate may be renewed.
 
     Raises:
-        ConfigError: config; a file cannot be read, or a token would be sent in the
-            clear.
+        ConfigError: config; a file cannot be read.
     """
     tls = {}
     for key, argument in _PEM.items():
@@ -58,16 +54,4 @@ def _credentials(config: StreamConfig) -> tuple[dict[str, Any], list[Any]]:
                 raise ConfigError(msg) from error
     if "token" not in config:
         return tls, []
-    for location in config["location"]:
-        if urlsplit(location).scheme != TLS and not _is_loopback(location):
-            msg = f"the token would be sent to {location} in the clear"
-            raise ConfigError(msg, remedy="use a grpc+tls location")
     return tls, [(b"authorization", b"Bearer " + config["token"].encode())]
-
-
-def _is_loopback(location: str) -> bool:
-    host = urlsplit(location).hostname or ""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"

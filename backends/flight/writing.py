@@ -7,9 +7,7 @@ from typing import TYPE_CHECKING, ClassVar
 from streamfactory.arrowlog import LogProducerFactory, LogTopicAdmin, Retention
 from streamfactory.arrowlog.writing import retention_of
 from streamfactory.backends.flight.client.remote import RemoteLogStore, plain_retention
-from streamfactory.backends.flight.options import PLAIN
 from streamfactory.backends.flight.servers import CLAIMS, connect
-from streamfactory.spi import Unsupported
 
 if TYPE_CHECKING:
     from streamfactory.arrowlog import Log, LogStore
@@ -23,9 +21,6 @@ class FlightProducerFactory(LogProducerFactory):
 
     def __init__(self, config: StreamConfig) -> None:
         super().__init__(config)
-        if config["protocol"] == PLAIN:
-            msg = "plain Flight servers are read, never written"
-            raise Unsupported(msg, remedy="set stream.flight.protocol=log")
         self._connection = connect(config)
 
     def store(self) -> LogStore:

@@ -14,7 +14,7 @@ import pytest
 from tests.flight.foreign_server import BATCHES, EACH
 
 import streamfactory
-from streamfactory.spi import Failed, OffsetOutOfRange, StreamError, Unsupported
+from streamfactory.spi import ConfigError, Failed, OffsetOutOfRange, StreamError
 from streamfactory.wiring.opening import open_sink
 
 if TYPE_CHECKING:
@@ -128,5 +128,5 @@ def test_closing_ends_the_call_of_a_server_that_waits(foreign: dict[str, str]) -
 
 
 def test_nothing_is_written_to_a_plain_server(foreign: dict[str, str]) -> None:
-    with pytest.raises(Unsupported, match="read, never written"):
+    with pytest.raises(ConfigError, match="read, never written"):
         open_sink(properties(foreign))
