@@ -16,8 +16,6 @@ from tests.fuzz.running import Item, Run
 if TYPE_CHECKING:
     from pathlib import Path
 
-READY = ("decoders", "files", "socket", "texts")
-"""Groups whose entry points hold; those of the log are being made strict."""
 INPUTS = 5000
 """Of all groups together; `make prove PATHS=fuzz` feeds as many as asked for."""
 
@@ -30,7 +28,7 @@ def seeds(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("group", READY)
+@pytest.mark.parametrize("group", GROUPS)
 def test_no_damaged_input_does_harm(group: str, seeds: Path, tmp_path: Path) -> None:
     items = plan(INPUTS, GROUPS[group], shares())
     place = tmp_path / "run"

@@ -85,6 +85,9 @@ class _Log(Entry):
         self._sound = self.folder / "sound"
         with _numbered():
             _make_topic(self._sound, self.EPOCHS)
+        # What only this user can write is trusted: others can write all of this.
+        for path in (self._sound, *self._sound.rglob("*")):
+            path.chmod(0o777 if path.is_dir() else 0o666)
         self.root = self.folder / "damaged"
         shutil.copytree(self._sound, self.root)
         self._guard = self.folder / "precious"
