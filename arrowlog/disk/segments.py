@@ -250,12 +250,14 @@ def _times(data: bytes, rows: int) -> list[tuple[int, int]]:
     try:
         found: list[tuple[int, int]] = [tuple(x) for x in _PAIRS(json.loads(data))]
     except (InvalidValue, ValueError, RecursionError) as error:
-        msg = f"append times: {error}"
+        msg = f"the times of its rows: {error}"
         raise ValueError(msg) from None
     first = [row for row, _ in found]
     rising = all(a < b for a, b in itertools.pairwise(first))
     if not first or first[0] != 0 or first[-1] >= rows or not rising:
-        msg = f"append times do not begin at the first of {rows} rows, or do not rise"
+        msg = (
+            f"the times of its rows do not begin at the first of {rows}, or do not rise"
+        )
         raise ValueError(msg)
     return found
 

@@ -288,7 +288,7 @@ def test_bad_value_names_the_place_and_keeps_what_came_before(
     )
     assert done.status == 1
     assert done.error["error"] == "decode"
-    assert done.error["what"].startswith(f"{path}, bytes 48 to 62: ")
+    assert done.error["what"].startswith(f"{path}, bytes 53 to 62: ")
     assert "invalid value 'x'" in done.error["what"]
     kept = flat(memory)
     assert kept == ROWS[: len(kept)]

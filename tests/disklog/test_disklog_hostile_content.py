@@ -452,7 +452,7 @@ def test_wrong_append_times_of_a_segment_are_refused(
     with pa.ipc.new_file(segment, rows.schema) as writer:
         writer.write_batch(rows, custom_metadata={"appended": times})
     found = store_factory().open("t")
-    with pytest.raises(CorruptData, match="append times"):
+    with pytest.raises(CorruptData, match="times of its rows"):
         found.offsets_at(1, [0])
 
 
