@@ -259,8 +259,8 @@ def test_one_thing_is_proved_at_a_time(
             ["memroy"],
             3,
             (
-                "error: unknown stream type 'memroy'; known are file, kafka, "
-                "memory, socket; "
+                "error: unknown stream type 'memroy'; known are file, flight, "
+                "kafka, memory, socket; "
                 "did you mean 'memory'?\n"
             ),
         ),
