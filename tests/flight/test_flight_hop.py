@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import resource
 import signal
+import subprocess
+import sys
 import threading
 import time
 import uuid
@@ -258,11 +260,9 @@ def test_a_killed_writer_leaves_no_rows(flight_server: ServerProcess) -> None:
     properties = stream(flight_server, topic)
     with open_sink(properties) as sink:
         sink.put(rows(0), writer_id="w", epoch=0)
-    child = os.spawnv(
-        os.P_NOWAIT,
-        os.path.realpath("/proc/self/exe"),
+    child = subprocess.Popen(
         [
-            "python",
+            sys.executable,
             "-c",
             (
                 "import pyarrow as pa, pyarrow.flight as fl, os, time\n"
@@ -274,14 +274,14 @@ def test_a_killed_writer_leaves_no_rows(flight_server: ServerProcess) -> None:
                 f"open({str(Path(topic).absolute())!r}, 'w').close()\n"
                 "time.sleep(60)\n"
             ),
-        ],
+        ]
     )
     deadline = time.monotonic() + DEADLINE
     while not Path(topic).exists():
         assert time.monotonic() < deadline
         time.sleep(0.02)
-    os.kill(child, signal.SIGKILL)
-    os.waitpid(child, 0)
+    child.kill()
+    child.wait()
     time.sleep(0.2)
     assert ids(properties) == [0, 1, 2]
 
