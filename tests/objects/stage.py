@@ -13,7 +13,7 @@ from tests.proving.skipping import skip_or_fail
 from streamfactory.arrowlog.disk import DiskLogStore, Settings
 from streamfactory.arrowlog.disk.objectclient import ObjectOptions
 from streamfactory.arrowlog.disk.objects import ObjectStorage
-from streamfactory.backends.file.harness import FileHarness
+from streamfactory.arrowlog.harness import LogHarness
 from streamfactory.spi import Summary
 
 if TYPE_CHECKING:
@@ -106,19 +106,20 @@ def numbers_of(log: DiskLog, partition: int = 0) -> list[int]:
     return found
 
 
-class ObjectHarness(FileHarness):
+class ObjectHarness(LogHarness):
     """A topic of numbers in a bucket of the server that the environment names."""
 
     def __init__(self, folder: Path) -> None:
         self._endpoint = os.environ["OBJECT_ENDPOINT"]
         self._url = f"s3://{BUCKET}/{folder.name}-{uuid.uuid4().hex}"
         self._storage = storage_at(self._endpoint, self._url)
-        self._store = DiskLogStore(self._storage, Settings())
-        self._topic = ""
+        self._disk = DiskLogStore(self._storage, Settings())
+        super().__init__(self._disk)
 
     def properties(self) -> Mapping[str, str]:
-        return properties_at(self._endpoint, self._url, self._topic)
+        return properties_at(self._endpoint, self._url, self.topic)
 
     def close(self) -> None:
         super().close()
+        self._disk.close()
         self._storage.close()
