@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 from tests.everytype import EVERY_TYPE
+from tests.proving.drivers import REPOSITORY
 
 from streamfactory.spi import (
     EpochMismatch,
@@ -163,7 +164,11 @@ print(f"{total % 2**128:032x}")
 def test_digest_is_the_same_in_every_process_and_version() -> None:
     """Sinks store it: what changes this number needs another name of the algorithm."""
     found = subprocess.run(
-        [sys.executable, "-c", _FROZEN], capture_output=True, text=True, check=True
+        [sys.executable, "-c", _FROZEN],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=REPOSITORY,  # where `tests` is importable
     )
     assert ALGORITHM == "content-1"
     assert found.stdout.strip() == "5ee8fe50f40cb7f4c833b3f03bea086c"
