@@ -6,12 +6,15 @@ import random
 from collections import Counter
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
 import pytest
 from tests.fuzz import corpus, ipc, running
+from tests.fuzz.columns import amplifier, columns
 from tests.fuzz.entries.every import ENTRIES, GROUPS
 from tests.fuzz.planted import DEFECTS
 from tests.fuzz.proving import plan, shares
 from tests.fuzz.running import Item, Run
+from tests.fuzz.verdicts import unsound
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -90,3 +93,13 @@ def test_messages_that_are_put_together_again_are_the_same(seeds: Path) -> None:
         parts = ipc.messages(seed.stream)
         whole = b"".join(part.assemble() for part in parts) + ipc.END
         assert [p.buffers for p in ipc.messages(whole)] == [p.buffers for p in parts]
+
+
+def test_values_of_every_type_are_judged_and_nulls_without_number_take_no_time() -> (
+    None
+):
+    for name, column in columns().items():
+        assert unsound(pa.record_batch({name: column})) is None
+    many = amplifier("fixed_lists")
+    assert many.column(0).values.null_count == len(many.column(0).values) == 2**28
+    assert unsound(many) is None

@@ -23,6 +23,8 @@ MEMORY: Final = 200 << 20
 """Bytes that a small input may cost."""
 _LOOKED_AT: Final = 1000
 """Rows at each end of a batch whose values are made Python's."""
+_VALUES: Final = 1_000_000
+"""Values of a column, above which they are not made Python's."""
 _PIECES: Final = 20
 """Batches of one input that are looked at."""
 _NO_VALUE: Final = (ValueError, ArithmeticError, OverflowError)
@@ -138,6 +140,9 @@ def _written(rows: pa.RecordBatch) -> None:
 
 def _look(column: pa.Array) -> None:
     """Make values Python's; those that Python has no object for are passed over."""
+    # Nulls take no bytes in Arrow; as Python's values they take all the time there is.
+    if _longest(column) > _VALUES:
+        return
     for part in (column[:_LOOKED_AT], column[-_LOOKED_AT:]):
         if part.nbytes > MEMORY:
             continue
@@ -149,6 +154,20 @@ def _look(column: pa.Array) -> None:
             continue
         except pa.ArrowNotImplementedError:
             continue
+
+
+def _longest(column: pa.Array) -> int:
+    """The length of the longest array that a column consists of."""
+    if isinstance(column, pa.ExtensionArray):
+        return _longest(column.storage)
+    kind, inner = column.type, []
+    if pa.types.is_struct(kind) or pa.types.is_union(kind):
+        inner = [column.field(at) for at in range(kind.num_fields)]
+    elif pa.types.is_dictionary(kind):
+        inner = [column.dictionary]
+    elif kind.num_fields:  # lists, maps, run-end encoded values
+        inner = [column.values]
+    return max([len(column), *map(_longest, inner)])
 
 
 def _signature(error: BaseException) -> str:
