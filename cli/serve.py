@@ -16,6 +16,7 @@ import click
 from streamfactory.cli.parameters import json_flag
 from streamfactory.cli.results import Result
 from streamfactory.cli.status import Status
+from streamfactory.spi import ConfigError
 from streamfactory.wiring.definition import Property
 from streamfactory.wiring.serving import open_server
 
@@ -93,8 +94,16 @@ def serve_command(
 def _from_config(config: str | None) -> list[Property]:
     if config is None:
         return []
-    text = sys.stdin.readline() if config == "-" else Path(config).read_text("utf-8")
-    plain: dict[str, Any] = json.loads(text)
+    try:
+        standard = config == "-"
+        text = sys.stdin.readline() if standard else Path(config).read_text("utf-8")
+        plain: Any = json.loads(text)
+    except (OSError, ValueError, RecursionError) as error:
+        msg = f"--config {config!r} cannot be read: {error}"
+        raise ConfigError(msg, remedy="give a JSON object of settings") from error
+    if not isinstance(plain, dict):
+        msg = f"--config {config!r} is not a JSON object"
+        raise ConfigError(msg, remedy="give a JSON object of settings")
     return [Property(key, str(value), config) for key, value in plain.items()]
 
 
