@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from streamfactory.spark import find_java, prepare_environment
+from streamfactory.spark import find_java, prepare_environment, register
 from streamfactory.spi import NotInstalled, PermanentError
 
 if TYPE_CHECKING:
@@ -163,7 +163,10 @@ def _started(settings: Mapping[str, str]) -> SparkSession:
     builder = Session.builder
     for key, value in settings.items():
         builder = builder.config(key, value)
-    return builder.getOrCreate()
+    session = builder.getOrCreate()
+    # Spark's own search gives up on a busy machine, and never searches again.
+    register(session)
+    return session
 
 
 @contextmanager

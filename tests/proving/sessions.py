@@ -12,7 +12,7 @@ import pytest
 from tests.proving.java import java_or_skip, quick_options
 
 from streamfactory.arrowlog.disk import DiskLogStore, LocalStorage, Settings
-from streamfactory.spark import prepare_environment
+from streamfactory.spark import prepare_environment, register
 from streamfactory.wiring.opening import open_sink
 from streamfactory.wiring.stream import open_stream
 
@@ -61,7 +61,11 @@ def spark_log(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def spark(
     tmp_path_factory: pytest.TempPathFactory, catalogue: Path, spark_log: Path
 ) -> Iterator[SparkSession]:
-    """A local session with two cores. Nothing is registered: the shim does that."""
+    """A local session with two cores.
+
+    The source is registered: PySpark's search for it gives up after ten seconds, which
+    a busy machine may need, and is not repeated in the life of a Java process.
+    """
     assert catalogue.is_dir()
     java_or_skip()
     prepare_environment(local=True)
@@ -88,6 +92,7 @@ def spark(
             )
             .getOrCreate()
         )
+    register(session)
     yield session
     session.stop()
 

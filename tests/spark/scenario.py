@@ -19,7 +19,7 @@ from tests.proving.java import quick_options
 from tests.spark.killing import Faults, register_dying
 
 import streamfactory
-from streamfactory.spark import prepare_environment
+from streamfactory.spark import prepare_environment, register
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -225,6 +225,7 @@ def session(master: str, attempts: int) -> SparkSession:
         }.items():
             builder = builder.config(key, value)
         made: SparkSession = builder.getOrCreate()
+        register(made)  # PySpark's search gives up on a busy machine
     return made
 
 

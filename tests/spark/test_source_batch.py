@@ -33,6 +33,14 @@ if hasattr(shim, "DefaultSource"):
     except ImportError as error:
         print(shim.DefaultSource.name(), error)
 """
+LOOKUP = """
+import io, sys
+from pyspark.sql.worker.lookup_data_sources import _main
+found = io.BytesIO()
+_main(io.BytesIO(), found)
+sys.stdout.buffer.write(found.getvalue())
+"""
+"""What PySpark's own search for data sources does in its Python process."""
 
 
 def loaded(
@@ -54,6 +62,17 @@ def refused(call: Callable[[], object]) -> str:
         line for line in words.splitlines() if line.strip() and "SQLSTATE" not in line
     ]
     return words
+
+
+def test_pyspark_finds_the_source_without_registration() -> None:
+    found = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", LOOKUP],
+        stdout=subprocess.PIPE,
+        check=True,
+    ).stdout
+    count = int.from_bytes(found[:4], "big")
+    size = int.from_bytes(found[4:8], "big")
+    assert (count, found[8 : 8 + size]) == (1, b"streamfactory")
 
 
 def test_columns_are_the_stream_s_own_those_asked_for_and_metadata(
