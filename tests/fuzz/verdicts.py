@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import time
 import traceback
 from collections import Counter
 from contextlib import closing, suppress
@@ -21,12 +22,15 @@ if TYPE_CHECKING:
 
 MEMORY: Final = 200 << 20
 """Bytes that a small input may cost."""
-_LOOKED_AT: Final = 1000
+_LOOKED_AT: Final = 100
 """Rows at each end of a batch whose values are made Python's."""
-_VALUES: Final = 1_000_000
+_VALUES: Final = 100_000
 """Values of a column, above which they are not made Python's."""
 _PIECES: Final = 20
 """Batches of one input that are looked at."""
+_JUDGING: Final = 3.0
+"""Seconds of a processor that looking at the batches of one input may take: it counts
+as time of the input, which would seem to hang."""
 _NO_VALUE: Final = (ValueError, ArithmeticError, OverflowError)
 """What pyarrow raises for a value that Python has no object for: a year, a scale."""
 _STATUS: Final = Path("/proc/self/status")
@@ -88,13 +92,16 @@ class Judge:
 
     def _feed(self, data: bytes) -> tuple[str, str, str] | None:
         try:
+            judging = 0.0
             with closing(self._entry.feed(data)) as handed:
                 for count, rows in enumerate(handed):
+                    began = time.process_time()
                     wrong = unsound(rows)
                     if wrong is not None:
                         return wrong
+                    judging += time.process_time() - began
                     # What unpacks to gigabytes may come in pieces without end.
-                    if count > _PIECES:
+                    if count > _PIECES or judging > _JUDGING:
                         break
         except (UntranslatedError, ContractBroken) as error:
             return "untyped", _signature(error), _stack(error)
