@@ -15,6 +15,12 @@ from typing import TYPE_CHECKING, Any, Final, Self
 import pyarrow as pa
 from pyarrow import fs
 
+from streamfactory.backends.kafka.parcels import (
+    Parcel,
+    encoded,
+    read_parcels,
+    write_parcels,
+)
 from streamfactory.spi import CorruptData, MisuseError, StorageFailed
 
 if TYPE_CHECKING:
@@ -27,9 +33,6 @@ _logger = logging.getLogger("streamfactory")
 _NAME: Final = re.compile(r"[0-9a-f-]{1,64}\.arrow")
 _BATCH: Final = 8 * 1024**2
 """Bytes of rows that are written to a file at once."""
-
-Parcel = tuple[str, int, pa.RecordBatch]
-"""Messages for one partition: topic, partition, rows of `message_schema`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,13 +53,22 @@ class Staged:
 
     @classmethod
     def from_payload(cls, payload: Mapping[str, Any]) -> Self:
-        """What a commit message carries."""
-        file = payload.get("file")
-        if file is not None and _NAME.fullmatch(file) is None:
+        """What a commit message carries.
+
+        Raises:
+            CorruptData: data_loss; it is none of `to_payload`.
+        """
+        rows, size = payload.get("rows"), payload.get("size")
+        file, inline = payload.get("file"), payload.get("inline", b"")
+        if file is not None and (
+            type(file) is not str or _NAME.fullmatch(file) is None
+        ):
             msg = f"a commit message names the staged file {file!r}"
             raise CorruptData(msg)
-        inline = payload.get("inline", b"")
-        return cls(payload["rows"], payload["size"], file, inline)
+        if type(rows) is not int or type(size) is not int or type(inline) is not bytes:
+            msg = "a commit message does not say what was staged"
+            raise CorruptData(msg)
+        return cls(rows, size, file, inline)
 
 
 class Stage:
@@ -91,7 +103,7 @@ class Stage:
     def seal(self) -> Staged:
         """End; the rows are where the committer finds them."""
         if self._file is None:
-            return Staged(self._rows, self._size, inline=_encoded(self._waiting))
+            return Staged(self._rows, self._size, inline=encoded(self._waiting))
         self._spill()
         self._end()
         return Staged(self._rows, self._size, self._name)
@@ -116,7 +128,7 @@ class Stage:
             if self._file is None:
                 self._file = self._area.create(self._name)
                 self._writer = pa.ipc.new_stream(self._file, waiting[0][2].schema)
-            _write(self._writer, waiting)
+            write_parcels(self._writer, waiting)
 
     def _end(self) -> None:
         with self._area.failing(self._name):
@@ -205,7 +217,7 @@ class StagingArea:
 
     def _parcels(self, staged: Staged) -> Iterator[Parcel]:
         if staged.file is None:
-            yield from _decoded(pa.py_buffer(staged.inline))
+            yield from read_parcels(pa.BufferReader(staged.inline))
             return
         if self._location is None and self._place is None:
             msg = f"the rows in {staged.file} stayed with the process that wrote them"
@@ -217,9 +229,9 @@ class StagingArea:
                 self.failing(staged.file),
                 system.open_input_file(f"{folder}/{staged.file}") as file,
             ):
-                yield from _decoded(file)
-        except pa.ArrowInvalid as error:
-            msg = f"the staged file {folder}/{staged.file} cannot be read: {error}"
+                yield from read_parcels(file)
+        except CorruptData as error:
+            msg = f"the staged file {folder}/{staged.file} cannot be read: {error.what}"
             remedy = "abort the epoch, and write it again"
             raise CorruptData(msg, remedy=remedy) from error
 
@@ -260,31 +272,3 @@ class _Failing:
             )
             msg = f"{self._what}: {error}"
             raise StorageFailed(msg, remedy=remedy) from error
-
-
-def _write(writer: Any, parcels: Sequence[Parcel]) -> None:
-    for topic, partition, rows in parcels:
-        where = {"topic": topic, "partition": str(partition)}
-        writer.write_batch(rows, custom_metadata=pa.KeyValueMetadata(where))
-
-
-def _encoded(parcels: Sequence[Parcel]) -> bytes:
-    if not parcels:
-        return b""
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, parcels[0][2].schema) as writer:
-        _write(writer, parcels)
-    found: bytes = sink.getvalue().to_pybytes()
-    return found
-
-
-def _decoded(source: Any) -> Iterator[Parcel]:
-    if isinstance(source, pa.Buffer) and not source.size:
-        return
-    with pa.ipc.open_stream(source) as reader:
-        while True:
-            try:
-                rows, where = reader.read_next_batch_with_custom_metadata()
-            except StopIteration:
-                return
-            yield where[b"topic"].decode(), int(where[b"partition"]), rows

@@ -243,12 +243,20 @@ def _entry(path: str, line: dict[str, Any]) -> Entry:
         if type(line.get(key)) is not wanted:
             raise _damaged(path, f"a line has no sound {key!r}")
     entry = Entry(**{key: line[key] for key in kinds})
-    leaves = "/" in entry.name or "\0" in entry.name or entry.name.startswith(".")
-    if leaves or not entry.name or not 0 <= entry.rows < 2**62:
+    if not _is_name(entry.name) or not 0 <= entry.rows < 2**62:
         raise _damaged(path, f"{entry.name!r} is no file of the folder")
     if "start" not in line:
         raise _damaged(path, "a line has no 'start'")
     return entry
+
+
+def _is_name(name: str) -> bool:
+    """Whether a file of the folder can have the name."""
+    try:
+        os.fsencode(name)
+    except UnicodeEncodeError:  # half of a surrogate pair, of JSON
+        return False
+    return bool(name) and not name.startswith(".") and not {"/", "\0"} & {*name}
 
 
 def _damaged(path: str, why: str) -> CorruptData:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from tests.fuzz.entries import decoding, files, logs, sockets, texts
+from tests.fuzz.entries import decoding, files, kept, logs, sockets, texts
 
 if TYPE_CHECKING:
     from tests.fuzz.entries.base import Entry
@@ -25,6 +25,8 @@ GROUPS: Final[dict[str, tuple[type[Entry], ...]]] = {
         files.JsonInputs,
         files.ArrowInputs,
         files.ParquetInputs,
+        kept.FolderManifests,
+        kept.StagedRows,
     ),
     "log": (
         logs.LogSegments,
