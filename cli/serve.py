@@ -42,10 +42,7 @@ class Listening(Result):
 @click.command("serve")
 @click.option("--flight", "address", metavar="ADDRESS", help="Serve Arrow Flight.")
 @click.option(
-    "--path",
-    type=click.Path(file_okay=False, path_type=Path),
-    metavar="FOLDER",
-    help="Keep the topics there.",
+    "--path", metavar="PATH", help="Keep the topics in a folder, or at s3://..."
 )
 @click.option("--memory", is_flag=True, help="Keep the topics in memory.")
 @click.option("-o", "--option", "options", multiple=True, metavar="KEY=VALUE")
@@ -60,7 +57,7 @@ class Listening(Result):
 def serve_command(
     printer: Printer,
     address: str | None,
-    path: Path | None,
+    path: str | None,
     memory: bool,
     options: tuple[str, ...],
     config: str | None,
@@ -71,7 +68,7 @@ def serve_command(
     if address is not None:
         given.append(Property("address", address, "--flight"))
     if path is not None:
-        given.append(Property("path", str(path), "--path"))
+        given.append(Property("path", path, "--path"))
     if memory:
         given.append(Property("memory", "true", "--memory"))
     for option in options:

@@ -6,9 +6,10 @@ from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, ClassVar
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from streamfactory.spi.config import StreamConfig
+    from streamfactory.spi.errors import Problem
     from streamfactory.spi.options import Option
 
 
@@ -29,6 +30,18 @@ class StreamServer(ABC):
 
     OPTIONS: ClassVar[tuple[Option, ...]] = ()
     """Settings of the server; independent of those of the streams."""
+
+    @classmethod
+    def check_options(
+        cls,
+        config: StreamConfig,  # noqa: ARG003 - for those that override it
+    ) -> Iterable[Problem]:
+        """Rules over several options, as `Backend.check_options` has them for streams.
+
+        Called before a server is made, also by a process that only starts one: it
+        connects to nothing, opens no file and resolves no secret.
+        """
+        return ()
 
     def __init__(self, config: StreamConfig) -> None:
         self.config = config

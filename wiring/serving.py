@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 import threading
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from streamfactory.spi import (
@@ -16,6 +17,7 @@ from streamfactory.spi import (
     Unsupported,
 )
 from streamfactory.wiring.definition import Property, canonical_text
+from streamfactory.wiring.guard import log_warnings
 from streamfactory.wiring.plugins import PluginManager, default_manager
 from streamfactory.wiring.settling import Settler, by_spelling
 
@@ -50,7 +52,9 @@ def open_server(
     if backend.server is None:
         msg = f"stream type {kind!r} has no server"
         raise Unsupported(msg)
-    return backend.server(configure_server(kind, backend.server, properties))
+    config = configure_server(kind, backend.server, properties)
+    log_warnings(config)
+    return backend.server(config)
 
 
 def configure_server(
@@ -71,11 +75,17 @@ def configure_server(
         else:
             given.setdefault(option.key, []).append(prop)
     settings = Settler(problems, "serve").settle(server.OPTIONS, given, "")
-    errors = [problem for problem in problems if problem.level == "error"]
-    if errors:
+    config = StreamConfig(f"{kind} server", kind, settings)
+    if not _errors(problems):
+        problems += server.check_options(config)
+    if errors := _errors(problems):
         msg = f"the {kind} server cannot be configured"
         raise ConfigError(msg, problems=errors)
-    return StreamConfig(f"{kind} server", kind, settings)
+    return replace(config, warnings=tuple(problems))
+
+
+def _errors(problems: Sequence[Problem]) -> list[Problem]:
+    return [problem for problem in problems if problem.level == "error"]
 
 
 class ServerProcess:

@@ -130,7 +130,8 @@ def test_a_token_is_not_sent_in_the_clear_over_a_network() -> None:
     [
         ({"address": "0.0.0.0:0"}, "open to the network"),
         ({"address": "nonsense"}, "is not host:port"),
-        ({"tls_key": "/nowhere"}, "cannot be read"),
+        ({"tls_key": "/nowhere"}, "tls.key: requires tls.certificate"),
+        ({"tls_key": "/nowhere", "tls_certificate": "/nowhere"}, "cannot be read"),
         ({"access_file": "/nowhere"}, "cannot be used"),
         ({"memory": "false"}, "needs either path or memory"),
     ],

@@ -2,35 +2,39 @@
 
 from __future__ import annotations
 
-import ipaddress
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from streamfactory.arrowlog import MemoryLogStore
-from streamfactory.arrowlog.disk import DiskLogStore, LocalStorage, Settings
+from streamfactory.arrowlog.disk import DiskLogStore
+from streamfactory.arrowlog.disk.places import settings_of, storage_of
 from streamfactory.backends.flight.server.access import Access
 from streamfactory.backends.flight.server.limits import Limits
 from streamfactory.backends.flight.server.options import OPTIONS
+from streamfactory.backends.flight.server.rules import check_options
 from streamfactory.backends.flight.server.service import LogService
 from streamfactory.spi import ConfigError, StreamServer
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from streamfactory.arrowlog import LogStore
-    from streamfactory.spi import StreamConfig
+    from streamfactory.spi import Problem, StreamConfig
 
 
 class FlightServer(StreamServer):
-    """Serves the topics of a folder, or of memory."""
+    """Serves the topics of a folder, an object store, or memory."""
 
     OPTIONS: ClassVar = OPTIONS
+
+    @classmethod
+    def check_options(cls, config: StreamConfig) -> Iterable[Problem]:
+        return check_options(config)
 
     def __init__(self, config: StreamConfig) -> None:
         super().__init__(config)
         tls = _tls(config)
-        _check_address(config, secure=bool(tls))
         access = Access(config["access.file"]) if "access.file" in config else None
         self._limits = Limits(
             config["calls"], config["calls.per.client"], config["batch.bytes"]
@@ -81,22 +85,11 @@ class FlightServer(StreamServer):
 
     def _open_store(self) -> LogStore:
         config = self.config
-        if config["memory"] == ("path" in config):
-            msg = "the server needs either path or memory=true"
-            raise ConfigError(msg, remedy="give --path FOLDER or --memory")
         if config["memory"]:
             return MemoryLogStore()
-        storage = LocalStorage(
-            Path(config["path"]),
-            fsync=config["fsync"],
-            interval=config["fsync.interval"] / 1000,
-        )
-        compression = config["compression"]
-        settings = Settings(
-            compression=None if compression == "none" else compression,
-            merge_files=config["compaction.files"],
-        )
-        self._disk = DiskLogStore(storage, settings)
+        storage = storage_of(config)
+        storage.names("")  # a bucket that cannot be reached is an error at the start
+        self._disk = DiskLogStore(storage, settings_of(config))
         return self._disk
 
 
@@ -106,16 +99,10 @@ def _tls(config: StreamConfig) -> dict[str, Any]:
     Raises:
         ConfigError: config; a file is missing, or cannot be read.
     """
-    given = {key: _pem(config, key) for key in ("tls.certificate", "tls.key")}
-    certificate, key = given.values()
-    if (certificate is None) != (key is None):
-        msg = "tls.certificate and tls.key belong together"
-        raise ConfigError(msg, remedy="give both")
-    authorities = _pem(config, "tls.client.ca")
+    certificate, key, authorities = (
+        _pem(config, key) for key in ("tls.certificate", "tls.key", "tls.client.ca")
+    )
     if certificate is None:
-        if authorities is not None:
-            msg = "tls.client.ca requires tls.certificate and tls.key"
-            raise ConfigError(msg)
         return {}
     mutual = {"verify_client": True, "root_certificates": authorities}
     return {
@@ -132,24 +119,3 @@ def _pem(config: StreamConfig, key: str) -> bytes | None:
     except OSError as error:
         msg = f"{key} {config[key]!r} cannot be read: {error.strerror}"
         raise ConfigError(msg) from error
-
-
-def _check_address(config: StreamConfig, *, secure: bool) -> None:
-    """Refuse to listen beyond this machine in the clear, unless told to.
-
-    Raises:
-        ConfigError: config.
-    """
-    address: str = config["address"]
-    host, _, port = address.rpartition(":")
-    if not host or not port.isdecimal() or int(port) > 65535:
-        msg = f"address {address!r} is not host:port"
-        raise ConfigError(msg, remedy="write for instance 127.0.0.1:8815")
-    try:
-        local = ipaddress.ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        local = host == "localhost"
-    if not (local or secure or config["allow.remote"]):
-        msg = f"address {address!r} is open to the network, and TLS is not configured"
-        remedy = "set tls.certificate and tls.key, or allow.remote=true"
-        raise ConfigError(msg, remedy=remedy)

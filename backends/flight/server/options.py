@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
-from streamfactory.spi import BOOLEAN, INTEGER, PATH, PERIOD, SIZE, Option, choice
+from streamfactory.arrowlog.disk.options import (
+    LOCATION,
+    MODE_OPTIONS,
+    STORAGE_OPTIONS,
+    WRITING_OPTIONS,
+)
+from streamfactory.spi import BOOLEAN, INTEGER, PATH, PERIOD, SIZE, Option
+
+STORE_OPTIONS: Final = (*WRITING_OPTIONS, *MODE_OPTIONS, *STORAGE_OPTIONS)
+"""Those of `file` that say how topics are kept; of no effect with memory=true."""
 
 OPTIONS: Final = (
     Option(
@@ -13,40 +23,19 @@ OPTIONS: Final = (
         default="127.0.0.1:8815",
         example="127.0.0.1:8815",
     ),
-    Option("path", "Folder that keeps the topics.", PATH, example="/var/lib/streams"),
+    Option(
+        "path",
+        "Folder, or URL of an object store, that keeps the topics.",
+        LOCATION,
+        example="/var/lib/streams",
+    ),
     Option(
         "memory",
         "Keep the topics in memory: they are lost when the server ends.",
         BOOLEAN,
         default="false",
     ),
-    Option(
-        "fsync",
-        "With path, what a commit waits for, as the option of the same name of `file`.",
-        choice("always", "interval", "never"),
-        default="always",
-    ),
-    Option(
-        "fsync.interval",
-        "With fsync=interval, the time between two.",
-        PERIOD,
-        default="1s",
-        minimum=1,
-    ),
-    Option(
-        "compression",
-        "With path, of segments.",
-        choice("none", "lz4", "zstd"),
-        default="none",
-    ),
-    Option(
-        "compaction.files",
-        "With path, merge small segments when there are so many of a kind.",
-        INTEGER,
-        default="64",
-        minimum=2,
-        maximum=10_000,
-    ),
+    *(replace(option, applies=frozenset()) for option in STORE_OPTIONS),
     Option(
         "advertise",
         "Where clients connect, when that is not the address: grpc://host:port.",

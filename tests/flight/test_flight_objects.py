@@ -1,0 +1,110 @@
+"""A Flight server whose topics are in a bucket of a real object store."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pytest
+from tests.flight.conftest import stream
+from tests.objects.server import BUCKET, OWNER, STRANGER
+from tests.objects.stage import place, properties_at
+
+import streamfactory
+from streamfactory.spi import ConfigError, StreamError
+from streamfactory.wiring.opening import open_sink
+
+if TYPE_CHECKING:
+    from tests.objects.server import ObjectServer
+
+    from streamfactory.wiring.serving import ServerProcess
+
+
+@pytest.fixture
+def url() -> str:
+    return place()
+
+
+@pytest.fixture(autouse=True)
+def credentials(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, who in (("OBJECT", OWNER), ("STRANGER", STRANGER)):
+        monkeypatch.setenv(f"{name}_KEY", who.key)
+        monkeypatch.setenv(f"{name}_SECRET", who.secret)
+
+
+def served(server: ObjectServer, url: str, who: str = "OBJECT") -> ServerProcess:
+    return streamfactory.serve(
+        path=url,
+        storage_endpoint=server.endpoint,
+        storage_region="us-east-1",
+        storage_access_key=f"${{env:{who}_KEY}}",
+        storage_secret_key=f"${{env:{who}_SECRET}}",
+        storage_allow_http=True,
+    )
+
+
+def put(properties: dict[str, str], epoch: int, numbers: list[int]) -> None:
+    with open_sink(properties) as sink:
+        sink.put(pa.table({"number": numbers}), writer_id="w", epoch=epoch)
+
+
+def read(properties: dict[str, str]) -> list[int]:
+    with streamfactory.open(properties) as opened:
+        found: list[int] = opened.to_reader().read_all()["number"].to_pylist()
+    return found
+
+
+def test_topics_in_a_bucket_are_the_same_through_flight_and_file(
+    object_server: ObjectServer, url: str
+) -> None:
+    direct = properties_at(object_server.endpoint, url, "clicks")
+    large = list(range(20_000))  # uploaded, rather than sent with the commit
+    with served(object_server, url) as server:
+        through = stream(server, "clicks")
+        put(through, 0, [1, 2])
+        assert read(direct) == [1, 2]
+        put(direct, 1, [3, 4])
+        assert read(through) == [1, 2, 3, 4]
+        put(through, 2, large)
+        put(direct, 2, large)  # committed through Flight already
+    with served(object_server, url) as server:  # the topics outlive the server
+        assert read(stream(server, "clicks")) == [1, 2, 3, 4, *large]
+    assert read(direct) == [1, 2, 3, 4, *large]
+
+
+@pytest.mark.parametrize(
+    ("bucket", "who"), [(BUCKET, "STRANGER"), ("no-such-bucket", "OBJECT")]
+)
+def test_a_bucket_that_cannot_be_used_is_an_error_at_the_start(
+    object_server: ObjectServer,
+    bucket: str,
+    who: str,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    with pytest.raises(StreamError):
+        served(object_server, f"s3://{bucket}/topics", who)
+    told = capfd.readouterr().err
+    assert f"s3://{bucket}/topics" in told
+    assert STRANGER.secret not in told
+    assert "Traceback" not in told
+
+
+def test_options_of_another_kind_of_store_are_refused_offline() -> None:
+    with pytest.raises(ConfigError) as caught:
+        streamfactory.serve(
+            path="s3://bucket/topics",
+            storage_endpoint="http://127.0.0.1:1",
+            storage_account="streams",
+            mode="640",
+            tls_key="/key.pem",
+            address="0.0.0.0:0",
+        )
+    assert [problem.key for problem in caught.value.problems] == [
+        "storage.account",
+        "mode",
+        "storage.endpoint",
+        "tls.key",
+        "address",
+    ]
+    hint = caught.value.problems[2].suggestion
+    assert hint == "say https://, or storage.allow.http=true"
