@@ -227,7 +227,8 @@ class Folders:
 
     def names(self, path: str) -> list[str]:
         """The names in a folder."""
-        fd = os.open(".", _LISTING, dir_fd=self.get(path).fd)
+        folder = self.get(path)  # held: others may close what nobody refers to
+        fd = os.open(".", _LISTING, dir_fd=folder.fd)
         try:
             return os.listdir(fd)  # noqa: PTH208 - names, not paths
         finally:
