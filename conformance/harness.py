@@ -27,6 +27,9 @@ by its name.
 ``prepare()``
     A class method, called before each case: starts once what cases share, such as a
     server. It ends with the process, and is not taken for a leak of a case.
+``acknowledged() -> Mapping[int, int]``
+    By partition, the offset before which the medium has released messages because they
+    were acknowledged: for a backend that overrides `ConsumerFactory.acknowledge`.
 ``sink_properties() -> Mapping[str, str]``
     The configuration that writes, where it is another than `Harness.properties`: a
     wire has two ends.

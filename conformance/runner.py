@@ -248,6 +248,8 @@ def _able(name: str, bench: Bench) -> bool:
     factory: type[ConsumerFactory] | None = bench.backend.consumer_factory
     if factory is None:
         return False
+    if hasattr(ConsumerFactory, name):
+        return getattr(factory, name) is not getattr(ConsumerFactory, name)
     if hasattr(MetadataProvider, name):
         kind: type[Any] = type(bench.provider())
         return getattr(kind, name) is not getattr(MetadataProvider, name)

@@ -24,6 +24,7 @@ from streamfactory.spark.sink import BatchWriter, MicroBatchWriter, check_sink
 from streamfactory.spark.tasks import read
 from streamfactory.spark.types import arrow_schema, spark_schema
 from streamfactory.spi import SchemaMismatch
+from streamfactory.wiring.acknowledging import Acknowledger
 from streamfactory.wiring.microbatch import (
     BatchOffset,
     Planner,
@@ -206,6 +207,7 @@ class MicroBatchReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailabl
     """A streaming query."""
 
     _progress: ProgressGroup | None = None
+    _acknowledger: Acknowledger | None = None
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
         """Where a new query begins."""
@@ -260,16 +262,21 @@ class MicroBatchReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailabl
             return [RangePartition(one) for one in self._plan().ranges(before, after)]
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Commit the end of a batch to ``progress.group``."""
+        """Acknowledge the end of a batch, and commit it to ``progress.group``."""
         with told():
             self._publish(BatchOffset.from_plain(end))
 
     def _publish(self, done: BatchOffset) -> None:
-        """Commit a position to ``progress.group``; Spark's own log is what counts."""
-        if self._progress is None:
+        """Report a position that Spark has committed: its own log is what counts.
+
+        An initial offset has none, so that a start is never acknowledged.
+        """
+        if self._progress is None or self._acknowledger is None:
             self._plan()
             assert self._source is not None
             self._progress = ProgressGroup(self._source)
+            self._acknowledger = Acknowledger(self._source)
+        self._acknowledger.acknowledge(done.at)
         self._progress.publish(done.at)
 
     def stop(self) -> None:

@@ -34,6 +34,9 @@ class Claims:
     idempotent: bool = False
     """The same (writer, epoch) twice has the effect of once (rule W3)."""
     epoch_visibility: EpochVisibility = EpochVisibility.NONE
+    redelivers: bool = False
+    """Messages beyond the last acknowledged position are delivered again, to any
+    consumer made later, under the same offsets and incarnation (rule R12)."""
 
 
 class Guarantee(IntEnum):
@@ -80,6 +83,11 @@ def source_guarantee(claims: Claims, *, out_of_range: str = "fail") -> Verdict:
         claims: The factory's claims, as narrowed by its configuration.
         out_of_range: The policy of rule R7; anything but ``fail`` goes on after a loss.
     """
+    if not claims.replayable and claims.redelivers:
+        return Verdict(
+            Guarantee.AT_LEAST_ONCE,
+            ("messages that were not acknowledged are delivered again",),
+        )
     if not claims.replayable:
         return Verdict(
             Guarantee.AT_MOST_ONCE,

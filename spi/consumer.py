@@ -304,6 +304,36 @@ class ConsumerFactory(ABC):
         """Make the source's own group member; None takes the framework's."""
         return None
 
+    def acknowledge(self, position: Position) -> None:  # noqa: B027 - an ability
+        """Release the messages before a position: they are stored safely elsewhere.
+
+        Override it to have the ability, where the source keeps each message until its
+        receipt is acknowledged. The default does nothing. Claim ``redelivers`` too,
+        where messages that were not acknowledged are delivered again.
+
+        Called by `copy`, groups, queries on Spark and the spool (rule R12): after the
+        messages were committed durably, with the position of that commit; after a
+        restart with the position that the last commit stored, as the process may have
+        ended between commit and acknowledgement. Never called for a message that is
+        not committed.
+
+        Thread-safe: called from any thread, also while a consumer fetches. It may block
+        for at most ``connection.timeout.millis``. A query on Spark calls it on the
+        driver, where this factory has made no consumer.
+
+        Args:
+            position: Next offset of each partition, exclusive; all messages before it
+                are covered. It may repeat an earlier one, or be before it, which
+                takes nothing back. Partitions that are not in it are not concerned. An
+                offset that counts in another incarnation than the source has now is
+                ignored.
+
+        Raises:
+            StreamError: The source could not be reached, or refused. Logged by the
+                framework, which repeats the position with the next commit: nothing
+                is lost by it.
+        """
+
     def claims(self) -> Claims:
         """The claims under this configuration; never more than ``CLAIMS``."""
         return self.CLAIMS

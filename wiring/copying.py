@@ -27,6 +27,7 @@ from streamfactory.spi import (
     Verdict,
     combine,
 )
+from streamfactory.wiring.acknowledging import Acknowledger
 from streamfactory.wiring.closing import Closing
 from streamfactory.wiring.conversion import Route
 from streamfactory.wiring.diverting import Diversion
@@ -118,6 +119,8 @@ class Copy(Closing):
         self._diversion: Diversion | None = None
         self._generation = 0
         self._progress = ProgressGroup(source)
+        self._acknowledger = Acknowledger(source)
+        self._committed = False
         self._position: Position | None = None
         self._rows = self._epochs = self._dead = 0
         self._losses: list[Loss] = []
@@ -207,6 +210,9 @@ class Copy(Closing):
             stack.callback(epochs.close)
             self._begin_letters(stack, route)
             self._position = self._stands_at(epochs.last)
+            if self._position is not None:
+                # The last run may have ended between its commit and this.
+                self._acknowledge(self._position)
             rotation = read_from(
                 self._source, start=self._position, default="earliest", follow=follow
             )
@@ -217,6 +223,8 @@ class Copy(Closing):
             complete = self._pump(epochs, rotation, route, stop, tell, follow=follow)
             self._settle(epochs, rotation.position)
             self._progress.publish(self._position)  # also where nothing new came
+            if self._committed:
+                self._acknowledge(self._position)  # again, where that failed before
         if self._dead and self._letters is not None:
             place = self._letters.config.name
             log.warning("dead letters in %r: %d more", place, self._dead)
@@ -316,7 +324,16 @@ class Copy(Closing):
             self._generation += 1
         self._position = position
         self._progress.publish(position)
+        if rows:
+            self._committed = True
+        if self._committed:
+            self._acknowledge(position)
         self._source.begin_round()
+
+    def _acknowledge(self, position: Position | None) -> None:
+        """Acknowledge what is committed durably; a start alone commits nothing."""
+        if self._sink.claims.durable:
+            self._acknowledger.acknowledge(position)
 
     def _stands_at(self, last: LastCommit | None) -> Position | None:
         """Where to begin; None where nobody has begun yet."""

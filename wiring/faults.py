@@ -268,6 +268,10 @@ class _FaultyConsumerFactory(ConsumerFactory):
         # What a group's own client has lost is lost: it is left as it is.
         return self._inner.create_stream_level_consumer(client_id, group_id)
 
+    def acknowledge(self, position: Position) -> None:
+        self._faults.before("acknowledge")
+        self._inner.acknowledge(position)
+
     def claims(self) -> Claims:
         return self._inner.claims()
 

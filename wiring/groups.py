@@ -24,6 +24,7 @@ from streamfactory.spi import (
     PositionRefused,
     StreamLevelConsumer,
 )
+from streamfactory.wiring.acknowledging import Acknowledger
 from streamfactory.wiring.counters import Counters
 from streamfactory.wiring.diverting import Letters
 from streamfactory.wiring.patterns import matching_topics
@@ -123,6 +124,7 @@ class CheckpointedGroup(GroupReader):
         self._name = f"{instance}-of-{instances}"
         self._closed = threading.Event()
         self._gone = Counters()
+        self._acknowledger = Acknowledger(source)
         self._letters = Letters(source, f"{group}/{self._name}", clock)
         try:
             self._begin(source, instance, instances, clock)
@@ -139,6 +141,10 @@ class CheckpointedGroup(GroupReader):
         def mine(partition: Partition) -> bool:
             return instance_of(partition, instances) == instance
 
+        # The last run may have ended between its commit and this.
+        self._acknowledger.acknowledge(
+            saved.position.only({*filter(mine, saved.position)})
+        )
         infos = source.metadata.partitions()
         starts = saved.starts(source, infos, mine)
         self._miss(source, saved.position, {i.partition for i in infos}, mine)
@@ -167,6 +173,7 @@ class CheckpointedGroup(GroupReader):
         checkpoint = Checkpoint(position, self._generation + 1)
         self._store.save(self._group, self._name, checkpoint)
         self._generation += 1
+        self._acknowledger.acknowledge(position)
         return position
 
     @property

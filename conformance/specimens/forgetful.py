@@ -21,7 +21,7 @@ import uuid
 from collections import deque
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import pyarrow as pa
 
@@ -193,14 +193,18 @@ def streamfactory_backend() -> Backend:
 
 
 @dataclass(slots=True)
-class _Queue:
+class Queue:
+    """The messages of one partition."""
+
     held: deque[int] = field(default_factory=deque)
     first: int = 0
     """Offset of the oldest that is held."""
     ended: bool = False
 
 
-class _Server(socketserver.ThreadingTCPServer):
+class Server(socketserver.ThreadingTCPServer):
+    """Answers questions about its queues; a message that was taken is removed."""
+
     daemon_threads = False
     block_on_close = True
 
@@ -208,13 +212,14 @@ class _Server(socketserver.ThreadingTCPServer):
         super().__init__(("127.0.0.1", 0), _Handler)
         self.topic = topic
         self.life = uuid.uuid4().hex
-        self.queues = [_Queue() for _ in range(partitions)]
+        self.queues = [Queue() for _ in range(partitions)]
         self.changed = threading.Condition()
         self.password: str | None = None
         self.torn = False
         self._open: set[socket.socket] = set()
 
     def reply(self, question: dict[str, Any]) -> dict[str, Any] | None:
+        """Answer one question; None to break the connection off."""
         if self.password not in (None, question["password"]):
             return {"error": "password"}
         if question["topic"] != self.topic:
@@ -224,9 +229,10 @@ class _Server(socketserver.ThreadingTCPServer):
                 return {"first": [q.first for q in self.queues], "life": self.life}
             if not 0 <= question["partition"] < len(self.queues):
                 return {"error": f"no partition {question['partition']}"}
-            return self._take(self.queues[question["partition"]], question)
+            return self.take(self.queues[question["partition"]], question)
 
-    def _take(self, queue: _Queue, question: dict[str, Any]) -> dict[str, Any] | None:
+    def take(self, queue: Queue, question: dict[str, Any]) -> dict[str, Any] | None:
+        """Answer a question for messages; None to break the connection off."""
         self.changed.wait_for(
             lambda: queue.held or queue.ended or self.torn, question["wait"]
         )
@@ -241,6 +247,11 @@ class _Server(socketserver.ThreadingTCPServer):
         }
         queue.first += count
         return answer
+
+    def begin_again(self) -> None:
+        """Replace all queues by empty ones, in another life of the server."""
+        self.life = uuid.uuid4().hex
+        self.queues = [Queue() for _ in self.queues]
 
     def stop(self) -> None:
         """Break all connections off, and end."""
@@ -270,7 +281,7 @@ class _Server(socketserver.ThreadingTCPServer):
 
 
 class _Handler(socketserver.StreamRequestHandler):
-    server: _Server
+    server: Server
 
     def handle(self) -> None:
         for line in self.rfile:
@@ -283,8 +294,11 @@ class _Handler(socketserver.StreamRequestHandler):
 class ForgetfulHarness:
     """The server. Every write is the last until the next one: it ends its queue."""
 
+    SERVER: ClassVar[type[Server]] = Server
+    TYPE: ClassVar = "forgetful"
+
     def __init__(self, folder: Path) -> None:
-        self._server: _Server | None = None
+        self._server: Server | None = None
         self._thread: threading.Thread | None = None
 
     @staticmethod
@@ -294,7 +308,7 @@ class ForgetfulHarness:
 
     def create(self, partitions: int) -> None:
         self.close()
-        self._server = _Server("numbers", partitions)
+        self._server = self.SERVER("numbers", partitions)
         serve = self._server.serve_forever
         self._thread = threading.Thread(target=serve, args=(0.01,), name="forgetful")
         self._thread.start()
@@ -302,9 +316,9 @@ class ForgetfulHarness:
     def properties(self) -> Mapping[str, str]:
         """Where the server listens."""
         return {
-            "streamType": "forgetful",
-            "stream.forgetful.topic.name": self.server.topic,
-            "stream.forgetful.port": str(self.server.server_address[1]),
+            "streamType": self.TYPE,
+            f"stream.{self.TYPE}.topic.name": self.server.topic,
+            f"stream.{self.TYPE}.port": str(self.server.server_address[1]),
         }
 
     def partitions(self) -> Sequence[int]:
@@ -328,7 +342,7 @@ class ForgetfulHarness:
         """Add queues."""
         with self.server.changed:
             missing = partitions - len(self.server.queues)
-            self.server.queues += [_Queue() for _ in range(missing)]
+            self.server.queues += [Queue() for _ in range(missing)]
 
     def tear(self) -> None:
         """Break all connections off, without an end."""
@@ -337,7 +351,7 @@ class ForgetfulHarness:
             self.server.changed.notify_all()
 
     @property
-    def server(self) -> _Server:
+    def server(self) -> Server:
         """The server; there is none before `create`."""
         assert self._server is not None
         return self._server

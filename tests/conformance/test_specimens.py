@@ -8,7 +8,13 @@ import pytest
 
 from streamfactory.conformance import Outcome, run
 from streamfactory.conformance.decoders import run_decoder
-from streamfactory.conformance.specimens import durable, envelopes, forgetful, upper
+from streamfactory.conformance.specimens import (
+    durable,
+    envelopes,
+    forgetful,
+    redelivering,
+    upper,
+)
 from streamfactory.conformance.specimens.frames import Topic
 from streamfactory.spi import (
     BatchState,
@@ -30,6 +36,10 @@ if TYPE_CHECKING:
 NO_SECRETS = "no secrets: the type declares none, and has no client to pass one to"
 READ_ONLY = "the type cannot be written"
 NO_TOMBSTONES = "no ability: tombstone"
+NOTHING_TO_RELEASE = {
+    "no ability: acknowledge, acknowledged",
+    "not claimed: redelivers",
+}
 NOT_BY_TASK = "not claimed: epoch_visibility=task"
 
 
@@ -40,13 +50,13 @@ NOT_BY_TASK = "not claimed: epoch_visibility=task"
         pytest.param(
             durable,
             durable.DurableHarness,
-            {NO_SECRETS, NO_TOMBSTONES, NOT_BY_TASK},
+            {NO_SECRETS, NO_TOMBSTONES, NOT_BY_TASK, *NOTHING_TO_RELEASE},
             id="durable",
         ),
         pytest.param(
             envelopes,
             envelopes.EnvelopesHarness,
-            {NO_SECRETS, READ_ONLY},
+            {NO_SECRETS, READ_ONLY, *NOTHING_TO_RELEASE},
             id="envelopes",
         ),
         pytest.param(
@@ -55,9 +65,17 @@ NOT_BY_TASK = "not claimed: epoch_visibility=task"
             {
                 READ_ONLY,
                 NO_TOMBSTONES,
+                *NOTHING_TO_RELEASE,
+                "no ability: acknowledge, acknowledged, recreate",
                 "not claimed: replayable",
             },
             id="forgetful",
+        ),
+        pytest.param(
+            redelivering,
+            redelivering.RedeliveringHarness,
+            {NO_SECRETS, READ_ONLY, NO_TOMBSTONES, "not claimed: replayable"},
+            id="redelivering",
         ),
     ],
 )
