@@ -171,6 +171,7 @@ def test_description_has_stable_keys(streamfactory: Callable[..., Outcome]) -> N
             "shared": False,
             "idempotent": True,
             "epoch_visibility": "whole",
+            "redelivers": False,
         },
         "guarantee": "exactly-once",
         "reasons": [],
