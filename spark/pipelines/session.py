@@ -78,6 +78,9 @@ def spark_session(
 ) -> Iterator[SparkSession]:
     """A session of its own Spark, stopped at the end.
 
+    There is one Spark in a process: a session that somebody else made there would be
+    changed, and stopped.
+
     Args:
         master: Where Spark runs.
         settings: ``spark.*``, as spark-submit takes them.
@@ -85,10 +88,12 @@ def spark_session(
 
     Raises:
         NotInstalled: plugin; PySpark is missing.
-        SparkNotStarted: permanent; Java is missing, or refuses.
+        SparkNotStarted: permanent; Java is missing, or refuses; or this process has a
+            session already.
         SparkEnded: permanent; Java was killed while the session was used.
     """
     check_installed()
+    _check_unused()
     local = master.startswith("local")
     prepare_environment(local=local)
     if local:
@@ -123,6 +128,15 @@ def spark_session(
                 session.stop()
                 raise
             session.stop()
+
+
+def _check_unused() -> None:
+    from pyspark import SparkContext
+
+    if SparkContext._active_spark_context is not None:
+        msg = "this process has a Spark session already, which would be stopped"
+        remedy = "run pipelines in a process of their own, or stop that session"
+        raise SparkNotStarted(msg, remedy=remedy)
 
 
 @contextmanager

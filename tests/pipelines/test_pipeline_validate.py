@@ -12,6 +12,7 @@ from tests.pipelines.conftest import SINK
 from streamfactory.cli.main import run
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
     from tests.pipelines.conftest import Works
 
 
@@ -62,20 +63,38 @@ def test_sql_is_held_against_the_declared_schema(works: Works) -> None:
     )
 
 
+@pytest.mark.usefixtures("own_spark")
 @pytest.mark.parametrize("command", [["validate", "--no-spark"], ["run"]])
 def test_a_guarantee_that_the_source_cannot_give_is_refused(
-    works: Works, capsys: pytest.CaptureFixture[str], command: list[str]
+    works: Works, command: list[str]
 ) -> None:
     works.topic("in", options={"out.of.range": "earliest"})
     works.topic("out", options={"stream.file.fsync": "always"})
     path = works.pipeline(f'{SINK}guarantee = "exactly-once"\n')
-    assert run([*command, str(path)]) == 2
-    said = capsys.readouterr()
+    # Of its own: `run` starts Spark, and stops it.
+    ran = subprocess.run(
+        [sys.executable, "-m", "streamfactory", *command, path],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert ran.returncode == 2
     assert (
         "guarantee: exactly-once is wanted, this path to 'out' gives at-most-once: "
         "out.of.range=earliest goes on, with a loss record, after what retention took "
         f"away; ask for less, or change what the reasons name [{path}:7]"
-    ) in said.out + said.err
+    ) in ran.stdout + ran.stderr
+
+
+def test_a_session_of_somebody_else_is_not_used_and_not_stopped(
+    works: Works, spark: SparkSession, capsys: pytest.CaptureFixture[str]
+) -> None:
+    works.topic("in")
+    works.topic("out")
+    assert run(["run", str(works.pipeline(SINK))]) == 1
+    assert "this process has a Spark session already" in capsys.readouterr().err
+    assert spark.range(3).count() == 3
 
 
 def test_options_of_a_pipelines_streams_without_effect_are_warnings(
