@@ -193,6 +193,10 @@ class Log(ABC):
         """What a writer committed last; None where nothing is remembered."""
 
     @abstractmethod
+    def writers(self) -> Mapping[str, LastCommit]:
+        """What each writer that is remembered committed last."""
+
+    @abstractmethod
     def forget(self, idle: float, keep: str | None = None) -> None:
         """Forget writers that have not committed for ``idle`` seconds (rule W7).
 

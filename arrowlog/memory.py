@@ -267,6 +267,12 @@ class MemoryLog(Log):
             found = self._writers.get(writer)
             return None if found is None else found.last
 
+    def writers(self) -> Mapping[str, LastCommit]:
+        with self._changed:
+            self._check_there()
+            found = {name: known.last for name, known in self._writers.items()}
+        return {name: last for name, last in found.items() if last is not None}
+
     def forget(self, idle: float, keep: str | None = None) -> None:
         with self._changed:
             oldest = self._now_ms() - idle * 1000

@@ -23,7 +23,18 @@ class Checkpoint:
 
 
 class CheckpointStore(ABC):
-    """Keeps checkpoints, one per (group, instance). Thread-safe."""
+    """Keeps checkpoints, one per (group, instance). Thread-safe.
+
+    Made by `ConsumerFactory.create_checkpoint_store`, or by the framework for the
+    folder of ``checkpoint.location``. One store serves one run of one instance.
+    """
+
+    def claim(self, group: str, instance: str) -> None:  # noqa: B027 - see below
+        """Fence earlier runs of an instance: their saves fail from here on.
+
+        Called once, before ``load``. A store that cannot fence keeps this default,
+        which does nothing: then the last save of two runs wins.
+        """
 
     @abstractmethod
     def load(self, group: str) -> Mapping[str, Checkpoint]:
@@ -39,6 +50,9 @@ class CheckpointStore(ABC):
 
         Raises:
             CheckpointFailed: permanent; the previous one still holds.
+            WriterFenced: permanent; a later run has claimed the instance.
+            TransientError: The outcome is unknown; the framework repeats the call,
+                and a checkpoint that was saved already is no error then.
         """
 
     def close(self) -> None:  # noqa: B027 - a store that holds nothing may keep this

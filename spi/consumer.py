@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from streamfactory.spi.batch import Fetched, FetchLimits
+    from streamfactory.spi.checkpoint import CheckpointStore
     from streamfactory.spi.config import StreamConfig
     from streamfactory.spi.positions import Partition, Position
 
@@ -333,6 +334,16 @@ class ConsumerFactory(ABC):
                 framework, which repeats the position with the next commit: nothing
                 is lost by it.
         """
+
+    def create_checkpoint_store(self) -> CheckpointStore | None:
+        """Make a store that keeps the checkpoints of groups beside the stream.
+
+        Override it where the source can keep them: groups then need no
+        ``checkpoint.location``, which wins where it is given. Called when a member of
+        a group opens; the framework closes the store before the factory. None: this
+        configuration cannot.
+        """
+        return None
 
     def claims(self) -> Claims:
         """The claims under this configuration; never more than ``CLAIMS``."""

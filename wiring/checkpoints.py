@@ -1,11 +1,12 @@
-"""Checkpoints in files: whole or not at all, and never silently replaced."""
+"""Checkpoint stores: in files of the framework's, or of a backend behind the guard."""
 
 from __future__ import annotations
 
 import json
 import os
 import re
-from typing import TYPE_CHECKING, Final, final
+import threading
+from typing import TYPE_CHECKING, Final, TypeVar, final
 
 from streamfactory.spi import (
     Checkpoint,
@@ -18,8 +19,13 @@ from streamfactory.spi import (
 from streamfactory.wiring.durable import make_folder, replace_file, sync_folder
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from pathlib import Path
+
+    from streamfactory.wiring.guard import Guard
+
+T = TypeVar("T")
+"""What a call of an author's store answers."""
 
 _VERSION: Final = 1
 _SAFE: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
@@ -80,6 +86,55 @@ class FileCheckpointStore(CheckpointStore):
 
     def _group(self, group: str) -> Path:
         return self._folder / _safe("group", group)
+
+
+@final
+class GuardedCheckpointStore(CheckpointStore):
+    """A backend's store: errors translated, transient ones retried.
+
+    Args:
+        author: The backend's.
+        guard: Of the stream.
+        timeout: Seconds for one call with its retries.
+    """
+
+    def __init__(self, author: CheckpointStore, guard: Guard, timeout: float) -> None:
+        self._author = author
+        self._guard = guard
+        self._timeout = timeout
+        self._closed = threading.Event()
+
+    def claim(self, group: str, instance: str) -> None:
+        """See `CheckpointStore`."""
+        self._call(
+            f"claim instance {instance!r} of group {group!r}",
+            lambda: self._author.claim(group, instance),
+        )
+
+    def load(self, group: str) -> Mapping[str, Checkpoint]:
+        """See `CheckpointStore`."""
+        return self._call(
+            f"load the checkpoints of group {group!r}", lambda: self._author.load(group)
+        )
+
+    def save(self, group: str, instance: str, checkpoint: Checkpoint) -> None:
+        """See `CheckpointStore`."""
+        self._call(
+            f"save the checkpoint of group {group!r}",
+            lambda: self._author.save(group, instance, checkpoint),
+        )
+
+    def close(self) -> None:
+        """See `CheckpointStore`."""
+        if not self._closed.is_set():
+            self._closed.set()
+            with self._guard.border():
+                self._author.close()
+
+    def _call(self, operation: str, function: Callable[[], T]) -> T:
+        return self._guard.call(
+            operation, function, closed=self._closed, timeout=self._timeout
+        )
 
 
 def _safe(what: str, name: str) -> str:

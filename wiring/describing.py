@@ -205,6 +205,7 @@ class Abilities:
     schema: bool | None = False
     wake: bool | None = False
     own_group: bool | None = False
+    keeps_checkpoints: bool | None = False
     replace: bool | None = False
     manage_topics: bool | None = False
     carries: tuple[str, ...] = ()
@@ -228,6 +229,9 @@ def abilities(backend: Backend) -> Abilities:
             "wake": _made(reads, PartitionLevelConsumer, "wake"),
             "own_group": _overrides(
                 reads, ConsumerFactory, "create_stream_level_consumer"
+            ),
+            "keeps_checkpoints": _overrides(
+                reads, ConsumerFactory, "create_checkpoint_store"
             ),
         }
     if writes is not None:

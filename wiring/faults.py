@@ -47,7 +47,7 @@ from streamfactory.wiring.cutting import Answer, cut
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from streamfactory.spi import End, StreamLevelConsumer
+    from streamfactory.spi import CheckpointStore, End, StreamLevelConsumer
 
 
 @final
@@ -271,6 +271,9 @@ class _FaultyConsumerFactory(ConsumerFactory):
     def acknowledge(self, position: Position) -> None:
         self._faults.before("acknowledge")
         self._inner.acknowledge(position)
+
+    def create_checkpoint_store(self) -> CheckpointStore | None:
+        return self._inner.create_checkpoint_store()
 
     def claims(self) -> Claims:
         return self._inner.claims()

@@ -129,12 +129,15 @@ class CheckpointedGroup(GroupReader):
         try:
             self._begin(source, instance, instances, clock)
         except BaseException:
-            self._letters.close()
+            with ExitStack() as last:
+                last.callback(store.close)
+                last.callback(self._letters.close)
             raise
 
     def _begin(
         self, source: Source, instance: int, instances: int, clock: Clock
     ) -> None:
+        self._store.claim(self._group, self._name)
         saved = _Saved(self._group, self._store.load(self._group))
         self._generation = saved.generation
 

@@ -443,5 +443,9 @@ def _keeps_groups(backend: Backend | None) -> bool:
     """Whether groups of a type are its own, with their checkpoints."""
     if backend is None or backend.consumer_factory is None:
         return False
-    made = backend.consumer_factory.create_stream_level_consumer
-    return made is not ConsumerFactory.create_stream_level_consumer
+    made: type[ConsumerFactory] = backend.consumer_factory
+    return (
+        made.create_stream_level_consumer
+        is not ConsumerFactory.create_stream_level_consumer
+        or made.create_checkpoint_store is not ConsumerFactory.create_checkpoint_store
+    )

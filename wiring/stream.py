@@ -20,7 +20,10 @@ from streamfactory.spi import (
     Verdict,
 )
 from streamfactory.wiring.catalogue import Catalogue
-from streamfactory.wiring.checkpoints import FileCheckpointStore
+from streamfactory.wiring.checkpoints import (
+    FileCheckpointStore,
+    GuardedCheckpointStore,
+)
 from streamfactory.wiring.closing import Closing
 from streamfactory.wiring.configure import configure
 from streamfactory.wiring.definition import StreamDefinition, from_mapping
@@ -33,7 +36,13 @@ from streamfactory.wiring.starts import Start, ending_offsets, starting_offsets
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from streamfactory.spi import ConsumerFactory, End, Partition, StreamConfig
+    from streamfactory.spi import (
+        CheckpointStore,
+        ConsumerFactory,
+        End,
+        Partition,
+        StreamConfig,
+    )
     from streamfactory.wiring.counters import Counters
     from streamfactory.wiring.faults import Faults
 
@@ -289,16 +298,27 @@ def _group(source: Source) -> GroupReader:
         authored = factory.create_stream_level_consumer(f"streamfactory-{group}", group)
     if authored is not None:
         return AuthoredGroup(source, authored)
-    location = config.get("checkpoint.location")
-    if location is None:
-        msg = "checkpoint.location is required by consumer.type=highlevel"
-        raise ConfigError(msg, stream=config.name)
     instance, instances = config["group.instance"]
     return CheckpointedGroup(
         source,
-        FileCheckpointStore(Path(location)),
+        _checkpoints(source),
         group,
         instance=instance,
         instances=instances,
         clock=source.clock,
     )
+
+
+def _checkpoints(source: Source) -> CheckpointStore:
+    """Where a group keeps its checkpoints: a folder, or the stream itself."""
+    config = source.config
+    location = config.get("checkpoint.location")
+    if location is not None:
+        return FileCheckpointStore(Path(location))
+    with source.guard.border():
+        made = source.factory.create_checkpoint_store()
+    if made is None:
+        msg = "checkpoint.location is required by consumer.type=highlevel"
+        raise ConfigError(msg, stream=config.name)
+    timeout = config["connection.timeout.millis"] / 1000
+    return GuardedCheckpointStore(made, source.guard, timeout)

@@ -243,7 +243,8 @@ _FRAMEWORK: Final = (
     ),
     Option(
         "checkpoint.location",
-        "Folder in which the group's checkpoints are kept.",
+        "Folder in which the group's checkpoints are kept; where it is not given, the "
+        "stream keeps them itself, if it can.",
         PATH,
         applies=READ,
     ),

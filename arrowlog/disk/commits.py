@@ -188,9 +188,9 @@ class CommitQueue:
     def _add(self, draft: _Draft, state: State, request: _Request) -> None:
         if request.writer is not None:
             known = draft.writers.get(request.writer, state.writers.get(request.writer))
-            last = None if known is None else known.last()
-            if last is not None and request.epoch <= last.epoch:
-                request.held = last
+            epoch = None if known is None else known.epoch
+            if known is not None and epoch is not None and request.epoch <= epoch:
+                request.held = known.last()  # parsed only here: positions are long
                 return
             if known is not None and known.owner != request.instance:
                 raise WriterFenced(fenced(request.writer, request.epoch))

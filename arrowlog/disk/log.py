@@ -284,6 +284,12 @@ class DiskLog(Log):
             found = self.journal.refreshed().writers.get(writer)
             return None if found is None else found.last()
 
+    def writers(self) -> Mapping[str, LastCommit]:
+        with self.journal.lock:
+            found = dict(self.journal.refreshed().writers)
+        lasts = {name: known.last() for name, known in found.items()}
+        return {name: last for name, last in lasts.items() if last is not None}
+
     def forget(self, idle: float, keep: str | None = None) -> None:
         def build(state: State) -> Record | None:
             oldest = self.journal.now_ms() - idle * 1000

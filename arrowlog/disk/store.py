@@ -153,6 +153,14 @@ class DiskLogStore(LogStore):
         found = [topic_of(folder) for folder in self._storage.names("")]
         return sorted(name for name in found if name is not None and self._stands(name))
 
+    def within(self, folder: str) -> DiskLogStore:
+        """A store of its own in a folder of this one's root.
+
+        No topic has the folder while its name does not end in ``.topic``.
+        """
+        inner = self._storage.within(folder)
+        return DiskLogStore(inner, self._settings, self._clock)
+
     def close(self) -> None:
         """Give back what all topics hold."""
         with self._lock:

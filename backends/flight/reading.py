@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from streamfactory.arrowlog import message_schema
 from streamfactory.arrowlog.messages import envelopes
+from streamfactory.backends.flight.client.checkpoints import RemoteCheckpointStore
 from streamfactory.backends.flight.client.subscription import Subscription
 from streamfactory.backends.flight.options import PLAIN
 from streamfactory.backends.flight.plain.endpoints import Endpoints
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from streamfactory.backends.flight.client.connection import Connection
-    from streamfactory.spi import StreamConfig
+    from streamfactory.spi import CheckpointStore, StreamConfig
 
 
 class FlightConsumer(PartitionLevelConsumer):
@@ -153,6 +154,11 @@ class FlightConsumerFactory(ConsumerFactory):
         if self.config["protocol"] == PLAIN:
             return PlainMetadata(self._endpoints)
         return FlightMetadata(self._connection)
+
+    def create_checkpoint_store(self) -> CheckpointStore | None:
+        if self.config["protocol"] == PLAIN:
+            return None
+        return RemoteCheckpointStore(self._connection)
 
     def claims(self) -> Claims:
         if self.config["protocol"] == PLAIN:

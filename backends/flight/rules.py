@@ -38,6 +38,10 @@ def check_options(config: StreamConfig, role: Role | None) -> Iterator[Problem]:
         if role is Role.WRITE:
             what = "plain Flight servers are read, never written"
             yield config.problem("protocol", what, "set stream.flight.protocol=log")
+        grouped = config.get("consumer.type") == "highlevel"
+        if grouped and not config.given("checkpoint.location"):
+            what = "a plain Flight server keeps no checkpoints of groups"
+            yield config.problem("consumer.type", what, "set checkpoint.location")
         return
     for key in _OF_PLAIN:
         if config.given(key):

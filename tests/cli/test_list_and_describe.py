@@ -144,7 +144,7 @@ def test_describe_tells_abilities_and_guarantees(
             "can           read, write, offsets by time, topic list, schema, wake, "
             "replace, manage topics"
         ),
-        "cannot        own group",
+        "cannot        own group, keeps checkpoints",
         "as a source   exactly-once",
         (
             "as a sink     at-most-once; what the sink accepted may be gone with its "

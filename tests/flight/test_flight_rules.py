@@ -64,3 +64,21 @@ def test_what_does_not_fit_together_is_reported(
 def test_nothing_is_wrong_with_the_least() -> None:
     found = inspect(from_mapping(BASE, "clicks"), default_manager(), use="read")
     assert not [*found.errors, *found.warnings]
+
+
+def test_group_on_a_plain_server_needs_a_folder_for_its_checkpoints() -> None:
+    given = {
+        **BASE,
+        "stream.flight.protocol": "plain",
+        "stream.flight.consumer.type": "highlevel",
+        "group.id": "g",
+    }
+    found = inspect(from_mapping(given, "clicks"), default_manager(), use="read")
+    (problem,) = found.errors
+    assert str(problem) == (
+        "stream.flight.consumer.type: a plain Flight server keeps no checkpoints of "
+        "groups; set checkpoint.location [argument]"
+    )
+    given["checkpoint.location"] = "kept"
+    found = inspect(from_mapping(given, "clicks"), default_manager(), use="read")
+    assert not found.errors

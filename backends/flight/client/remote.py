@@ -253,6 +253,9 @@ class RemoteLog(Log):
         wanted = m.Last(self.name, writer)
         return _held(self.connection.call("last", wanted, m.Committed))
 
+    def writers(self) -> Mapping[str, LastCommit]:
+        self._refuse()
+
     def forget(self, idle: float, keep: str | None = None) -> None:
         """Done by the server, after each commit."""
 
@@ -280,7 +283,7 @@ class RemoteLog(Log):
         self.connection.call(action, request, m.Done)
 
     def _refuse(self) -> NoReturn:
-        msg = "a topic on a server is read by a subscription"
+        msg = "a topic on a server has no such call: a subscription reads it"
         raise Unsupported(msg)
 
 

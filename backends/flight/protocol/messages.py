@@ -191,6 +191,52 @@ class Last:
     writer: str
 
 
+# --- checkpoints of groups ---------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimCheckpoint:
+    """Action ``checkpoints-claim``: from here on only this owner saves it."""
+
+    group: str
+    instance: str
+    owner: str
+
+
+@dataclass(frozen=True, slots=True)
+class LoadCheckpoints:
+    """Action ``checkpoints-load``."""
+
+    group: str
+
+
+@dataclass(frozen=True, slots=True)
+class SavedCheckpoint:
+    """One checkpoint of a group."""
+
+    generation: int
+    position: str
+    """As JSON text."""
+
+
+@dataclass(frozen=True, slots=True)
+class SaveCheckpoint:
+    """Action ``checkpoints-save``: durable before it answers."""
+
+    group: str
+    instance: str
+    owner: str
+    generation: int
+    position: str
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoints:
+    """The answer to ``checkpoints-load``, by instance."""
+
+    checkpoints: dict[str, SavedCheckpoint]
+
+
 # --- topics ------------------------------------------------------------------------
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from streamfactory.arrowlog import MemoryLogStore
 from streamfactory.arrowlog.disk import DiskLogStore
 from streamfactory.arrowlog.disk.places import settings_of, storage_of
 from streamfactory.backends.flight.server.access import Access
+from streamfactory.backends.flight.server.checkpoints import CheckpointKeeper
 from streamfactory.backends.flight.server.limits import Limits
 from streamfactory.backends.flight.server.options import OPTIONS
 from streamfactory.backends.flight.server.rules import check_options
@@ -21,6 +22,10 @@ if TYPE_CHECKING:
 
     from streamfactory.arrowlog import LogStore
     from streamfactory.spi import Problem, StreamConfig
+
+
+_GROUPS: Final = "groups"
+"""The folder, beside the topics, with the checkpoints of groups."""
 
 
 class FlightServer(StreamServer):
@@ -40,12 +45,14 @@ class FlightServer(StreamServer):
             config["calls"], config["calls.per.client"], config["batch.bytes"]
         )
         self._disk: DiskLogStore | None = None
-        store = self._open_store()
+        self._groups: DiskLogStore | None = None
+        store, groups = self._open_store(), self._open_groups()
         scheme = "grpc+tls" if tls else "grpc"
         try:
             self._service = LogService(
                 f"{scheme}://{config['address']}",
                 store,
+                CheckpointKeeper(groups),
                 self._limits,
                 access,
                 config.get("advertise"),
@@ -80,8 +87,16 @@ class FlightServer(StreamServer):
         self._close_store()
 
     def _close_store(self) -> None:
-        if self._disk is not None:
-            self._disk.close()
+        for disk in (self._groups, self._disk):
+            if disk is not None:
+                disk.close()
+
+    def _open_groups(self) -> LogStore:
+        """Where the checkpoints of groups are kept: beside the topics."""
+        if self._disk is None:
+            return MemoryLogStore()
+        self._groups = self._disk.within(_GROUPS)
+        return self._groups
 
     def _open_store(self) -> LogStore:
         config = self.config

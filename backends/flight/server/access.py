@@ -23,7 +23,7 @@ from streamfactory.spi import ConfigError, NotAuthorized
 from streamfactory.spi.references import resolve
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
 _logger = logging.getLogger("streamfactory.flight")
 
@@ -51,14 +51,17 @@ class _Rules:
     """By name of the user."""
     topics: Sequence[tuple[str, Mapping[Right, frozenset[str]]]] = ()
     """Patterns with the users of each right, in the order of the file."""
+    groups: Sequence[tuple[str, Mapping[Right, frozenset[str]]]] = ()
+    """The same for groups of readers."""
 
 
 class Access:
     """The rules of a file. Thread-safe.
 
     Args:
-        path: TOML with ``[tokens]`` (user = "${env:NAME}" or "${file:PATH}") and
-            ``[topics."PATTERN"]`` with lists ``read``, ``write`` and ``admin``.
+        path: TOML with ``[tokens]`` (user = "${env:NAME}" or "${file:PATH}"),
+            ``[topics."PATTERN"]`` with lists ``read``, ``write`` and ``admin``, and
+            ``[groups."PATTERN"]`` with ``read`` and ``write``.
 
     Raises:
         ConfigError: config; the file cannot be used.
@@ -86,22 +89,34 @@ class Access:
             raise NotAuthorized(msg, remedy="set stream.flight.token")
         return found
 
-    def check(self, user: str, topic: str, right: Right) -> None:
+    def check(
+        self, user: str, name: str, right: Right, *, groups: bool = False
+    ) -> None:
         """Refuse what the rules do not allow.
+
+        Args:
+            user: Who.
+            name: Of the topic, or of the group of readers.
+            right: What for.
+            groups: Whether the name is a group's.
 
         Raises:
             NotAuthorized: permanent.
         """
-        if not self.allows(user, topic, right):
-            msg = f"user {user!r} may not {right.value} topic {topic!r}"
+        if not self.allows(user, name, right, groups=groups):
+            kind = "the checkpoints of group" if groups else "topic"
+            msg = f"user {user!r} may not {right.value} {kind} {name!r}"
             raise NotAuthorized(msg, remedy="ask the operator of the server")
 
-    def allows(self, user: str, topic: str, right: Right) -> bool:
-        """Whether some pattern that matches the topic gives the right."""
+    def allows(
+        self, user: str, name: str, right: Right, *, groups: bool = False
+    ) -> bool:
+        """Whether some pattern that matches the name gives the right."""
+        rules = self._current()
         return any(
             user in rights.get(right, ()) or "*" in rights.get(right, ())
-            for pattern, rights in self._current().topics
-            if fnmatch.fnmatchcase(topic, pattern)
+            for pattern, rights in (rules.groups if groups else rules.topics)
+            if fnmatch.fnmatchcase(name, pattern)
         )
 
     def _current(self) -> _Rules:
@@ -183,8 +198,8 @@ def _read(path: str) -> _Rules:
 
 
 def _rules(plain: Mapping[str, Any]) -> _Rules:
-    if unknown := plain.keys() - {"tokens", "topics"}:
-        msg = f"unknown table {min(unknown)!r}; expected tokens and topics"
+    if unknown := plain.keys() - {"tokens", "topics", "groups"}:
+        msg = f"unknown table {min(unknown)!r}; expected tokens, topics and groups"
         raise ValueError(msg)
     tokens = {}
     for user, reference in plain.get("tokens", {}).items():
@@ -193,18 +208,28 @@ def _rules(plain: Mapping[str, Any]) -> _Rules:
             msg = f"the token of {user!r} has fewer than {_LEAST_TOKEN} characters"
             raise ValueError(msg)
         tokens[user] = token
-    topics = []
-    for pattern, given in plain.get("topics", {}).items():
+    users = tokens.keys()
+    return _Rules(
+        tokens, _patterns(plain, "topics", users), _patterns(plain, "groups", users)
+    )
+
+
+def _patterns(
+    plain: Mapping[str, Any], table: str, known: Collection[str]
+) -> Sequence[tuple[str, Mapping[Right, frozenset[str]]]]:
+    """The patterns of one table."""
+    found = []
+    for pattern, given in plain.get(table, {}).items():
         rights: dict[Right, frozenset[str]] = {}
         for name, users in given.items():
             if not isinstance(users, list) or not all(
                 isinstance(u, str) for u in users
             ):
-                msg = f"topics.{pattern!r}.{name} is not a list of users"
+                msg = f"{table}.{pattern!r}.{name} is not a list of users"
                 raise ValueError(msg)
-            if strange := set(users) - tokens.keys() - {"*"}:
-                msg = f"topics.{pattern!r}.{name}: {min(strange)!r} has no token"
+            if strange := set(users) - {*known, "*"}:
+                msg = f"{table}.{pattern!r}.{name}: {min(strange)!r} has no token"
                 raise ValueError(msg)
             rights[Right(name)] = frozenset(users)
-        topics.append((pattern, rights))
-    return _Rules(tokens, topics)
+        found.append((pattern, rights))
+    return found

@@ -11,6 +11,7 @@ from streamfactory.backends.flight.protocol.codec import decode, encode
 from streamfactory.backends.flight.protocol.rows import decode_rows
 from streamfactory.backends.flight.protocol.schemas import decode_schema, encode_schema
 from streamfactory.backends.flight.server.access import Right
+from streamfactory.backends.flight.server.checkpoints import CheckpointKeeper
 from streamfactory.spi import (
     IncarnationChanged,
     LastCommit,
@@ -44,7 +45,18 @@ class Action:
         return [request.topic] if hasattr(request, "topic") else []
 
 
-def request_of(name: str, body: Any) -> tuple[Action, Any]:
+@dataclass(frozen=True, slots=True)
+class GroupAction:
+    """One action on the checkpoints of a group of readers."""
+
+    request: type
+    doc: str
+    """One line, for ``ListActions``."""
+    right: Right
+    function: Callable[[CheckpointKeeper, Any], Any]
+
+
+def request_of(name: str, body: Any) -> tuple[Action | GroupAction, Any]:
     """The action of a name, and its request.
 
     Raises:
@@ -222,7 +234,7 @@ def _retention(wanted: m.Retention) -> Retention:
     return Retention(None if age is None else age / 1000, wanted.rows, wanted.bytes)
 
 
-ACTIONS: Final[Mapping[str, Action]] = {
+ACTIONS: Final[Mapping[str, Action | GroupAction]] = {
     "topics": Action(m.Done, "Names of all topics.", Right.READ, _topics),
     "describe": Action(
         m.Topic, "Schema, incarnation and bounds of a topic.", Right.READ, _describe
@@ -256,6 +268,24 @@ ACTIONS: Final[Mapping[str, Action]] = {
     "last": Action(m.Last, "What a writer committed last.", Right.READ, _last),
     "discard": Action(
         m.Discard, "Remove what an attempt sealed.", Right.WRITE, _discard
+    ),
+    "checkpoints-claim": GroupAction(
+        m.ClaimCheckpoint,
+        "Fence earlier runs of an instance of a group.",
+        Right.WRITE,
+        CheckpointKeeper.claim,
+    ),
+    "checkpoints-load": GroupAction(
+        m.LoadCheckpoints,
+        "The checkpoints of a group.",
+        Right.READ,
+        CheckpointKeeper.load,
+    ),
+    "checkpoints-save": GroupAction(
+        m.SaveCheckpoint,
+        "Replace a checkpoint of a group.",
+        Right.WRITE,
+        CheckpointKeeper.save,
     ),
 }
 """By name."""

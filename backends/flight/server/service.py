@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import pyarrow.flight as fl
 
@@ -22,7 +22,13 @@ from streamfactory.backends.flight.server.access import (
     Authentication,
     Right,
 )
-from streamfactory.backends.flight.server.actions import ACTIONS, perform, request_of
+from streamfactory.backends.flight.server.actions import (
+    ACTIONS,
+    GroupAction,
+    perform,
+    request_of,
+)
+from streamfactory.backends.flight.server.checkpoints import check_name
 from streamfactory.backends.flight.server.plain import (
     flight_info,
     path_of,
@@ -32,7 +38,6 @@ from streamfactory.backends.flight.server.reading import read_range, serve_subsc
 from streamfactory.backends.flight.server.writing import receive_stage
 from streamfactory.spi import (
     ConnectionFailed,
-    FormatRefused,
     StreamError,
     UntranslatedError,
 )
@@ -42,13 +47,11 @@ if TYPE_CHECKING:
 
     from streamfactory.arrowlog import LogStore
     from streamfactory.backends.flight.server.access import Access
+    from streamfactory.backends.flight.server.checkpoints import CheckpointKeeper
     from streamfactory.backends.flight.server.limits import Limits
     from streamfactory.backends.flight.server.reading import Answer
 
 _logger = logging.getLogger("streamfactory.flight")
-
-_LONGEST_NAME: Final = 249
-"""Characters of a topic's name: Kafka's limit, and short enough for file systems."""
 
 
 class LogService(fl.FlightServerBase):  # type: ignore[misc]
@@ -57,6 +60,7 @@ class LogService(fl.FlightServerBase):  # type: ignore[misc]
     Args:
         location: Where to listen.
         store: What is served; the caller closes it.
+        checkpoints: Those of groups of readers.
         limits: Of calls and batches.
         access: Who may do what; None where everybody may do everything.
         advertised: Where clients connect; None for ``location`` with its port.
@@ -67,12 +71,14 @@ class LogService(fl.FlightServerBase):  # type: ignore[misc]
         self,
         location: str,
         store: LogStore,
+        checkpoints: CheckpointKeeper,
         limits: Limits,
         access: Access | None = None,
         advertised: str | None = None,
         **tls: Any,
     ) -> None:
         self.store = store
+        self.checkpoints = checkpoints
         self.limits = limits
         self.stopping = threading.Event()
         """Set before the end: calls that wait return, new ones are refused."""
@@ -120,6 +126,9 @@ class LogService(fl.FlightServerBase):  # type: ignore[misc]
     ) -> Iterator[bytes]:
         with self._call(context, "action", changes=True):
             wanted, request = request_of(action.type, action.body)
+            if isinstance(wanted, GroupAction):
+                self._check(context, request.group, wanted.right, groups=True)
+                return iter([encode(wanted.function(self.checkpoints, request))])
             for topic in wanted.topics_of(request):
                 self._check(context, topic, wanted.right)
             if action.type == "topics":
@@ -197,14 +206,19 @@ class LogService(fl.FlightServerBase):  # type: ignore[misc]
             msg = f"{what} failed inside the server: {type(error).__name__}"
             raise to_status(UntranslatedError(msg)) from None
 
-    def _check(self, context: fl.ServerCallContext, topic: str, right: Right) -> None:
-        """Refuse names that no topic can have, and users without the right."""
-        if not 0 < len(topic) <= _LONGEST_NAME or not topic.isprintable():
-            msg = f"a topic's name has 1 to {_LONGEST_NAME} printable characters"
-            raise FormatRefused(msg)
+    def _check(
+        self,
+        context: fl.ServerCallContext,
+        name: str,
+        right: Right,
+        *,
+        groups: bool = False,
+    ) -> None:
+        """Refuse unusable names of topics or groups, and users without the right."""
+        check_name(name)
         if self._access is not None:
             user = context.get_middleware(MIDDLEWARE).user
-            self._access.check(user, topic, right)
+            self._access.check(user, name, right, groups=groups)
 
     def _readable(self, context: fl.ServerCallContext) -> list[str]:
         """Names of the topics that the user may read."""

@@ -1,0 +1,163 @@
+"""Checkpoints of groups of readers, on the server's log.
+
+Each group has its own log, apart from the topics: without rows, and with one writer
+for each instance, whose last commit is its checkpoint. The epoch of the commit is the
+generation of the checkpoint.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+
+from streamfactory.backends.flight.protocol import messages as m
+from streamfactory.spi import (
+    CheckpointFailed,
+    FormatRefused,
+    MessageTooLarge,
+    MisuseError,
+    Position,
+    StorageFailed,
+    Summary,
+    TopicNotFound,
+    WriterFenced,
+)
+
+if TYPE_CHECKING:
+    from streamfactory.arrowlog import Log, LogStore
+
+_LONGEST_NAME: Final = 249
+"""Characters: Kafka's limit, and short enough for file systems."""
+_MOST_INSTANCES: Final = 10_000
+"""Of one group."""
+_MOST_BYTES: Final = 8 << 20
+"""Of all positions of one group, as text: one message answers them."""
+_SCHEMA: Final = pa.schema({"nothing": pa.null()})
+
+
+class CheckpointKeeper:
+    """Claims, loads and saves the checkpoints of groups. Thread-safe.
+
+    Args:
+        store: Holds one log for each group; the caller closes it.
+    """
+
+    def __init__(self, store: LogStore) -> None:
+        self._store = store
+        self._lock = threading.Lock()
+        self._sizes: dict[str, dict[str, int]] = {}
+        """Bytes of each position, by group and instance."""
+
+    def claim(self, request: m.ClaimCheckpoint) -> m.Done:
+        """Fence earlier owners of an instance."""
+        for name in (request.instance, request.owner):
+            check_name(name)
+        log = self._opened(request.group)
+        self._reserve(log, request.instance)
+        log.claim(request.instance, request.owner)
+        return m.Done()
+
+    def load(self, request: m.LoadCheckpoints) -> m.Checkpoints:
+        """All checkpoints of a group; none for a group without."""
+        try:
+            log = self._store.open(request.group)
+        except TopicNotFound:
+            return m.Checkpoints({})
+        return m.Checkpoints(
+            {
+                instance: m.SavedCheckpoint(last.epoch, last.source_position.to_json())
+                for instance, last in log.writers().items()
+                if last.source_position is not None
+            }
+        )
+
+    def save(self, request: m.SaveCheckpoint) -> m.Done:
+        """Replace a checkpoint; the same one again has no effect.
+
+        Raises:
+            PositionRefused: permanent; the position is corrupt or newer.
+            WriterFenced: permanent; another owner has claimed the instance, or has
+                saved this generation.
+            CheckpointFailed: permanent; the previous checkpoint still holds.
+        """
+        for name in (request.instance, request.owner):
+            check_name(name)
+        if request.generation < 0:
+            msg = f"generation {request.generation} is below 0"
+            raise FormatRefused(msg)
+        position = Position.from_json(request.position)
+        log = self._opened(request.group)
+        self._reserve(log, request.instance, len(request.position.encode()))
+        try:
+            held = log.commit(
+                request.instance,
+                request.generation,
+                [],
+                instance=request.owner,
+                summary=Summary(0),
+                source_position=position,
+            )
+        except StorageFailed as error:
+            msg = (
+                f"the checkpoint of instance {request.instance!r} of group "
+                f"{request.group!r} could not be saved: {error.what}"
+            )
+            remedy = "the previous one still holds"
+            raise CheckpointFailed(msg, remedy=remedy) from error
+        again = held is not None and held.epoch == request.generation
+        if held is not None and not (again and held.source_position == position):
+            msg = (
+                f"generation {request.generation} of instance {request.instance!r} of "
+                f"group {request.group!r}: generation {held.epoch} was saved before"
+            )
+            raise WriterFenced(msg, remedy="one process at a time is this instance")
+        return m.Done()
+
+    def _opened(self, group: str) -> Log:
+        try:
+            return self._store.open(group)
+        except TopicNotFound:
+            pass
+        try:
+            return self._store.create(group, _SCHEMA, 1)
+        except MisuseError:  # another instance was first, or the name is unusable
+            return self._store.open(group)
+
+    def _reserve(self, log: Log, instance: str, size: int | None = None) -> None:
+        """Count an instance, and its position before it is saved.
+
+        Raises:
+            MessageTooLarge: permanent; the group would have too much.
+        """
+        with self._lock:
+            sizes = self._sizes.get(log.name)
+            if sizes is None:
+                sizes = self._sizes[log.name] = {
+                    name: len((last.source_position or Position()).to_json())
+                    for name, last in log.writers().items()
+                }
+            before = sizes.get(instance, 0)
+            size = before if size is None else size
+            total, count = sum(sizes.values()) - before + size, len(sizes)
+            count += instance not in sizes
+            if count > _MOST_INSTANCES or total > _MOST_BYTES:
+                msg = (
+                    f"group {log.name!r} would have {count} checkpoints of {total} "
+                    f"bytes; {_MOST_INSTANCES} of {_MOST_BYTES} are allowed"
+                )
+                remedy = "divide the stream among several groups"
+                raise MessageTooLarge(msg, remedy=remedy)
+            sizes[instance] = size
+
+
+def check_name(name: str) -> None:
+    """Refuse what cannot name a topic, a group or an instance.
+
+    Raises:
+        FormatRefused: permanent.
+    """
+    if not 0 < len(name) <= _LONGEST_NAME or not name.isprintable():
+        msg = f"a name has 1 to {_LONGEST_NAME} printable characters"
+        raise FormatRefused(msg)
