@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import threading
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Collection, Mapping, MutableMapping, Sequence
 
     import pyarrow as pa
 
@@ -158,6 +158,7 @@ class Log(ABC):
         summary: Summary,
         source_position: Position | None = None,
         replace: bool = False,
+        placed: MutableMapping[int, range] | None = None,
     ) -> LastCommit | None:
         """Append everything staged, in one step over all partitions.
 
@@ -169,6 +170,8 @@ class Log(ABC):
             summary: Kept with the commit.
             source_position: Kept with the commit.
             replace: In the same step, move earliest past all that was there.
+            placed: Where this call appends, filled with the offsets that the rows of
+                each partition got.
 
         Returns:
             None where this call appended; the writer's last commit where it did not:

@@ -32,7 +32,13 @@ from streamfactory.spi import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
+    from collections.abc import (
+        Callable,
+        Collection,
+        Mapping,
+        MutableMapping,
+        Sequence,
+    )
 
     from streamfactory.spi import Position, Summary
 
@@ -225,6 +231,7 @@ class MemoryLog(Log):
         summary: Summary,
         source_position: Position | None = None,
         replace: bool = False,
+        placed: MutableMapping[int, range] | None = None,
     ) -> LastCommit | None:
         with self._changed:
             self._check_there()
@@ -244,9 +251,14 @@ class MemoryLog(Log):
                 for lane in self._lanes:
                     lane.truncate(lane.latest)
             now = self._now_ms()
+            before = [lane.latest for lane in self._lanes]
             for attempt in attempts:
                 for partition, rows in self._staged.pop(attempt).rows:
                     self._lanes[partition].append(rows, int(now))
+            if placed is not None:
+                ends = enumerate(zip(before, self._lanes, strict=True))
+                spans = {n: range(base, lane.latest) for n, (base, lane) in ends}
+                placed.update({n: span for n, span in spans.items() if span})
             if writer is not None:
                 last = LastCommit(epoch, source_position, summary)
                 self._writers[writer] = _Writer(instance, last, now)

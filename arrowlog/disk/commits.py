@@ -26,7 +26,7 @@ from streamfactory.arrowlog.disk.staging import StagedFile
 from streamfactory.spi import MisuseError, StreamError, TopicNotFound, WriterFenced
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from streamfactory.arrowlog.disk.log import DiskLog
     from streamfactory.arrowlog.disk.state import State
@@ -52,6 +52,8 @@ class _Request:
     replace: bool
     done: bool = False
     held: LastCommit | None = None
+    placed: dict[int, range] = field(default_factory=dict)
+    """Offsets of its rows, by partition."""
     error: BaseException | None = None
 
     def weight(self) -> int:
@@ -60,10 +62,10 @@ class _Request:
         runs = sum(len(file.runs) for file in self.files)
         return 8 * batches + 96 * runs + len(self.position or "")
 
-    def outcome(self) -> LastCommit | None:
+    def outcome(self) -> tuple[LastCommit | None, Mapping[int, range]]:
         if self.error is not None:
             raise self.error
-        return self.held
+        return self.held, self.placed
 
 
 @dataclass(slots=True)
@@ -97,8 +99,8 @@ class CommitQueue:
         source_position: Position | None,
         *,
         replace: bool,
-    ) -> LastCommit | None:
-        """As `Log.commit`."""
+    ) -> tuple[LastCommit | None, Mapping[int, range]]:
+        """As `Log.commit`; with the offsets of the rows that were appended."""
         once = list({one.attempt: one for one in staged}.values())
         position = None if source_position is None else source_position.to_json()
         files = StagedFile.of(once)
@@ -167,6 +169,7 @@ class CommitQueue:
         draft = _Draft(list(state.latest), self._log.journal.time_of(state))
         for request in requests:
             request.held = request.error = None
+            request.placed.clear()
             try:
                 self._add(draft, state, request)
             except (MisuseError, WriterFenced, TopicNotFound) as error:
@@ -198,8 +201,11 @@ class CommitQueue:
         self._check_staged(draft, state, request)
         if request.replace:
             draft.earliest.update(enumerate(draft.latest))
+        before = list(draft.latest)
         for file in request.files:
             draft.segments.append(_segment(file, draft.latest, draft.at))
+        spans = enumerate(map(range, before, draft.latest))
+        request.placed.update((lane, span) for lane, span in spans if span)
         if written is not None and request.writer is not None:
             draft.writers[request.writer] = written
         draft.appended = True

@@ -29,7 +29,13 @@ from streamfactory.spi import (
 
 if TYPE_CHECKING:
     import threading
-    from collections.abc import Callable, Collection, Mapping, Sequence
+    from collections.abc import (
+        Callable,
+        Collection,
+        Mapping,
+        MutableMapping,
+        Sequence,
+    )
 
     from streamfactory.arrowlog.disk.journal import Journal
     from streamfactory.arrowlog.disk.records import Record, Run
@@ -265,10 +271,13 @@ class DiskLog(Log):
         summary: Summary,
         source_position: Position | None = None,
         replace: bool = False,
+        placed: MutableMapping[int, range] | None = None,
     ) -> LastCommit | None:
-        held = self._commits.commit(
+        held, spans = self._commits.commit(
             writer, epoch, staged, instance, summary, source_position, replace=replace
         )
+        if placed is not None:
+            placed.update(spans)
         try:
             self._housekeeper.after_commit()
         except (StreamError, OSError, pa.ArrowException) as error:

@@ -5,6 +5,7 @@ Reading has a session of its own (`subscription`), because one reader keeps one 
 
 from __future__ import annotations
 
+from collections import deque
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
@@ -26,6 +27,7 @@ from streamfactory.backends.flight.protocol.rows import encode_rows
 from streamfactory.backends.flight.protocol.schemas import decode_schema, encode_schema
 from streamfactory.spi import (
     ConnectionFailed,
+    FormatRefused,
     LastCommit,
     Position,
     Summary,
@@ -35,7 +37,7 @@ from streamfactory.spi import (
 
 if TYPE_CHECKING:
     import threading
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Collection, Mapping, MutableMapping, Sequence
 
     from streamfactory.arrowlog import LogSlice
     from streamfactory.backends.flight.client.connection import Connection
@@ -45,8 +47,11 @@ _SMALL_ROWS: Final = 8192
 """Batches with fewer rows are joined: each message has a fixed cost."""
 _JOINED_BYTES: Final = 1 << 20
 _INLINE_BYTES: Final = 32 << 10
+# An acknowledgement is requested after so many bytes or batches. One may be outstanding
+# while more is sent: at most twice as much, and a batch, is in flight.
+_ACKNOWLEDGED_BYTES: Final = 8 << 20
 _ACKNOWLEDGED: Final = 16
-"""Batches between two acknowledgements; two of them may be under way."""
+_OUTSTANDING: Final = 1
 
 
 class RemoteStage(LogStage):
@@ -116,7 +121,7 @@ class Upload:
 
     def __init__(self, log: RemoteLog, attempt: str) -> None:
         self._connection = connection = log.connection
-        wanted = m.Stage(log.name, attempt, log.incarnation, _ACKNOWLEDGED)
+        wanted = m.Stage(log.name, attempt, log.incarnation)
         descriptor = fl.FlightDescriptor.for_command(encode(wanted))
         with connection.translated():
             client = connection.client()
@@ -124,17 +129,45 @@ class Upload:
                 descriptor, log.schema, connection.options(connection.upload_timeout)
             )
         self._attempt = attempt
-        self._sent = 0
+        self._rows = 0
+        self._batches = self._bytes = 0
+        """Since an acknowledgement was requested."""
+        self._requested: deque[int] = deque()
+        """Rows so far at each acknowledgement that is outstanding."""
         self._open = True
 
     def write(self, partition: int, rows: pa.RecordBatch) -> None:
-        """Send a batch; blocks while the server is behind."""
+        """Send a batch; blocks while too much is not acknowledged.
+
+        Raises:
+            FormatRefused: permanent; the server acknowledged other rows.
+        """
+        self._rows += rows.num_rows
+        self._batches += 1
+        self._bytes += rows.nbytes
+        full = self._batches >= _ACKNOWLEDGED or self._bytes >= _ACKNOWLEDGED_BYTES
+        part = m.Part(partition, acknowledge=full)
         with self._connection.translated():
-            self._writer.write_with_metadata(rows, encode(m.Part(partition)))
-            self._sent += 1
-            # Acknowledgements that nobody reads would block the server in the end.
-            if self._sent % _ACKNOWLEDGED == 0 and self._sent > _ACKNOWLEDGED:
-                self._replies.read()
+            self._writer.write_with_metadata(rows, encode(part))
+            if full:
+                self._batches = self._bytes = 0
+                self._requested.append(self._rows)
+                if len(self._requested) > _OUTSTANDING:
+                    self._await_acknowledgement()
+
+    def _await_acknowledgement(self) -> None:
+        reply = self._replies.read()
+        if reply is None:
+            self.finish()  # raises why the server has ended the call
+            msg = f"the server ended attempt {self._attempt} before its rows"
+            raise ConnectionFailed(msg)
+        found, sent = decode(reply, m.Received), self._requested.popleft()
+        if found.rows != sent:
+            msg = (
+                f"attempt {self._attempt}: the server acknowledged {found.rows} rows "
+                f"of {sent}"
+            )
+            raise FormatRefused(msg)
 
     def finish(self) -> m.Sealed:
         """End the call and return the server's verdict."""
@@ -228,6 +261,7 @@ class RemoteLog(Log):
         summary: Summary,
         source_position: Position | None = None,
         replace: bool = False,
+        placed: MutableMapping[int, range] | None = None,
     ) -> LastCommit | None:
         wanted = m.Commit(
             self.name,
@@ -243,7 +277,10 @@ class RemoteLog(Log):
             self._memory_ms,
             self._retention,
         )
-        return _held(self.connection.call("commit", wanted, m.Committed))
+        found = self.connection.call("commit", wanted, m.Committed)
+        if placed is not None:
+            placed.update({p.partition: range(p.start, p.end) for p in found.placed})
+        return _held(found)
 
     def claim(self, writer: str, instance: str) -> LastCommit | None:
         wanted = m.Claim(self.name, writer, instance)

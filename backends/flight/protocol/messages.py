@@ -15,6 +15,11 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
+def placed(spans: Mapping[int, range]) -> tuple[Placed, ...]:
+    """Offsets by partition as messages have them."""
+    return tuple(Placed(lane, one.start, one.stop) for lane, one in spans.items())
+
+
 def digests(sums: Mapping[str, int]) -> dict[str, Digest] | None:
     """Digests as messages have them; None where there are none."""
     return {name: Digest(value) for name, value in sums.items()} or None
@@ -86,8 +91,6 @@ class Stage:
     topic: str
     attempt: str
     incarnation: str | None = None
-    acknowledge: int = 1
-    """Batches between two `Received` messages."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,14 +101,32 @@ class Part:
     abort: bool = False
     """Instead of a batch: discard the attempt. A call that breaks does the same; one
     that ends without it seals."""
+    acknowledge: bool = True
+    """Whether the server answers this batch with `Received`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Received:
-    """From the server of a ``DoPut``, now and then: so much was staged so far."""
+    """From the server of a ``DoPut``: so much was staged so far, and is not visible."""
 
     rows: int
     bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """Offsets that the committed rows of one partition have."""
+
+    partition: int
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Appended:
+    """From the server of a plain ``DoPut``, last: the rows are committed."""
+
+    placed: tuple[Placed, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,6 +185,8 @@ class Committed:
     held: LastCommit | None = None
     """`Commit`: None where this call appended, else what was there before. `Claim`,
     `Last`: what the writer committed last."""
+    placed: tuple[Placed, ...] = ()
+    """`Commit`: where this call appended, the offsets of the rows."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -170,6 +170,7 @@ def _facts(store: LogStore, request: m.Topic) -> m.Facts:
 def _commit(store: LogStore, request: m.Commit) -> m.Committed:
     log = open_topic(store, request.topic, request.incarnation)
     position = request.position
+    placed: dict[int, range] = {}
     held = log.commit(
         request.writer,
         request.epoch,
@@ -178,12 +179,13 @@ def _commit(store: LogStore, request: m.Commit) -> m.Committed:
         summary=Summary(request.rows, request.sums or {}),
         source_position=None if position is None else Position.from_json(position),
         replace=request.replace,
+        placed=placed,
     )
     if request.writer_memory_ms is not None:
         log.forget(request.writer_memory_ms / 1000, keep=request.writer)
     if request.retention is not None:
         log.retain(_retention(request.retention), {})
-    return m.Committed(_held(held))
+    return m.Committed(_held(held), m.placed(placed))
 
 
 def _staged(log: Log, sealed: m.Sealed) -> Staged:

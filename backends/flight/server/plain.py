@@ -7,6 +7,7 @@ together, when the call ends well.
 from __future__ import annotations
 
 import uuid
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -14,9 +15,11 @@ import pyarrow.flight as fl
 
 from streamfactory.backends.flight.protocol.codec import encode
 from streamfactory.backends.flight.protocol.messages import (
+    Appended,
     PartitionBounds,
     Received,
     Ticket,
+    placed,
 )
 from streamfactory.backends.flight.server.batches import sound_batches
 from streamfactory.spi import (
@@ -99,7 +102,10 @@ def receive_plain(
     except BaseException:
         stage.discard()
         raise
-    log.commit(None, 0, [sealed], summary=Summary(rows))
+    spans: dict[int, range] = {}
+    log.commit(None, 0, [sealed], summary=Summary(rows), placed=spans)
+    with suppress(pa.ArrowException, OSError):  # committed, whoever listens
+        writer.write(encode(Appended(placed(spans))))
 
 
 def _open_or_create(store: LogStore, topic: str, schema: pa.Schema) -> Log:

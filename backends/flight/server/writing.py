@@ -32,12 +32,7 @@ def receive_stage(
     log = open_topic(store, wanted.topic, wanted.incarnation)
     stage = log.stage(wanted.attempt)
     try:
-        _receive(
-            stage,
-            wanted.acknowledge,
-            sound_batches(reader, context, most_bytes),
-            writer,
-        )
+        _receive(stage, sound_batches(reader, context, most_bytes), writer)
         sealed = stage.seal()
     except BaseException:
         stage.discard()
@@ -48,12 +43,10 @@ def receive_stage(
 
 def _receive(
     stage: LogStage,
-    every: int,
     batches: Iterable[tuple[pa.RecordBatch | None, bytes]],
     writer: fl.FlightMetadataWriter,
 ) -> None:
     rows = size = 0
-    number = 0
     for batch, metadata in batches:
         part = decode(metadata, Part)
         if part.abort:
@@ -62,7 +55,6 @@ def _receive(
         if batch is None:
             continue
         stage.append(part.partition, batch)
-        number, rows = number + 1, rows + batch.num_rows
-        size += batch.nbytes
-        if number % max(1, every) == 0:
+        rows, size = rows + batch.num_rows, size + batch.nbytes
+        if part.acknowledge:
             writer.write(encode(Received(rows, size)))
