@@ -18,7 +18,7 @@ from streamfactory.cli.results import Result
 from streamfactory.cli.status import Status
 from streamfactory.spi import ConfigError
 from streamfactory.wiring.definition import Property
-from streamfactory.wiring.serving import open_server
+from streamfactory.wiring.serving import open_metrics, open_server
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -33,10 +33,13 @@ class Listening(Result):
 
     type: str
     location: str
+    metrics: str | None
 
     def lines(self) -> Iterator[str]:
         """The answer as text."""
         yield f"{self.type}: listening on {self.location}"
+        if self.metrics is not None:
+            yield f"metrics: {self.metrics}"
 
 
 @click.command("serve")
@@ -45,6 +48,9 @@ class Listening(Result):
     "--path", metavar="PATH", help="Keep the topics in a folder, or at s3://..."
 )
 @click.option("--memory", is_flag=True, help="Keep the topics in memory.")
+@click.option(
+    "--metrics", metavar="ADDRESS", help="Serve metrics, statistics and health by HTTP."
+)
 @click.option("-o", "--option", "options", multiple=True, metavar="KEY=VALUE")
 @click.option(
     "--config",
@@ -59,6 +65,7 @@ def serve_command(
     address: str | None,
     path: str | None,
     memory: bool,
+    metrics: str | None,
     options: tuple[str, ...],
     config: str | None,
     kind: str,
@@ -71,13 +78,16 @@ def serve_command(
         given.append(Property("path", path, "--path"))
     if memory:
         given.append(Property("memory", "true", "--memory"))
+    if metrics is not None:
+        given.append(Property("metrics.address", metrics, "--metrics"))
     for option in options:
         key, _, text = option.partition("=")
         given.append(Property(key, text, "--option"))
     stop = threading.Event()
     _stop_on_signals(stop)
     server = open_server(kind, given)
-    printer.show(Listening(kind, server.location))
+    endpoint = open_metrics(server)
+    printer.show(Listening(kind, server.location, endpoint and endpoint.location))
     sys.stdout.flush()
     if config == "-":
         threading.Thread(target=_watch_input, args=(stop,), daemon=True).start()

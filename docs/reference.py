@@ -39,7 +39,9 @@ from streamfactory.spark.pipelines.options import (
     STEP_OPTIONS,
 )
 from streamfactory.spi.hooks import BACKENDS, DECODERS
+from streamfactory.spi.metrics import LABELS
 from streamfactory.wiring.describing import OptionRow, option_rows
+from streamfactory.wiring.monitoring import SERVER_OPTIONS
 from streamfactory.wiring.plugins import OWN_DISTRIBUTION, default_manager
 from streamfactory.wiring.sharedwords import SHARED_OPTIONS
 from streamfactory.wiring.vocabulary import FRAMEWORK_OPTIONS
@@ -107,7 +109,26 @@ def _backends() -> str:
 def _server_options() -> str:
     server = default_manager().backend("flight").server
     assert server is not None
-    return _table(option_rows(server.OPTIONS))
+    return _table(option_rows((*server.OPTIONS, *SERVER_OPTIONS)))
+
+
+def _metrics() -> str:
+    server = default_manager().backend("flight").server
+    assert server is not None
+    lines = [
+        "| metric | Prometheus | kind | labels | |",
+        "|---|---|---|---|---|",
+    ]
+    for metric in server.METRICS:
+        cells = [_code(metric.name), _code(metric.prometheus_name), metric.kind.value]
+        cells += [", ".join(map(_code, metric.labels)), metric.doc]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def _metric_labels() -> str:
+    rows = [f"| {_code(label)} | {doc} |" for label, doc in LABELS.items()]
+    return "\n".join(["| label | |", "|---|---|", *rows])
 
 
 def _decoders() -> str:
@@ -200,6 +221,8 @@ _GENERATORS: Final[Mapping[str, Callable[[], str]]] = {
     "backends": _backends,
     "decoders": _decoders,
     "flight-server": _server_options,
+    "metrics": _metrics,
+    "metric-labels": _metric_labels,
     "statuses": _statuses,
     "pipeline-options": lambda: _table(option_rows(PIPELINE_OPTIONS)),
     "pipeline-source": lambda: _table(option_rows(SOURCE_OPTIONS)),

@@ -111,6 +111,7 @@ from streamfactory.spi.hooks import (
     hookimpl,
 )
 from streamfactory.spi.ipc import IpcHeader, IpcTooLong, NotIpc
+from streamfactory.spi.metrics import Metric, MetricKind, Recorder, Sample
 from streamfactory.spi.options import (
     BOOLEAN,
     INTEGER,
@@ -210,6 +211,8 @@ __all__ = [
     "MessageEncoder",
     "MessageTooLarge",
     "MetadataProvider",
+    "Metric",
+    "MetricKind",
     "Misfit",
     "MisuseError",
     "NotAuthorized",
@@ -235,7 +238,9 @@ __all__ = [
     "Problem",
     "ProducerFactory",
     "ReaderFinished",
+    "Recorder",
     "Role",
+    "Sample",
     "SchemaMismatch",
     "SchemaUnknown",
     "Setting",

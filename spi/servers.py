@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Sequence
 
     from streamfactory.spi.config import StreamConfig
     from streamfactory.spi.errors import Problem
+    from streamfactory.spi.metrics import Metric, Sample
     from streamfactory.spi.options import Option
 
 
@@ -30,6 +31,8 @@ class StreamServer(ABC):
 
     OPTIONS: ClassVar[tuple[Option, ...]] = ()
     """Settings of the server; independent of those of the streams."""
+    METRICS: ClassVar[tuple[Metric, ...]] = ()
+    """What `statistics` has samples of."""
 
     @classmethod
     def check_options(
@@ -62,9 +65,22 @@ class StreamServer(ABC):
             True when nothing is under way any more.
         """
 
-    def statistics(self) -> Mapping[str, Any]:
-        """Counters and gauges by name, as plain values."""
-        return {}
+    def statistics(self) -> Sequence[Sample]:
+        """One sample for each metric of ``METRICS`` and each set of its labels.
+
+        Called from any thread, at each scrape; may block on the store.
+
+        Raises:
+            StreamError: The store cannot be read.
+        """
+        return ()
+
+    def problems(self) -> Sequence[str]:
+        """Why the server cannot serve, one line each; empty when it can.
+
+        Called from any thread, at each health check; may block on the store.
+        """
+        return ()
 
     @abstractmethod
     def close(self) -> None:

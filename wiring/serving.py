@@ -18,6 +18,11 @@ from streamfactory.spi import (
 )
 from streamfactory.wiring.definition import Property, canonical_text
 from streamfactory.wiring.guard import log_warnings
+from streamfactory.wiring.monitoring import (
+    SERVER_OPTIONS,
+    MetricsEndpoint,
+    metrics_problems,
+)
 from streamfactory.wiring.plugins import PluginManager, default_manager
 from streamfactory.wiring.settling import Settler, by_spelling
 
@@ -57,6 +62,18 @@ def open_server(
     return backend.server(config)
 
 
+def open_metrics(server: StreamServer) -> MetricsEndpoint | None:
+    """Start the HTTP endpoint of a server; None where none is configured.
+
+    Raises:
+        ConfigError: config; the address cannot be used.
+        NotInstalled: plugin; prometheus-client is missing.
+    """
+    if "metrics.address" not in server.config:
+        return None
+    return MetricsEndpoint(server, server.config["metrics.address"])
+
+
 def configure_server(
     kind: str, server: type[StreamServer], properties: Sequence[Property]
 ) -> StreamConfig:
@@ -66,7 +83,8 @@ def configure_server(
         ConfigError: config; every problem at once.
     """
     problems: list[Problem] = []
-    known = by_spelling(server.OPTIONS)
+    options = (*server.OPTIONS, *SERVER_OPTIONS)
+    known = by_spelling(options)
     given: dict[str, list[Property]] = {}
     for prop in properties:
         option = known.get(prop.key.lower())
@@ -74,10 +92,11 @@ def configure_server(
             problems.append(Problem(prop.key, "unknown option", prop.origin))
         else:
             given.setdefault(option.key, []).append(prop)
-    settings = Settler(problems, "serve").settle(server.OPTIONS, given, "")
+    settings = Settler(problems, "serve").settle(options, given, "")
     config = StreamConfig(f"{kind} server", kind, settings)
     if not _errors(problems):
         problems += server.check_options(config)
+        problems += metrics_problems(config)
     if errors := _errors(problems):
         msg = f"the {kind} server cannot be configured"
         raise ConfigError(msg, problems=errors)
@@ -94,10 +113,14 @@ class ServerProcess:
     The child ends with this object, and with this process, however that ends.
     """
 
-    def __init__(self, process: subprocess.Popen[str], location: str) -> None:
+    def __init__(
+        self, process: subprocess.Popen[str], location: str, metrics: str | None
+    ) -> None:
         self._process = process
         self.location = location
         """Where clients connect: ``grpc://127.0.0.1:port``."""
+        self.metrics = metrics
+        """URL of the metrics; None without ``metrics.address``."""
 
     @property
     def pid(self) -> int:
@@ -165,7 +188,8 @@ def serve(kind: str = "flight", **settings: Any) -> ServerProcess:
     # The pipe stays open; the child ends when it is closed, as it is when we die.
     process.stdin.write(json.dumps(words) + "\n")
     process.stdin.flush()
-    return ServerProcess(process, _answer(process)["location"])
+    answer = _answer(process)
+    return ServerProcess(process, answer["location"], answer["metrics"])
 
 
 def _answer(process: subprocess.Popen[str]) -> dict[str, Any]:

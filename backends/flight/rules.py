@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import ipaddress
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
 from streamfactory.backends.flight.options import PLAIN, TLS
 from streamfactory.spi import Role
+from streamfactory.spi.addresses import is_loopback
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -22,7 +22,9 @@ def check_options(config: StreamConfig, role: Role | None) -> Iterator[Problem]:
     """See `Backend.check_options`."""
     locations: tuple[str, ...] = config.get("location") or ()
     insecure = [place for place in locations if urlsplit(place).scheme != TLS]
-    exposed = [place for place in insecure if not is_loopback(place)]
+    exposed = [
+        place for place in insecure if not is_loopback(urlsplit(place).hostname or "")
+    ]
     if config.given("token") and exposed:
         what = f"would be sent to {exposed[0]} in the clear"
         yield config.problem("token", what, "use a grpc+tls location")
@@ -47,12 +49,3 @@ def check_options(config: StreamConfig, role: Role | None) -> Iterator[Problem]:
         if config.given(key):
             what = "has no effect without protocol=plain"
             yield config.problem(key, what, level="warning")
-
-
-def is_loopback(location: str) -> bool:
-    """Whether a location is on this machine."""
-    host = urlsplit(location).hostname or ""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import json
+import threading
+import time
+import urllib.error
+import urllib.request
+from contextlib import closing
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyarrow.flight as fl
 import pytest
 from tests.flight.conftest import stream
+from tests.objects.proxy import Fault, FaultyProxy
 from tests.objects.server import BUCKET, OWNER, STRANGER
 from tests.objects.stage import place, properties_at
 
@@ -32,14 +40,15 @@ def credentials(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv(f"{name}_SECRET", who.secret)
 
 
-def served(server: ObjectServer, url: str, who: str = "OBJECT") -> ServerProcess:
+def served(endpoint: str, url: str, who: str = "OBJECT", **more: Any) -> ServerProcess:
     return streamfactory.serve(
         path=url,
-        storage_endpoint=server.endpoint,
+        storage_endpoint=endpoint,
         storage_region="us-east-1",
         storage_access_key=f"${{env:{who}_KEY}}",
         storage_secret_key=f"${{env:{who}_SECRET}}",
         storage_allow_http=True,
+        **more,
     )
 
 
@@ -59,7 +68,7 @@ def test_topics_in_a_bucket_are_the_same_through_flight_and_file(
 ) -> None:
     direct = properties_at(object_server.endpoint, url, "clicks")
     large = list(range(20_000))  # uploaded, rather than sent with the commit
-    with served(object_server, url) as server:
+    with served(object_server.endpoint, url) as server:
         through = stream(server, "clicks")
         put(through, 0, [1, 2])
         assert read(direct) == [1, 2]
@@ -67,7 +76,7 @@ def test_topics_in_a_bucket_are_the_same_through_flight_and_file(
         assert read(through) == [1, 2, 3, 4]
         put(through, 2, large)
         put(direct, 2, large)  # committed through Flight already
-    with served(object_server, url) as server:  # the topics outlive the server
+    with served(object_server.endpoint, url) as server:  # the topics outlive the server
         assert read(stream(server, "clicks")) == [1, 2, 3, 4, *large]
     assert read(direct) == [1, 2, 3, 4, *large]
 
@@ -82,11 +91,50 @@ def test_a_bucket_that_cannot_be_used_is_an_error_at_the_start(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     with pytest.raises(StreamError):
-        served(object_server, f"s3://{bucket}/topics", who)
+        served(object_server.endpoint, f"s3://{bucket}/topics", who)
     told = capfd.readouterr().err
     assert f"s3://{bucket}/topics" in told
     assert STRANGER.secret not in told
     assert "Traceback" not in told
+
+
+def test_health_has_the_reason_when_the_object_store_is_down(
+    object_server: ObjectServer, url: str
+) -> None:
+    down = threading.Event()
+    proxy = FaultyProxy(
+        object_server.port, lambda *_: Fault.BUSY if down.is_set() else None
+    )
+    try:
+        with served(
+            proxy.endpoint, url, storage_timeout="200ms", metrics_address="127.0.0.1:0"
+        ) as server:
+            put(stream(server, "clicks"), 0, [1, 2])
+            assert fetch(server, "/health") == (200, {"ready": True, "problems": []})
+            down.set()
+            status, found = fetch(server, "/health")
+            assert status == 503
+            assert found["ready"] is False
+            assert found["problems"]
+            time.sleep(1.1)  # longer than bounds of topics are used again
+            assert fetch(server, "/statistics")[0] == 503
+            with closing(fl.connect(server.location)) as client:
+                (answer,) = client.do_action(("health", b'{"v":1}'))
+            assert json.loads(answer.body.to_pybytes())["ready"] is False
+    finally:
+        proxy.stop()
+
+
+def fetch(server: ServerProcess, path: str) -> tuple[int, Any]:
+    """Status and JSON of the HTTP endpoint."""
+    assert server.metrics is not None
+    url = server.metrics.removesuffix("/metrics") + path
+    try:
+        with urllib.request.urlopen(url, timeout=60) as answer:
+            return answer.status, json.load(answer)
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, json.load(error)
 
 
 def test_options_of_another_kind_of_store_are_refused_offline() -> None:

@@ -60,6 +60,7 @@ LAZY = {
     "spi/decoder.py": {"pyarrow"},
     "spi/envelope.py": {"pyarrow"},
     "wiring/files.py": {"javaproperties"},
+    "wiring/monitoring.py": {"prometheus_client"},
     "arrowlog/disk/watching.py": {"inotify_simple"},
     "arrowlog/disk/objectclient.py": {"obstore"},
     "arrowlog/disk/filesystems.py": {"fsspec"},

@@ -379,6 +379,32 @@ class Verified:
 
 
 @dataclass(frozen=True, slots=True)
+class Health:
+    """The answer to ``health``."""
+
+    ready: bool
+    problems: tuple[str, ...] = ()
+    """Why not, one line each."""
+
+
+@dataclass(frozen=True, slots=True)
+class MetricValue:
+    """One value of a metric."""
+
+    name: str
+    value: Any
+    """A number."""
+    labels: dict[str, str] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class MetricValues:
+    """The answer to ``statistics``."""
+
+    metrics: tuple[MetricValue, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Done:
     """The answer to everything else."""
 

@@ -12,16 +12,17 @@ from streamfactory.arrowlog.disk.places import settings_of, storage_of
 from streamfactory.backends.flight.server.access import Access
 from streamfactory.backends.flight.server.checkpoints import CheckpointKeeper
 from streamfactory.backends.flight.server.limits import Limits
+from streamfactory.backends.flight.server.metrics import METRICS
 from streamfactory.backends.flight.server.options import OPTIONS
 from streamfactory.backends.flight.server.rules import check_options
 from streamfactory.backends.flight.server.service import LogService
 from streamfactory.spi import ConfigError, StreamServer
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Sequence
 
     from streamfactory.arrowlog import LogStore
-    from streamfactory.spi import Problem, StreamConfig
+    from streamfactory.spi import Problem, Sample, StreamConfig
 
 
 _GROUPS: Final = "groups"
@@ -32,6 +33,7 @@ class FlightServer(StreamServer):
     """Serves the topics of a folder, an object store, or memory."""
 
     OPTIONS: ClassVar = OPTIONS
+    METRICS: ClassVar = METRICS
 
     @classmethod
     def check_options(cls, config: StreamConfig) -> Iterable[Problem]:
@@ -54,6 +56,7 @@ class FlightServer(StreamServer):
                 store,
                 CheckpointKeeper(groups),
                 self._limits,
+                config["stalled.after.millis"] / 1000,
                 access,
                 config.get("advertise"),
                 **tls,
@@ -74,13 +77,11 @@ class FlightServer(StreamServer):
             time.sleep(0.01)
         return not self._limits.changing
 
-    def statistics(self) -> Mapping[str, Any]:
-        limits = self._limits
-        return {
-            "clients": limits.clients,
-            "calls.open": limits.open_calls,
-            "calls.refused": limits.refused,
-        }
+    def statistics(self) -> Sequence[Sample]:
+        return self._service.statistics.samples()
+
+    def problems(self) -> Sequence[str]:
+        return self._service.statistics.problems()
 
     def close(self) -> None:
         self._service.stopping.set()

@@ -5,20 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from streamfactory.arrowlog import Retention, Staged
 from streamfactory.backends.flight.protocol import messages as m
-from streamfactory.backends.flight.protocol.codec import decode, encode
-from streamfactory.backends.flight.protocol.rows import decode_rows
+from streamfactory.backends.flight.protocol.codec import decode
 from streamfactory.backends.flight.protocol.schemas import decode_schema, encode_schema
 from streamfactory.backends.flight.server.access import Right
 from streamfactory.backends.flight.server.checkpoints import CheckpointKeeper
-from streamfactory.spi import (
-    IncarnationChanged,
-    LastCommit,
-    Position,
-    Summary,
-    Unsupported,
-)
+from streamfactory.backends.flight.server.logs import commit_message, retention_of
+from streamfactory.backends.flight.server.uploads import Uploads
+from streamfactory.spi import Unsupported
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -28,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """One action."""
+    """One action on topics."""
 
     request: type
     doc: str
@@ -37,12 +31,12 @@ class Action:
     function: Callable[[LogStore, Any], Any]
 
     def topics_of(self, request: Any) -> Iterable[str]:
-        """The topics that a request is about; none for `topics` itself."""
+        """The topics that a request is about."""
         if isinstance(request, m.Topics):
             return request.topics
         if isinstance(request, m.OffsetsAt):
             return request.partitions
-        return [request.topic] if hasattr(request, "topic") else []
+        return [request.topic]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +50,27 @@ class GroupAction:
     function: Callable[[CheckpointKeeper, Any], Any]
 
 
-def request_of(name: str, body: Any) -> tuple[Action | GroupAction, Any]:
+@dataclass(frozen=True, slots=True)
+class UploadAction:
+    """One action on what writers have uploaded to a topic."""
+
+    request: type
+    doc: str
+    """One line, for ``ListActions``."""
+    right: Right
+    function: Callable[[Uploads, Any], Any]
+
+
+@dataclass(frozen=True, slots=True)
+class ServerAction:
+    """One action on the server itself: every client that may connect may do it."""
+
+    request: type
+    doc: str
+    """One line, for ``ListActions``."""
+
+
+def request_of(name: str, body: Any) -> tuple[AnyAction, Any]:
     """The action of a name, and its request.
 
     Raises:
@@ -71,32 +85,6 @@ def request_of(name: str, body: Any) -> tuple[Action | GroupAction, Any]:
     return action, decode(data, action.request)
 
 
-def perform(store: LogStore, action: Action, request: Any) -> bytes:
-    """Do what a request asks, and answer it.
-
-    Raises:
-        StreamError: As it fits.
-    """
-    return encode(action.function(store, request))
-
-
-def open_topic(store: LogStore, topic: str, incarnation: str | None = None) -> Log:
-    """The log of a topic, if it is still the one that the client knows.
-
-    Raises:
-        TopicNotFound: permanent.
-        IncarnationChanged: data_loss.
-    """
-    log = store.open(topic)
-    if incarnation is not None and log.incarnation != incarnation:
-        msg = (
-            f"topic {topic!r} was recreated: expected incarnation {incarnation!r}, "
-            f"found {log.incarnation!r}"
-        )
-        raise IncarnationChanged(msg, expected=incarnation, found=log.incarnation)
-    return log
-
-
 def _describe(store: LogStore, request: m.Topic) -> m.TopicDescription:
     log = store.open(request.topic)
     return _description(log, encode_schema(log.schema))
@@ -107,10 +95,6 @@ def _description(log: Log, schema: str | None = None) -> m.TopicDescription:
         m.PartitionBounds(lane.id, lane.earliest, lane.latest) for lane in log.bounds()
     )
     return m.TopicDescription(log.name, log.incarnation, bounds, schema)
-
-
-def _topics(store: LogStore, _: m.Done) -> m.Names:
-    return m.Names(tuple(store.names()))
 
 
 def _partitions(store: LogStore, request: m.Topics) -> m.Descriptions:
@@ -144,7 +128,7 @@ def _truncate(store: LogStore, request: m.Truncate) -> m.Done:
 
 
 def _retain(store: LogStore, request: m.Retain) -> m.Done:
-    store.open(request.topic).retain(_retention(request.retention), request.hold)
+    store.open(request.topic).retain(retention_of(request.retention), request.hold)
     return m.Done()
 
 
@@ -167,77 +151,21 @@ def _facts(store: LogStore, request: m.Topic) -> m.Facts:
     return m.Facts(dict(store.open(request.topic).facts()))
 
 
-def _commit(store: LogStore, request: m.Commit) -> m.Committed:
-    log = open_topic(store, request.topic, request.incarnation)
-    position = request.position
-    placed: dict[int, range] = {}
-    held = log.commit(
-        request.writer,
-        request.epoch,
-        [_staged(log, one) for one in request.staged],
-        instance=request.instance,
-        summary=Summary(request.rows, request.sums or {}),
-        source_position=None if position is None else Position.from_json(position),
-        replace=request.replace,
-        placed=placed,
-    )
-    if request.writer_memory_ms is not None:
-        log.forget(request.writer_memory_ms / 1000, keep=request.writer)
-    if request.retention is not None:
-        log.retain(_retention(request.retention), {})
-    return m.Committed(_held(held), m.placed(placed))
-
-
-def _staged(log: Log, sealed: m.Sealed) -> Staged:
-    """What an attempt sealed; rows that came with the commit are staged now."""
-    if not (len(sealed.files) == 1 and "inline" in sealed.files[0]):
-        return Staged(sealed.attempt, sealed.files)
-    stage = log.stage(sealed.attempt)
-    try:
-        for partition, rows in decode_rows(sealed.files[0]["inline"], log.schema):
-            stage.append(partition, rows)
-        return stage.seal()
-    except BaseException:
-        stage.discard()
-        raise
-
-
 def _claim(store: LogStore, request: m.Claim) -> m.Committed:
     log = store.open(request.topic)
-    return m.Committed(_held(log.claim(request.writer, request.instance)))
+    return m.Committed(commit_message(log.claim(request.writer, request.instance)))
 
 
 def _last(store: LogStore, request: m.Last) -> m.Committed:
-    return m.Committed(_held(store.open(request.topic).last(request.writer)))
+    return m.Committed(commit_message(store.open(request.topic).last(request.writer)))
 
 
-def _discard(store: LogStore, request: m.Discard) -> m.Done:
-    if any("inline" in file for file in request.staged.files):
-        return m.Done()
-    staged = Staged(request.staged.attempt, request.staged.files)
-    store.open(request.topic).discard(staged)
-    return m.Done()
+AnyAction = Action | GroupAction | UploadAction | ServerAction
 
-
-def _held(last: LastCommit | None) -> m.LastCommit | None:
-    if last is None:
-        return None
-    position, summary = last.source_position, last.summary
-    return m.LastCommit(
-        last.epoch,
-        None if summary is None else summary.rows,
-        None if summary is None else m.digests(summary.sums),
-        None if position is None else position.to_json(),
-    )
-
-
-def _retention(wanted: m.Retention) -> Retention:
-    age = wanted.age_ms
-    return Retention(None if age is None else age / 1000, wanted.rows, wanted.bytes)
-
-
-ACTIONS: Final[Mapping[str, Action | GroupAction]] = {
-    "topics": Action(m.Done, "Names of all topics.", Right.READ, _topics),
+ACTIONS: Final[Mapping[str, AnyAction]] = {
+    "topics": ServerAction(m.Done, "Names of all topics that the client may read."),
+    "health": ServerAction(m.Done, "Whether the server can serve."),
+    "statistics": ServerAction(m.Done, "The metrics of the server."),
     "describe": Action(
         m.Topic, "Schema, incarnation and bounds of a topic.", Right.READ, _describe
     ),
@@ -261,15 +189,15 @@ ACTIONS: Final[Mapping[str, Action | GroupAction]] = {
     ),
     "verify": Action(m.Topic, "Read a whole topic and check it.", Right.ADMIN, _verify),
     "facts": Action(m.Topic, "Counts of segments, bytes, writers.", Right.READ, _facts),
-    "commit": Action(
-        m.Commit, "Append sealed attempts in one step.", Right.WRITE, _commit
+    "commit": UploadAction(
+        m.Commit, "Append sealed attempts in one step.", Right.WRITE, Uploads.commit
     ),
     "claim": Action(
         m.Claim, "Fence earlier instances of a writer.", Right.WRITE, _claim
     ),
     "last": Action(m.Last, "What a writer committed last.", Right.READ, _last),
-    "discard": Action(
-        m.Discard, "Remove what an attempt sealed.", Right.WRITE, _discard
+    "discard": UploadAction(
+        m.Discard, "Remove what an attempt sealed.", Right.WRITE, Uploads.discard
     ),
     "checkpoints-claim": GroupAction(
         m.ClaimCheckpoint,

@@ -83,6 +83,14 @@ OPTIONS: Final = (
         maximum=1 << 30,
     ),
     Option(
+        "stalled.after.millis",
+        "A reader that takes nothing for so long although rows are available counts as "
+        "stalled.",
+        PERIOD,
+        default="30s",
+        minimum=1,
+    ),
+    Option(
         "drain.timeout.millis",
         "On shutdown, how long commits under way may take.",
         PERIOD,

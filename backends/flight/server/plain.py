@@ -19,19 +19,18 @@ from streamfactory.backends.flight.protocol.messages import (
     PartitionBounds,
     Received,
     Ticket,
-    placed,
 )
 from streamfactory.backends.flight.server.batches import sound_batches
 from streamfactory.spi import (
     FormatRefused,
     MisuseError,
     SchemaMismatch,
-    Summary,
     TopicNotFound,
 )
 
 if TYPE_CHECKING:
     from streamfactory.arrowlog import Log, LogStore
+    from streamfactory.backends.flight.server.uploads import Uploads
 
 _PATHS = (1, 2)
 
@@ -73,6 +72,7 @@ def flight_info(log: Log, location: str) -> fl.FlightInfo:
 
 def receive_plain(
     store: LogStore,
+    uploads: Uploads,
     topic: str,
     partition: int | None,
     context: fl.ServerCallContext,
@@ -91,7 +91,7 @@ def receive_plain(
     if partition is None:
         lanes = log.bounds()
         partition = lanes[attempt.int % len(lanes)].id
-    stage = log.stage(attempt.hex)
+    stage = uploads.stage(log, attempt.hex)
     try:
         for batch, _ in batches:
             if batch is not None:
@@ -102,10 +102,9 @@ def receive_plain(
     except BaseException:
         stage.discard()
         raise
-    spans: dict[int, range] = {}
-    log.commit(None, 0, [sealed], summary=Summary(rows), placed=spans)
+    spans = uploads.append(log, sealed, rows)
     with suppress(pa.ArrowException, OSError):  # committed, whoever listens
-        writer.write(encode(Appended(placed(spans))))
+        writer.write(encode(Appended(spans)))
 
 
 def _open_or_create(store: LogStore, topic: str, schema: pa.Schema) -> Log:

@@ -10,7 +10,7 @@ import pyarrow.flight as fl
 
 from streamfactory.backends.flight.protocol.codec import decode, encode
 from streamfactory.backends.flight.protocol.messages import Delivery, Fetch
-from streamfactory.backends.flight.server.actions import open_topic
+from streamfactory.backends.flight.server.logs import open_topic
 from streamfactory.spi import FormatRefused, TopicNotFound
 
 if TYPE_CHECKING:
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from streamfactory.arrowlog import LaneBounds, Log, LogSlice, LogStore
     from streamfactory.backends.flight.protocol.messages import Subscribe, Ticket
+    from streamfactory.backends.flight.server.metrics import Meters
 
 Answer = tuple[pa.RecordBatch, bytes]
 """Rows, and their `Delivery`."""
@@ -36,6 +37,7 @@ def read_range(
     ticket: Ticket,
     context: fl.ServerCallContext,
     stopping: threading.Event,
+    meters: Meters,
 ) -> tuple[pa.Schema, Iterator[Answer]]:
     """Schema and batches of a ticket; a batch is read when the one before was sent."""
     log = open_topic(store, ticket.topic, ticket.incarnation)
@@ -47,16 +49,20 @@ def read_range(
 
     def batches() -> Iterator[Answer]:
         at = start
-        while end is None or at < end:
-            most = _BATCH_ROWS if end is None else min(_BATCH_ROWS, end - at)
-            found = read_coalesced(log, ticket.partition, at, most, _BATCH_BYTES)
-            if found.rows is None:
-                if stopping.is_set() or context.is_cancelled():
-                    return
-                log.wait(ticket.partition, at, _LONGEST_WAIT)
-                continue
-            yield _answer(found, ticket.fields, 0)
-            at += found.rows.num_rows
+        with meters.reading(log.name, ticket.partition, at) as meter:
+            while end is None or at < end:
+                most = _BATCH_ROWS if end is None else min(_BATCH_ROWS, end - at)
+                found = read_coalesced(log, ticket.partition, at, most, _BATCH_BYTES)
+                if found.rows is None:
+                    if stopping.is_set() or context.is_cancelled():
+                        return
+                    log.wait(ticket.partition, at, _LONGEST_WAIT)
+                    meter.touch()
+                    continue
+                # Suspended until the client takes the batch.
+                yield _answer(found, ticket.fields, 0)
+                meter.sent(at, found.rows.num_rows, found.size)
+                at += found.rows.num_rows
 
     return _schema(log, ticket.fields), batches()
 
@@ -67,32 +73,36 @@ def serve_subscription(
     reader: fl.MetadataRecordBatchReader,
     writer: fl.MetadataRecordBatchWriter,
     stopping: threading.Event,
+    meters: Meters,
 ) -> None:
     """Answer each `Fetch` of a client with one batch, empty when none came in time.
 
     Nothing is sent that was not asked for: a slow client holds one batch at most.
     """
     log = open_topic(store, wanted.topic, wanted.incarnation)
-    _lane(log, wanted.partition)
+    latest = _lane(log, wanted.partition).latest
     schema = _schema(log, wanted.fields)
     writer.begin(schema)
     # `pa.array` and `from_pylist` would import pandas first, which takes a second.
     columns = [pa.nulls(0, field.type) for field in schema]
     nothing = pa.RecordBatch.from_arrays(columns, schema=schema)
-    while True:
-        try:
-            chunk = reader.read_chunk()
-        except StopIteration:
-            return
-        request = decode(chunk.app_metadata or b"", Fetch)
-        found = _fetch(log, wanted.partition, request, stopping)
-        if found.rows is None:
-            place = found.bounds
-            delivery = Delivery(found.start, place.earliest, place.latest, request.id)
-            writer.write_with_metadata(nothing, encode(delivery))
-        else:
-            rows, metadata = _answer(found, wanted.fields, request.id)
-            writer.write_with_metadata(rows, metadata)
+    # Until the first request it is not known which rows the client wants.
+    with meters.reading(log.name, wanted.partition, latest) as meter:
+        while True:
+            try:
+                chunk = reader.read_chunk()
+            except StopIteration:
+                return
+            request = decode(chunk.app_metadata or b"", Fetch)
+            meter.touch()
+            found = _fetch(log, wanted.partition, request, stopping)
+            if found.rows is None:
+                writer.write_with_metadata(nothing, _delivery(found, request.id))
+                meter.sent(found.start, 0, 0)
+            else:
+                rows, metadata = _answer(found, wanted.fields, request.id)
+                writer.write_with_metadata(rows, metadata)
+                meter.sent(found.start, found.rows.num_rows, found.size)
 
 
 def _fetch(
@@ -133,11 +143,16 @@ def read_coalesced(
 
 
 def _answer(found: LogSlice, fields: Sequence[str] | None, number: int) -> Answer:
-    rows, place = found.rows, found.bounds
+    rows = found.rows
     assert rows is not None
     if fields is not None:
         rows = rows.select(list(fields))
-    return rows, encode(Delivery(found.start, place.earliest, place.latest, number))
+    return rows, _delivery(found, number)
+
+
+def _delivery(found: LogSlice, number: int) -> bytes:
+    place = found.bounds
+    return encode(Delivery(found.start, place.earliest, place.latest, number))
 
 
 def _lane(log: Log, partition: int) -> LaneBounds:

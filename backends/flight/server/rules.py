@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import ipaddress
 from typing import TYPE_CHECKING
 
 from streamfactory.arrowlog.disk.places import place_problems
 from streamfactory.backends.flight.server.options import STORE_OPTIONS
 from streamfactory.spi import Problem
+from streamfactory.spi.addresses import is_loopback, parse_address
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -48,21 +48,13 @@ def _tls(config: StreamConfig) -> Iterator[Problem]:
 def _address(config: StreamConfig) -> Iterator[Problem]:
     """Refuse to listen beyond this machine in the clear, unless it is allowed."""
     address: str = config["address"]
-    host, _, port = address.rpartition(":")
-    if not host or not port.isdecimal() or int(port) > 65535:
-        what = f"{address!r} is not host:port"
-        yield config.problem("address", what, "write for instance 127.0.0.1:8815")
-    elif not (
-        is_loopback(host) or "tls.certificate" in config or config["allow.remote"]
-    ):
+    try:
+        host, _ = parse_address(address)
+    except ValueError as error:
+        hint = "write for instance 127.0.0.1:8815"
+        yield config.problem("address", str(error), hint)
+        return
+    if not (is_loopback(host) or "tls.certificate" in config or config["allow.remote"]):
         what = f"{address!r} is open to the network, and TLS is not configured"
         hint = "set tls.certificate and tls.key, or allow.remote=true"
         yield config.problem("address", what, hint)
-
-
-def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches a host, given by name or address."""
-    try:
-        return ipaddress.ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return host == "localhost"

@@ -12,6 +12,9 @@ import pyarrow.flight as fl
 from streamfactory.backends.flight.protocol.codec import decode, encode
 from streamfactory.backends.flight.protocol.failures import to_status
 from streamfactory.backends.flight.protocol.messages import (
+    Health,
+    MetricValue,
+    MetricValues,
     Names,
     Stage,
     Subscribe,
@@ -25,16 +28,20 @@ from streamfactory.backends.flight.server.access import (
 from streamfactory.backends.flight.server.actions import (
     ACTIONS,
     GroupAction,
-    perform,
+    ServerAction,
+    UploadAction,
     request_of,
 )
 from streamfactory.backends.flight.server.checkpoints import check_name
+from streamfactory.backends.flight.server.metrics import CALLS, CALLS_FAILED, Meters
 from streamfactory.backends.flight.server.plain import (
     flight_info,
     path_of,
     receive_plain,
 )
 from streamfactory.backends.flight.server.reading import read_range, serve_subscription
+from streamfactory.backends.flight.server.statistics import Statistics
+from streamfactory.backends.flight.server.uploads import Uploads
 from streamfactory.backends.flight.server.writing import receive_stage
 from streamfactory.spi import (
     ConnectionFailed,
@@ -43,7 +50,7 @@ from streamfactory.spi import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from streamfactory.arrowlog import LogStore
     from streamfactory.backends.flight.server.access import Access
@@ -62,6 +69,7 @@ class LogService(fl.FlightServerBase):  # type: ignore[misc]
         store: What is served; the caller closes it.
         checkpoints: Those of groups of readers.
         limits: Of calls and batches.
+        stalled_after: Seconds without activity after which a reader is stalled.
         access: Who may do what; None where everybody may do everything.
         advertised: Where clients connect; None for ``location`` with its port.
         tls: Certificates, as `pyarrow.flight.FlightServerBase` takes them.
@@ -73,6 +81,7 @@ class LogService(fl.FlightServerBase):  # type: ignore[misc]
         store: LogStore,
         checkpoints: CheckpointKeeper,
         limits: Limits,
+        stalled_after: float,
         access: Access | None = None,
         advertised: str | None = None,
         **tls: Any,
@@ -82,6 +91,11 @@ class LogService(fl.FlightServerBase):  # type: ignore[misc]
         self.limits = limits
         self.stopping = threading.Event()
         """Set before the end: calls that wait return, new ones are refused."""
+        self._meters = Meters()
+        self._uploads = Uploads(store, self._meters)
+        self.statistics = Statistics(
+            store, self._meters, limits, self.stopping, stalled_after
+        )
         self._access = access
         self._location, self._advertised = location, advertised
         middleware = {} if access is None else {MIDDLEWARE: Authentication(access)}
@@ -126,14 +140,17 @@ class LogService(fl.FlightServerBase):  # type: ignore[misc]
     ) -> Iterator[bytes]:
         with self._call(context, "action", changes=True):
             wanted, request = request_of(action.type, action.body)
+            if isinstance(wanted, ServerAction):
+                return iter([encode(self._answer(context, action.type))])
             if isinstance(wanted, GroupAction):
                 self._check(context, request.group, wanted.right, groups=True)
                 return iter([encode(wanted.function(self.checkpoints, request))])
+            if isinstance(wanted, UploadAction):
+                self._check(context, request.topic, wanted.right)
+                return iter([encode(wanted.function(self._uploads, request))])
             for topic in wanted.topics_of(request):
                 self._check(context, topic, wanted.right)
-            if action.type == "topics":
-                return iter([encode(Names(tuple(self._readable(context))))])
-            return iter([perform(self.store, wanted, request)])
+            return iter([encode(wanted.function(self.store, request))])
 
     def do_get(
         self, context: fl.ServerCallContext, ticket: fl.Ticket
@@ -141,7 +158,9 @@ class LogService(fl.FlightServerBase):  # type: ignore[misc]
         with self._call(context, "get"):
             wanted = decode(ticket.ticket, Ticket)
             self._check(context, wanted.topic, Right.READ)
-            schema, batches = read_range(self.store, wanted, context, self.stopping)
+            schema, batches = read_range(
+                self.store, wanted, context, self.stopping, self._meters
+            )
             return fl.GeneratorStream(schema, self._streamed(context, batches))
 
     def do_exchange(
@@ -154,7 +173,9 @@ class LogService(fl.FlightServerBase):  # type: ignore[misc]
         with self._call(context, "exchange"):
             wanted = decode(descriptor.command or b"", Subscribe)
             self._check(context, wanted.topic, Right.READ)
-            serve_subscription(self.store, wanted, reader, writer, self.stopping)
+            serve_subscription(
+                self.store, wanted, reader, writer, self.stopping, self._meters
+            )
 
     def do_put(
         self,
@@ -169,26 +190,49 @@ class LogService(fl.FlightServerBase):  # type: ignore[misc]
                 topic, partition = path_of(descriptor)
                 self._check(context, topic, Right.WRITE)
                 receive_plain(
-                    self.store, topic, partition, context, reader, writer, most
+                    self.store,
+                    self._uploads,
+                    topic,
+                    partition,
+                    context,
+                    reader,
+                    writer,
+                    most,
                 )
                 return
             wanted = decode(descriptor.command or b"", Stage)
             self._check(context, wanted.topic, Right.WRITE)
-            receive_stage(self.store, wanted, context, reader, writer, most)
+            receive_stage(
+                self.store, self._uploads, wanted, context, reader, writer, most
+            )
 
     def _streamed(
         self, context: fl.ServerCallContext, batches: Iterator[Answer]
     ) -> Iterator[Answer]:
-        with self._call(context, "get"):
+        with self._call(context, "get", begins=False):
             yield from batches
 
     # --- what every call goes through -----------------------------------------------
 
     @contextmanager
     def _call(
-        self, context: fl.ServerCallContext, what: str, *, changes: bool = False
+        self,
+        context: fl.ServerCallContext,
+        what: str,
+        *,
+        changes: bool = False,
+        begins: bool = True,
     ) -> Iterator[None]:
-        """Refuse calls while stopping and beyond the limits; answer errors typed."""
+        """Refuse calls while stopping and beyond the limits; answer errors typed.
+
+        Args:
+            context: Of the call.
+            what: Its method.
+            changes: Whether it writes: a shutdown waits for it.
+            begins: False for the second part of a call: it is counted once.
+        """
+        if begins:
+            self._meters.recorder.add(CALLS, what)
         try:
             if self.stopping.is_set():
                 msg = f"{what}: the server is shutting down"
@@ -198,10 +242,12 @@ class LogService(fl.FlightServerBase):  # type: ignore[misc]
         except fl.FlightError:
             raise
         except StreamError as error:
+            self._meters.recorder.add(CALLS_FAILED, what, error.code)
             raise to_status(error) from None
         except Exception as error:
             if context.is_cancelled():
                 raise fl.FlightCancelledError(what) from None  # nobody reads it
+            self._meters.recorder.add(CALLS_FAILED, what, UntranslatedError.code)
             _logger.exception("%s failed", what)
             msg = f"{what} failed inside the server: {type(error).__name__}"
             raise to_status(UntranslatedError(msg)) from None
@@ -220,10 +266,33 @@ class LogService(fl.FlightServerBase):  # type: ignore[misc]
             user = context.get_middleware(MIDDLEWARE).user
             self._access.check(user, name, right, groups=groups)
 
+    def _answer(self, context: fl.ServerCallContext, action: str) -> Any:
+        """The answer to an action on the server itself."""
+        if action == "topics":
+            return Names(tuple(self._readable(context)))
+        if action == "health":
+            problems = self.statistics.problems()
+            return Health(not problems, tuple(problems))
+        samples = self.statistics.samples(self._may_read(context))
+        return MetricValues(
+            tuple(
+                MetricValue(
+                    sample.metric.name,
+                    sample.number,
+                    dict(zip(sample.metric.labels, sample.labels, strict=True)) or None,
+                )
+                for sample in samples
+            )
+        )
+
     def _readable(self, context: fl.ServerCallContext) -> list[str]:
         """Names of the topics that the user may read."""
-        names, access = self.store.names(), self._access
+        return list(filter(self._may_read(context), self.store.names()))
+
+    def _may_read(self, context: fl.ServerCallContext) -> Callable[[str], bool]:
+        """Whether the user of a call may read a topic."""
+        access = self._access
         if access is None:
-            return list(names)
+            return lambda _: True
         user = context.get_middleware(MIDDLEWARE).user
-        return [name for name in names if access.allows(user, name, Right.READ)]
+        return lambda topic: access.allows(user, topic, Right.READ)

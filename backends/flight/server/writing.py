@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from streamfactory.backends.flight.protocol.codec import decode, encode
 from streamfactory.backends.flight.protocol.messages import Part, Received, Sealed
-from streamfactory.backends.flight.server.actions import open_topic
 from streamfactory.backends.flight.server.batches import sound_batches
+from streamfactory.backends.flight.server.logs import open_topic
 from streamfactory.spi import MisuseError
 
 if TYPE_CHECKING:
@@ -18,10 +18,12 @@ if TYPE_CHECKING:
 
     from streamfactory.arrowlog import LogStage, LogStore
     from streamfactory.backends.flight.protocol.messages import Stage
+    from streamfactory.backends.flight.server.uploads import Uploads
 
 
 def receive_stage(
     store: LogStore,
+    uploads: Uploads,
     wanted: Stage,
     context: fl.ServerCallContext,
     reader: fl.MetadataRecordBatchReader,
@@ -30,7 +32,7 @@ def receive_stage(
 ) -> None:
     """Stage the batches of a put, and answer its verdict before the call ends."""
     log = open_topic(store, wanted.topic, wanted.incarnation)
-    stage = log.stage(wanted.attempt)
+    stage = uploads.stage(log, wanted.attempt)
     try:
         _receive(stage, sound_batches(reader, context, most_bytes), writer)
         sealed = stage.seal()
