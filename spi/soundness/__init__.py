@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = ["UNPACKED_BYTES", "UNPACKED_ROW_BYTES", "BatchValidator", "can_rescale"]
 
-UNPACKED_BYTES: Final = 16 * 1024 * 1024
+UNPACKED_BYTES: Final = 8 * 1024 * 1024
 """Bytes that a slice has at the most once its encodings are unpacked."""
 UNPACKED_ROW_BYTES: Final = 64 * 1024 * 1024
 """Bytes that one row may have once its encodings are unpacked."""

@@ -1,10 +1,10 @@
 """The values of a batch: each within its buffers, and one of its type.
 
-``validate(full=True)`` of Arrow decides what is sound, with additions: run ends, and
-nulls that the schema excludes. Arrow 26 did not crash in it on what its IPC reader made
-of 360,000 damaged messages of every type; docs/design/soundness.md has what was tried.
-It takes its time with long text and looks at a whole dictionary for every batch: these
-are checked by numpy here, and anything unusual is left to Arrow.
+``validate(full=True)`` of Arrow decides what is sound, with additions: run ends, views
+of nulls, and nulls that the schema excludes. Arrow 26 did not crash in it on what its
+IPC reader made of 360,000 damaged messages of every type; docs/design/soundness.md has
+what was tried. It takes its time with long text and looks at a whole dictionary for
+every batch: these are checked by numpy here, and anything unusual is left to Arrow.
 """
 
 from __future__ import annotations
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 _SMALL: Final = 2048
 """Rows below which Arrow's own validation is the faster one."""
+_INLINE: Final = 12
+"""Bytes of text that a view holds itself."""
 _OTHER_SCHEMA: Final = "a batch has another schema than the one that was checked"
 _COLUMN: Final = re.compile(r"(?:In c|C)olumn (\d+): (.*)", re.DOTALL)
 """How Arrow begins what it says of a column, of a batch and of a table."""
@@ -43,11 +45,12 @@ class BatchChecks:
         self._required = required if values and required.fields else None
         checks = [_check_of(kind) for kind in schema.types]
         self._large = list(enumerate(checks))
-        self._runs = [
+        self._left_out = [
             number
             for number, kind in enumerate(schema.types)
-            if values and _are_runs_within(kind)
+            if values and _is_left_out_within(kind)
         ]
+        """Columns with something that Arrow's validation leaves out."""
         kept = [isinstance(check, _DictionaryCheck) for check in checks]
         self._small: list[tuple[int, Check]] | None = None
         """What a small batch needs; None where Arrow's own validation is enough: of a
@@ -74,8 +77,8 @@ class BatchChecks:
                 checks = (is_small and self._small) or self._large
                 for column, check in checks:
                     check(rows.column(column))
-            for column in self._runs:
-                _check_runs(rows.column(column))
+            for column in self._left_out:
+                _check_left_out(rows.column(column))
         # Of numpy: a buffer that is too short.
         except (pa.ArrowException, ValueError) as error:
             raise CorruptData(self._explain(error, column), remedy=REMEDY) from error
@@ -84,7 +87,7 @@ class BatchChecks:
 
     def run_all(self, batches: Sequence[pa.RecordBatch]) -> None:
         """Check several batches."""
-        is_left_to_arrow = self._values and self._small is None and not self._runs
+        is_left_to_arrow = self._values and self._small is None and not self._left_out
         if not is_left_to_arrow or any(b.num_rows >= _SMALL for b in batches):
             for rows in batches:
                 self.run(rows)
@@ -209,31 +212,65 @@ def _struct_check(kind: pa.DataType) -> Check:
     return check
 
 
-def _are_runs_within(kind: pa.DataType) -> bool:
+def _is_view(kind: pa.DataType) -> bool:
+    return bool(_types.is_string_view(kind) or _types.is_binary_view(kind))
+
+
+def _is_left_out_within(kind: pa.DataType) -> bool:
+    """Whether a type has run ends, or views of text or bytes."""
     if isinstance(kind, pa.BaseExtensionType):
-        return _are_runs_within(kind.storage_type)
+        return _is_left_out_within(kind.storage_type)
     if _types.is_dictionary(kind):
-        return _are_runs_within(kind.value_type)
-    if _types.is_run_end_encoded(kind):
+        return _is_left_out_within(kind.value_type)
+    if _types.is_run_end_encoded(kind) or _is_view(kind):
         return True
-    return any(_are_runs_within(child.type) for child in children(kind))
+    return any(_is_left_out_within(child.type) for child in children(kind))
 
 
-def _check_runs(array: pa.Array) -> None:
-    """Check run ends, of which Arrow looks only at those that a slice has."""
-    if not _are_runs_within(array.type):
+def _check_left_out(array: pa.Array) -> None:
+    """Check what Arrow's validation leaves out, wherever it is within an array."""
+    if not _is_left_out_within(array.type):
         return
     if isinstance(array.type, pa.BaseExtensionType):
         array = array.storage
     elif _types.is_dictionary(array.type):
         array = array.dictionary
     if _types.is_run_end_encoded(array.type):
-        ends = array.run_ends.to_numpy(zero_copy_only=False)
-        if len(ends) and (ends[0] < 1 or (ends[1:] <= ends[:-1]).any()):
-            msg = "a run ends before it begins"
-            raise pa.ArrowInvalid(msg)
+        _check_run_ends(array)
+    elif _is_view(array.type):
+        _check_views_of_nulls(array)
     for part in parts(array):
-        _check_runs(part)
+        _check_left_out(part)
+
+
+def _check_run_ends(array: pa.RunEndEncodedArray) -> None:
+    """Arrow looks only at those that a slice has."""
+    ends = array.run_ends.to_numpy(zero_copy_only=False)
+    if len(ends) and (ends[0] < 1 or (ends[1:] <= ends[:-1]).any()):
+        msg = "a run ends before it begins"
+        raise pa.ArrowInvalid(msg)
+
+
+def _check_views_of_nulls(array: pa.Array) -> None:
+    """Arrow's format leaves these open, and its casts and comparisons follow them."""
+    if not array.null_count:
+        return
+    _, views, *data = array.buffers()
+    numbers = np.frombuffer(views, np.int32, 4 * len(array), 16 * array.offset)
+    of_nulls = numbers.reshape(-1, 4)[array.is_null().to_numpy(zero_copy_only=False)]
+    lengths = of_nulls[:, 0]
+    _, _, index, offset = of_nulls[lengths > _INLINE].T.astype(np.int64)
+    sizes = np.array([*map(_size, data), 0])
+    ends = offset + lengths[lengths > _INLINE]
+    if (
+        (lengths < 0).any()
+        or (index < 0).any()
+        or (index >= len(data)).any()
+        or (offset < 0).any()
+        or (ends > sizes[index]).any()
+    ):
+        msg = "the view of a null lies outside of its buffers"
+        raise pa.ArrowInvalid(msg)
 
 
 def _offsets(array: pa.Array, end: int) -> Offsets:

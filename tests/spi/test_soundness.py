@@ -218,6 +218,44 @@ def test_run_ends_that_do_not_rise_are_refused(
     refused(read(column, ints(2, 5, 7), ints(*ends)))
 
 
+def views(of_null: tuple[int, int, int, int], kind: pa.DataType) -> pa.Array:
+    """One short text, a null with that view, one long text."""
+    parts = [struct.pack("<i12s", 1, b"a"), struct.pack("<4i", *of_null)]
+    parts.append(struct.pack("<i4sii", 20, b"xxxx", 0, 0))
+    buffers = [pa.py_buffer(b"\x05"), pa.py_buffer(b"".join(parts))]
+    return pa.Array.from_buffers(kind, 3, [*buffers, pa.py_buffer(b"x" * 20)])
+
+
+@pytest.mark.parametrize("kind", [pa.string_view(), pa.binary_view()], ids=str)
+@pytest.mark.parametrize(
+    "of_null",
+    [(-(2**31), 0, 0, 0), (20, 0, 9999, 0), (20, 0, -1, 0), (20, 0, 0, 1)],
+    ids=["length", "buffer", "no-buffer", "offset"],
+)
+def test_views_of_nulls_are_checked_too(
+    of_null: tuple[int, int, int, int], kind: pa.DataType
+) -> None:
+    """Arrow's casts and comparisons follow them, into memory that is not theirs."""
+    array = views(of_null, kind)
+    array.validate(full=True)  # it is sound, for Arrow
+    nested = pa.StructArray.from_arrays([array], ["inner"])
+    for column in (array, nested, array.slice(1)):
+        rows = pa.record_batch({"a": column})
+        with pytest.raises(CorruptData, match="column 'a': the view of a null"):
+            BatchValidator(rows.schema).validate(rows)
+        with pytest.raises(CorruptData):
+            BatchValidator(rows.schema).validate_all([rows, rows])
+
+
+@pytest.mark.parametrize("of_null", [(0, 0, 0, 0), (3, 7, 7, 7), (20, 0, 0, 0)])
+def test_views_of_nulls_that_harm_nobody_pass(
+    of_null: tuple[int, int, int, int],
+) -> None:
+    for column in (array := views(of_null, pa.string_view()), array.slice(2)):
+        rows = pa.record_batch({"a": column})
+        BatchValidator(rows.schema).validate(rows)
+
+
 @pytest.mark.parametrize("rows", [5, LARGE])
 @pytest.mark.parametrize("kind", [pa.int64(), pa.string(), pa.binary(), pa.bool_()])
 def test_a_number_of_nulls_that_the_bitmap_has_not_is_refused(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 from contextlib import closing
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet
@@ -15,9 +15,7 @@ from streamfactory.spi import DecodeError, FormatRefused, MisuseError, SchemaMis
 from streamfactory.wiring.inputs.base import InputOptions
 from streamfactory.wiring.inputs.formats import open_input
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
+HOSTILE = Path(__file__).parents[1] / "data" / "hostile"
 NO_TEXT = b"\xff\xfe"
 
 
@@ -130,3 +128,34 @@ def test_a_file_with_a_column_twice_is_named(tmp_path: Path) -> None:
 def test_a_reset_nested_without_end_is_refused() -> None:
     with pytest.raises(MisuseError, match="is no position"):
         Reset.parse('{"a":' + "[" * 100_000)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"null",
+        b'\xef\xbb\xbf \n\tnull{"a":1}\n',
+        b'{"a":' * 100_000 + b"1" + b"}" * 100_000,
+        b'{"a":1}\n{"b":"]]]","a":' + b"[" * 100_000 + b"\n",
+    ],
+    ids=["null", "null after a mark", "deep", "deep in a later record"],
+)
+def test_json_that_ends_arrows_reader_is_refused(tmp_path: Path, text: bytes) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(text)
+    with pytest.raises(FormatRefused, match="a record is n"):
+        read(path)
+
+
+def test_json_of_many_brackets_within_text_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(b'{"a":"%s"}\n{"a":"\\"%s"}\n' % (b"[" * 999, b"{" * 999))
+    assert sum(rows.num_rows for rows in read(path)) == 2
+
+
+def test_parquet_that_ends_before_its_footer_says_is_refused(tmp_path: Path) -> None:
+    """It was read for ever."""
+    path = tmp_path / "a.parquet"
+    path.write_bytes((HOSTILE / "without-its-rows.parquet").read_bytes())
+    with pytest.raises(DecodeError, match="its footer announces 8 rows"):
+        read(path)

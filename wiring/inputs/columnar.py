@@ -258,7 +258,14 @@ class ParquetInput(Input):
         except UNREADABLE as error:
             msg = f"{name} is no Parquet: {first_line(error)}"
             raise FormatRefused(msg, remedy=_OTHER) from error
-        self._count: int = self._file.metadata.num_rows
+        metadata = self._file.metadata
+        self._count: int = metadata.num_rows
+        groups = (metadata.row_group(at) for at in range(metadata.num_row_groups))
+        if sum(group.num_rows for group in groups) != self._count:
+            msg = (
+                f"{name} has groups of other rows than the {self._count} of its footer"
+            )
+            raise FormatRefused(msg, remedy="it is damaged: write it again")
         self._digest = f"{self.format}:{_footer_digest(name, path)}"
         self._batches = self._from(0)
         self._waiting: pa.RecordBatch | None = None
@@ -285,10 +292,16 @@ class ParquetInput(Input):
             if rows is not None:
                 rows.validate(full=True)  # Arrow 26 does not check that text is UTF-8
         except UNREADABLE as error:
-            msg = f"{self.name}, row {self._taken}: {first_line(error)}"
-            remedy = "it is damaged: what came before it is published"
-            raise DecodeError(msg, remedy=remedy) from error
+            raise self._damaged(first_line(error)) from error
+        if rows is None and not self.finished:
+            why = f"its footer announces {self._count} rows"
+            raise self._damaged(why)
         return rows
+
+    def _damaged(self, why: str) -> DecodeError:
+        msg = f"{self.name}, row {self._taken}: {why}"
+        remedy = "it is damaged: what came before it is published"
+        return DecodeError(msg, remedy=remedy)
 
     @property
     def finished(self) -> bool:

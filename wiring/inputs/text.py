@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from abc import abstractmethod
 from typing import TYPE_CHECKING, Any, Final
 
@@ -9,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from streamfactory.spi import DecodeError, FormatRefused, SchemaUnknown
+from streamfactory.spi.nesting import DEEPEST, json_depth
 from streamfactory.wiring.inputs.base import (
     UNREADABLE,
     Input,
@@ -24,6 +26,10 @@ _CHUNK: Final = 1024**2
 """Bytes of CSV that one thread parses at a time."""
 _QUOTE: Final = ord('"')
 _NEWLINE: Final = ord("\n")
+_NULL_FIRST: Final = re.compile(rb"(?:\xef\xbb\xbf)?[ \t\r\n]*null")
+"""Bytes that begin with a record that is null."""
+_OPENS: Final = np.zeros(256, np.uint8)
+_OPENS[list(b"[{")] = 1
 _REMEDY: Final = "mend the input, or say other types with --schema"
 
 
@@ -254,6 +260,7 @@ class JsonInput(TextInput):
         """Rows of whole records."""
         from pyarrow import json
 
+        _check_parsable(data)
         expected = pa.schema(list(self._expected.items())) if self._expected else None
         table = json.read_json(
             pa.BufferReader(data),
@@ -262,6 +269,28 @@ class JsonInput(TextInput):
         )
         table.validate(full=True)  # Arrow 26 does not check that text is UTF-8
         return _one_batch(table)
+
+
+def _check_parsable(data: bytes) -> None:
+    """Refuse records that end the process in Arrow 25's reader of JSON.
+
+    Raises:
+        ValueError: The first record is null, or one is nested too deep.
+    """
+    if _NULL_FIRST.match(data):
+        msg = "a record is null, not an object"
+        raise ValueError(msg)
+    text = np.frombuffer(data, np.uint8)
+    if not len(text):
+        return
+    begins = np.append(0, np.flatnonzero(text[:-1] == _NEWLINE) + 1)
+    # As many as open at all is an upper bound: few records have to be looked at.
+    opened = np.add.reduceat(_OPENS[text], begins, dtype=np.int64)
+    for record in np.flatnonzero(opened > DEEPEST):
+        end = begins[record + 1] if record + 1 < len(begins) else len(data)
+        if json_depth(data[begins[record] : end]) > DEEPEST:
+            msg = f"a record is nested deeper than {DEEPEST} levels"
+            raise ValueError(msg)
 
 
 def _one_batch(table: pa.Table) -> pa.RecordBatch:
