@@ -1,23 +1,18 @@
-"""Arrow Java at the other end: published jars, by Maven, in the user's cache."""
+"""Arrow Java at the other end."""
 
 from __future__ import annotations
 
-import contextlib
-import hashlib
-import os
-import shutil
 import subprocess
-import tempfile
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from tests.proving.skipping import skip_or_fail
+from tests.proving.maven import java_peer
 from tests.sockets.peers import PATIENCE, Background, opened, sink_of, until
 
 from streamfactory.spi import Finished
 
-HERE = Path(__file__).with_name("java")
+SOURCE = Path(__file__).with_name("java") / "ArrowPeer.java"
 ROWS, BATCHES = 5_000, 20
 NUMBERS = list(range(ROWS * BATCHES))
 TEXTS = [None if n % 3 == 0 else f"é{n}" for n in NUMBERS]
@@ -25,56 +20,10 @@ TEXTS = [None if n % 3 == 0 else f"é{n}" for n in NUMBERS]
 pytestmark = pytest.mark.network
 
 
-def cache() -> Path:
-    root = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(root, "streamfactory", "arrow-java")
-
-
 @pytest.fixture(scope="module")
-def jars() -> Path:
-    """The folder of the jars that the project file names; fetched once."""
-    pom = HERE / "pom.xml"
-    found = cache() / hashlib.sha256(pom.read_bytes()).hexdigest()[:16]
-    if found.is_dir():
-        return found
-    maven = shutil.which("mvn")
-    if maven is None:
-        skip_or_fail("Maven (mvn) is not installed, and the jars are not there yet")
-    assert maven is not None
-    found.parent.mkdir(parents=True, exist_ok=True)
-    # Another process may be at it as well: whoever comes first is right.
-    with tempfile.TemporaryDirectory(dir=found.parent) as folder:
-        command = [maven, "-q", "-B", "-f", str(pom), "dependency:copy-dependencies"]
-        command += [f"-DoutputDirectory={folder}/jars"]
-        done = subprocess.run(
-            command, capture_output=True, text=True, timeout=300, check=False
-        )
-        if done.returncode:
-            skip_or_fail(f"Maven cannot fetch Arrow Java: {done.stdout[-500:]}")
-        with contextlib.suppress(OSError):
-            Path(folder, "jars").rename(found)
-    return found
-
-
-@pytest.fixture(scope="module")
-def arrow_java(jars: Path, tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+def arrow_java(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     """The command that runs the peer."""
-    compiler, runner = shutil.which("javac"), shutil.which("java")
-    if compiler is None or runner is None:
-        skip_or_fail("Java (javac and java) is not installed")
-    assert compiler is not None
-    assert runner is not None
-    classes = tmp_path_factory.mktemp("classes")
-    path = f"{jars}/*"
-    source = HERE / "ArrowPeer.java"
-    subprocess.run(
-        [compiler, "-encoding", "UTF-8", "-cp", path, "-d", str(classes), str(source)],
-        check=True,
-        timeout=300,
-    )
-    opens = "--add-opens=java.base/java.nio=ALL-UNNAMED"
-    utf8 = ["-Dfile.encoding=UTF-8", "-Dsun.stdout.encoding=UTF-8"]
-    return [runner, opens, *utf8, "-cp", f"{path}:{classes}", "ArrowPeer"]
+    return java_peer(SOURCE, tmp_path_factory.mktemp("classes"))
 
 
 @pytest.fixture
