@@ -16,7 +16,9 @@ from tests.proving import tiers
 from streamfactory.conformance.runner import all_cases
 
 ROOT = Path(__file__).parents[2]
-COMPONENTS = {one.component for one in tiers.FIXTURES.values()} - {None}
+CLUSTERS = {"spark-cluster"}
+"""Only `make test-all` starts these; `make test` has the same components alone."""
+COMPONENTS = {one.component for one in tiers.FIXTURES.values()} - {None} - CLUSTERS
 KITS = {
     "file": "tests/backends/test_file_conformance.py",
     "flight": "tests/flight/test_flight_conformance.py",

@@ -139,6 +139,7 @@ class Driver:
         return found
 
 
+@pytest.mark.long("starts a cluster of Spark")
 def test_a_cluster_reads_writes_and_streams(cluster: Cluster, tmp_path: Path) -> None:
     found = Driver(cluster.address, tmp_path, "everything").result()
     assert found == {"sum": 1999000, "rows": 2000, "distinct": 2000}
