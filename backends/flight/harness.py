@@ -27,19 +27,31 @@ class FlightHarness(LogHarness):
     """A topic of numbers on the server."""
 
     @classmethod
+    def server_settings(cls) -> Mapping[str, str]:
+        """Settings of the server, besides address and path; for subclasses."""
+        return {}
+
+    @classmethod
+    def stream_options(cls) -> Mapping[str, str]:
+        """Options under ``stream.flight.`` that reach such a server; for subclasses."""
+        return {}
+
+    @classmethod
     def prepare(cls) -> None:
-        _server()
+        _server(cls)
 
     def __init__(self, folder: Path) -> None:
-        self._location, path = _server()
+        self._location, path = _server(type(self))
         self._disk = DiskLogStore(LocalStorage(path), Settings())
         super().__init__(self._disk)
 
     def properties(self) -> Mapping[str, str]:
+        options = {f"stream.flight.{k}": v for k, v in self.stream_options().items()}
         return {
             "streamType": "flight",
             "stream.flight.location": self._location,
             "stream.flight.topic.name": self.topic,
+            **options,
         }
 
     def close(self) -> None:
@@ -48,8 +60,8 @@ class FlightHarness(LogHarness):
 
 
 @cache
-def _server() -> tuple[str, Path]:
-    """Location and folder of the server of this process, which ends with it."""
+def _server(harness: type[FlightHarness]) -> tuple[str, Path]:
+    """Location and folder of a harness's server, which ends with this process."""
     path = Path(tempfile.mkdtemp(prefix="flight-conformance-"))
     process = subprocess.Popen(
         [sys.executable, "-m", "streamfactory", "serve", "--config", "-"],
@@ -66,7 +78,8 @@ def _server() -> tuple[str, Path]:
     atexit.register(stop)
     assert process.stdin is not None
     assert process.stdout is not None
-    settings = {"address": "127.0.0.1:0", "path": str(path)}
+    own = {"address": "127.0.0.1:0", "path": str(path)}
+    settings = {**own, **harness.server_settings()}
     process.stdin.write(json.dumps(settings) + "\n")
     process.stdin.flush()
     return process.stdout.readline().split()[-1], path

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import datetime as dt
-import ipaddress
 import os
 import random
 import re
@@ -15,10 +13,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.flight as fl
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
+from tests.flight.certificates import issue_certificates
 from tests.flight.conftest import stream
 
 import streamfactory
@@ -146,48 +141,8 @@ def test_what_a_server_cannot_do_is_refused_at_the_start(
 
 @pytest.fixture
 def certificates(tmp_path: Path) -> Path:
-    """``ca``, ``server``, ``client``, and ``stranger`` of another authority."""
-    authority = _issue(tmp_path, "ca")
-    other = _issue(tmp_path, "other-ca")
-    for name in ("server", "client"):
-        _issue(tmp_path, name, authority)
-    _issue(tmp_path, "stranger", other)
+    issue_certificates(tmp_path)
     return tmp_path
-
-
-Issued = tuple[x509.Certificate, ec.EllipticCurvePrivateKey]
-
-
-def _issue(folder: Path, name: str, authority: Issued | None = None) -> Issued:
-    key = ec.generate_private_key(ec.SECP256R1())
-    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
-    now = dt.datetime.now(dt.UTC)
-    builder = (
-        x509.CertificateBuilder()
-        .subject_name(subject)
-        .issuer_name(subject if authority is None else authority[0].subject)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - dt.timedelta(days=1))
-        .not_valid_after(now + dt.timedelta(days=1))
-        .add_extension(x509.BasicConstraints(authority is None, None), critical=True)
-        .add_extension(
-            x509.SubjectAlternativeName(
-                [x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]
-            ),
-            critical=False,
-        )
-    )
-    signer = key if authority is None else authority[1]
-    certificate = builder.sign(signer, hashes.SHA256())
-    pem = serialization.Encoding.PEM
-    (folder / f"{name}.pem").write_bytes(certificate.public_bytes(pem))
-    (folder / f"{name}.key").write_bytes(
-        key.private_bytes(
-            pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-        )
-    )
-    return certificate, key
 
 
 def tls(folder: Path, name: str | None = None, ca: str = "ca") -> dict[str, str]:
