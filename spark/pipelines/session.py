@@ -114,7 +114,7 @@ def spark_session(
                 session = _started(chosen)
             except Exception as error:
                 raise _not_started(error, log) from error
-        with _unlogged_py4j():
+        with _quiet_bridge():
             try:
                 yield session
             except Exception as error:
@@ -140,23 +140,37 @@ def _check_unused() -> None:
 
 
 @contextmanager
-def _unlogged_py4j() -> Iterator[None]:
-    """Keep Py4J from logging each call to a Java that is gone: that is told once.
+def _quiet_bridge() -> Iterator[None]:
+    """Keep PySpark from telling of each call to a Java that is gone: once is enough.
 
-    It has loggers of its own, and uses the root logger too.
+    Py4J logs them, by loggers of its own and by the root logger. The server that takes
+    sums from Java prints the end of its connection, unless it overrides what
+    ``socketserver`` does then.
     """
+    from pyspark import accumulators
 
     def ours(record: logging.LogRecord) -> bool:
         return "py4j" not in Path(record.pathname).parts
 
+    def forget(_server: object, _request: object, _address: object) -> None:
+        pass
+
     loggers = [logging.getLogger(name) for name in _PY4J]
+    servers: list[Any] = [
+        accumulators.AccumulatorTCPServer,
+        accumulators.AccumulatorUnixServer,
+    ]
     for logger in loggers:
         logger.addFilter(ours)
+    for server in servers:
+        server.handle_error = forget
     try:
         yield
     finally:
         for logger in loggers:
             logger.removeFilter(ours)
+        for server in servers:
+            del server.handle_error
 
 
 def _started(settings: Mapping[str, str]) -> SparkSession:
