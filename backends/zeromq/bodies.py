@@ -1,0 +1,282 @@
+"""Arrow batches in frames: limits before allocation, validation before computation.
+
+A sequenced message has the schema in its first frame and one batch, as an IPC message,
+in its last. A plain Arrow message is one whole IPC stream.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+
+from streamfactory.spi import (
+    BatchValidator,
+    CorruptData,
+    MessageTooLarge,
+    SchemaMismatch,
+    ipc,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+_ALIGNED: Final = 8
+"""Arrow reads numbers at multiples of that only."""
+_REMEDY: Final = "the sender is no Arrow program, or the message is damaged"
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How much is accepted of a peer. Bytes."""
+
+    message: int
+    metadata: int
+
+
+def corrupt(what: str) -> CorruptData:
+    """The error for bytes that are no Arrow message."""
+    return CorruptData(what, remedy=_REMEDY)
+
+
+def too_large(length: int, option: str, limit: int) -> MessageTooLarge:
+    """The error for a length over its limit."""
+    what = f"a message of {length} bytes was received, {option} allows {limit}"
+    remedy = f"raise {option}, or make the sender's batches smaller"
+    return MessageTooLarge(what, remedy=remedy)
+
+
+class SchemaHolder:
+    """The one schema of a stream's rows, shared by its partitions."""
+
+    def __init__(self, schema: pa.Schema | None = None) -> None:
+        self.schema = schema
+
+    def meet(self, schema: pa.Schema) -> None:
+        """Compare a sender's schema with it; the first one is kept.
+
+        Raises:
+            SchemaMismatch: permanent; it is another one.
+        """
+        if self.schema is None:
+            self.schema = schema
+        elif not schema.equals(self.schema):
+            what = f"a sender has another schema: {_difference(schema, self.schema)}"
+            remedy = "all senders of a stream need one schema; restart the reader to "
+            raise SchemaMismatch(what, remedy=remedy + "begin with a new one")
+
+
+class BatchReader:
+    """Reads the batches of one sender. One thread at a time."""
+
+    def __init__(self, limits: Limits, holder: SchemaHolder) -> None:
+        self._limits = limits
+        self._holder = holder
+        self._text: bytes | None = None
+        self._schema: pa.Schema | None = None
+        self._validator = BatchValidator(pa.schema([]))
+
+    def use_schema(self, text: bytes) -> None:
+        """Take the schema of the following batches, an IPC message.
+
+        Raises:
+            CorruptData: data_loss; it is none.
+            MessageTooLarge: permanent; it is over its limit.
+            SchemaMismatch: permanent; the stream has another one, or it has types that
+                are not carried.
+        """
+        if text == self._text:
+            return
+        data = memoryview(text)
+        header, size = self._header(data)
+        if header.kind != ipc.SCHEMA or size != len(data):
+            msg = "a sequence frame is followed by something else than a schema"
+            raise corrupt(msg)
+        if header.foreign_order:
+            msg = "a schema has the byte order of another kind of machine"
+            raise SchemaMismatch(msg, remedy="send little-endian values")
+        schema = _parsed(lambda: pa.ipc.read_schema(pa.py_buffer(text)), "a schema")
+        if any(map(_has_dictionary, schema.types)):
+            msg = "a sequenced message has a dictionary column"
+            raise SchemaMismatch(msg, remedy="send the words themselves")
+        self._validator = BatchValidator(schema)
+        self._holder.meet(schema)
+        self._text, self._schema = text, schema
+
+    def read(self, frame: memoryview) -> tuple[pa.RecordBatch, int]:
+        """One batch, not validated yet, and its bytes, decompressed.
+
+        Raises:
+            CorruptData: data_loss; the frame is no batch.
+            MessageTooLarge: permanent; it is over its limit.
+        """
+        if self._schema is None:
+            msg = "rows were received before their schema"
+            raise corrupt(msg)
+        header, start = self._header(frame)
+        if header.kind != ipc.ROWS or start + header.body != len(frame):
+            msg = "a frame is no Arrow batch"
+            raise corrupt(msg)
+        size = self._expanded(header, frame[start:])
+        buffer, schema = aligned(frame), self._schema
+        read = pa.ipc.read_record_batch
+        return _parsed(lambda: read(buffer, schema), "a batch"), size
+
+    def read_stream(self, frame: memoryview) -> list[tuple[pa.RecordBatch, int]]:
+        """The batches of a whole IPC stream, validated, each with its bytes.
+
+        Raises:
+            As `use_schema` and `read`.
+        """
+        sizes = self._walk(frame)
+        reader = _parsed(lambda: pa.ipc.open_stream(aligned(frame)), "a schema")
+        if self._schema is None or not reader.schema.equals(self._schema):
+            self._validator = BatchValidator(reader.schema)
+            self._holder.meet(reader.schema)
+            self._schema = reader.schema
+        found: list[tuple[pa.RecordBatch, int]] = []
+        for size in sizes:
+            rows = _parsed(reader.read_next_batch, "a batch")
+            self._validator.validate(rows)
+            found += self.parts(rows, size)
+        return found
+
+    def validated(self, batches: Sequence[pa.RecordBatch]) -> int:
+        """How many batches, from the first, are sound; at least one.
+
+        Raises:
+            CorruptData: data_loss; the first one is not.
+        """
+        try:
+            self._validator.validate_all(batches)
+        except CorruptData:
+            pass
+        else:
+            return len(batches)
+        for number, rows in enumerate(batches):
+            try:
+                self._validator.validate(rows)
+            except CorruptData:
+                if number:
+                    return number
+                raise
+        return len(batches)
+
+    def parts(
+        self, rows: pa.RecordBatch, size: int
+    ) -> Iterator[tuple[pa.RecordBatch, int]]:
+        """Slices of a validated batch that are safe to convert.
+
+        Raises:
+            MessageTooLarge: permanent; one row unpacks to too much.
+        """
+        if not self._validator.is_encoded:
+            yield rows, size
+            return
+        for part in self._validator.split(rows):
+            yield part, size * part.num_rows // max(1, rows.num_rows)
+
+    def _walk(self, frame: memoryview) -> list[int]:
+        """Bytes of each batch of a stream, once every message is within its limits."""
+        at, sizes, dictionaries, is_first = 0, [], 0, True
+        while at < len(frame):
+            rest = frame[at:]
+            if len(rest) >= ipc.PREFIX and bytes(rest[: ipc.PREFIX]) == ipc.END:
+                if len(rest) > ipc.PREFIX:
+                    msg = "bytes follow the end of an Arrow stream"
+                    raise corrupt(msg)
+                break
+            header, start = self._header(rest)
+            if start + header.body > len(rest):
+                msg = "an Arrow stream ends in the middle of a message"
+                raise corrupt(msg)
+            if is_first is not (header.kind == ipc.SCHEMA):
+                msg = "an Arrow stream does not begin with its one schema"
+                raise corrupt(msg)
+            is_first = False
+            size = self._expanded(header, rest[start : start + header.body])
+            if header.kind == ipc.ROWS:
+                sizes.append(size)
+            dictionaries += size if header.kind == ipc.DICTIONARY else 0
+            if dictionaries > self._limits.message:
+                option = "max.message.bytes"
+                raise too_large(dictionaries, option, self._limits.message)
+            at += start + header.body
+        if is_first:
+            msg = "an empty frame was received where an Arrow stream was expected"
+            raise corrupt(msg)
+        return sizes
+
+    def _header(self, data: memoryview) -> tuple[ipc.IpcHeader, int]:
+        """What a message says of itself, and where its body begins."""
+        limits = self._limits
+        if len(data) < ipc.PREFIX:
+            msg = f"a frame of {len(data)} bytes is no Arrow message"
+            raise corrupt(msg)
+        option, limit = "max.metadata.bytes", limits.metadata
+        try:
+            length = ipc.header_length(data[: ipc.PREFIX], limit)
+            start = ipc.PREFIX + length
+            if not length or start > len(data):
+                msg = "an Arrow message has no whole header"
+                raise corrupt(msg)
+            option, limit = "max.message.bytes", limits.message
+            return ipc.read_header(data[ipc.PREFIX : start], limit), start
+        except ipc.NotIpc as error:
+            msg = f"a frame begins with {bytes(data[:8])!r}: {error}"
+            raise corrupt(msg) from error
+        except ipc.IpcTooLong as error:
+            raise too_large(error.length, option, limit) from error
+
+    def _expanded(self, header: ipc.IpcHeader, body: memoryview) -> int:
+        limit = self._limits.message
+        try:
+            return ipc.expanded(header, body, limit)
+        except ipc.NotIpc as error:
+            raise corrupt(str(error)) from error
+        except ipc.IpcTooLong as error:
+            raise too_large(error.length, "max.message.bytes", limit) from error
+
+
+def aligned(frame: memoryview) -> pa.Buffer:
+    """A frame as a buffer that Arrow may read numbers from; copied where needed."""
+    buffer = pa.py_buffer(frame)
+    if buffer.address % _ALIGNED:
+        copy = pa.allocate_buffer(buffer.size)
+        memoryview(copy).cast("B")[:] = frame
+        return copy
+    return buffer
+
+
+def _parsed(read: Any, what: str) -> Any:
+    try:
+        return read()
+    except (pa.ArrowException, ValueError, OSError, StopIteration) as error:
+        reason = (str(error) or type(error).__name__).splitlines()[0]
+        msg = f"{what} cannot be read: {reason}"
+        raise corrupt(msg) from error
+
+
+def _difference(found: pa.Schema, wanted: pa.Schema) -> str:
+    """The first column that differs, with both types."""
+    for one, other in zip(found, wanted, strict=False):
+        if not one.equals(other):
+            return f"column {_shown(one)}, where the stream has {_shown(other)}"
+    return f"{len(found)} columns, where the stream has {len(wanted)}"
+
+
+def _shown(field: pa.Field) -> str:
+    return f"{field.name!r} {field.type}{'' if field.nullable else ' not null'}"
+
+
+def _has_dictionary(kind: pa.DataType) -> bool:
+    """Whether values of a type, or within one, are in a dictionary."""
+    if isinstance(kind, pa.BaseExtensionType):
+        return _has_dictionary(kind.storage_type)
+    if pa.types.is_dictionary(kind):
+        return True
+    if pa.types.is_run_end_encoded(kind):
+        return _has_dictionary(kind.value_type)
+    children = (kind.field(number).type for number in range(kind.num_fields))
+    return any(map(_has_dictionary, children))

@@ -1,0 +1,70 @@
+"""Messages of programs that send no sequence frame, as envelopes and back."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+
+from streamfactory.spi import MisuseError, envelope_schema
+from streamfactory.spi.envelope import TIMESTAMP_UNKNOWN
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from streamfactory.spi import Outgoing, Partition
+
+_HEADER: Final = "frame."
+"""Begins the name of the header that a middle frame becomes; its number follows."""
+
+
+def envelopes_of(
+    parts: Sequence[bytes], partition: Partition, offset: int
+) -> pa.RecordBatch:
+    """One message: its last frame is the value, the first of several the key.
+
+    Frames between them become headers: ``frame.1`` is the second frame.
+    """
+    between = [
+        {"key": f"{_HEADER}{number}", "value": part}
+        for number, part in enumerate(parts[1:-1], 1)
+    ]
+    columns = {
+        "key": [parts[0] if len(parts) > 1 else None],
+        "value": [parts[-1]],
+        "topic": [partition.topic],
+        "partition": [partition.id],
+        "offset": [offset],
+        "timestamp": [None],
+        "timestampType": [TIMESTAMP_UNKNOWN],
+        "headers": [between or None],
+    }
+    return pa.RecordBatch.from_pydict(columns, schema=envelope_schema())
+
+
+def messages_of(outgoing: Outgoing) -> Iterator[list[bytes]]:
+    """The frames of each row: key, values of headers, value.
+
+    Raises:
+        MisuseError: misuse; a value is null, which no frame can be.
+    """
+    values = outgoing.rows.column("value").to_pylist()
+    keys = _list(outgoing.key, len(values))
+    headers = _list(outgoing.headers, len(values))
+    for value, key, some in zip(values, keys, headers, strict=True):
+        if value is None:
+            msg = "a plain message of ZeroMQ cannot be a tombstone: its value is null"
+            raise MisuseError(msg, remedy="use framing=sequenced, or drop such rows")
+        begin = [] if key is None else [_as_bytes(key)]
+        between = [header["value"] or b"" for header in some or ()]
+        if between and not begin:
+            begin = [b""]
+        yield [*begin, *between, value]
+
+
+def _list(column: pa.Array | None, count: int) -> list[Any]:
+    return [None] * count if column is None else column.to_pylist()
+
+
+def _as_bytes(key: bytes | str) -> bytes:
+    return key.encode() if isinstance(key, str) else key

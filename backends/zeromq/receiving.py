@@ -1,0 +1,580 @@
+"""One partition as it is read: messages of its senders, in order, with their offsets.
+
+Duplicates are dropped and gaps are recorded as losses; with dealer-router a gap is
+requested again instead.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import deque
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+import zmq
+
+from streamfactory.backends.zeromq.answering import Answers
+from streamfactory.backends.zeromq.bodies import BatchReader, Limits, corrupt
+from streamfactory.backends.zeromq.numbering import (
+    MergedNumbers,
+    OwnNumbers,
+    Placed,
+)
+from streamfactory.backends.zeromq.options import (
+    DEALER_ROUTER,
+    DURABLE_WAY,
+    PUB_SUB,
+    PUSH_PULL,
+)
+from streamfactory.backends.zeromq.plain import envelopes_of
+from streamfactory.backends.zeromq.protocol import SIZE, Kind, read_header
+from streamfactory.backends.zeromq.transport import Wire
+from streamfactory.backends.zeromq.waking import Wake
+from streamfactory.spi import (
+    ClosedError,
+    Failed,
+    Finished,
+    Loss,
+    OffsetOutOfRange,
+    StreamError,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from streamfactory.backends.zeromq.bodies import SchemaHolder
+    from streamfactory.backends.zeromq.endpoints import Endpoint
+    from streamfactory.backends.zeromq.numbering import Sender
+    from streamfactory.backends.zeromq.options import Settings
+    from streamfactory.backends.zeromq.protocol import Header
+    from streamfactory.backends.zeromq.transport import Place
+    from streamfactory.spi import End, Partition, StreamConfig
+
+log = logging.getLogger(__name__)
+
+_KINDS: Final = {PUB_SUB: zmq.SUB, PUSH_PULL: zmq.PULL, DEALER_ROUTER: zmq.ROUTER}
+_LONGEST_POLL: Final = 0.25
+"""Seconds after which timers are looked at."""
+_TINY: Final = 128 * 1024
+"""Bytes below which batches are joined: handing on each costs more than a copy."""
+_ENOUGH: Final = 1024 * 1024
+"""Bytes up to which batches are joined, and received ahead."""
+_MOST_MESSAGES: Final = 4096
+"""Messages received ahead."""
+_QUIET: Final = 0.05
+"""Seconds without a message of the last sender, after which its successor's messages
+are read: queues of both are read in turns."""
+
+
+@dataclass(slots=True)
+class Piece:
+    """What one message contributed: rows, a loss, an end, or a move of the offset."""
+
+    rows: pa.RecordBatch | None
+    first: int
+    next: int
+    size: int = 0
+    losses: list[Loss] = field(default_factory=list)
+    is_checked: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """Rows with their place in the partition, and what is missing before them."""
+
+    rows: pa.RecordBatch | None
+    first: int
+    next: int
+    size: int
+    losses: tuple[Loss, ...]
+
+
+class Lane:
+    """The senders of one partition. Thread-safe; one thread at a time waits.
+
+    Args:
+        partition: Named in losses and errors.
+        place: Makes, or finds, the context of all partitions.
+        endpoints: Where its socket is.
+        config: For options of reading.
+        settings: The other options.
+        holder: Of the schema, shared by all partitions.
+    """
+
+    def __init__(
+        self,
+        partition: Partition,
+        place: Callable[[], Place],
+        endpoints: tuple[Endpoint, ...],
+        config: StreamConfig,
+        settings: Settings,
+        holder: SchemaHolder,
+    ) -> None:
+        self.partition = partition
+        self.lock = threading.Lock()
+        self._place = place
+        self._endpoints = endpoints
+        self._config = config
+        self._settings = settings
+        self._limits = Limits(config["max.message.bytes"], config["max.metadata.bytes"])
+        self._holder = holder
+        self._reader = BatchReader(self._limits, holder)
+        self._senders: int | None = config["senders"]
+        is_merged = settings.is_plain or self._senders != 1
+        self._numbers = MergedNumbers() if is_merged else OwnNumbers()
+        self._answers = Answers(self._send, is_merged=is_merged)
+        self._wire: Wire | None = None
+        self._bell: Wake | None = None
+        self._held: deque[Piece] = deque()
+        self._held_size = 0
+        self._parked: list[list[bytes | zmq.Frame]] = []
+        self._parked_at = 0.0
+        self._greeting: tuple[bytes, Header] | None = None
+        """Of a sender that has to wait until its predecessor's rows are handed out."""
+        self._losses: list[Loss] = []
+        self._handed = self._numbers.next
+        self._has_handed = False
+        self._ends: dict[bytes, End] = {}
+        self._failure: StreamError | None = None
+        self._closed = False
+
+    @property
+    def incarnation(self) -> str | None:
+        """What the offsets count; None before the first message."""
+        return self._numbers.incarnation
+
+    @property
+    def next(self) -> int:
+        """Offset of the next row to be handed out."""
+        return self._handed
+
+    @property
+    def end(self) -> End | None:
+        """How the partition ended; None while more may come."""
+        wanted = self._senders
+        if self._held or wanted is None or len(self._ends) < wanted:
+            return None
+        ends = [*self._ends.values()]
+        return next((end for end in ends if isinstance(end, Failed)), ends[0])
+
+    def take(
+        self, told: str | None, start: int, most: int, seconds: float, wake: Wake
+    ) -> Taken | None:
+        """Rows at or after a start; None where there are none in time.
+
+        Returns at once, without rows, when the incarnation is not the one given, and
+        when the partition has ended.
+
+        Raises:
+            OffsetOutOfRange: data_loss; rows at the start were handed out, and no
+                sender keeps them.
+            StreamError: As `Wire`; or a message broke a rule: then every later call
+                raises the same.
+        """
+        deadline = time.monotonic() + seconds
+        with self.lock:
+            place, polled = self._opened(), False
+            if self.incarnation == told:
+                self._align(start)
+            while True:
+                self._answers.flush()
+                self._receive(place)
+                if self.incarnation != told:
+                    return None
+                taken = self._join(most)
+                if taken is not None or self.end is not None:
+                    return taken
+                if self._failure is not None:
+                    raise self._failure
+                left = deadline - time.monotonic()
+                if wake.is_set or (left <= 0 and polled):
+                    return None
+                polled = left <= 0
+                pause = _QUIET if self._parked else _LONGEST_POLL
+                place.wait(zmq.POLLIN, min(max(0.0, left), pause), wake, self._bell)
+                if self._bell is not None:
+                    self._bell.clear()
+
+    def look(self, seconds: float) -> None:
+        """Receive what is there, so that the schema becomes known; takes no rows.
+
+        Raises:
+            StreamError: As `take`.
+        """
+        if not self.lock.acquire(timeout=seconds):
+            return  # a consumer waits here: it will receive the schema
+        try:
+            place = self._opened()
+            self._receive(place)
+            if self._failure is not None:
+                raise self._failure
+            if self._holder.schema is None:
+                place.wait(zmq.POLLIN, seconds)
+        finally:
+            self.lock.release()
+
+    def acknowledge(self, incarnation: str | None, offset: int) -> None:
+        """Tell senders that rows before an offset are stored. From any thread."""
+        self._answers.store(incarnation, offset, self.incarnation)
+        if self._bell is not None:
+            self._bell.set()
+        # A consumer that waits here is woken, and sends it.
+        if self.lock.acquire(blocking=False):
+            try:
+                if self._wire is not None:
+                    self._answers.flush()
+            finally:
+                self.lock.release()
+
+    def close(self) -> None:
+        """Close the socket, after the last answers."""
+        with self.lock:
+            if self._closed:
+                return
+            self._closed = True
+            if self._wire is not None:
+                self._answers.flush()
+                linger = self._settings.pattern == DEALER_ROUTER
+                self._wire.close(1.0 if linger else 0.0)
+            if self._bell is not None:
+                self._bell.close()
+
+    # --- the socket ---------------------------------------------------------------
+
+    def _opened(self) -> Wire:
+        if self._closed:
+            msg = "the stream is closed"
+            raise ClosedError(msg)
+        if self._wire is None:
+            options: dict[int, int | bytes] = {
+                zmq.MAXMSGSIZE: self._config["max.message.bytes"] + SIZE
+            }
+            pattern = self._settings.pattern
+            if pattern == DEALER_ROUTER:
+                options[zmq.ROUTER_HANDOVER] = 1
+            made = Wire(self._place(), _KINDS[pattern], self._endpoints, options)
+            if pattern == PUB_SUB:
+                for prefix in self._config["prefixes"]:
+                    made.socket.setsockopt(zmq.SUBSCRIBE, prefix)
+            self._wire, self._bell = made, Wake()
+        return self._wire
+
+    def _send(self, identity: bytes, header: Header) -> None:
+        """Answer a sender; one that has gone asks again when it comes back."""
+        assert self._wire is not None
+        try:
+            frames = [identity, header.pack()]
+            self._wire.socket.send_multipart(frames, zmq.NOBLOCK)
+        except zmq.Again:
+            log.debug("%s: an answer was dropped", self._wire.name)
+
+    def _receive(self, wire: Wire) -> None:
+        """Receive what is there, up to what is worth being held."""
+        wire.check()
+        if self._greeting is not None and not self._held:
+            greeting, self._greeting = self._greeting, None
+            self._greet(*greeting)
+        for _ in range(_MOST_MESSAGES):
+            full = self._held_size >= _ENOUGH or len(self._held) >= _MOST_MESSAGES
+            if full or self._failure is not None:
+                return
+            try:
+                copy = self._settings.is_plain and self._settings.is_raw
+                frames: Any = wire.socket.recv_multipart(zmq.NOBLOCK, copy=copy)
+            except zmq.Again:
+                break
+            self._try(frames)
+        if self._parked and time.monotonic() - self._parked_at > _QUIET:
+            self._unpark()
+
+    def _try(self, frames: list[bytes | zmq.Frame]) -> None:
+        try:
+            self._meet(frames)
+        except StreamError as error:
+            self._failure = error
+
+    # --- messages -----------------------------------------------------------------
+
+    def _meet(self, frames: list[bytes | zmq.Frame]) -> None:
+        if self._settings.is_plain:
+            self._meet_plain(frames)
+            return
+        identity = b""
+        if self._settings.pattern == DEALER_ROUTER:
+            identity = _bytes(frames[0])
+        behind = frames[int(self._settings.pattern != PUSH_PULL) :]
+        if not behind:
+            msg = "a message has no sequence frame"
+            raise corrupt(msg)
+        text = _bytes(behind[0])
+        header = read_header(text)
+        if self._settings.pattern == DEALER_ROUTER:
+            if header.kind is Kind.HELLO:
+                if len(text) > SIZE:
+                    self._reader.use_schema(text[SIZE:])
+                self._greet(identity, header)
+                return
+            sender = self._answers.owner(identity, header, self._numbers)
+        else:
+            sender = self._sender(header, frames)
+        if sender is not None:
+            self._place_message(sender, header, text, behind[1:])
+
+    def _sender(self, header: Header, frames: list[bytes | zmq.Frame]) -> Sender | None:
+        """Who sent a message; None where it is read later, or not at all."""
+        numbers = self._numbers
+        sender = numbers.find(header.stream)
+        if sender is not None:
+            if self._parked:
+                self._parked_at = time.monotonic()
+            return sender
+        if numbers.is_past(header.stream):
+            if header.kind is Kind.ROWS:
+                what = f"sender {header.stream.hex()} was followed by another before"
+                self._lose(header.first, header.next, what)
+            return None
+        if not numbers.is_new(header.stream) or numbers.incarnation is None:
+            return numbers.begin(header.stream, header.after)
+        # The queue of its predecessor may not be empty yet.
+        if not self._parked:
+            self._parked_at = time.monotonic()
+        self._parked.append(frames)
+        if len(self._parked) > _MOST_MESSAGES:
+            self._unpark()
+        return None
+
+    def _unpark(self) -> None:
+        """Begin the incarnation of the first message that was set aside."""
+        parked, self._parked = self._parked, []
+        if self._held:
+            # What came before is handed out first.
+            self._parked = parked
+            return
+        header = read_header(_bytes(parked[0][int(self._settings.pattern == PUB_SUB)]))
+        self._begin(header.stream, 0)
+        for frames in parked:
+            self._try(frames)
+
+    def _begin(self, stream: bytes, start: int) -> Sender:
+        sender = self._numbers.begin(stream, start)
+        if isinstance(self._numbers, OwnNumbers):
+            self._held.clear()
+            self._held_size = 0
+            self._ends.clear()
+            self._handed, self._has_handed = self._numbers.next, False
+        return sender
+
+    def _greet(self, identity: bytes, header: Header) -> None:
+        """A sender introduces itself: another instance, or once more."""
+        sender = self._numbers.find(header.stream)
+        if sender is None:
+            if self._held and isinstance(self._numbers, OwnNumbers):
+                # What came before is handed out first.
+                self._greeting = (identity, header)
+                return
+            self._begin(header.stream, header.after)
+            sender = self._numbers.find(header.stream)
+            assert sender is not None
+        self._answers.introduce(sender, identity, header)
+
+    def _place_message(
+        self,
+        sender: Sender,
+        header: Header,
+        text: bytes,
+        bodies: list[bytes | zmq.Frame],
+    ) -> None:
+        if self._settings.pattern == DEALER_ROUTER and header.after > sender.next:
+            self._answers.request(sender)
+            return
+        rows, size = None, 0
+        if len(text) > SIZE:
+            self._reader.use_schema(text[SIZE:])
+        if header.kind is Kind.ROWS:
+            rows, size = self._read(header, bodies)
+        placed = self._numbers.place(sender, header)
+        if placed is None:
+            return
+        if placed.lost is not None:
+            self._lose(*placed.lost)
+        if header.kind is Kind.END:
+            self._ends[sender.stream] = Finished()
+        elif header.kind is Kind.BROKEN:
+            self._ends[sender.stream] = Failed(f"the sender {sender.name} broke off")
+        self._answers.note(sender, placed.next)
+        if rows is None or not placed.skip:
+            self._hold(rows, placed, size)
+            return
+        self._reader.validated([rows])
+        at = placed.first
+        for part, bytes_ in self._reader.parts(rows.slice(placed.skip), size):
+            behind = at + part.num_rows
+            where = Placed(at, behind, 0, None)
+            self._hold(part, where, bytes_, is_checked=True)
+            at = behind
+
+    def _read(
+        self, header: Header, bodies: list[bytes | zmq.Frame]
+    ) -> tuple[pa.RecordBatch, int]:
+        if len(bodies) != 1:
+            msg = f"a sequence frame is followed by {len(bodies)} frames, not by one"
+            raise corrupt(msg)
+        rows, size = self._reader.read(_view(bodies[0]))
+        if rows.num_rows != header.next - header.first:
+            count = header.next - header.first
+            msg = f"a batch of {rows.num_rows} rows has numbers for {count}"
+            raise corrupt(msg)
+        return rows, size
+
+    def _meet_plain(self, frames: list[bytes | zmq.Frame]) -> None:
+        numbers = self._numbers
+        assert isinstance(numbers, MergedNumbers)
+        if self._settings.is_raw:
+            parts = [_bytes(frame) for frame in frames]
+            rows = envelopes_of(parts, self.partition, numbers.next)
+            size = sum(map(len, parts))
+            self._hold(rows, numbers.count(1), size, is_checked=True)
+            return
+        for rows, size in self._reader.read_stream(_view(frames[-1])):
+            self._hold(rows, numbers.count(rows.num_rows), size, is_checked=True)
+
+    def _hold(
+        self,
+        rows: pa.RecordBatch | None,
+        placed: Placed,
+        size: int,
+        *,
+        is_checked: bool = False,
+    ) -> None:
+        losses, self._losses = self._losses, []
+        piece = Piece(rows, placed.first, placed.next, size, losses, is_checked)
+        self._held.append(piece)
+        self._held_size += size
+
+    def _lose(self, first: int, behind: int, cause: str) -> None:
+        self._losses.append(Loss(self.partition, first, behind, cause))
+
+    # --- handing out --------------------------------------------------------------
+
+    def _align(self, start: int) -> None:
+        """Have the next row be the one at a start, where that is possible.
+
+        Raises:
+            OffsetOutOfRange: data_loss.
+        """
+        if self._config.get("acknowledge") == "fetched":
+            self._answers.store(self.incarnation, start, self.incarnation)
+        if start >= self._handed:
+            self._answers.welcome(self._numbers, start)
+            return
+        if not self._has_handed:
+            # Of a reader that begins, what was sent before is no loss.
+            if start:
+                self._lose(start, self._handed, "sent before this reader had come")
+            self._answers.welcome(self._numbers, self._handed)
+            return
+        if not self._answers.rewind(self._numbers, start):
+            msg = f"offset {start} was read, and no sender keeps it"
+            raise OffsetOutOfRange(
+                msg,
+                earliest=self._handed,
+                partition=self.partition,
+                offset=start,
+                remedy=DURABLE_WAY,
+            )
+        self._held.clear()
+        self._held_size = 0
+        self._ends.clear()
+        self._handed = start
+
+    def _join(self, most: int) -> Taken | None:
+        """The pieces that are there as one answer, as far as they fit together."""
+        if not self._held and not self._losses:
+            return None
+        if not self._held:
+            losses, self._losses = self._losses, []
+            return Taken(None, self._handed, self._handed, 0, tuple(losses))
+        first = self._held.popleft()
+        pieces, size, rows = [first], first.size, _count(first)
+        while self._held and first.rows is not None:
+            after = self._held[0]
+            joins = not after.losses and after.first == pieces[-1].next
+            small = first.size < _TINY and after.size < _TINY and size < _ENOUGH
+            same = after.is_checked is first.is_checked and after.rows is not None
+            if not (joins and small and same and rows < most):
+                break
+            pieces.append(self._held.popleft())
+            size, rows = size + after.size, rows + _count(after)
+        self._held_size -= size
+        return self._answer(pieces, size)
+
+    def _answer(self, pieces: list[Piece], size: int) -> Taken | None:
+        first = pieces[0]
+        losses = tuple(first.losses)
+        rows = first.rows
+        if rows is None:
+            self._handed, self._has_handed = first.next, True
+            return Taken(None, first.first, first.next, 0, losses)
+        if not first.is_checked:
+            pieces = self._checked(pieces)
+        if len(pieces) > 1:
+            rows = pa.concat_batches([piece.rows for piece in pieces])
+        if not first.is_checked:
+            rows = self._sliced(rows, pieces, size)
+        self._handed, self._has_handed = first.first + rows.num_rows, True
+        behind = self._handed if rows.num_rows else pieces[-1].next
+        return Taken(rows, first.first, behind, size, losses)
+
+    def _checked(self, pieces: list[Piece]) -> list[Piece]:
+        """The sound pieces from the first on; what follows goes back.
+
+        Raises:
+            CorruptData: data_loss; the first one is not sound.
+        """
+        try:
+            sound = self._reader.validated([piece.rows for piece in pieces])
+        except StreamError as error:
+            self._failure = error
+            raise
+        self._back(pieces[sound:])
+        return pieces[:sound]
+
+    def _sliced(
+        self, rows: pa.RecordBatch, pieces: list[Piece], size: int
+    ) -> pa.RecordBatch:
+        """The first slice that is safe to convert; the others go back.
+
+        Raises:
+            MessageTooLarge: permanent; one row unpacks to too much.
+        """
+        try:
+            parts = list(self._reader.parts(rows, size))
+        except StreamError as error:
+            self._failure = error
+            raise
+        at, rest = pieces[0].first + parts[0][0].num_rows if parts else 0, []
+        for part, bytes_ in parts[1:]:
+            rest.append(Piece(part, at, at + part.num_rows, bytes_, is_checked=True))
+            at += part.num_rows
+        self._back(rest)
+        return parts[0][0] if parts else rows
+
+    def _back(self, pieces: list[Piece]) -> None:
+        for piece in reversed(pieces):
+            self._held.appendleft(piece)
+            self._held_size += piece.size
+
+
+def _count(piece: Piece) -> int:
+    return 0 if piece.rows is None else int(piece.rows.num_rows)
+
+
+def _bytes(frame: bytes | zmq.Frame) -> bytes:
+    return frame if isinstance(frame, bytes) else frame.bytes
+
+
+def _view(frame: bytes | zmq.Frame) -> memoryview:
+    return memoryview(frame) if isinstance(frame, bytes) else memoryview(frame.buffer)

@@ -1,0 +1,292 @@
+"""ZeroMQ sockets: their options, endpoints, and what their monitors report."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import socket as sockets
+import stat
+import struct
+import uuid
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import zmq
+
+from streamfactory.backends.zeromq.security import AllowList, secure
+from streamfactory.spi import ConnectionFailed, NotAuthorized, StreamError
+
+if TYPE_CHECKING:
+    from streamfactory.backends.zeromq.endpoints import Endpoint
+    from streamfactory.backends.zeromq.options import Settings
+    from streamfactory.backends.zeromq.waking import Wake
+    from streamfactory.spi import StreamConfig
+
+log = logging.getLogger(__name__)
+
+LONGEST_BATCH: Final = 8 * 1024 * 1024
+"""Bytes of a message that a sender makes of several rows; high-water marks count
+messages of that length."""
+_PLAIN_MESSAGE: Final = 16 * 1024
+"""The same for messages of one record each."""
+_CONTROL: Final = 64 * 1024
+"""Longest frame that a sender accepts: an answer, or a subscription."""
+_IPC_FILTER_UID: Final = 59
+"""An option of libzmq 4: which user's processes a bound ipc endpoint accepts."""
+_CRYPTOGRAPHIC, _MISMATCH = 0x11000001, 0x11000002
+"""Values of a failed handshake (zmq.h): a wrong key; CURVE on one side alone."""
+_ATTEMPTS: Final = 3
+"""Handshakes that end without a reason, before it is taken for a wrong key: a peer that
+is stopped during one is rare."""
+_EVENTS: Final = (
+    zmq.EVENT_HANDSHAKE_SUCCEEDED
+    | zmq.EVENT_HANDSHAKE_FAILED_AUTH
+    | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
+    | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
+    | zmq.EVENT_DISCONNECTED
+)
+_EVENT: Final = struct.Struct("=HI")
+
+
+class Place:
+    """The context of one process's sockets, with its allow-list.
+
+    Endpoints of inproc are found within one context only: they share pyzmq's.
+    """
+
+    def __init__(self, config: StreamConfig, settings: Settings) -> None:
+        self.config = config
+        self.settings = settings
+        every = (e for endpoints in settings.endpoints for e in endpoints)
+        self._is_shared = any(e.transport == "inproc" for e in every)
+        self.context: zmq.Context[Any] = (
+            zmq.Context.instance() if self._is_shared else zmq.Context()
+        )
+        self._allow_list: AllowList | None = None
+        if settings.binds and "curve.secret.key" in config:
+            allowed = config["curve.allowed.keys"]
+            self._allow_list = AllowList(self.context, allowed)
+
+    def close(self) -> None:
+        """End the context; waits for what its sockets linger for."""
+        if not self._is_shared:
+            self.context.term()
+        if self._allow_list is not None:
+            self._allow_list.join()
+
+
+class Wire:
+    """One socket at the endpoints of one partition. One thread at a time.
+
+    Args:
+        place: Where it is made.
+        kind: Of ``zmq.SocketType``.
+        endpoints: Of the partition.
+        prepare: Options of its own, set before it is bound or connected.
+
+    Raises:
+        ConnectionFailed: transient; an endpoint is in use, or does not exist.
+        NotAuthorized: permanent; the system refuses it.
+    """
+
+    def __init__(
+        self,
+        place: Place,
+        kind: int,
+        endpoints: tuple[Endpoint, ...],
+        options: dict[int, int | bytes],
+    ) -> None:
+        self._place = place
+        self._endpoints = endpoints
+        self._failures = 0
+        self._warned: set[int] = set()
+        self.handshakes = 0
+        """Connections made so far; a peer that came back made another."""
+        self.disconnects = 0
+        self.socket: zmq.Socket[bytes] = place.context.socket(kind)
+        self._monitor: zmq.Socket[bytes] | None = None
+        try:
+            self._set(options)
+            self._watch()
+            for endpoint in endpoints:
+                self._open(endpoint)
+        except zmq.ZMQError as error:
+            self.close(0)
+            raise translated(error, self.name) from error
+        except BaseException:
+            self.close(0)
+            raise
+
+    @property
+    def name(self) -> str:
+        """The endpoints, for messages."""
+        return ", ".join(map(str, self._endpoints))
+
+    def wait(self, events: int, seconds: float, *wakes: Wake | None) -> bool:
+        """Wait until the socket is ready, a peer came or went, or the time is over.
+
+        Returns:
+            Whether the socket is ready.
+
+        Raises:
+            NotAuthorized, ConnectionFailed: As `check`.
+        """
+        wanted: list[Any] = [(self.socket, events)]
+        if self._monitor is not None:
+            wanted.append((self._monitor, zmq.POLLIN))
+        wanted += [(wake.fileno(), zmq.POLLIN) for wake in wakes if wake is not None]
+        millis = max(0, int(seconds * 1000 + 0.999))
+        found = dict(zmq.zmq_poll(wanted, millis))
+        if self._monitor in found:
+            self.check()
+        return self.socket in found
+
+    def check(self) -> None:
+        """Read the monitor.
+
+        Raises:
+            NotAuthorized: permanent; the other side refused this side's key, or has
+                another one than ``curve.server.key``, or only one side uses CURVE.
+            ConnectionFailed: transient; the other side is no ZeroMQ program.
+        """
+        while self._monitor is not None:
+            try:
+                event, address = self._monitor.recv_multipart(zmq.NOBLOCK)
+            except zmq.Again:
+                return
+            kind, value = _EVENT.unpack(event)
+            if kind == zmq.EVENT_HANDSHAKE_SUCCEEDED:
+                self.handshakes += 1
+                self._failures = 0
+            elif kind == zmq.EVENT_DISCONNECTED:
+                self.disconnects += 1
+            else:
+                self._failed(kind, value, address.decode(errors="replace"))
+
+    def close(self, linger: float) -> None:
+        """Close the socket, and let it send what is queued for so many seconds."""
+        if self.socket.closed:
+            return
+        # A monitor that is closed first would block libzmq's thread.
+        with suppress(zmq.ZMQError):
+            self.socket.disable_monitor()
+        if self._monitor is not None:
+            self._monitor.close(0)
+            self._monitor = None
+        self.socket.close(int(linger * 1000))
+
+    # --- opening ------------------------------------------------------------------
+
+    def _set(self, options: dict[int, int | bytes]) -> None:
+        settings, socket = self._place.settings, self.socket
+        socket.linger = 0
+        mark = high_water_mark(settings)
+        socket.sndhwm = socket.rcvhwm = mark
+        if settings.heartbeat:
+            socket.heartbeat_ivl = settings.heartbeat
+            socket.heartbeat_timeout = socket.heartbeat_ttl = 3 * settings.heartbeat
+        socket.reconnect_ivl, socket.reconnect_ivl_max = 50, 1000
+        socket.maxmsgsize = _CONTROL
+        socket.ipv6 = any(endpoint.is_ipv6 for endpoint in self._endpoints)
+        if settings.binds and any(e.transport == "ipc" for e in self._endpoints):
+            socket.setsockopt(_IPC_FILTER_UID, os.getuid())
+        for option, value in options.items():
+            socket.setsockopt(option, value)
+        secure(socket, self._place.config, binds=settings.binds)
+
+    def _watch(self) -> None:
+        """Have failed handshakes reported: the socket itself says nothing of them."""
+        if all(endpoint.transport == "inproc" for endpoint in self._endpoints):
+            return
+        address = f"inproc://streamfactory-monitor-{uuid.uuid4().hex}"
+        self.socket.monitor(address, _EVENTS)
+        self._monitor = self._place.context.socket(zmq.PAIR)
+        self._monitor.linger = 0
+        self._monitor.rcvhwm = 0
+        self._monitor.connect(address)
+
+    def _open(self, endpoint: Endpoint) -> None:
+        # libzmq resolves no names where it binds; and localhost is to be this machine.
+        local = endpoint.transport == "tcp" and endpoint.host == "localhost"
+        text = str(endpoint).replace("localhost", "127.0.0.1", 1) if local else None
+        if not self._place.settings.binds:
+            self.socket.connect(text or str(endpoint))
+            return
+        if endpoint.transport == "ipc":
+            _clear(endpoint)
+        self.socket.bind(text or str(endpoint))
+        if endpoint.transport == "ipc":
+            Path(endpoint.name).chmod(stat.S_IRUSR | stat.S_IWUSR)
+
+    # --- the monitor --------------------------------------------------------------
+
+    def _failed(self, kind: int, value: int, address: str) -> None:
+        error = self._reason(kind, value)
+        if self._place.settings.binds:
+            # A stranger at the door stops no stream; nor does it fill the log.
+            level = logging.DEBUG if kind in self._warned else logging.WARNING
+            self._warned.add(kind)
+            log.log(level, "refused a connection to %s: %s", address, error.what)
+            return
+        self._failures += 1
+        decided = kind != zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
+        if decided or self._failures >= _ATTEMPTS:
+            raise error
+
+    def _reason(self, kind: int, value: int) -> StreamError:
+        where, curve = self.name, "curve.secret.key" in self._place.config
+        if kind == zmq.EVENT_HANDSHAKE_FAILED_AUTH:
+            what = f"{where}: the CURVE key of this side is not allowed there ({value})"
+            remedy = "add its public key to curve.allowed.keys of the side that binds"
+            return NotAuthorized(what, remedy=remedy)
+        if value == _MISMATCH:
+            what = f"{where}: one side uses CURVE and the other does not"
+            return NotAuthorized(what, remedy="set curve.secret.key on both sides")
+        if value == _CRYPTOGRAPHIC or curve:
+            what = f"{where}: the handshake of CURVE failed: the keys do not match"
+            remedy = "set curve.server.key to the public key of the side that binds"
+            return NotAuthorized(what, remedy=remedy)
+        what = f"{where}: the other side is no ZeroMQ program, or stopped (0x{value:x})"
+        return ConnectionFailed(what)
+
+
+def high_water_mark(settings: Settings) -> int:
+    """Messages that may be queued for a peer: ``buffer.bytes`` as ZeroMQ counts."""
+    each = _PLAIN_MESSAGE if settings.is_plain else LONGEST_BATCH
+    return max(2, settings.buffer // each)
+
+
+def _clear(endpoint: Endpoint) -> None:
+    """Refuse a path that another process listens at: libzmq would take it over.
+
+    Raises:
+        ConnectionFailed: transient; it is in use.
+    """
+    path = Path(endpoint.name)
+    try:
+        is_socket = stat.S_ISSOCK(path.lstat().st_mode)
+    except OSError:
+        return
+    with sockets.socket(sockets.AF_UNIX) as probe:
+        in_use = not is_socket or probe.connect_ex(endpoint.name) == 0
+    if in_use:
+        raise _in_use(str(endpoint))
+
+
+def _in_use(where: str) -> ConnectionFailed:
+    what = f"{where}: the endpoint is in use"
+    return ConnectionFailed(what, remedy="stop the program there, or bind elsewhere")
+
+
+def translated(error: zmq.ZMQError, where: str) -> StreamError:
+    """The error of our tree for one of libzmq's."""
+    if error.errno == errno.EADDRINUSE:
+        return _in_use(where)
+    what = f"{where}: {error.strerror}"
+    if error.errno in (errno.EACCES, errno.EPERM):
+        return NotAuthorized(what)
+    if error.errno in (errno.ENODEV, errno.EADDRNOTAVAIL):
+        what = f"{where}: this machine has no such address to bind to"
+    return ConnectionFailed(what)
