@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from streamfactory.backends.zeromq.endpoints import ENDPOINTS, Endpoint
+from streamfactory.backends.zeromq.keys import CURVE_KEY, CURVE_KEYS
 from streamfactory.spi import (
     BOOLEAN,
     INTEGER,
@@ -34,12 +34,6 @@ DEALER_ROUTER: Final = "dealer-router"
 
 _READ: Final = frozenset({"read"})
 _WRITE: Final = frozenset({"write"})
-_Z85: Final = re.compile(r"[0-9A-Za-z.\-:+=^!/*?&<>()\[\]{}@%$#]{40}")
-_ALPHABET: Final = (
-    "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
-)
-_HEXADECIMAL: Final = re.compile(r"[0-9A-Fa-f]{64}")
-"""Another form of 32 bytes: Z85 may contain what looks like a reference or a URL."""
 
 
 def _senders(text: str) -> int | None:
@@ -54,45 +48,6 @@ def _senders(text: str) -> int | None:
 
 def _prefixes(text: str) -> tuple[bytes, ...]:
     return tuple(sorted({part.strip().encode() for part in text.split(",")}))
-
-
-def parse_key(text: str) -> bytes:
-    """A CURVE key, as 32 bytes.
-
-    Raises:
-        ValueError: It is neither 40 characters of Z85 nor 64 hexadecimal digits.
-    """
-    text = text.strip()
-    if _HEXADECIMAL.fullmatch(text):
-        return bytes.fromhex(text)
-    if _Z85.fullmatch(text) is None:
-        msg = "is no CURVE key: write 40 characters of Z85, or 64 hexadecimal digits"
-        raise ValueError(msg)
-    return _decode_z85(text)
-
-
-def _decode_z85(text: str) -> bytes:
-    """Five characters stand for four bytes, as ZeroMQ's RFC 32 has it."""
-    parts = []
-    for at in range(0, len(text), 5):
-        value = 0
-        for character in text[at : at + 5]:
-            value = value * 85 + _ALPHABET.index(character)
-        if value >= 2**32:
-            msg = "is no CURVE key: five of its characters stand for too much"
-            raise ValueError(msg)
-        parts.append(value.to_bytes(4, "big"))
-    return b"".join(parts)
-
-
-def _keys(text: str) -> frozenset[bytes] | None:
-    if text.strip().lower() == "any":
-        return None
-    found = [part for part in re.split(r"[\s,]+", text) if part]
-    if not found:
-        msg = "has no key"
-        raise ValueError(msg)
-    return frozenset(map(parse_key, found))
 
 
 OPTIONS: Final = (
@@ -255,13 +210,13 @@ OPTIONS: Final = (
     Option(
         "curve.server.key",
         "Public key of the side that binds, Z85 or hexadecimal.",
-        OptionType("CURVE key", parse_key, {"type": "string"}),
+        CURVE_KEY,
     ),
     Option(
         "curve.allowed.keys",
         "Public keys of clients that may connect, Z85 or hexadecimal, with spaces or "
         "commas between them; or `any`.",
-        OptionType("CURVE keys or any", _keys, {"type": "string"}),
+        CURVE_KEYS,
     ),
 )
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from streamfactory.arrowlog.messages import envelopes, message_schema
 from streamfactory.backends.zeromq.bodies import SchemaHolder
-from streamfactory.backends.zeromq.options import Settings
+from streamfactory.backends.zeromq.options import DEALER_ROUTER, Settings
 from streamfactory.backends.zeromq.receiving import Lane, Taken
 from streamfactory.backends.zeromq.transport import Place
 from streamfactory.backends.zeromq.waking import Wake
@@ -36,6 +36,8 @@ from streamfactory.spi import (
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
+
+    from streamfactory.spi import Position
 
 _GLANCE: Final = 0.05
 """Seconds between looks for a schema."""
@@ -199,9 +201,12 @@ class ZeromqMetadata(MetadataProvider):
 
 
 class ZeromqConsumerFactory(ConsumerFactory):
-    """Reads the senders at some endpoints. ZeroMQ keeps nothing: it claims nothing."""
+    """Reads the senders at some endpoints.
 
-    CLAIMS: ClassVar = Claims()
+    ZeroMQ keeps nothing. With dealer-router the senders keep what is not acknowledged.
+    """
+
+    CLAIMS: ClassVar = Claims(redelivers=True)
 
     def __init__(self, config: StreamConfig) -> None:
         super().__init__(config)
@@ -231,6 +236,20 @@ class ZeromqConsumerFactory(ConsumerFactory):
 
     def create_metadata_provider(self, client_id: str) -> MetadataProvider:
         return ZeromqMetadata(self)
+
+    def acknowledge(self, position: Position) -> None:
+        if self.config.get("acknowledge") != "stored":
+            return
+        lanes = self.lanes
+        for partition, offset in position.items():
+            if partition.topic == self.config.topic and partition.id < len(lanes.each):
+                incarnation = position.incarnations.get(partition)
+                lanes.each[partition.id].acknowledge(incarnation, offset)
+
+    def claims(self) -> Claims:
+        is_kept = self.settings.pattern == DEALER_ROUTER
+        stored = self.config.get("acknowledge") == "stored"
+        return Claims(redelivers=is_kept and stored and self.config["senders"] == 1)
 
     def close(self) -> None:
         lanes = self._lanes.get(os.getpid())

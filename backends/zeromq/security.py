@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import zmq
 from zmq.utils import z85
 
-from streamfactory.backends.zeromq.options import parse_key
+from streamfactory.backends.zeromq.keys import parse_key
 from streamfactory.spi import ConfigError
 
 if TYPE_CHECKING:

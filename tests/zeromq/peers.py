@@ -59,7 +59,9 @@ def frame(
     return FRAME.pack(b"SFZ1", kind, 0, stream, session, *numbers) + text
 
 
-def batch(stream: bytes, first: int, numbers: Iterable[int], **more: Any) -> list[bytes]:
+def batch(
+    stream: bytes, first: int, numbers: Iterable[int], **more: Any
+) -> list[bytes]:
     """A sequenced message."""
     made = rows(numbers)
     header = frame(ROWS, stream, first, first + made.num_rows, **more)

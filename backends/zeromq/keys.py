@@ -1,0 +1,56 @@
+"""CURVE keys as text: Z85 (ZeroMQ's RFC 32), or hexadecimal."""
+
+from __future__ import annotations
+
+import re
+from string import ascii_lowercase, ascii_uppercase, digits
+from typing import Final
+
+from streamfactory.spi import OptionType
+
+_ALPHABET: Final = (
+    f"{digits}{ascii_lowercase}{ascii_uppercase}.-:+=^!/*?&<>()[]{{}}@%$#"
+)
+_Z85: Final = re.compile(f"[{re.escape(_ALPHABET)}]{{40}}")
+_HEXADECIMAL: Final = re.compile("[0-9A-Fa-f]{64}")
+"""Z85 may contain what looks like a reference, or like a password in a URL."""
+
+
+def parse_key(text: str) -> bytes:
+    """A key, as 32 bytes.
+
+    Raises:
+        ValueError: It is neither 40 characters of Z85 nor 64 hexadecimal digits.
+    """
+    text = text.strip()
+    if _HEXADECIMAL.fullmatch(text):
+        return bytes.fromhex(text)
+    if _Z85.fullmatch(text) is None:
+        msg = "is no CURVE key: write 40 characters of Z85, or 64 hexadecimal digits"
+        raise ValueError(msg)
+    # Five characters stand for four bytes.
+    return b"".join(_four(text[at : at + 5]) for at in range(0, len(text), 5))
+
+
+def _four(text: str) -> bytes:
+    value = 0
+    for character in text:
+        value = value * 85 + _ALPHABET.index(character)
+    if value >= 2**32:
+        msg = "is no CURVE key: five of its characters stand for too much"
+        raise ValueError(msg)
+    return value.to_bytes(4, "big")
+
+
+def _parse_keys(text: str) -> frozenset[bytes] | None:
+    if text.strip().lower() == "any":
+        return None
+    found = [part for part in re.split(r"[\s,]+", text) if part]
+    if not found:
+        msg = "has no key"
+        raise ValueError(msg)
+    return frozenset(map(parse_key, found))
+
+
+CURVE_KEY: Final = OptionType("CURVE key", parse_key, {"type": "string"})
+CURVE_KEYS: Final = OptionType("CURVE keys or any", _parse_keys, {"type": "string"})
