@@ -260,7 +260,7 @@ def test_one_thing_is_proved_at_a_time(
             3,
             (
                 "error: unknown stream type 'memroy'; known are file, flight, "
-                "kafka, memory, socket; "
+                "kafka, memory, socket, zeromq; "
                 "did you mean 'memory'?\n"
             ),
         ),

@@ -43,6 +43,7 @@ CLIENTS = {
 OWN_CLIENTS = {
     "spi/soundness": {"numpy", "pyarrow"},
     "backends/kafka": {"confluent_kafka"},
+    "backends/zeromq": {"zmq"},
     "decoders/avro": {"fastavro", "pyruhvro"},
     "decoders/json": {"msgspec"},
     "decoders/protobuf": {"google", "ptars"},

@@ -25,6 +25,7 @@ KITS = {
     "kafka": "tests/kafka/test_kafka_reading_conformance.py",
     "memory": "tests/conformance/test_suite.py",
     "socket": "tests/sockets/test_socket_conformance.py",
+    "zeromq": "tests/zeromq/test_zeromq_conformance.py",
 }
 LISTING = """
 import json, sys
