@@ -1,0 +1,183 @@
+"""What `flight` makes of a bare Flight server: the same batches, in the same rounds.
+
+    python benchmarks/flight.py [--json] [--rounds N] [--minutes M]
+
+Servers are other processes. Ratios are medians of rounds that take turns; nothing is
+gated. Bare is pyarrow's Flight: a stream of a table in memory, a put whose batches are
+kept, an echo. Ours is written and read by the backend, and its puts are committed.
+
+The last figure is the memory of a server over a folder while eight writers and eight
+readers use it, one of whom has stalled: at the end, as a multiple of what it was after
+the first quarter. ``--minutes 10`` shows more than the default does.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+import tempfile
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.flight as fl
+
+# A command's path is its own folder; what benchmarks share is imported from above it.
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from benchmarks.flights.bare import get_bare, put_bare, serve_bare, trips_bare
+from benchmarks.flights.crowd import crowd
+from benchmarks.flights.ours import Topic, trips_ours
+from benchmarks.measuring.figures import (
+    figure,
+    ratios,
+    report,
+    seconds,
+    shuffled,
+    turns,
+)
+from benchmarks.measuring.rows import batches
+
+import streamfactory
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from benchmarks.measuring.figures import Figure
+
+LARGE, SMALL = 65_536, 1_000
+"""Rows of a batch."""
+SIZE = 96 * 1024**2
+TRIPS, TRIP_ROWS = 300, 100
+
+
+def main() -> None:
+    """Print the figures."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--minutes", type=float, default=0.5)
+    parser.add_argument("--child", nargs=2, help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.child:
+        serve_bare(*map(int, arguments.child))
+        return
+    figures = measured(arguments.rounds, arguments.minutes)
+    report(figures, as_json=arguments.json)
+
+
+def measured(rounds: int, minutes: float) -> Iterator[Figure]:
+    """All figures."""
+    with ExitStack() as open_:
+        folder = Path(open_.enter_context(tempfile.TemporaryDirectory()))
+        bare = open_.enter_context(bare_server())
+        memory = open_.enter_context(streamfactory.serve(memory=True)).location
+        disk = open_.enter_context(streamfactory.serve(path=str(folder))).location
+        yield from get_figures(rounds, bare, memory, disk)
+        yield from put_figures(rounds, bare, memory, disk)
+        yield trip_figure(rounds, bare, memory)
+    yield crowd(minutes * 60)
+
+
+@contextmanager
+def bare_server() -> Iterator[fl.FlightClient]:
+    """A client of a bare server in a process of its own."""
+    command = [sys.executable, __file__, "--child", str(LARGE), str(SIZE)]
+    with subprocess.Popen(  # noqa: S603 - this program
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        port = int(process.stdout.readline())
+        with fl.connect(f"grpc://127.0.0.1:{port}") as client:
+            yield client
+        process.stdin.close()
+
+
+def get_figures(
+    rounds: int, bare: fl.FlightClient, memory: str, disk: str
+) -> Iterator[Figure]:
+    """Reading a topic from its first row."""
+    large = batches(LARGE, SIZE)
+    topics = {"memory log": Topic(memory, "get"), "durable log": Topic(disk, "get")}
+    for topic in topics.values():
+        topic.put(large)
+    small = Topic(memory, "get-small")
+    put_small(memory, "get-small")
+    sides = {name: topic.get for name, topic in topics.items()}
+    took = turns(
+        rounds, {"bare": lambda: get_bare(bare), **sides, "1k rows": small.get}
+    )
+    for name, goal in (("memory log", ">= 0.95"), ("durable log", ">= 0.8")):
+        values = ratios(took["bare"], took[name])
+        yield figure(f"get, 64k rows, {name}", values, "x bare", goal)
+    values = ratios(took["memory log"], took["1k rows"])
+    yield figure("get, 1k rows coalesced, memory log", values, "x 64k", ">= 0.8")
+    for topic in (*topics.values(), small):
+        topic.delete()
+
+
+def put_small(location: str, topic: str) -> None:
+    """Put batches of 1,000 rows plainly: the server keeps them as they come."""
+    table = pa.Table.from_batches(batches(LARGE, SIZE))
+    with fl.connect(location) as client:
+        descriptor = fl.FlightDescriptor.for_path(topic)
+        writer, _ = client.do_put(descriptor, table.schema)
+        writer.write_table(table, max_chunksize=SMALL)
+        writer.close()
+
+
+def put_figures(
+    rounds: int, bare: fl.FlightClient, memory: str, disk: str
+) -> Iterator[Figure]:
+    """Writing an epoch, until it is committed."""
+    large = batches(LARGE, SIZE)
+    small = pa.Table.from_batches(large).to_batches(max_chunksize=SMALL)
+    topics = {name: Topic(place, name) for name, place in (("m", memory), ("d", disk))}
+    few = Topic(memory, "few")
+    sides = {
+        "bare": lambda: put_bare(bare, large),
+        "memory log": lambda: topics["m"].put(large),
+        "durable log": lambda: topics["d"].put(large),
+        "1k rows": lambda: few.put(small),
+    }
+    took: dict[str, list[float]] = {name: [] for name in sides}
+    for number in range(rounds + 1):
+        one = {name: seconds(side) for name, side in shuffled(sides)}
+        for topic in (*topics.values(), few):
+            topic.delete()
+        if number:
+            for name, value in one.items():
+                took[name].append(value)
+    for name, goal in (("memory log", ">= 0.95"), ("durable log", ">= 0.8")):
+        values = ratios(took["bare"], took[name])
+        yield figure(f"put, 64k rows, {name}", values, "x bare", goal)
+    values = ratios(took["memory log"], took["1k rows"])
+    yield figure("put, 1k rows coalesced, memory log", values, "x 64k", ">= 0.8")
+
+
+def trip_figure(rounds: int, bare: fl.FlightClient, memory: str) -> Figure:
+    """From before a put until a follower has its rows, as a multiple of an echo."""
+    rows = batches(TRIP_ROWS, 1)[0]
+    values, echoes = [], []
+    for _ in range(rounds):
+        took = {
+            name: trips()
+            for name, trips in shuffled(
+                {
+                    "bare": lambda: trips_bare(bare, rows, TRIPS),
+                    "ours": lambda: trips_ours(memory, rows, TRIPS),
+                }
+            )
+        }
+        values.append(took["ours"] / took["bare"])
+        echoes.append(took["bare"] * 1e6)
+    beside = {"echo in microseconds": sorted(echoes)[len(echoes) // 2]}
+    name = f"publish to receive, {TRIP_ROWS} rows, p50"
+    return figure(name, values, "x echo", "<= 2", beside)
+
+
+if __name__ == "__main__":
+    main()
