@@ -6,10 +6,16 @@ from typing import TYPE_CHECKING, ClassVar
 
 from streamfactory.arrowlog import LogProducerFactory, LogTopicAdmin, Retention
 from streamfactory.arrowlog.writing import retention_of
-from streamfactory.backends.flight.client.remote import RemoteLogStore, plain_retention
+from streamfactory.backends.flight.client.remote import (
+    RemoteLog,
+    RemoteLogStore,
+    plain_retention,
+)
 from streamfactory.backends.flight.servers import CLAIMS, connect
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from streamfactory.arrowlog import Log, LogStore
     from streamfactory.spi import StreamConfig
 
@@ -22,6 +28,16 @@ class FlightProducerFactory(LogProducerFactory):
     def __init__(self, config: StreamConfig) -> None:
         super().__init__(config)
         self._connection = connect(config)
+        self._log: RemoteLog | None = None
+
+    def log(self, schema: pa.Schema | None = None) -> Log:
+        """The topic; one that was used a moment ago is not looked up again."""
+        known = self._log
+        if known is None or not known.is_fresh:
+            opened = super().log(schema)
+            assert isinstance(opened, RemoteLog)
+            known = self._log = opened
+        return known
 
     def store(self) -> LogStore:
         retention = retention_of(self.config)

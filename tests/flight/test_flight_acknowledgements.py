@@ -25,7 +25,14 @@ from streamfactory.backends.flight.client.remote import (
 )
 from streamfactory.backends.flight.protocol import messages as m
 from streamfactory.backends.flight.protocol.codec import decode, encode
-from streamfactory.spi import FormatRefused, StreamError, Summary
+from streamfactory.spi import (
+    FormatRefused,
+    IncarnationChanged,
+    StreamError,
+    Summary,
+    TopicNotFound,
+)
+from streamfactory.wiring.opening import open_sink
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -277,3 +284,67 @@ def test_server_that_ends_the_call_early_is_an_error() -> None:
         with pytest.raises(StreamError):
             write_batches(upload, 100)
         upload.abort()
+
+
+# --- calls of a writer -------------------------------------------------------------
+
+
+def test_writer_looks_a_topic_up_once_while_it_writes(
+    clicks: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[str] = []
+    original = Connection.call
+
+    def call(self: Connection, action: str, request: Any, answer: type[Any]) -> Any:
+        calls.append(action)
+        return original(self, action, request, answer)
+
+    monkeypatch.setattr(Connection, "call", call)
+    monkeypatch.setattr(remote, "_FRESH_SECONDS", 3600)  # however busy the machine is
+    with open_sink(clicks) as sink:
+        sink.put(rows(3), writer_id="w", epoch=0)  # creates it
+        sink.put(rows(3), writer_id="w", epoch=1)  # looks at its schema
+        calls.clear()
+        sink.put(rows(3), writer_id="w", epoch=2)
+        assert calls == ["last", "claim", "commit"]
+        sink.put(rows(3))
+        calls.clear()
+        sink.put(rows(3))
+        assert calls == ["commit"]
+
+
+@pytest.mark.parametrize("writer", ["w", None])
+def test_topic_that_was_recreated_is_never_written_by_mistake(
+    clicks: dict[str, str], connection: Connection, writer: str | None
+) -> None:
+    topic = clicks["stream.flight.topic.name"]
+    store = RemoteLogStore(connection)
+    with open_sink(clicks) as sink:
+        sink.put(rows(3), writer_id=writer, epoch=0)
+        store.delete(topic)
+        store.create(topic, SCHEMA)
+        with suppress(IncarnationChanged):  # none where the first put was long ago
+            sink.put(rows(3), writer_id=writer, epoch=1)
+            assert writer is None
+        before = store.open(topic).bounds()[0].latest
+        if writer is None:  # who promises nothing across restarts goes on
+            sink.put(rows(2))
+            assert store.open(topic).bounds()[0].latest == before + 2
+        else:
+            with pytest.raises(IncarnationChanged):
+                sink.put(rows(2), writer_id=writer, epoch=2)
+            assert store.open(topic).bounds()[0].latest == before == 0
+
+
+def test_topic_that_was_deleted_is_created_by_the_next_put(
+    clicks: dict[str, str], connection: Connection
+) -> None:
+    topic = clicks["stream.flight.topic.name"]
+    store = RemoteLogStore(connection)
+    with open_sink(clicks) as sink:
+        sink.put(rows(3))
+        store.delete(topic)
+        with suppress(TopicNotFound):  # none where the first put was long ago
+            sink.put(rows(3))
+        sink.put(rows(3))
+        assert store.open(topic).bounds()[0].latest in (3, 6)

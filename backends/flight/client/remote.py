@@ -5,8 +5,10 @@ Reading has a session of its own (`subscription`), because one reader keeps one 
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from contextlib import suppress
+from math import inf
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import pyarrow as pa
@@ -43,6 +45,7 @@ if TYPE_CHECKING:
     from streamfactory.backends.flight.client.connection import Connection
 
 
+_FRESH_SECONDS: Final = 1.0
 _SMALL_ROWS: Final = 8192
 """Batches with fewer rows are joined: each message has a fixed cost."""
 _JOINED_BYTES: Final = 1 << 20
@@ -216,6 +219,7 @@ class RemoteLog(Log):
         self.incarnation = incarnation
         self._memory_ms = memory_ms
         self._retention = retention
+        self._confirmed = time.monotonic()
 
     def bounds(self) -> Sequence[LaneBounds]:
         topic = self.connection.call("describe", m.Topic(self.name), m.TopicDescription)
@@ -277,18 +281,18 @@ class RemoteLog(Log):
             self._memory_ms,
             self._retention,
         )
-        found = self.connection.call("commit", wanted, m.Committed)
+        found = self._confirmed_by("commit", wanted)
         if placed is not None:
             placed.update({p.partition: range(p.start, p.end) for p in found.placed})
         return _held(found)
 
     def claim(self, writer: str, instance: str) -> LastCommit | None:
-        wanted = m.Claim(self.name, writer, instance)
-        return _held(self.connection.call("claim", wanted, m.Committed))
+        wanted = m.Claim(self.name, writer, instance, self.incarnation)
+        return _held(self._confirmed_by("claim", wanted))
 
     def last(self, writer: str) -> LastCommit | None:
-        wanted = m.Last(self.name, writer)
-        return _held(self.connection.call("last", wanted, m.Committed))
+        wanted = m.Last(self.name, writer, self.incarnation)
+        return _held(self._confirmed_by("last", wanted))
 
     def writers(self) -> Mapping[str, LastCommit]:
         self._refuse()
@@ -315,6 +319,22 @@ class RemoteLog(Log):
 
     def facts(self) -> Mapping[str, str | int]:
         return self.connection.call("facts", m.Topic(self.name), m.Facts).facts
+
+    @property
+    def is_fresh(self) -> bool:
+        """Whether the server had this very topic a moment ago.
+
+        Then it need not be opened again: calls name its incarnation, and the server
+        refuses them where the topic was recreated meanwhile.
+        """
+        return time.monotonic() - self._confirmed < _FRESH_SECONDS
+
+    def _confirmed_by(self, action: str, request: Any) -> m.Committed:
+        """Perform an action that names the incarnation."""
+        self._confirmed = -inf
+        found = self.connection.call(action, request, m.Committed)
+        self._confirmed = time.monotonic()
+        return found
 
     def _do(self, action: str, request: Any) -> None:
         self.connection.call(action, request, m.Done)

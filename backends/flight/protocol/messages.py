@@ -204,6 +204,7 @@ class Claim:
     topic: str
     writer: str
     instance: str
+    incarnation: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,6 +213,7 @@ class Last:
 
     topic: str
     writer: str
+    incarnation: str | None = None
 
 
 # --- checkpoints of groups ---------------------------------------------------------

@@ -10,7 +10,11 @@ from streamfactory.backends.flight.protocol.codec import decode
 from streamfactory.backends.flight.protocol.schemas import decode_schema, encode_schema
 from streamfactory.backends.flight.server.access import Right
 from streamfactory.backends.flight.server.checkpoints import CheckpointKeeper
-from streamfactory.backends.flight.server.logs import commit_message, retention_of
+from streamfactory.backends.flight.server.logs import (
+    commit_message,
+    open_topic,
+    retention_of,
+)
 from streamfactory.backends.flight.server.uploads import Uploads
 from streamfactory.spi import Unsupported
 
@@ -152,12 +156,13 @@ def _facts(store: LogStore, request: m.Topic) -> m.Facts:
 
 
 def _claim(store: LogStore, request: m.Claim) -> m.Committed:
-    log = store.open(request.topic)
+    log = open_topic(store, request.topic, request.incarnation)
     return m.Committed(commit_message(log.claim(request.writer, request.instance)))
 
 
 def _last(store: LogStore, request: m.Last) -> m.Committed:
-    return m.Committed(commit_message(store.open(request.topic).last(request.writer)))
+    log = open_topic(store, request.topic, request.incarnation)
+    return m.Committed(commit_message(log.last(request.writer)))
 
 
 AnyAction = Action | GroupAction | UploadAction | ServerAction
