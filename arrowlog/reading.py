@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from streamfactory.arrowlog.log import Log, LogSlice, LogStore
+    from streamfactory.spi import Loss
 
 
 class LogConsumer(PartitionLevelConsumer):
@@ -57,10 +58,7 @@ class LogConsumer(PartitionLevelConsumer):
                 latest=latest,
                 incarnation=self._log.incarnation,
             )
-        if self._messages:
-            rows = envelopes(rows, self._partition, start)
-        elif self._fields is not None:
-            rows = rows.select(self._fields)
+        rows, losses = self.shape(rows, start)
         return Fetched(
             rows,
             start + rows.num_rows,
@@ -68,7 +66,23 @@ class LogConsumer(PartitionLevelConsumer):
             held_from=found.bounds.earliest,
             incarnation=self._log.incarnation,
             size=found.size,
+            losses=losses,
         )
+
+    def shape(
+        self, rows: pa.RecordBatch, start: int
+    ) -> tuple[pa.RecordBatch, Sequence[Loss]]:
+        """What readers get of stored rows, and the losses recorded among them.
+
+        Args:
+            rows: As the log has them.
+            start: Offset of the first one.
+        """
+        if self._messages:
+            rows = envelopes(rows, self._partition, start)
+        elif self._fields is not None:
+            rows = rows.select(self._fields)
+        return rows, ()
 
     def wake(self) -> None:
         self._woken.set()

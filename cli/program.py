@@ -53,6 +53,7 @@ _COMMANDS: Final = {
     "copy": "streamfactory.cli.copy:copy_command",
     "run": "streamfactory.cli.run:run_command",
     "serve": "streamfactory.cli.serve:serve_command",
+    "spool": "streamfactory.cli.spool:spool_command",
     "checkpoint": "streamfactory.cli.checkpoint:checkpoint_command",
     "replay-dead-letters": "streamfactory.cli.replay:replay_command",
     "topics": "streamfactory.cli.topics:topics_command",

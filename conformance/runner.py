@@ -223,6 +223,10 @@ def _excluded(case: Case, bench: Bench) -> str | None:
         return f"the type cannot be {'written' if case.writing else 'read'}"
     bench.harness.create(1)
     used = bench.configured("write" if case.writing else "read")
+    # The one that is used: with a spool, streams are read by another factory.
+    made = used.backend
+    factory = made.producer_factory if case.writing else made.consumer_factory
+    assert factory is not None
     claims = factory(used.config).claims()
     for name in case.claims:
         if not _is_claimed(claims, name):
@@ -245,9 +249,9 @@ def _able(name: str, bench: Bench) -> bool:
     """An ability is a method of the harness, or an overridden one of the backend."""
     if callable(getattr(bench.harness, name, None)):
         return True
-    factory: type[ConsumerFactory] | None = bench.backend.consumer_factory
-    if factory is None:
+    if bench.backend.consumer_factory is None:
         return False
+    factory = bench.configured().backend.consumer_factory
     if hasattr(ConsumerFactory, name):
         return getattr(factory, name) is not getattr(ConsumerFactory, name)
     if hasattr(MetadataProvider, name):

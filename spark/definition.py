@@ -10,6 +10,7 @@ from streamfactory.wiring.catalogue import Catalogue
 from streamfactory.wiring.configure import Configured, configure
 from streamfactory.wiring.definition import from_mapping
 from streamfactory.wiring.plugins import default_manager
+from streamfactory.wiring.spool.reading import read_through_spool
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -53,8 +54,16 @@ def configured_by(
     return configure(definition, default_manager(), use="spark"), None
 
 
-def configured_again(config: StreamConfig) -> Configured:
-    """The same in another process: its plug-ins are found there."""
+def configured_again(config: StreamConfig, *, reads: bool = True) -> Configured:
+    """The same in another process: its plug-ins are found there.
+
+    Args:
+        config: Of the stream.
+        reads: Whether the stream is read, and so through its spool where it has one.
+    """
     plugins = default_manager()
     decoder = None if config.decoder is None else plugins.decoder(config.decoder)
-    return Configured(config, plugins.backend(config.type), decoder)
+    backend = plugins.backend(config.type)
+    if reads:
+        backend = read_through_spool(backend, config)
+    return Configured(config, backend, decoder)

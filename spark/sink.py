@@ -84,7 +84,7 @@ def check_sink(
     """
     _check_epoch(config, streaming=streaming)
     with ExitStack() as stack:
-        sink = Sink(configured_again(config))
+        sink = Sink(configured_again(config, reads=False))
         stack.callback(sink.close)
         if not sink.claims.shared:
             msg = f"other processes do not see streams of type {config.type}"
@@ -160,7 +160,7 @@ class _Writing(Shipped):
         context = TaskContext.get()
         task = 0 if context is None else context.partitionId()
         with ExitStack() as stack:
-            sink = Sink(configured_again(self._config))
+            sink = Sink(configured_again(self._config, reads=False))
             stack.callback(sink.close)
             writer = sink.writer(
                 arrow_schema(self._schema),
@@ -187,7 +187,7 @@ class _Writing(Shipped):
             one.message if isinstance(one, TaskMessage) else None for one in messages
         ]
         with ExitStack() as stack:
-            sink = Sink(configured_again(self._config))
+            sink = Sink(configured_again(self._config, reads=False))
             stack.callback(sink.close)
             committer = sink.committer(writer_id=writer_id, kind=self.kind)
             stack.callback(committer.close)

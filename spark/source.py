@@ -35,6 +35,7 @@ from streamfactory.wiring.microbatch import (
 )
 from streamfactory.wiring.progress import ProgressGroup
 from streamfactory.wiring.source import Source
+from streamfactory.wiring.spool.embedded import receive_embedded
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, MutableMapping, Sequence
@@ -69,8 +70,10 @@ class StreamFactorySource(DataSource):
     def schema(self) -> StructType:
         """The stream's schema, metadata columns among them."""
         with told():
-            source = Source(configured_again(self._config), aside=False)
+            configured = configured_again(self._config)
+            source = Source(configured, aside=False)
             try:
+                receive_embedded(source, configured)
                 return spark_schema(source.schema)
             finally:
                 source.close()
@@ -152,7 +155,9 @@ class _Reading(Shipped):
     def _plan(self) -> Planner:
         """The planner. On the driver."""
         if self._planner is None:
-            self._source = Source(configured_again(self._config), aside=False)
+            configured = configured_again(self._config)
+            self._source = Source(configured, aside=False)
+            receive_embedded(self._source, configured)
             check_shared(self._source)
             self._check_schema(self._source.schema)
             self._planner = Planner(self._source)

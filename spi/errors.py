@@ -28,6 +28,7 @@
     │   ├── PositionRefused         permanent   ValueError
     │   ├── WriterFenced            permanent
     │   ├── FormatRefused           permanent   ValueError
+    │   ├── SpoolFull               permanent
     │   ├── StorageFailed           permanent   OSError
     │   └── CheckpointFailed        permanent   OSError
     ├── DataLossError               data_loss
@@ -389,6 +390,13 @@ class StorageFailed(PermanentError, OSError):
     """A file system refused: full, read-only, or without a needed ability."""
 
     code = "storage_failed"
+
+
+class SpoolFull(PermanentError):
+    """A spool has reached its bound, and ``spool.full=fail`` ends its receiver."""
+
+    code = "spool_full"
+    default_remedy = "raise spool.full.bytes, or let spool.retention release rows"
 
 
 class CheckpointFailed(PermanentError, OSError):

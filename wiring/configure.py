@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from streamfactory.spi import Backend, ConfigError, Decoder, StreamConfig
+from streamfactory.spi import Backend, ConfigError, Decoder, Role, StreamConfig
 from streamfactory.wiring.ladder import Inspection, Ladder, stream_options
+from streamfactory.wiring.spool.options import PATH as SPOOL_PATH
 
 if TYPE_CHECKING:
-    from streamfactory.spi import Role
     from streamfactory.wiring.definition import StreamDefinition
     from streamfactory.wiring.plugins import PluginManager
 
@@ -66,6 +66,11 @@ def configure(
     key_decoder = result.key_decoder
     if key_decoder is None and "key.decoder.class.name" in config:
         key_decoder = plugins.decoder(config["key.decoder.class.name"].lower())
+    if SPOOL_PATH in config and use != "write" and role is not Role.WRITE:
+        # Imported here: only who reads through a spool pays for loading Arrow.
+        from streamfactory.wiring.spool.reading import read_through_spool
+
+        backend = read_through_spool(backend, config)
     return Configured(config, backend, decoder, key_decoder)
 
 

@@ -13,6 +13,7 @@ from streamfactory.wiring.diverting import open_target
 from streamfactory.wiring.plugins import PluginManager, default_manager
 from streamfactory.wiring.sink import Sink
 from streamfactory.wiring.source import Source
+from streamfactory.wiring.spool.embedded import receive_embedded
 from streamfactory.wiring.stream import find_definition
 
 if TYPE_CHECKING:
@@ -79,12 +80,14 @@ def open_copy(
         of_source = configured(source, "read", given)
         opened = _open_source(of_source, faults[0])
         unless_made.callback(opened.close)
+        receive_embedded(opened, of_source, plugins)
         carried = _carries(opened, of_source, to)
         if carried:
             again = configured(source, "read", given | _CARRIED)
             fields = ("value",) if _is_raw(again) else None
             opened = _open_source(again, faults[0], fields, raw_keys=True)
             unless_made.callback(opened.close)
+            receive_embedded(opened, again, plugins)
         letters = None
         if opened.decodes and opened.config["decode.on.error"] == "dead-letter":
             letters = open_target(

@@ -10,6 +10,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from streamfactory.spi import (
+    ConsumerFactory,
     Guarantee,
     GuaranteeRefused,
     Role,
@@ -19,6 +20,7 @@ from streamfactory.spi import (
     sink_guarantee,
     source_guarantee,
 )
+from streamfactory.wiring.spool.options import PATH as SPOOL_PATH
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -30,7 +32,12 @@ _REMEDY: Final = "ask for less, or change what the reasons name"
 
 
 def end_verdict(
-    config: StreamConfig, claims: Claims, role: Role, *, writer_id: bool = True
+    config: StreamConfig,
+    claims: Claims,
+    role: Role,
+    *,
+    writer_id: bool = True,
+    transport: Claims | None = None,
 ) -> Verdict:
     """What one end promises.
 
@@ -39,10 +46,68 @@ def end_verdict(
         claims: Of its factory, under this configuration.
         role: Which end it is.
         writer_id: Of a sink, whether who writes has a name that survives a restart.
+        transport: Of a source that is read through a spool, the claims of what is
+            received.
     """
     if role is Role.READ:
-        return source_guarantee(claims, out_of_range=config["out.of.range"])
+        verdict = source_guarantee(claims, out_of_range=config["out.of.range"])
+        if transport is None:
+            return verdict
+        return _through_spool(config, verdict, claims, transport)
     return sink_guarantee(claims, writer_id=writer_id)
+
+
+def transport_claims(factory: ConsumerFactory) -> Claims | None:
+    """What the transport behind a spool claims; None where there is no spool.
+
+    Connects to nothing.
+    """
+    if SPOOL_PATH not in factory.config:
+        return None
+    # Imported here: only who reads through a spool pays for loading Arrow.
+    from streamfactory.wiring.spool.reading import SpoolConsumerFactory
+
+    if not isinstance(factory, SpoolConsumerFactory):
+        return None
+    return factory.transport_claims()
+
+
+def _through_spool(
+    config: StreamConfig, readers: Verdict, spool: Claims, transport: Claims
+) -> Verdict:
+    """What a transport and its spool promise together.
+
+    Args:
+        config: Of the stream.
+        readers: What the spool promises its readers.
+        spool: Its claims.
+        transport: Those of what is received.
+    """
+    reasons = []
+    guarantee = readers.guarantee
+    if transport.redelivers:
+        reasons.append(
+            "received exactly once: what was not acknowledged is delivered again, and "
+            "what comes twice is dropped by its offset"
+        )
+    else:
+        guarantee = Guarantee.AT_MOST_ONCE
+        reasons.append(
+            f"at-most-once until received, {readers.guarantee} from there: the "
+            "transport does not deliver again what a receiver has lost"
+        )
+    if not spool.durable:
+        fsync = config["spool.fsync"]
+        reasons.append(
+            f"a power cut of the receiver may lose what was received (spool.fsync="
+            f"{fsync})"
+        )
+        guarantee = Guarantee.AT_MOST_ONCE
+    full, most = config["spool.full"], config.get("spool.full.bytes")
+    if most is not None and full == "drop-oldest":
+        reasons.append("spool.full=drop-oldest releases rows that nobody has read yet")
+        guarantee = Guarantee.AT_MOST_ONCE
+    return Verdict(guarantee, (*reasons, *readers.reasons))
 
 
 def offline_verdict(config: StreamConfig, backend: Backend, role: Role) -> Verdict:
@@ -55,7 +120,10 @@ def offline_verdict(config: StreamConfig, backend: Backend, role: Role) -> Verdi
     assert make is not None
     factory = make(config)
     try:
-        return end_verdict(config, factory.claims(), role)
+        transport = (
+            transport_claims(factory) if isinstance(factory, ConsumerFactory) else None
+        )
+        return end_verdict(config, factory.claims(), role, transport=transport)
     finally:
         factory.close()
 

@@ -37,6 +37,8 @@ from streamfactory.wiring.known import (
 )
 from streamfactory.wiring.settling import Settler, by_spelling, clip, looks_secret
 from streamfactory.wiring.sharedwords import SHARED_OPTIONS
+from streamfactory.wiring.spool.options import PATH as SPOOL_PATH
+from streamfactory.wiring.spool.options import spool_strays
 from streamfactory.wiring.vocabulary import FRAMEWORK_OPTIONS
 from streamfactory.wiring.wordtypes import PLUGIN
 
@@ -162,6 +164,15 @@ class Ladder:
         try:
             if backend.check_options is not None:
                 problems += backend.check_options(config, self._role)
+            if self._role is not Role.WRITE:
+                problems += spool_strays(config)
+            if SPOOL_PATH in config and self._role is not Role.WRITE:
+                # Imported here: only who reads through a spool pays for loading Arrow.
+                from streamfactory.wiring.spool.reading import read_through_spool
+                from streamfactory.wiring.spool.rules import spool_problems
+
+                problems += spool_problems(config, backend)
+                backend = read_through_spool(backend, config)
             if self._use is None and not any(p.level == "error" for p in problems):
                 # Where the use is known, its end judges: a writer id counts there.
                 problems += guarantee_problems(config, backend)

@@ -26,7 +26,11 @@ from streamfactory.wiring.clock import Clock
 from streamfactory.wiring.conform import check_columns
 from streamfactory.wiring.deadletters import EVIDENCE, Origin
 from streamfactory.wiring.decoding import DecodePolicy, DecodeStage
-from streamfactory.wiring.guarantees import check_guarantee, end_verdict
+from streamfactory.wiring.guarantees import (
+    check_guarantee,
+    end_verdict,
+    transport_claims,
+)
 from streamfactory.wiring.guard import Guard, log, log_warnings
 from streamfactory.wiring.keys import KEY_PREFIX, KeyStage
 from streamfactory.wiring.metadata import Metadata
@@ -69,6 +73,8 @@ class Source:
         aside: Whether dead letters are taken aside, for `divert`, rather than left
             among the rows; None: for a group whose ``dead.letter.stream`` is set.
         raw_keys: Whether keys stay bytes, though they have a decoder.
+        source_schema: What consumers answer, where that is known: the source is not
+            asked for it.
 
     Raises:
         Unsupported: misuse; the type cannot be read.
@@ -85,6 +91,7 @@ class Source:
         wrap: Wrap | None = None,
         aside: bool | None = None,
         raw_keys: bool = False,
+        source_schema: pa.Schema | None = None,
     ) -> None:
         self.config = configured.config
         self._decoder = configured.decoder
@@ -113,10 +120,12 @@ class Source:
             factory = backend.consumer_factory(self.config)
             self.factory = factory if wrap is None else wrap(factory)
             self.claims = self.factory.claims()
-        verdict = end_verdict(self.config, self.claims, Role.READ)
+            transport = transport_claims(factory)
+        verdict = end_verdict(self.config, self.claims, Role.READ, transport=transport)
         self.guarantee = check_guarantee("source", verdict, [self.config])
         self.metadata = Metadata(self.config, self.factory, self.guard, self._client_id)
-        self._source_schema: pa.Schema | None = None
+        self._source_schema = source_schema
+        self._closing = ExitStack()
         self._schema: pa.Schema | None = None
         self._settings = ReaderSettings(
             stream=self.config.name,
@@ -234,9 +243,14 @@ class Source:
                 stage.close()
             raise
 
+    def close_with(self, close: Callable[[], object]) -> None:
+        """Call something when this source is closed, before anything else."""
+        self._closing.callback(close)
+
     def close(self) -> None:
         """Close the metadata and what the factory shares; readers are closed before."""
         try:
+            self._closing.close()
             self.metadata.close()
         finally:
             with self.guard.border():

@@ -31,6 +31,7 @@ from streamfactory.wiring.groups import AuthoredGroup, CheckpointedGroup, GroupR
 from streamfactory.wiring.plugins import PluginManager, default_manager
 from streamfactory.wiring.rotation import Rotation
 from streamfactory.wiring.source import Source
+from streamfactory.wiring.spool.embedded import receive_embedded
 from streamfactory.wiring.starts import Start, ending_offsets, starting_offsets
 
 if TYPE_CHECKING:
@@ -91,6 +92,7 @@ def open_stream(
     clock = None if faults is None else faults.clock
     source = Source(configured, fields=columns, clock=clock, wrap=wrap)
     try:
+        receive_embedded(source, configured, plugins)
         return Stream(source, start=start, follow=follow)
     except BaseException:
         source.close()

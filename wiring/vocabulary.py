@@ -20,6 +20,7 @@ from streamfactory.spi import (
     choice,
 )
 from streamfactory.wiring.sharedwords import READ
+from streamfactory.wiring.spool.options import SPOOL_OPTIONS
 from streamfactory.wiring.wordtypes import (
     ASSIGNMENT,
     GUARANTEE,
@@ -371,6 +372,8 @@ _FRAMEWORK: Final = (
         "read back from it.",
         applies=READ,
     ),
+    # in front of a transport that cannot be read again
+    *SPOOL_OPTIONS,
 )
 
 FRAMEWORK_OPTIONS: Final[Mapping[str, Option]] = MappingProxyType(

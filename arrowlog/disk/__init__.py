@@ -3,11 +3,17 @@
 `docs/log-format.md` is the manual of what lies there.
 """
 
-from streamfactory.arrowlog.disk.local import LocalStorage
-from streamfactory.arrowlog.disk.log import DiskLog
-from streamfactory.arrowlog.disk.settings import Settings
-from streamfactory.arrowlog.disk.storage import NewBlob, Storage, Watch
-from streamfactory.arrowlog.disk.store import DiskLogStore
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from streamfactory.arrowlog.disk.local import LocalStorage
+    from streamfactory.arrowlog.disk.log import DiskLog
+    from streamfactory.arrowlog.disk.settings import Settings
+    from streamfactory.arrowlog.disk.storage import NewBlob, Storage, Watch
+    from streamfactory.arrowlog.disk.store import DiskLogStore
 
 __all__ = [
     "DiskLog",
@@ -18,3 +24,21 @@ __all__ = [
     "Storage",
     "Watch",
 ]
+
+_WHERE: Final = {
+    "DiskLog": "streamfactory.arrowlog.disk.log",
+    "DiskLogStore": "streamfactory.arrowlog.disk.store",
+    "LocalStorage": "streamfactory.arrowlog.disk.local",
+    "NewBlob": "streamfactory.arrowlog.disk.storage",
+    "Settings": "streamfactory.arrowlog.disk.settings",
+    "Storage": "streamfactory.arrowlog.disk.storage",
+    "Watch": "streamfactory.arrowlog.disk.storage",
+}
+
+
+def __getattr__(name: str) -> Any:
+    # Lazily: the options of a log are declared here too, and need no Arrow.
+    if name not in _WHERE:
+        msg = f"module {__name__!r} has no attribute {name!r}"
+        raise AttributeError(msg)
+    return getattr(import_module(_WHERE[name]), name)

@@ -299,6 +299,18 @@ class DiskLog(Log):
         lasts = {name: known.last() for name, known in found.items()}
         return {name: last for name, last in lasts.items() if last is not None}
 
+    def held(self, partition: int) -> int:
+        """Bytes that a partition holds, as rows are in memory."""
+        with self.journal.lock:
+            state = self.journal.refreshed()
+            sizes = state.index.sizes(partition)
+            earliest = state.earliest[partition]
+        return sum(
+            size * (end - max(base, earliest)) // (end - base)
+            for base, end, size in sizes
+            if end > earliest
+        )
+
     def forget(self, idle: float, keep: str | None = None) -> None:
         def build(state: State) -> Record | None:
             oldest = self.journal.now_ms() - idle * 1000

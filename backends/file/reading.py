@@ -6,9 +6,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar
 
 from streamfactory.arrowlog import LogConsumerFactory
+from streamfactory.arrowlog.disk.sharing import StoreHandle
 from streamfactory.backends.file import foreign
 from streamfactory.backends.file.options import LOG
-from streamfactory.backends.file.stores import StoreHandle
 from streamfactory.spi import Claims, EpochVisibility
 
 if TYPE_CHECKING:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar
 
 from streamfactory.arrowlog import LogProducerFactory, LogTopicAdmin
+from streamfactory.arrowlog.disk.sharing import StoreHandle
 from streamfactory.backends.file.options import LOG
 from streamfactory.backends.file.reading import CLAIMS, log_claims
-from streamfactory.backends.file.stores import StoreHandle
 from streamfactory.spi import Unsupported
 
 if TYPE_CHECKING:

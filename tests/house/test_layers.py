@@ -20,7 +20,7 @@ BELOW = {
     "arrowlog": {"spi", "arrowlog"},
     "backends": {"spi", "arrowlog"},
     "decoders": {"spi"},
-    "wiring": {"spi", "wiring"},
+    "wiring": {"spi", "arrowlog", "wiring"},
     "spark": {"spi", "wiring", "spark"},
     "conformance": {"spi", "wiring", "conformance"},
     "cli": {"spi", "wiring", "spark", "conformance", "cli"},

@@ -110,6 +110,7 @@ def test_codes_are_stable() -> None:
         "position_refused",
         "schema_mismatch",
         "schema_unknown",
+        "spool_full",
         "storage_failed",
         "stream_error",
         "timeout",

@@ -9,11 +9,13 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any, Final
 
-from streamfactory.arrowlog.disk import DiskLogStore, Storage, forks
+from streamfactory.arrowlog.disk import forks
 from streamfactory.arrowlog.disk.options import MODE_OPTIONS, STORAGE_OPTIONS
 from streamfactory.arrowlog.disk.places import settings_of, storage_of
+from streamfactory.arrowlog.disk.store import DiskLogStore
 
 if TYPE_CHECKING:
+    from streamfactory.arrowlog.disk.storage import Storage
     from streamfactory.spi import StreamConfig
 
 _STORAGE_KEYS: Final = frozenset(option.key for option in STORAGE_OPTIONS)
