@@ -11,6 +11,7 @@ import threading
 import time
 import uuid
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import TYPE_CHECKING, Final, final
 
 from streamfactory.arrowlog.log import Retention
@@ -179,7 +180,7 @@ class Lane:
                     self._changed.wait_for(lambda: self._items or self._closing, 1.0)
                     if self._closing and not self._items:
                         return
-                    items = list(self._items)
+                    items = self._group()
                 if items:
                     self._store(items)
                     with self._changed:
@@ -191,6 +192,14 @@ class Lane:
             with self._changed:
                 self.error = error
                 self._changed.notify_all()
+
+    def _group(self) -> list[_Item]:
+        """What waits, as much of it as the partition may hold; at least one batch."""
+        if self._plan.most is None:
+            return list(self._items)
+        sizes = accumulate(item.size for item in self._items)
+        fits = sum(1 for size in sizes if size <= self._plan.most)
+        return self._items[: max(1, fits)]
 
     def _store(self, items: Sequence[_Item]) -> None:
         """Commit items as one epoch, and acknowledge them."""
