@@ -34,6 +34,8 @@ _DEEPEST: Final = 64
 _byte, _ushort, _int, _uint, _long, _pair = (
     struct.Struct(f"<{form}").unpack_from for form in ("B", "H", "i", "I", "q", "qq")
 )
+_BLOCK: Final = struct.Struct("<qi4xq")
+"""Offset, bytes of prefix and header, bytes of the body."""
 _SHORTS: Final = [struct.Struct(f"<{count}H").unpack_from for count in range(7)]
 
 
@@ -67,6 +69,33 @@ class IpcHeader(NamedTuple):
     """Where buffers lie in the body, and how long; None where none is compressed."""
     foreign_order: bool = False
     """Whether values have the order of bytes that this machine has not; of a schema."""
+
+
+class IpcBlock(NamedTuple):
+    """Where a message of a random-access file lies."""
+
+    offset: int
+    head: int
+    """Bytes of the prefix and the header."""
+    body: int
+
+
+def file_blocks(footer: memoryview) -> tuple[list[IpcBlock], list[IpcBlock]]:
+    """Where the dictionaries of a random-access file lie, and where its batches do.
+
+    Args:
+        footer: The footer alone.
+
+    Raises:
+        NotIpc: It is none.
+    """
+    try:
+        fields = _fields(footer, _uint(footer, 0)[0], 4)
+        dictionaries, batches = (_blocks(footer, at) for at in fields[2:])
+    except struct.error as error:
+        msg = "the footer of a file points outside of itself"
+        raise NotIpc(msg) from error
+    return dictionaries, batches
 
 
 def header_length(prefix: memoryview, limit: int = _ANY) -> int:
@@ -185,6 +214,21 @@ def _read_dictionary(data: memoryview, at: int, body: int) -> IpcHeader:
     delta = bool(_byte(data, delta_at)[0]) if delta_at else False
     rows, compressed = _read_rows(data, _target(data, rows_at))
     return IpcHeader(DICTIONARY, body, rows, number, delta, compressed)
+
+
+def _blocks(data: memoryview, at: int) -> list[IpcBlock]:
+    start, count = _vector(data, at)
+    if start + _BLOCK.size * count > len(data):
+        msg = "the list of blocks ends outside of its footer"
+        raise NotIpc(msg)
+    places = range(start, start + _BLOCK.size * count, _BLOCK.size)
+    found = [IpcBlock(*_BLOCK.unpack_from(data, place)) for place in places]
+    if any(
+        block.offset < 0 or block.head < PREFIX or block.body < 0 for block in found
+    ):
+        msg = "a block of a footer lies outside of the file"
+        raise NotIpc(msg)
+    return found
 
 
 def _count_fields(

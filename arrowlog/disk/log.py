@@ -75,7 +75,10 @@ class DiskLog(Log):
         self.settings = settings
         self.tidy = tidy
         self.segments = SegmentReader(
-            journal.storage, self.schema, values=settings.check_values
+            journal.storage,
+            self.schema,
+            self._committed_bytes,
+            values=settings.check_values,
         )
         self._hints: dict[int, tuple[Run, list[int]]] = {}
         self._watches: list[Watch] = []
@@ -128,6 +131,18 @@ class DiskLog(Log):
         hint = run, list(accumulate(run.batches, initial=run.base))
         self._hints[partition] = hint
         return hint
+
+    def _committed_bytes(self, segment: str) -> int:
+        """Bytes in memory of what a segment holds.
+
+        Raises:
+            FileNotFoundError: It was merged or let go meanwhile.
+        """
+        with self.journal.lock:
+            runs = self.journal.known.index.runs([segment])
+        if not runs:
+            raise FileNotFoundError(segment)
+        return sum(run.size for run in runs)
 
     def _slice(
         self, found: tuple[Run, list[int]], start: int, max_rows: int, max_bytes: int

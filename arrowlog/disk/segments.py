@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 
 from streamfactory.arrowlog.decoding import InvalidValue, list_of, row_of, whole
+from streamfactory.arrowlog.disk.expanding import Expansion
 from streamfactory.arrowlog.disk.names import new_segment
 from streamfactory.arrowlog.disk.storage import failed
 from streamfactory.spi import (
@@ -202,7 +203,13 @@ class _Opened:
     """A segment that is read: its file, and the batch read last."""
 
     def __init__(
-        self, storage: Storage, name: str, schema: pa.Schema, *, values: bool
+        self,
+        storage: Storage,
+        name: str,
+        schema: pa.Schema,
+        committed: Callable[[str], int],
+        *,
+        values: bool,
     ) -> None:
         self._validator = BatchValidator(schema, values=values)
         self._valid: set[int] = set()
@@ -211,6 +218,7 @@ class _Opened:
         self.size = self.file.size()
         try:
             self.reader = pa.ipc.open_file(self.file)
+            self._expansion = Expansion(self.file, self.size, lambda: committed(name))
         except BaseException:
             self.file.close()
             raise
@@ -225,6 +233,8 @@ class _Opened:
             return last[1]
 
     def _read(self, number: int) -> pa.RecordBatch:
+        if number not in self._valid:
+            self._expansion.check(number)
         rows = self.reader.get_batch(number)
         if number not in self._valid:
             # Before anything else: whoever may write the folder wrote these bytes.
@@ -235,6 +245,7 @@ class _Opened:
 
     def times(self, number: int) -> list[tuple[int, int]] | None:
         with self.lock:
+            self._expansion.check(number)
             found = self.reader.get_batch_with_custom_metadata(number)
         said = found.custom_metadata
         times = None if said is None else said.get(_APPENDED)
@@ -272,14 +283,22 @@ class SegmentReader:
     Args:
         storage: Where.
         schema: Of all rows.
+        committed: Answers the bytes in memory of what a segment holds, as committed: it
+            bounds what compressed batches may unpack to.
         values: Whether values are checked; False checks the lengths of buffers only.
     """
 
     def __init__(
-        self, storage: Storage, schema: pa.Schema, *, values: bool = True
+        self,
+        storage: Storage,
+        schema: pa.Schema,
+        committed: Callable[[str], int],
+        *,
+        values: bool = True,
     ) -> None:
         self._storage = storage
         self._schema = schema
+        self._committed = committed
         self._values = values
         self._lock = threading.Lock()
         self._open: OrderedDict[str, _Opened] = OrderedDict()
@@ -352,7 +371,9 @@ class SegmentReader:
             if found is not None:
                 self._open.move_to_end(name)
                 return found
-        opened = _Opened(self._storage, name, self._schema, values=self._values)
+        opened = _Opened(
+            self._storage, name, self._schema, self._committed, values=self._values
+        )
         with self._lock:
             if name in self._open:  # another thread was first
                 return self._open[name]

@@ -181,3 +181,32 @@ def test_what_readers_refuse_is_not_created(store: DiskLogStore) -> None:
     with pytest.raises(SchemaMismatch, match="column 'd': decimal128"):
         store.create("t", pa.schema({"d": pa.decimal128(20, 1000)}))
     assert store.names() == []
+
+
+LONG = b"\0" * (80 << 20)
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        pa.array([LONG, b""]),
+        pa.DictionaryArray.from_arrays(pa.array([0, 0], pa.int8()), pa.array([LONG])),
+    ],
+    ids=["plain", "dictionary"],
+)
+@pytest.mark.parametrize("codec", ["lz4", "zstd"])
+def test_a_compressed_segment_unpacks_to_no_more_than_was_committed(
+    store_factory: Stores, root: Path, codec: str, column: pa.Array
+) -> None:
+    log = written(store_factory(compression=codec), column)
+    store = store_factory(compression=codec)
+    assert store.open("t").verify() == Verification(2, ())
+    before = set(root.rglob("data/*.arrow"))
+    put(log, pa.array([b"", b""]).cast(column.type))
+    bomb = max(before, key=lambda path: path.stat().st_size)
+    [target] = set(root.rglob("data/*.arrow")) - before
+    target.write_bytes(bomb.read_bytes())
+    allocated = pa.total_allocated_bytes()
+    with pytest.raises(CorruptData, match="bytes are announced"):
+        read(store.open("t"), 2)
+    assert pa.total_allocated_bytes() - allocated < 1 << 20
