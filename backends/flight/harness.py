@@ -38,10 +38,10 @@ class FlightHarness(LogHarness):
 
     @classmethod
     def prepare(cls) -> None:
-        _server(cls)
+        _server(cls)  # type: ignore[arg-type] - mypy asks its instances for a hash
 
     def __init__(self, folder: Path) -> None:
-        self._location, path = _server(type(self))
+        self._location, path = _server(type(self))  # type: ignore[arg-type]
         self._disk = DiskLogStore(LocalStorage(path), Settings())
         super().__init__(self._disk)
 
