@@ -38,7 +38,7 @@ class FlightHarness(LogHarness):
 
     @classmethod
     def prepare(cls) -> None:
-        _server(cls)  # type: ignore[arg-type] - mypy asks its instances for a hash
+        _server(cls)  # type: ignore[arg-type]  # a class is hashable
 
     def __init__(self, folder: Path) -> None:
         self._location, path = _server(type(self))  # type: ignore[arg-type]
