@@ -85,7 +85,26 @@ def _collect(registry: Registry, schema: Any, name: str, files: dict[str, Any]) 
     files[name] = proto
 
 
+def _check_text(message: Any) -> None:
+    """Refuse text that is not UTF-8: protobuf gives it as bytes, and others panic.
+
+    Raises:
+        DescriptorRefused: There is some.
+    """
+    for field, value in message.ListFields():
+        if field.type == field.TYPE_STRING:
+            texts = [value] if isinstance(value, str | bytes) else value
+            if any(isinstance(one, bytes) for one in texts):
+                msg = f"the descriptor has a {field.name!r} that is not UTF-8"
+                raise DescriptorRefused(msg)
+        elif field.type == field.TYPE_MESSAGE:
+            for one in [value] if hasattr(value, "ListFields") else value:
+                _check_text(one)
+
+
 def _pool(files: Mapping[str, Any]) -> Any:
+    for each in files.values():
+        _check_text(each)
     pool = descriptor_pool.DescriptorPool()
     added: set[str] = set()
 

@@ -445,6 +445,23 @@ def test_descriptors_that_are_none_are_refused_in_words(tmp_path: Path) -> None:
     assert "the message type of topic 'clicks' is not known" in str(unknown.value)
 
 
+@pytest.mark.parametrize("text", [b"One", b"syntactic", b"other.proto"])
+def test_descriptors_with_text_that_is_no_utf8_are_refused(
+    tmp_path: Path, text: bytes, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """A panic was printed, or an untyped error raised."""
+    types = Types(tmp_path)
+    add(types.message("One"), "syntactic", Field.TYPE_INT32)
+    types.file.dependency.append("other.proto")
+    types.write()
+    [path] = tmp_path.iterdir()
+    path.write_bytes(path.read_bytes().replace(text, b"\xff" * len(text)))
+    made = ProtobufDecoder({"descriptor.file": str(path)}, "topic")
+    with pytest.raises(ConfigError, match="that is not UTF-8"):
+        made.schema()
+    assert capfd.readouterr().err == ""
+
+
 def test_an_import_that_is_missing_and_a_wrong_name_are_told(tmp_path: Path) -> None:
     types = Types(tmp_path)
     types.message("One")
