@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from streamfactory.cli.parameters import json_flag
+from streamfactory.cli.parameters import json_flag, overrides_of
 from streamfactory.cli.results import Result
 from streamfactory.cli.status import Status
-from streamfactory.spi import ConfigError
+from streamfactory.spi import ConfigError, Problem
 from streamfactory.wiring.definition import Property
+from streamfactory.wiring.documents import canonical_text, not_text
 from streamfactory.wiring.serving import open_metrics, open_server
 
 if TYPE_CHECKING:
@@ -51,7 +52,15 @@ class Listening(Result):
 @click.option(
     "--metrics", metavar="ADDRESS", help="Serve metrics, statistics and health by HTTP."
 )
-@click.option("-o", "--option", "options", multiple=True, metavar="KEY=VALUE")
+@click.option(
+    "-o",
+    "--option",
+    "options",
+    multiple=True,
+    metavar="KEY=VALUE",
+    callback=overrides_of,
+    help="A setting of the server; may be given several times.",
+)
 @click.option(
     "--config",
     metavar="FILE",
@@ -66,7 +75,7 @@ def serve_command(
     path: str | None,
     memory: bool,
     metrics: str | None,
-    options: tuple[str, ...],
+    options: dict[str, str],
     config: str | None,
     kind: str,
 ) -> Status:
@@ -80,9 +89,7 @@ def serve_command(
         given.append(Property("memory", "true", "--memory"))
     if metrics is not None:
         given.append(Property("metrics.address", metrics, "--metrics"))
-    for option in options:
-        key, _, text = option.partition("=")
-        given.append(Property(key, text, "--option"))
+    given += [Property(key, text, "--option") for key, text in options.items()]
     stop = threading.Event()
     _stop_on_signals(stop)
     server = open_server(kind, given)
@@ -111,7 +118,18 @@ def _from_config(config: str | None) -> list[Property]:
     if not isinstance(plain, dict):
         msg = f"--config {config!r} is not a JSON object"
         raise ConfigError(msg, remedy="give a JSON object of settings")
-    return [Property(key, str(value), config) for key, value in plain.items()]
+    texts = {key: canonical_text(value) for key, value in plain.items()}
+    problems = [
+        Problem(key, not_text(plain[key]), config)
+        for key, text in texts.items()
+        if text is None
+    ]
+    if problems:
+        msg = f"--config {config!r} holds settings that are not text"
+        raise ConfigError(msg, problems=problems)
+    return [
+        Property(key, text, config) for key, text in texts.items() if text is not None
+    ]
 
 
 def _stop_on_signals(stop: threading.Event) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final
@@ -11,11 +12,13 @@ from streamfactory.arrowlog.disk import DiskLogStore
 from streamfactory.arrowlog.disk.places import settings_of, storage_of
 from streamfactory.backends.flight.server.access import Access
 from streamfactory.backends.flight.server.checkpoints import CheckpointKeeper
-from streamfactory.backends.flight.server.limits import Limits
-from streamfactory.backends.flight.server.metrics import METRICS
+from streamfactory.backends.flight.server.disclosure import Disclosure, ServedStore
+from streamfactory.backends.flight.server.limits import Limits, StagedBytes
+from streamfactory.backends.flight.server.metrics import METRICS, Meters
 from streamfactory.backends.flight.server.options import OPTIONS
 from streamfactory.backends.flight.server.rules import check_options
 from streamfactory.backends.flight.server.service import LogService
+from streamfactory.backends.flight.server.uploads import Uploads
 from streamfactory.spi import ConfigError, StreamServer
 
 if TYPE_CHECKING:
@@ -27,6 +30,10 @@ if TYPE_CHECKING:
 
 _GROUPS: Final = "groups"
 """The folder, beside the topics, with the checkpoints of groups."""
+
+
+_EXPIRY_TIMEOUT: Final = 10.0
+"""Seconds that the removal of expired uploads may take at the end."""
 
 
 class FlightServer(StreamServer):
@@ -46,9 +53,15 @@ class FlightServer(StreamServer):
         self._limits = Limits(
             config["calls"], config["calls.per.client"], config["batch.bytes"]
         )
+        staged = StagedBytes(config["staged.bytes"], config["staged.bytes.per.client"])
         self._disk: DiskLogStore | None = None
         self._groups: DiskLogStore | None = None
-        store, groups = self._open_store(), self._open_groups()
+        opened, groups = self._open_store(), self._open_groups()
+        places = [config[key] for key in ("path", "storage.endpoint") if key in config]
+        store = ServedStore(opened, Disclosure(places))
+        self._uploads = Uploads(
+            store, Meters(), staged, config["staged.timeout"] / 1000
+        )
         scheme = "grpc+tls" if tls else "grpc"
         try:
             self._service = LogService(
@@ -56,6 +69,7 @@ class FlightServer(StreamServer):
                 store,
                 CheckpointKeeper(groups),
                 self._limits,
+                self._uploads,
                 config["stalled.after.millis"] / 1000,
                 access,
                 config.get("advertise"),
@@ -65,6 +79,13 @@ class FlightServer(StreamServer):
             self._close_store()
             msg = f"cannot listen on {config['address']}: {error}"
             raise ConfigError(msg, remedy="choose another address") from error
+        self._expiry = threading.Thread(
+            target=self._uploads.expire_until,
+            args=(self._service.stopping,),
+            name="expiry of uploads",
+            daemon=True,
+        )
+        self._expiry.start()
 
     @property
     def location(self) -> str:
@@ -85,6 +106,7 @@ class FlightServer(StreamServer):
 
     def close(self) -> None:
         self._service.stopping.set()
+        self._expiry.join(_EXPIRY_TIMEOUT)
         self._close_store()
 
     def _close_store(self) -> None:

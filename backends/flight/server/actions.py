@@ -21,7 +21,8 @@ from streamfactory.spi import Unsupported
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from streamfactory.arrowlog import Log, LogStore
+    from streamfactory.arrowlog import Log
+    from streamfactory.backends.flight.server.disclosure import ServedStore
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +33,7 @@ class Action:
     doc: str
     """One line, for ``ListActions``."""
     right: Right
-    function: Callable[[LogStore, Any], Any]
+    function: Callable[[ServedStore, Any], Any]
 
     def topics_of(self, request: Any) -> Iterable[str]:
         """The topics that a request is about."""
@@ -62,7 +63,8 @@ class UploadAction:
     doc: str
     """One line, for ``ListActions``."""
     right: Right
-    function: Callable[[Uploads, Any], Any]
+    function: Callable[[Uploads, Any, str], Any]
+    """With the name of the client."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +91,7 @@ def request_of(name: str, body: Any) -> tuple[AnyAction, Any]:
     return action, decode(data, action.request)
 
 
-def _describe(store: LogStore, request: m.Topic) -> m.TopicDescription:
+def _describe(store: ServedStore, request: m.Topic) -> m.TopicDescription:
     log = store.open(request.topic)
     return _description(log, encode_schema(log.schema))
 
@@ -101,13 +103,13 @@ def _description(log: Log, schema: str | None = None) -> m.TopicDescription:
     return m.TopicDescription(log.name, log.incarnation, bounds, schema)
 
 
-def _partitions(store: LogStore, request: m.Topics) -> m.Descriptions:
+def _partitions(store: ServedStore, request: m.Topics) -> m.Descriptions:
     return m.Descriptions(
         tuple(_description(store.open(topic)) for topic in request.topics)
     )
 
 
-def _offsets_at(store: LogStore, request: m.OffsetsAt) -> m.Offsets:
+def _offsets_at(store: ServedStore, request: m.OffsetsAt) -> m.Offsets:
     return m.Offsets(
         {
             topic: dict(store.open(topic).offsets_at(request.timestamp_ms, ids))
@@ -116,51 +118,52 @@ def _offsets_at(store: LogStore, request: m.OffsetsAt) -> m.Offsets:
     )
 
 
-def _create(store: LogStore, request: m.Create) -> m.Done:
+def _create(store: ServedStore, request: m.Create) -> m.Done:
     store.create(request.topic, decode_schema(request.schema), request.partitions)
     return m.Done()
 
 
-def _grow(store: LogStore, request: m.Grow) -> m.Done:
+def _grow(store: ServedStore, request: m.Grow) -> m.Done:
     store.open(request.topic).grow(request.partitions)
     return m.Done()
 
 
-def _truncate(store: LogStore, request: m.Truncate) -> m.Done:
+def _truncate(store: ServedStore, request: m.Truncate) -> m.Done:
     store.open(request.topic).truncate(request.before)
     return m.Done()
 
 
-def _retain(store: LogStore, request: m.Retain) -> m.Done:
+def _retain(store: ServedStore, request: m.Retain) -> m.Done:
     store.open(request.topic).retain(retention_of(request.retention), request.hold)
     return m.Done()
 
 
-def _delete(store: LogStore, request: m.Topic) -> m.Done:
+def _delete(store: ServedStore, request: m.Topic) -> m.Done:
     store.delete(request.topic)
     return m.Done()
 
 
-def _compact(store: LogStore, request: m.Topic) -> m.Done:
+def _compact(store: ServedStore, request: m.Topic) -> m.Done:
     store.open(request.topic).compact()
     return m.Done()
 
 
-def _verify(store: LogStore, request: m.Topic) -> m.Verified:
+def _verify(store: ServedStore, request: m.Topic) -> m.Verified:
     found = store.open(request.topic).verify()
-    return m.Verified(found.rows, tuple(found.problems))
+    return m.Verified(found.rows, tuple(map(store.disclosure.public, found.problems)))
 
 
-def _facts(store: LogStore, request: m.Topic) -> m.Facts:
-    return m.Facts(dict(store.open(request.topic).facts()))
+def _facts(store: ServedStore, request: m.Topic) -> m.Facts:
+    facts = store.open(request.topic).facts()
+    return m.Facts({name: fact for name, fact in facts.items() if name != "location"})
 
 
-def _claim(store: LogStore, request: m.Claim) -> m.Committed:
+def _claim(store: ServedStore, request: m.Claim) -> m.Committed:
     log = open_topic(store, request.topic, request.incarnation)
     return m.Committed(commit_message(log.claim(request.writer, request.instance)))
 
 
-def _last(store: LogStore, request: m.Last) -> m.Committed:
+def _last(store: ServedStore, request: m.Last) -> m.Committed:
     log = open_topic(store, request.topic, request.incarnation)
     return m.Committed(commit_message(log.last(request.writer)))
 

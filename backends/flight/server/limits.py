@@ -7,7 +7,7 @@ from collections import Counter
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from streamfactory.spi import ConnectionFailed
+from streamfactory.spi import ConnectionFailed, StorageFailed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -74,3 +74,54 @@ class Limits:
                 self._open[peer] -= 1
                 if not self._open[peer]:
                     del self._open[peer]
+
+
+class StagedBytes:
+    """Counts bytes that are uploaded and neither committed nor discarded. Thread-safe.
+
+    Args:
+        most: Bytes in all.
+        most_per_client: Bytes of one client.
+    """
+
+    def __init__(self, most: int, most_per_client: int) -> None:
+        self._most, self._per_client = most, most_per_client
+        self._lock = threading.Lock()
+        self._staged: Counter[str] = Counter()
+
+    @property
+    def total(self) -> int:
+        """Of all clients."""
+        return self._staged.total()
+
+    def reserve(self, client: str, size: int) -> None:
+        """Count bytes before they are staged.
+
+        Raises:
+            StorageFailed: permanent; it would be too many. Nothing was counted.
+        """
+        with self._lock:
+            own, total = self._staged[client] + size, self._staged.total() + size
+            for whose, number, most, option in (
+                ("this client", own, self._per_client, "staged.bytes.per.client"),
+                ("all clients", total, self._most, "staged.bytes"),
+            ):
+                if number > most:
+                    self._drop_unused(client)
+                    msg = (
+                        f"the uploads of {whose} that are not committed would have "
+                        f"{number} bytes; {most} are allowed"
+                    )
+                    remedy = f"commit smaller epochs, or raise {option} of the server"
+                    raise StorageFailed(msg, remedy=remedy)
+            self._staged[client] = own
+
+    def release(self, client: str, size: int) -> None:
+        """Count bytes no more."""
+        with self._lock:
+            self._staged[client] -= size
+            self._drop_unused(client)
+
+    def _drop_unused(self, client: str) -> None:
+        if not self._staged[client]:
+            del self._staged[client]

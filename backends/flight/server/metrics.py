@@ -119,6 +119,18 @@ READERS_LAG: Final = Metric(
     ("topic",),
 )
 
+STAGED_BYTES: Final = Metric(
+    "server.staged.bytes",
+    "Bytes that are uploaded and neither committed nor discarded.",
+    _GAUGE,
+    "bytes",
+)
+STAGED_EXPIRED: Final = Metric(
+    "server.staged.expired",
+    "Uploads that were removed after `staged.timeout`.",
+    _COUNTER,
+)
+
 COUNTERS: Final = (
     CALLS,
     CALLS_FAILED,
@@ -128,6 +140,7 @@ COUNTERS: Final = (
     RECEIVED_BYTES,
     SENT_ROWS,
     SENT_BYTES,
+    STAGED_EXPIRED,
 )
 METRICS: Final = (
     STARTED,
@@ -136,6 +149,7 @@ METRICS: Final = (
     CALLS_OPEN,
     CALLS_REFUSED,
     *COUNTERS,
+    STAGED_BYTES,
     TOPICS,
     TOPICS_OMITTED,
     PARTITIONS,

@@ -83,6 +83,29 @@ OPTIONS: Final = (
         maximum=1 << 30,
     ),
     Option(
+        "staged.bytes",
+        "Most bytes, as rows are in memory, that are uploaded and not committed.",
+        SIZE,
+        default="64G",
+        minimum=1024,
+    ),
+    Option(
+        "staged.bytes.per.client",
+        "The same for one client: a user, or without access.file an address.",
+        SIZE,
+        default="32G",
+        minimum=1024,
+    ),
+    Option(
+        "staged.timeout",
+        "Uploads that are neither continued nor committed for so long are removed: "
+        "longer than any epoch takes.",
+        PERIOD,
+        default="1d",
+        minimum=1,
+        maximum=30 * 86_400_000,
+    ),
+    Option(
         "stalled.after.millis",
         "A reader that takes nothing for so long although rows are available counts as "
         "stalled.",

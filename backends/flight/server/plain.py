@@ -73,6 +73,7 @@ def flight_info(log: Log, location: str) -> fl.FlightInfo:
 def receive_plain(
     store: LogStore,
     uploads: Uploads,
+    client: str,
     topic: str,
     partition: int | None,
     context: fl.ServerCallContext,
@@ -91,7 +92,7 @@ def receive_plain(
     if partition is None:
         lanes = log.bounds()
         partition = lanes[attempt.int % len(lanes)].id
-    stage = uploads.stage(log, attempt.hex)
+    stage = uploads.stage(log, attempt.hex, client)
     try:
         for batch, _ in batches:
             if batch is not None:

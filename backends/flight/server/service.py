@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow.flight as fl
 
@@ -33,7 +33,11 @@ from streamfactory.backends.flight.server.actions import (
     request_of,
 )
 from streamfactory.backends.flight.server.checkpoints import check_name
-from streamfactory.backends.flight.server.metrics import CALLS, CALLS_FAILED, Meters
+from streamfactory.backends.flight.server.disclosure import (
+    LOGGED,
+    NoSuchTopic,
+)
+from streamfactory.backends.flight.server.metrics import CALLS, CALLS_FAILED
 from streamfactory.backends.flight.server.plain import (
     flight_info,
     path_of,
@@ -41,7 +45,6 @@ from streamfactory.backends.flight.server.plain import (
 )
 from streamfactory.backends.flight.server.reading import read_range, serve_subscription
 from streamfactory.backends.flight.server.statistics import Statistics
-from streamfactory.backends.flight.server.uploads import Uploads
 from streamfactory.backends.flight.server.writing import receive_stage
 from streamfactory.spi import (
     ConnectionFailed,
@@ -51,14 +54,29 @@ from streamfactory.spi import (
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from types import CodeType
 
-    from streamfactory.arrowlog import LogStore
     from streamfactory.backends.flight.server.access import Access
     from streamfactory.backends.flight.server.checkpoints import CheckpointKeeper
+    from streamfactory.backends.flight.server.disclosure import ServedStore
     from streamfactory.backends.flight.server.limits import Limits
     from streamfactory.backends.flight.server.reading import Answer
+    from streamfactory.backends.flight.server.uploads import Uploads
 
 _logger = logging.getLogger("streamfactory.flight")
+
+Method = TypeVar("Method", bound="Callable[..., Any]")
+
+
+def _without_place(method: Method) -> Method:
+    """Hide the file of a method whose traceback pyarrow sends to the client.
+
+    Seen in pyarrow 26.0.1 for ``get_schema`` alone: other errors are Flight statuses.
+    """
+    code: CodeType = method.__code__
+    hidden = code.replace(co_filename="<server>")
+    method.__code__ = hidden
+    return method
 
 
 class LogService(fl.FlightServerBase):  # type: ignore[misc]
@@ -69,6 +87,7 @@ class LogService(fl.FlightServerBase):  # type: ignore[misc]
         store: What is served; the caller closes it.
         checkpoints: Those of groups of readers.
         limits: Of calls and batches.
+        uploads: Stages the rows of writers.
         stalled_after: Seconds without activity after which a reader is stalled.
         access: Who may do what; None where everybody may do everything.
         advertised: Where clients connect; None for ``location`` with its port.
@@ -78,9 +97,10 @@ class LogService(fl.FlightServerBase):  # type: ignore[misc]
     def __init__(
         self,
         location: str,
-        store: LogStore,
+        store: ServedStore,
         checkpoints: CheckpointKeeper,
         limits: Limits,
+        uploads: Uploads,
         stalled_after: float,
         access: Access | None = None,
         advertised: str | None = None,
@@ -91,10 +111,9 @@ class LogService(fl.FlightServerBase):  # type: ignore[misc]
         self.limits = limits
         self.stopping = threading.Event()
         """Set before the end: calls that wait return, new ones are refused."""
-        self._meters = Meters()
-        self._uploads = Uploads(store, self._meters)
+        self._meters, self._uploads = uploads.meters, uploads
         self.statistics = Statistics(
-            store, self._meters, limits, self.stopping, stalled_after
+            store, uploads, limits, self.stopping, stalled_after
         )
         self._access = access
         self._location, self._advertised = location, advertised
@@ -127,13 +146,18 @@ class LogService(fl.FlightServerBase):  # type: ignore[misc]
             self._check(context, topic, Right.READ)
             return flight_info(self.store.open(topic), self.location)
 
+    @_without_place
     def get_schema(
         self, context: fl.ServerCallContext, descriptor: fl.FlightDescriptor
     ) -> fl.SchemaResult:
-        with self._call(context, "schema"):
-            topic, _ = path_of(descriptor)
-            self._check(context, topic, Right.READ)
-            return fl.SchemaResult(self.store.open(topic).schema)
+        try:
+            with self._call(context, "schema"):
+                topic, _ = path_of(descriptor)
+                self._check(context, topic, Right.READ)
+                return fl.SchemaResult(self.store.open(topic).schema)
+        except fl.FlightError as error:
+            failure = error.with_traceback(None)
+        raise failure
 
     def do_action(
         self, context: fl.ServerCallContext, action: fl.Action
@@ -147,7 +171,8 @@ class LogService(fl.FlightServerBase):  # type: ignore[misc]
                 return iter([encode(wanted.function(self.checkpoints, request))])
             if isinstance(wanted, UploadAction):
                 self._check(context, request.topic, wanted.right)
-                return iter([encode(wanted.function(self._uploads, request))])
+                client = self._client(context)
+                return iter([encode(wanted.function(self._uploads, request, client))])
             for topic in wanted.topics_of(request):
                 self._check(context, topic, wanted.right)
             return iter([encode(wanted.function(self.store, request))])
@@ -185,13 +210,14 @@ class LogService(fl.FlightServerBase):  # type: ignore[misc]
         writer: fl.FlightMetadataWriter,
     ) -> None:
         with self._call(context, "put", changes=True):
-            most = self.limits.batch_bytes
+            most, client = self.limits.batch_bytes, self._client(context)
             if descriptor.descriptor_type == fl.DescriptorType.PATH:
                 topic, partition = path_of(descriptor)
                 self._check(context, topic, Right.WRITE)
                 receive_plain(
                     self.store,
                     self._uploads,
+                    client,
                     topic,
                     partition,
                     context,
@@ -203,7 +229,7 @@ class LogService(fl.FlightServerBase):  # type: ignore[misc]
             wanted = decode(descriptor.command or b"", Stage)
             self._check(context, wanted.topic, Right.WRITE)
             receive_stage(
-                self.store, self._uploads, wanted, context, reader, writer, most
+                self.store, self._uploads, client, wanted, context, reader, writer, most
             )
 
     def _streamed(
@@ -243,7 +269,12 @@ class LogService(fl.FlightServerBase):  # type: ignore[misc]
             raise
         except StreamError as error:
             self._meters.recorder.add(CALLS_FAILED, what, error.code)
-            raise to_status(error) from None
+            if isinstance(error, LOGGED):
+                _logger.error("%s: %s", what, error)  # noqa: TRY400 - no defect
+            if isinstance(error, NoSuchTopic):
+                known = ", ".join(self._readable(context)) or "none"
+                error.what += f"; there are: {known}"
+            raise to_status(self.store.disclosure.public_error(error)) from None
         except Exception as error:
             if context.is_cancelled():
                 raise fl.FlightCancelledError(what) from None  # nobody reads it
@@ -284,6 +315,12 @@ class LogService(fl.FlightServerBase):  # type: ignore[misc]
                 for sample in samples
             )
         )
+
+    def _client(self, context: fl.ServerCallContext) -> str:
+        """Whose uploads are counted together: a user, or an address."""
+        if self._access is not None:
+            return str(context.get_middleware(MIDDLEWARE).user)
+        return str(context.peer().rpartition(":")[0])
 
     def _readable(self, context: fl.ServerCallContext) -> list[str]:
         """Names of the topics that the user may read."""

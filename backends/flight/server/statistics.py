@@ -12,9 +12,10 @@ from streamfactory.spi import Sample, StreamError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from streamfactory.arrowlog import LaneBounds, LogStore
+    from streamfactory.arrowlog import LaneBounds
+    from streamfactory.backends.flight.server.disclosure import ServedStore
     from streamfactory.backends.flight.server.limits import Limits
-    from streamfactory.backends.flight.server.metrics import Meters
+    from streamfactory.backends.flight.server.uploads import Uploads
 
 _MOST_PARTITIONS: Final = 10_000
 """That samples are taken of."""
@@ -28,7 +29,7 @@ class Statistics:
 
     Args:
         store: The topics.
-        meters: What calls record.
+        uploads: With what calls record.
         limits: Counts open calls.
         stopping: Set when the server shuts down.
         stalled_after: Seconds without activity after which a reader is stalled.
@@ -36,14 +37,15 @@ class Statistics:
 
     def __init__(
         self,
-        store: LogStore,
-        meters: Meters,
+        store: ServedStore,
+        uploads: Uploads,
         limits: Limits,
         stopping: threading.Event,
         stalled_after: float,
     ) -> None:
         self._store = store
-        self._meters, self._limits = meters, limits
+        self._uploads, self._limits = uploads, limits
+        self._meters = uploads.meters
         self._stopping = stopping
         self._stalled_after = stalled_after
         self._lock = threading.Lock()
@@ -72,7 +74,7 @@ class Statistics:
         try:
             self._store.names()
         except StreamError as error:
-            found.append(f"{error.code}: {error.what}")
+            found.append(self._store.disclosure.public(f"{error.code}: {error.what}"))
         return found
 
     def _server(
@@ -86,6 +88,7 @@ class Statistics:
             (metrics.CLIENTS, limits.clients),
             (metrics.CALLS_OPEN, limits.open_calls),
             (metrics.CALLS_REFUSED, limits.refused),
+            (metrics.STAGED_BYTES, self._uploads.staged.total),
             (metrics.TOPICS, len(names)),
             (metrics.TOPICS_OMITTED, len(names) - len(bounds)),
         ):

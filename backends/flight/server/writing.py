@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 def receive_stage(
     store: LogStore,
     uploads: Uploads,
+    client: str,
     wanted: Stage,
     context: fl.ServerCallContext,
     reader: fl.MetadataRecordBatchReader,
@@ -32,7 +33,7 @@ def receive_stage(
 ) -> None:
     """Stage the batches of a put, and answer its verdict before the call ends."""
     log = open_topic(store, wanted.topic, wanted.incarnation)
-    stage = uploads.stage(log, wanted.attempt)
+    stage = uploads.stage(log, wanted.attempt, client)
     try:
         _receive(stage, sound_batches(reader, context, most_bytes), writer)
         sealed = stage.seal()

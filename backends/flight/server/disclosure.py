@@ -1,0 +1,87 @@
+"""What clients are shown of errors: never where the server keeps its topics."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Final, final
+
+from streamfactory.arrowlog import LogStore
+from streamfactory.spi import CorruptData, StorageFailed, StreamError, TopicNotFound
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    import pyarrow as pa
+
+    from streamfactory.arrowlog import Log
+
+LOGGED: Final = (CorruptData, StorageFailed)
+"""Errors that the operator has to see with their place, in the server's own log."""
+
+_REPLACEMENT: Final = "<store>"
+
+
+@final
+class Disclosure:
+    """Removes places of the server from texts.
+
+    Args:
+        places: Folders and URLs.
+    """
+
+    def __init__(self, places: Iterable[str]) -> None:
+        found = {place.rstrip("/") for place in places}
+        found |= {os.path.realpath(place) for place in found if place.startswith("/")}
+        self._places = sorted(found - {""}, key=len, reverse=True)
+
+    def public(self, text: str) -> str:
+        """The same text without the places."""
+        for place in self._places:
+            text = text.replace(place, _REPLACEMENT)
+        return text
+
+    def public_error(self, error: StreamError) -> StreamError:
+        """The same error with texts that clients may see; for one answer."""
+        error.what = self.public(error.what)
+        if error.remedy is not None:
+            error.remedy = self.public(error.remedy)
+        return error
+
+
+class NoSuchTopic(TopicNotFound):
+    """A topic that the store does not have; the names of others are added later."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"there is no topic {name!r}")
+
+
+@final
+class ServedStore(LogStore):
+    """A store whose errors name neither its place nor its other topics.
+
+    Args:
+        store: The topics; the caller closes it.
+        disclosure: Knows the places.
+    """
+
+    def __init__(self, store: LogStore, disclosure: Disclosure) -> None:
+        self._store = store
+        self.disclosure = disclosure
+
+    def create(self, name: str, schema: pa.Schema, partitions: int = 1) -> Log:
+        return self._store.create(name, schema, partitions)
+
+    def open(self, name: str) -> Log:
+        try:
+            return self._store.open(name)
+        except TopicNotFound:
+            raise NoSuchTopic(name) from None
+
+    def delete(self, name: str) -> None:
+        try:
+            self._store.delete(name)
+        except TopicNotFound:
+            raise NoSuchTopic(name) from None
+
+    def names(self) -> Sequence[str]:
+        return self._store.names()

@@ -1,0 +1,290 @@
+"""Uploads that are not committed: bounded, and removed when nobody decides them."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from contextlib import closing, suppress
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.flight as fl
+import pytest
+from tests.flight.conftest import stream
+
+import streamfactory
+from streamfactory.backends.flight.protocol.codec import decode, encode
+from streamfactory.backends.flight.protocol.messages import (
+    Commit,
+    Discard,
+    Failure,
+    Part,
+    Sealed,
+    Stage,
+    Topic,
+)
+from streamfactory.spi import StorageFailed
+from streamfactory.wiring.opening import open_sink
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from streamfactory.wiring.serving import ServerProcess
+
+DEADLINE = 60.0
+SCHEMA = pa.schema([pa.field("id", pa.int64())])
+BATCH = pa.record_batch([pa.array(range(10_000), pa.int64())], schema=SCHEMA)
+"""80,000 bytes."""
+
+
+@pytest.fixture(params=["memory", "folder"])
+def server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[ServerProcess]:
+    place = {"memory": True} if request.param == "memory" else {"path": str(tmp_path)}
+    with streamfactory.serve(
+        staged_bytes="500k", staged_bytes_per_client="300k", **place
+    ) as server:
+        yield server
+
+
+@pytest.fixture
+def client(server: ServerProcess) -> Iterator[fl.FlightClient]:
+    with closing(fl.connect(server.location)) as client:
+        create(client)
+        yield client
+
+
+def create(client: fl.FlightClient, topic: str = "clicks") -> None:
+    schema = pa.Table.from_batches([], SCHEMA).schema
+    descriptor = fl.FlightDescriptor.for_path(topic)
+    writer, _ = client.do_put(descriptor, schema)
+    writer.close()
+
+
+def statistics(client: fl.FlightClient) -> dict[str, float]:
+    (answer,) = client.do_action(("statistics", b'{"v":1}'))
+    found = json.loads(answer.body.to_pybytes())["metrics"]
+    return {one["name"]: one["value"] for one in found if "labels" not in one}
+
+
+def staged(client: fl.FlightClient) -> float:
+    return statistics(client)["server.staged.bytes"]
+
+
+def until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + DEADLINE
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def upload(
+    client: fl.FlightClient, batches: int = 1, attempt: str = "", topic: str = "clicks"
+) -> Sealed:
+    """Stage batches; what the server has sealed."""
+    wanted = Stage(topic, attempt or uuid.uuid4().hex)
+    descriptor = fl.FlightDescriptor.for_command(encode(wanted))
+    writer, replies = client.do_put(descriptor, SCHEMA)
+    for _ in range(batches):
+        writer.write_with_metadata(BATCH, encode(Part(0)))
+    writer.done_writing()
+    last: Any = None
+    while (reply := replies.read()) is not None:
+        last = reply
+    writer.close()
+    return decode(last, Sealed)
+
+
+def commit(client: fl.FlightClient, epoch: int, *sealed: Sealed) -> None:
+    request = Commit("clicks", None, epoch, sealed, "i", 10_000 * len(sealed))
+    list(client.do_action(("commit", encode(request))))
+
+
+def refused(error: BaseException) -> Failure:
+    return decode(error.extra_info, Failure)  # type: ignore[attr-defined]
+
+
+def test_uploads_of_a_client_are_bounded_until_it_decides(
+    client: fl.FlightClient,
+) -> None:
+    assert staged(client) == 0
+    first = [upload(client), upload(client, 2)]
+    assert staged(client) == 240_000
+    with pytest.raises(fl.FlightServerError) as caught:
+        upload(client)
+    failure = refused(caught.value)
+    assert failure.code == "storage_failed"
+    assert failure.what == (
+        "the uploads of this client that are not committed would have 320000 bytes; "
+        "307200 are allowed"
+    )
+    assert failure.remedy is not None
+    assert "staged.bytes.per.client" in failure.remedy
+    assert staged(client) == 240_000  # the one that was refused is gone
+    commit(client, 0, first[0])
+    assert staged(client) == 160_000
+    list(client.do_action(("discard", encode(Discard("clicks", first[1])))))
+    assert staged(client) == 0
+    commit(client, 1, upload(client, 3))
+    assert staged(client) == 0
+
+
+def test_uploads_of_all_clients_are_bounded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    users = {name: f"{name}-has-a-long-token" for name in ("ann", "bob", "eve")}
+    access = tmp_path / "access.toml"
+    lines = ["[tokens]"]
+    for name, token in users.items():
+        monkeypatch.setenv(name.upper(), token)
+        lines.append(f'{name} = "${{env:{name.upper()}}}"')
+    lines += ['[topics."*"]', 'read = ["*"]', 'write = ["*"]']
+    access.write_text("\n".join(lines))
+    with streamfactory.serve(
+        memory=True,
+        access_file=str(access),
+        staged_bytes="500k",
+        staged_bytes_per_client="300k",
+    ) as server:
+        clients = {
+            name: fl.connect(server.location, middleware=[_Token(users[name])])
+            for name in users
+        }
+        create(clients["ann"])
+        upload(clients["ann"], 3)
+        upload(clients["bob"], 3)
+        with pytest.raises(fl.FlightServerError) as caught:
+            upload(clients["eve"], 1)
+        failure = refused(caught.value)
+        assert failure.code == "storage_failed"
+        assert failure.what.startswith("the uploads of all clients")
+        for one in clients.values():
+            one.close()
+
+
+class _Token(fl.ClientMiddlewareFactory):  # type: ignore[misc]
+    def __init__(self, token: str) -> None:
+        self._token = token
+
+    def start_call(self, info: fl.CallInfo) -> fl.ClientMiddleware:
+        return _Header(self._token)
+
+
+class _Header(fl.ClientMiddleware):  # type: ignore[misc]
+    def __init__(self, token: str) -> None:
+        self._token = token
+
+    def sending_headers(self) -> dict[str, str]:
+        return {"authorization": f"Bearer {self._token}"}
+
+
+def test_a_sink_gets_the_refusal_with_its_remedy(server: ServerProcess) -> None:
+    large = pa.Table.from_batches([BATCH] * 8)
+    with open_sink(stream(server)) as sink:
+        with pytest.raises(StorageFailed, match="307200 are allowed"):
+            sink.put(large, writer_id="w", epoch=0)
+        sink.put(large.slice(0, 10_000), writer_id="w", epoch=0)
+    with streamfactory.open(stream(server)) as opened:
+        assert opened.to_reader().read_all().num_rows == 10_000
+
+
+def test_a_commit_that_fails_keeps_the_account_and_leaves_no_rows(
+    client: fl.FlightClient,
+) -> None:
+    good = upload(client)
+    inline = Sealed("a", ({"inline": "nonsense"},))
+    for bad in (inline, Sealed("b", ({"inline": 5},)), Sealed("c", ({"name": "x"},))):
+        with pytest.raises(fl.FlightServerError):
+            commit(client, 0, good, bad)
+        assert staged(client) == 80_000
+    commit(client, 0, good)
+    assert staged(client) == 0
+    info = client.get_flight_info(fl.FlightDescriptor.for_path("clicks"))
+    assert info.total_records == 10_000
+
+
+def test_an_upload_whose_writer_was_killed_is_removed(
+    server: ServerProcess, client: fl.FlightClient, tmp_path: Path
+) -> None:
+    code = (
+        "import sys, time, uuid, pyarrow as pa, pyarrow.flight as fl\n"
+        "from tests.flight.test_flight_uploads import *\n"
+        "client = fl.connect(sys.argv[1])\n"
+        "wanted = Stage('clicks', uuid.uuid4().hex)\n"
+        "descriptor = fl.FlightDescriptor.for_command(encode(wanted))\n"
+        "writer, _ = client.do_put(descriptor, SCHEMA)\n"
+        "for _ in range(3):\n"
+        "    writer.write_with_metadata(BATCH, encode(Part(0)))\n"
+        "time.sleep(600)\n"
+    )
+    child = subprocess.Popen([sys.executable, "-c", code, server.location])
+    try:
+        until(lambda: staged(client) == 240_000)
+    finally:
+        child.send_signal(signal.SIGKILL)
+        child.wait()
+    until(lambda: staged(client) == 0)
+    assert not data_files(tmp_path)
+    upload(client, 3)
+
+
+@pytest.fixture
+def hasty(tmp_path: Path) -> Iterator[fl.FlightClient]:
+    """A client of a server that removes uploads soon."""
+    with (
+        streamfactory.serve(path=str(tmp_path), staged_timeout="400ms") as server,
+        closing(fl.connect(server.location)) as client,
+    ):
+        create(client)
+        yield client
+
+
+def data_files(folder: Path) -> set[str]:
+    return {path.name for path in folder.glob("*/*/data/*")}
+
+
+def test_what_nobody_commits_is_removed_after_its_time(
+    hasty: fl.FlightClient, tmp_path: Path
+) -> None:
+    sealed = upload(hasty)
+    assert data_files(tmp_path)
+    until(lambda: staged(hasty) == 0)
+    until(lambda: not data_files(tmp_path))
+    assert statistics(hasty)["server.staged.expired"] == 1
+    with pytest.raises(fl.FlightServerError, match="is gone") as caught:
+        commit(hasty, 0, sealed)
+    assert refused(caught.value).code == "misuse"
+    kept = upload(hasty)
+    commit(hasty, 1, kept)
+    time.sleep(1)  # longer than uploads are kept
+    info = hasty.get_flight_info(fl.FlightDescriptor.for_path("clicks"))
+    assert info.total_records == 10_000  # what was committed stays
+    assert hasty.do_get(info.endpoints[0].ticket).read_all().num_rows == 10_000
+
+
+def test_a_writer_that_pauses_for_too_long_is_refused(
+    hasty: fl.FlightClient, tmp_path: Path
+) -> None:
+    wanted = Stage("clicks", uuid.uuid4().hex)
+    descriptor = fl.FlightDescriptor.for_command(encode(wanted))
+    writer, _ = hasty.do_put(descriptor, SCHEMA)
+    writer.write_with_metadata(BATCH, encode(Part(0)))
+    until(lambda: staged(hasty) > 0)
+    until(lambda: staged(hasty) == 0)
+    with suppress(fl.FlightError):
+        writer.write_with_metadata(BATCH, encode(Part(0)))
+    with pytest.raises(fl.FlightServerError, match="idle for too long"):
+        writer.close()
+    assert not data_files(tmp_path)
+
+
+def test_uploads_to_a_topic_that_is_deleted_are_released(
+    hasty: fl.FlightClient,
+) -> None:
+    upload(hasty)
+    list(hasty.do_action(("delete", encode(Topic("clicks")))))
+    until(lambda: staged(hasty) == 0)
