@@ -23,12 +23,14 @@ from streamfactory.spi import (
     NotAuthorized,
     PartitionState,
     Position,
+    Role,
     StreamError,
     TopicAdmin,
 )
 from streamfactory.wiring.clock import Clock
 from streamfactory.wiring.configure import Configured, configure, inspect
 from streamfactory.wiring.documents import refusal
+from streamfactory.wiring.guarantees import offline_verdict
 from streamfactory.wiring.guard import Guard
 from streamfactory.wiring.plugins import default_manager
 from streamfactory.wiring.source import Source
@@ -215,7 +217,11 @@ class _Checker:
         self._configured = replace(configured, config=config)
         decoder = configured.decoder
         with_decoder = "" if decoder is None else f", decoder {decoder.name!r}"
-        return f"type {configured.backend.name!r}{with_decoder}"
+        what = f"type {configured.backend.name!r}{with_decoder}"
+        if "spool.path" in config:
+            verdict = offline_verdict(config, configured.backend, Role.READ)
+            what += f", read through a spool; {verdict}"
+        return what
 
     def _partitions(self) -> str:
         assert self._configured is not None

@@ -31,6 +31,7 @@ from tests.proving import backend, crowd, faults, points, power
 from tests.proving.java import quick_options
 from tests.proving.verdict import Verdict
 from tests.spark import proving as spark
+from tests.spool import proving as spool
 
 PATHS = {
     "steps": ("steps of the log", points),
@@ -39,6 +40,7 @@ PATHS = {
     "power": ("power cuts", power),
     "faults": ("faults", faults),
     "flight": ("the Flight server, its writers and readers", flight),
+    "spool": ("spools, their senders, receivers and readers", spool),
     "fuzz": ("damaged inputs", fuzz),
     "spark": ("Spark's drivers", spark),
     "pipelines": ("pipelines with several sinks", pipelines),

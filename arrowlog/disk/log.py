@@ -314,6 +314,12 @@ class DiskLog(Log):
         lasts = {name: known.last() for name, known in found.items()}
         return {name: last for name, last in lasts.items() if last is not None}
 
+    def owner(self, writer: str) -> str | None:
+        """The instance that has claimed a writer; None where none has."""
+        with self.journal.lock:
+            found = self.journal.refreshed().writers.get(writer)
+            return None if found is None else found.owner
+
     def held(self, partition: int) -> int:
         """Bytes that a partition holds, as rows are in memory."""
         with self.journal.lock:

@@ -11,6 +11,7 @@ from tests.spool.receiving import DEADLINE, receiving
 
 from streamfactory.arrowlog.disk import DiskLogStore, LocalStorage, Settings
 from streamfactory.backends.socket.harness import SocketHarness
+from streamfactory.backends.zeromq.harness import ZeromqHarness
 from streamfactory.conformance.specimens.forgetful import ForgetfulHarness
 from streamfactory.conformance.specimens.redelivering import RedeliveringHarness
 from streamfactory.conformance.subject import plugins_of
@@ -115,6 +116,12 @@ class SpooledSocketHarness(SpooledHarness):
     """Over Arrow streams of plain pyarrow."""
 
     TRANSPORT = SocketHarness
+
+
+class SpooledZeromqHarness(SpooledHarness):
+    """Over PUB/SUB of plain pyzmq."""
+
+    TRANSPORT = ZeromqHarness
 
 
 class Growing(SpooledHarness):

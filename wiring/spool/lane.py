@@ -40,6 +40,8 @@ if TYPE_CHECKING:
 
 _WAITING_BYTES: Final = 32 << 20
 """Received and not committed, by partition; more makes the receiver wait."""
+_IDLE: Final = 1.0
+"""Seconds without rows after which a lane looks whether it is still the receiver."""
 _LOOK: Final = 0.05
 """Seconds between two looks at whether a full spool has room again."""
 _TRIES_AT_END: Final = 3
@@ -176,8 +178,7 @@ class Lane:
         try:
             while True:
                 with self._changed:
-                    # Age releases rows while nothing is received, too.
-                    self._changed.wait_for(lambda: self._items or self._closing, 1.0)
+                    self._changed.wait_for(lambda: self._items or self._closing, _IDLE)
                     if self._closing and not self._items:
                         return
                     items = self._group()
@@ -187,7 +188,9 @@ class Lane:
                         del self._items[: len(items)]
                         self._waiting -= sum(item.size for item in items)
                         self._changed.notify_all()
-                self._release()
+                else:
+                    self._check_owner()
+                self._release()  # age releases rows while nothing is received, too
         except BaseException as error:  # noqa: BLE001 - raised where rows are put
             with self._changed:
                 self.error = error
@@ -223,6 +226,17 @@ class Lane:
                 self._blocked(error, failures)
         self._statistics.stored(rows, sum(item.size for item in items), last)
         self._acknowledge(position)
+
+    def _check_owner(self) -> None:
+        """End where another receiver has taken over, though there is no commit to fail.
+
+        Raises:
+            WriterFenced: permanent.
+        """
+        plan = self._plan
+        if self._log.owner(plan.writer) != plan.instance:
+            msg = f"another receiver has taken over {plan.writer!r}"
+            raise WriterFenced(msg, partition=self._partition)
 
     def _staged(self, items: Sequence[_Item]) -> Staged:
         stage = self._log.stage(uuid.uuid4().hex)

@@ -300,7 +300,7 @@ class PartitionReceiver:
         self._pending: list[Loss] = []
         """Losses that no row was stored behind yet."""
         self._renewed = False
-        """Whether the next sender begins anew, rather than going on."""
+        """Whether the last sender has ended, and nothing came since."""
         self._plan = LanePlan(
             f"{writer_prefix(config.name)}{partition.id}",
             uuid.uuid4().hex,
@@ -391,11 +391,12 @@ class PartitionReceiver:
 
     def _reader(self, source: Source, stored: Position | None) -> tuple[Reader, int]:
         info = source.metadata.info(self.partition)
-        begins = stored is None or self.partition not in stored or self._renewed
-        if begins:
+        if stored is None or self.partition not in stored:
             return source.reader(self.partition, info=info), info.earliest
-        assert stored is not None
         incarnation = stored.incarnations.get(self.partition)
+        if incarnation is None and self._renewed:
+            # Whether the next sender goes on counting cannot be known.
+            return source.reader(self.partition, info=info), info.earliest
         reader = source.reader(self.partition, info=info, incarnation=incarnation)
         return reader, stored[self.partition]
 
@@ -423,6 +424,8 @@ class PartitionReceiver:
                 return
 
     def _lose(self, loss: Loss) -> None:
+        if self._renewed and loss.cause == "incarnation":
+            return  # the last sender had ended: another one counts from its beginning
         self._pending.append(loss)
         self.statistics.lost()
 

@@ -101,7 +101,7 @@ def from_stored(
         delivered: `delivered_schema` of the spool.
         fields: Columns wanted; None means all.
     """
-    losses = _losses(rows.column(LOST.name), partition)
+    losses = recorded_losses(rows.column(LOST.name), partition)
     if delivered.equals(envelope_schema()):
         return _envelopes(rows, partition, start), losses
     names = delivered.names if fields is None else list(fields)
@@ -110,7 +110,8 @@ def from_stored(
     return pa.RecordBatch.from_arrays(columns, schema=schema), losses
 
 
-def _losses(column: pa.Array, partition: Partition) -> list[Loss]:
+def recorded_losses(column: pa.Array, partition: Partition) -> list[Loss]:
+    """The losses that rows of the column ``_lost`` record, in their order."""
     if column.null_count == len(column):
         return []
     found: list[Loss] = []
