@@ -199,7 +199,9 @@ def send(root: str, properties: Mapping[str, str]) -> None:
 
     def attempt() -> None:
         with open_sink(properties) as sink:
-            while not Path(root, "enough").exists():
+            over = False
+            while not over:  # what may be stored and not known to be is sent again
+                over = Path(root, "enough").exists()
                 epoch = _done(Path(root))
                 sink.put(batch(_numbers(epoch)), writer_id="sender", epoch=epoch)
                 fresh = Path(root, "done.new")
