@@ -32,6 +32,7 @@ from tests.proving.java import quick_options
 from tests.proving.verdict import Verdict
 from tests.spark import proving as spark
 from tests.spool import proving as spool
+from tests.zeromq import proving as zeromq
 
 PATHS = {
     "steps": ("steps of the log", points),
@@ -47,6 +48,7 @@ PATHS = {
     "kafka": ("the kafka sink", kafka),
     "kafka-spark": ("Spark into kafka", kafka_spark),
     "spark-kafka": ("Spark from kafka", spark_kafka),
+    "zeromq": ("zeromq's senders and readers", zeromq),
 }
 
 

@@ -337,7 +337,7 @@ class Lane:
                 self._lose(header.first, header.next, what)
             return None
         if not numbers.is_new(header.stream) or numbers.incarnation is None:
-            return numbers.begin(header.stream, header.after)
+            return self._begin(header.stream, header.after)
         # The queue of its predecessor may not be empty yet.
         if not self._parked:
             self._parked_at = time.monotonic()
@@ -473,7 +473,10 @@ class Lane:
         if not self._has_handed:
             # Of a reader that begins, what was sent before is no loss.
             if start:
-                self._lose(start, self._handed, "sent before this reader had come")
+                what = "sent while no reader was there"
+                lost = Loss(self.partition, start, self._handed, what)
+                # It is told before the rows that follow it, which may be here already.
+                self._held.appendleft(Piece(None, start, self._handed, losses=[lost]))
             self._answers.welcome(self._numbers, self._handed)
             return
         if not self._answers.rewind(self._numbers, start):

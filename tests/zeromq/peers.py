@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from streamfactory.wiring.sink import Sink
     from streamfactory.wiring.stream import Stream
 
-DEADLINE = 30.0
+DEADLINE = 15.0
 SCHEMA = pa.schema([pa.field("number", pa.int64())])
 FRAME = struct.Struct("<4sB3xI16s16sqqq")
 ROWS, MARK, END, BROKEN, HELLO, WELCOME, STORED, FENCED = range(1, 9)
@@ -73,6 +73,7 @@ class Peers:
 
     def __init__(self) -> None:
         self.context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+        self._sockets: list[zmq.Socket[bytes]] = []
         self._threads: list[threading.Thread] = []
         self._errors: list[BaseException] = []
 
@@ -82,6 +83,7 @@ class Peers:
         made.sndtimeo = made.rcvtimeo = int(DEADLINE * 1000)
         for name, value in options.items():
             setattr(made, name, value)
+        self._sockets.append(made)
         return made
 
     def write(self, given: dict[str, str], work: Callable[[Sink], None]) -> None:
@@ -98,6 +100,12 @@ class Peers:
         thread.start()
         self._threads.append(thread)
 
+    def run(self, work: Callable[[], object]) -> Work:
+        """Call something in a thread."""
+        made = Work(work)
+        self._threads.append(made.thread)
+        return made
+
     def join(self) -> None:
         """Wait for the writers.
 
@@ -112,7 +120,34 @@ class Peers:
     def close(self) -> None:
         for thread in self._threads:
             thread.join(DEADLINE)
-        self.context.destroy(linger=0)
+        for socket in self._sockets:
+            socket.close()
+        self.context.term()
+
+
+class Work:
+    """Something that runs in a thread; called, it waits, and raises what it raised."""
+
+    def __init__(self, work: Callable[[], object]) -> None:
+        self._work = work
+        self._error: BaseException | None = None
+        self.thread = threading.Thread(target=self._run)
+        self.thread.start()
+
+    def is_done(self) -> bool:
+        return not self.thread.is_alive()
+
+    def __call__(self) -> None:
+        self.thread.join(DEADLINE)
+        assert self.is_done()
+        if self._error is not None:
+            raise self._error
+
+    def _run(self) -> None:
+        try:
+            self._work()
+        except BaseException as error:
+            self._error = error
 
 
 def subscribed(socket: zmq.Socket[bytes]) -> None:
