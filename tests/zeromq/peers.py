@@ -86,7 +86,7 @@ class Peers:
         self._sockets.append(made)
         return made
 
-    def write(self, given: dict[str, str], work: Callable[[Sink], None]) -> None:
+    def write(self, given: dict[str, str], work: Callable[[Sink], object]) -> None:
         """Write in a thread; what fails there fails the test."""
 
         def run() -> None:

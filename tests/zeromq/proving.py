@@ -203,15 +203,15 @@ def hunt(
     *arguments: str,
 ) -> None:
     """Kill them at random moments; then let some end by themselves."""
-    begin = {name: (role, str(root), *arguments) for name, role in roles.items()}
-    children = {name: Child(*what) for name, what in begin.items()}
+    given = (str(root), *arguments)
+    children = {name: Child(role, *given) for name, role in roles.items()}
     try:
         for _ in range(kills):
             name = chance.choice(sorted(roles))
             children[name].wait_until_it_runs()
             time.sleep(chance.random() * LONGEST[name])
             children[name].kill()
-            children[name] = Child(*begin[name])
+            children[name] = Child(roles[name], *given)
         (root / "stop").touch()
         for name in last:
             assert children.pop(name).join() == 0, name

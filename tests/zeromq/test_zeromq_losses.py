@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
@@ -28,6 +29,7 @@ import streamfactory
 from streamfactory.spi import (
     Finished,
     IncarnationChanged,
+    Loss,
     Partition,
     Position,
     StreamTimeout,
@@ -169,7 +171,7 @@ def test_a_missing_end_of_a_stream_is_a_loss(place: str, peers: Peers) -> None:
     with streamfactory.open(pulling(place), follow=True) as source:
         socket.send_multipart(batch(stream, 0, range(5)))
         socket.send(frame(END, stream, 8, 8))
-        losses = []
+        losses: list[Loss] = []
         deadline = time.monotonic() + DEADLINE
         while not source.ends and time.monotonic() < deadline:
             got = source.next_batch(0.2)
@@ -307,11 +309,8 @@ def test_a_repeated_epoch_of_a_named_sender_is_stored_once(
             with open_sink(given) as sink:
                 for epoch in epochs:
                     numbers = range(epoch * 5, epoch * 5 + 5)
-                    work = peers.run(
-                        lambda sink=sink, numbers=numbers, epoch=epoch: sink.put(
-                            rows(numbers), epoch=epoch
-                        )
-                    )
+                    put = partial(sink.put, rows(numbers), epoch=epoch)
+                    work = peers.run(put)
                     deadline = time.monotonic() + DEADLINE
                     while not work.is_done() and time.monotonic() < deadline:
                         got = source.next_batch(0.05)
