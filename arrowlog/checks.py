@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from streamfactory.spi import SchemaMismatch
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+
+MOST_PARTITIONS: Final = 100_000
+"""Of one topic."""
 
 
 def check_schema(rows: pa.RecordBatch, schema: pa.Schema) -> None:

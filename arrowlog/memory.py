@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, final
 
 import pyarrow as pa
 
-from streamfactory.arrowlog.checks import check_schema, fenced
+from streamfactory.arrowlog.checks import MOST_PARTITIONS, check_schema, fenced
 from streamfactory.arrowlog.log import (
     LaneBounds,
     Log,
@@ -297,6 +297,9 @@ class MemoryLog(Log):
     def grow(self, partitions: int) -> None:
         with self._changed:
             self._check_there()
+            if partitions > MOST_PARTITIONS:
+                msg = f"{self.name!r} has at most {MOST_PARTITIONS} partitions"
+                raise MisuseError(msg)
             more = partitions - len(self._lanes)
             if more < 0:
                 msg = f"{self.name!r} has {len(self._lanes)} partitions, never fewer"
@@ -415,8 +418,8 @@ class MemoryLogStore(LogStore):
         self._clock = clock
 
     def create(self, name: str, schema: pa.Schema, partitions: int = 1) -> MemoryLog:
-        if partitions < 1:
-            msg = f"a topic has at least one partition, not {partitions}"
+        if not 1 <= partitions <= MOST_PARTITIONS:
+            msg = f"a topic has 1 to {MOST_PARTITIONS} partitions, not {partitions}"
             raise MisuseError(msg)
         with self._lock:
             if name in self._logs:

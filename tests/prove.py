@@ -22,6 +22,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from tests.flight import proving as flight
+from tests.flight import spark_proving as flight_spark
 from tests.fuzz import proving as fuzz
 from tests.kafka import proving as kafka
 from tests.kafka import spark_proving as kafka_spark
@@ -42,6 +43,7 @@ PATHS = {
     "faults": ("faults", faults),
     "flight": ("the Flight server, its writers and readers", flight),
     "spool": ("spools, their senders, receivers and readers", spool),
+    "flight-spark": ("Spark over Flight", flight_spark),
     "fuzz": ("damaged inputs", fuzz),
     "spark": ("Spark's drivers", spark),
     "pipelines": ("pipelines with several sinks", pipelines),

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Final, final
 import numpy as np
 import pyarrow as pa
 
+from streamfactory.arrowlog.checks import MOST_PARTITIONS
 from streamfactory.arrowlog.disk.commits import CommitQueue
 from streamfactory.arrowlog.disk.housekeeping import Housekeeper
-from streamfactory.arrowlog.disk.records import MOST_PARTITIONS
 from streamfactory.arrowlog.disk.segments import RollingWriter, SegmentReader
 from streamfactory.arrowlog.disk.staging import DiskStage, StagedFile
 from streamfactory.arrowlog.disk.verifying import verify

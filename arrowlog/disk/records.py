@@ -12,6 +12,7 @@ import zlib
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from streamfactory.arrowlog.checks import MOST_PARTITIONS
 from streamfactory.arrowlog.decoding import (
     InvalidValue,
     digits,
@@ -46,8 +47,6 @@ FORMAT: Final = 1
 """Of everything that is written here."""
 SEALED_BYTES: Final = LONGEST_READ
 """The longest record, and the longest snapshot."""
-MOST_PARTITIONS: Final = 100_000
-"""Of one topic."""
 MOST_BATCHES: Final = 2**31 - 1
 """Of one segment; and rows of one batch."""
 DAMAGED: Final = (

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
+from streamfactory.arrowlog.checks import MOST_PARTITIONS
 from streamfactory.arrowlog.decoding import (
     InvalidValue,
     flag,
@@ -24,7 +25,6 @@ from streamfactory.arrowlog.disk.names import INCARNATION, PART, SEGMENT
 from streamfactory.arrowlog.disk.records import (
     DAMAGED,
     FORMAT,
-    MOST_PARTITIONS,
     VERSION,
     WriterState,
     decode_sealed,

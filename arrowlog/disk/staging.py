@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, final
 
 import pyarrow as pa
 
-from streamfactory.arrowlog.checks import check_schema
+from streamfactory.arrowlog.checks import MOST_PARTITIONS, check_schema
 from streamfactory.arrowlog.decoding import (
     InvalidValue,
     flag,
@@ -19,7 +19,7 @@ from streamfactory.arrowlog.decoding import (
     wholes,
 )
 from streamfactory.arrowlog.disk.names import SEGMENT
-from streamfactory.arrowlog.disk.records import MOST_BATCHES, MOST_PARTITIONS
+from streamfactory.arrowlog.disk.records import MOST_BATCHES
 from streamfactory.arrowlog.log import LogStage, Staged
 from streamfactory.spi import (
     BatchValidator,

@@ -13,6 +13,7 @@ import time
 import uuid
 from typing import TYPE_CHECKING, Final, final
 
+from streamfactory.arrowlog.checks import MOST_PARTITIONS
 from streamfactory.arrowlog.decoding import members_of, named, optional, text
 from streamfactory.arrowlog.disk.housekeeping import STAGED_SECONDS
 from streamfactory.arrowlog.disk.journal import Journal
@@ -30,7 +31,6 @@ from streamfactory.arrowlog.disk.names import (
 from streamfactory.arrowlog.disk.records import (
     DAMAGED,
     FORMAT,
-    MOST_PARTITIONS,
     Record,
     decode_sealed,
     seal,

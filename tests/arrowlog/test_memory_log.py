@@ -658,5 +658,5 @@ def test_what_cannot_be_is_refused_in_words() -> None:
     )
     with pytest.raises(MisuseError) as empty:
         topics.create("u", SCHEMA, 0)
-    assert empty.value.what == "a topic has at least one partition, not 0"
+    assert empty.value.what == "a topic has 1 to 100000 partitions, not 0"
     assert topics.names() == ["t"]

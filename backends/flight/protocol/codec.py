@@ -146,7 +146,7 @@ def _reader(hint: Any) -> Callable[[Any], Any]:
 
 def _key(name: str, kind: type) -> Any:
     if kind is str:
-        return name
+        return _text(name)
     if not name.isascii() or not name.isdecimal() or len(name) > 18:
         msg = f"expected numbers as keys, found {name[:64]!r}"
         raise _Refused(msg)
@@ -166,6 +166,11 @@ def _text(value: Any) -> str:
     if len(text) > _LONGEST_TEXT:
         msg = f"text of {len(text)} characters"
         raise _Refused(msg)
+    try:
+        text.encode()
+    except UnicodeEncodeError:  # JSON can escape half of a pair
+        msg = "text that is not Unicode"
+        raise _Refused(msg) from None
     return text
 
 

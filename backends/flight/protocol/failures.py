@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow.flight as fl
@@ -102,8 +103,9 @@ def _first_line(error: BaseException) -> str:
 def _rebuild(failure: Failure) -> StreamError:
     kind = _BY_CODE.get(failure.code, PermanentError)
     where: dict[str, Any] = {"remedy": failure.remedy, "offset": failure.offset}
-    if failure.topic and failure.partition is not None and failure.partition >= 0:
-        where["partition"] = Partition(failure.topic, failure.partition)
+    if failure.topic and failure.partition is not None:
+        with suppress(ValueError):  # of a server that is not ours
+            where["partition"] = Partition(failure.topic, failure.partition)
     if kind is OffsetOutOfRange:
         where |= {"earliest": failure.earliest, "latest": failure.latest}
     try:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import binascii
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -34,6 +33,10 @@ def decode_rows(text: str, schema: pa.Schema) -> Iterator[tuple[int, pa.RecordBa
     """
     try:
         data = base64.b64decode(text, validate=True)
+    except ValueError as error:
+        msg = f"rows in a commit are not base64: {error}"
+        raise FormatRefused(msg) from error
+    try:
         with pa.ipc.open_stream(pa.py_buffer(data)) as reader:
             if not reader.schema.equals(schema):
                 msg = "rows in a commit have another schema than the topic"
@@ -44,6 +47,6 @@ def decode_rows(text: str, schema: pa.Schema) -> Iterator[tuple[int, pa.RecordBa
                 except StopIteration:
                     return
                 yield decode((metadata or {}).get(b"part", b""), Part).partition, rows
-    except (binascii.Error, OSError, pa.ArrowInvalid) as error:
+    except (OSError, pa.ArrowException) as error:
         msg = f"rows in a commit cannot be read: {error}"
         raise FormatRefused(msg) from error

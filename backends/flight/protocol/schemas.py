@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import binascii
 
 import pyarrow as pa
 
@@ -23,6 +22,6 @@ def decode_schema(text: str) -> pa.Schema:
     """
     try:
         return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(text, validate=True)))
-    except (binascii.Error, ValueError, OSError, EOFError) as error:
+    except (ValueError, OSError, EOFError, pa.ArrowException) as error:
         msg = f"expected a schema: {error}"
         raise FormatRefused(msg) from error

@@ -4,13 +4,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from streamfactory.spi import BatchValidator, ConnectionFailed, MessageTooLarge
+import pyarrow as pa
+import pyarrow.flight as fl
+
+from streamfactory.spi import (
+    BatchValidator,
+    ConnectionFailed,
+    FormatRefused,
+    MessageTooLarge,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    import pyarrow as pa
-    import pyarrow.flight as fl
+
+_REMEDY = "send batches as an Arrow library writes them"
 
 
 def sound_batches(
@@ -25,6 +33,7 @@ def sound_batches(
 
     Raises:
         ConnectionFailed: transient; the client has gone before it ended the call.
+        FormatRefused: permanent; a batch is no Arrow data.
         MessageTooLarge: permanent; a batch has more than ``most_bytes``.
         StreamError: The schema or a value of a batch is refused.
     """
@@ -38,6 +47,11 @@ def sound_batches(
                 msg = "the client broke off the put"
                 raise ConnectionFailed(msg) from None
             return
+        except fl.FlightError:
+            raise
+        except (pa.ArrowException, OSError) as error:
+            msg = f"a batch cannot be read: {error}"
+            raise FormatRefused(msg, remedy=_REMEDY) from error
         batch, metadata = chunk.data, bytes(chunk.app_metadata or b"")
         if batch is not None:
             size = batch.get_total_buffer_size()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from tests.fuzz.entries import decoding, files, kept, logs, sockets, texts
+from tests.fuzz.entries import decoding, files, flights, kept, logs, sockets, texts
 
 if TYPE_CHECKING:
     from tests.fuzz.entries.base import Entry
@@ -15,6 +15,16 @@ GROUPS: Final[dict[str, tuple[type[Entry], ...]]] = {
         sockets.SocketBodies,
         sockets.SocketHeaders,
         sockets.SocketOpened,
+    ),
+    "flight": (
+        flights.FlightActions,
+        flights.FlightDiskActions,
+        flights.FlightTickets,
+        flights.FlightUploads,
+        flights.FlightWire,
+        flights.FlightFailures,
+        flights.FlightAnswers,
+        flights.FlightDeliveries,
     ),
     "files": (
         files.ForeignStreams,

@@ -1,0 +1,111 @@
+"""What the fuzz suite found: messages that were answered as a defect of the server."""
+
+from __future__ import annotations
+
+import base64
+import json
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.flight as fl
+import pytest
+
+from streamfactory.arrowlog import MemoryLogStore
+from streamfactory.backends.flight.protocol import messages as m
+from streamfactory.backends.flight.protocol.codec import decode, encode
+from streamfactory.backends.flight.protocol.failures import from_status
+from streamfactory.backends.flight.protocol.rows import decode_rows
+from streamfactory.backends.flight.protocol.schemas import decode_schema
+from streamfactory.backends.flight.server.batches import sound_batches
+from streamfactory.spi import FormatRefused, MisuseError, OffsetOutOfRange
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+SCHEMA = pa.schema({"n": pa.int64()})
+
+
+class Broken:
+    """The reader of a put whose second message is damaged."""
+
+    schema = SCHEMA
+
+    def __init__(self, error: Exception) -> None:
+        self._error = error
+
+    def read_chunk(self) -> Any:
+        raise self._error
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        pa.ArrowInvalid("negative length"),
+        pa.ArrowKeyError("no dictionary"),
+        pa.ArrowNotImplementedError("a type of the future"),
+        OSError("truncated"),
+    ],
+)
+def test_batch_that_arrow_cannot_read_is_refused(error: Exception) -> None:
+    with pytest.raises(FormatRefused, match="a batch cannot be read: "):
+        next(sound_batches(Broken(error), None, 1000))
+
+
+def test_errors_of_flight_itself_stay_what_they_are() -> None:
+    error = fl.FlightCancelledError("gone")
+    with pytest.raises(fl.FlightCancelledError):
+        next(sound_batches(Broken(error), None, 1000))
+
+
+@pytest.mark.parametrize("read", [decode_schema, lambda t: [*decode_rows(t, SCHEMA)]])
+@pytest.mark.parametrize("text", ["\ufeff", "é", "=", "%%%", "AAAA", ""])
+def test_text_that_is_no_arrow_data_is_refused(
+    read: Callable[[str], Any], text: str
+) -> None:
+    with pytest.raises(FormatRefused):
+        read(text)
+
+
+def test_rows_of_a_type_that_arrow_cannot_read_are_refused() -> None:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, SCHEMA) as writer:
+        writer.write_batch(pa.RecordBatch.from_pydict({"n": [1]}, schema=SCHEMA))
+    data = bytearray(sink.getvalue())
+    for at in range(len(data)):
+        for value in (0xFF, data[at] ^ 1):
+            damaged = bytearray(data)
+            damaged[at] = value
+            text = base64.b64encode(bytes(damaged)).decode()
+            with suppress(FormatRefused):  # anything else is the defect
+                list(decode_rows(text, SCHEMA))
+
+
+@pytest.mark.parametrize("where", ["topic", "key"])
+def test_text_that_is_not_unicode_is_refused(where: str) -> None:
+    kind: type[Any]
+    if where == "topic":
+        data, kind = b'{"v":1,"topic":"\\ud800","partition":0}', m.Ticket
+    else:
+        data = b'{"v":1,"timestamp_ms":0,"partitions":{"\\ud800":[0]}}'
+        kind = m.OffsetsAt
+    with pytest.raises(FormatRefused, match="not Unicode"):
+        decode(data, kind)
+
+
+def test_error_of_a_server_with_an_impossible_partition_is_typed() -> None:
+    failure = m.Failure("offset_out_of_range", "what", topic="t", partition=2**31)
+    error = from_status(fl.FlightServerError("x", extra_info=encode(failure)))
+    assert isinstance(error, OffsetOutOfRange)
+    assert error.partition is None
+    json.dumps(str(error))
+
+
+def test_topic_in_memory_has_no_more_partitions_than_one_on_disk() -> None:
+    store = MemoryLogStore()
+    with pytest.raises(MisuseError, match="1 to 100000 partitions, not 2147483647"):
+        store.create("t", SCHEMA, 2**31 - 1)
+    log = store.create("t", SCHEMA, 1)
+    with pytest.raises(MisuseError, match="at most 100000 partitions"):
+        log.grow(2**31 - 1)
+    assert len(log.bounds()) == 1
