@@ -127,6 +127,18 @@ class ServerProcess:
         """Of the child."""
         return self._process.pid
 
+    def wait(self, timeout: float | None = None) -> int:
+        """Exit status of the child, once it has ended.
+
+        Raises:
+            TimeoutError: It has not ended after so many seconds.
+        """
+        try:
+            return self._process.wait(timeout)
+        except subprocess.TimeoutExpired:
+            msg = f"the server process {self.pid} has not ended after {timeout} s"
+            raise TimeoutError(msg) from None
+
     def close(self) -> None:
         """Shut down gracefully: commits under way are finished. Twice is allowed."""
         if self._process.poll() is None:

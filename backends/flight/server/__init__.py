@@ -32,6 +32,8 @@ _GROUPS: Final = "groups"
 """The folder, beside the topics, with the checkpoints of groups."""
 
 
+_ANSWERS_TIMEOUT: Final = 1.0
+"""Seconds that answers to finished calls may take at the end."""
 _EXPIRY_TIMEOUT: Final = 10.0
 """Seconds that the removal of expired uploads may take at the end."""
 
@@ -106,6 +108,12 @@ class FlightServer(StreamServer):
 
     def close(self) -> None:
         self._service.stopping.set()
+        # Sends the answers of finished calls; waits for those of idle clients, too.
+        answering = threading.Thread(
+            target=self._service.shutdown, name="last answers", daemon=True
+        )
+        answering.start()
+        answering.join(_ANSWERS_TIMEOUT)
         self._expiry.join(_EXPIRY_TIMEOUT)
         self._close_store()
 

@@ -1,0 +1,184 @@
+"""Stopping and starting a Flight server: commits are finished, topics open fast."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+import uuid
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.flight as fl
+import pytest
+from tests.flight.conftest import stream
+from tests.objects.proxy import FaultyProxy
+from tests.objects.server import OWNER
+from tests.objects.stage import place, properties_at
+
+import streamfactory
+from streamfactory.arrowlog.disk import DiskLogStore, LocalStorage, Settings
+from streamfactory.backends.flight.protocol.codec import decode, encode
+from streamfactory.backends.flight.protocol.messages import (
+    Commit,
+    Committed,
+    Fetch,
+    Sealed,
+    Subscribe,
+)
+from streamfactory.backends.flight.protocol.rows import encode_rows
+from streamfactory.spi import Summary
+from streamfactory.wiring.opening import open_sink
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.objects.server import ObjectServer
+
+DEADLINE = 60.0
+ROWS = pa.table({"number": [1, 2, 3]})
+COMMITS = 10_000
+
+
+def put(properties: dict[str, str], epoch: int) -> None:
+    with open_sink(properties) as sink:
+        sink.put(ROWS, writer_id="w", epoch=epoch)
+
+
+def read(properties: dict[str, str]) -> int:
+    with streamfactory.open(properties) as opened:
+        found: int = opened.to_reader().read_all().num_rows
+    return found
+
+
+def commit_rows(location: str) -> Committed:
+    """Commit rows that travel with the call, as a client without a claim."""
+    (rows,) = ROWS.to_batches()
+    inline = {"inline": encode_rows([(0, rows)], ROWS.schema)}
+    sealed = Sealed(uuid.uuid4().hex, (inline,))
+    request = Commit("clicks", None, 0, (sealed,), "i", 3)
+    with closing(fl.connect(location)) as client:
+        (answer,) = client.do_action(("commit", encode(request)))
+    return decode(answer.body.to_pybytes(), Committed)
+
+
+def refused(client: fl.FlightClient) -> str:
+    """The words with which a new call is refused; empty while it is not."""
+    try:
+        list(client.do_action(("topics", b'{"v":1}')))
+    except fl.FlightUnavailableError as error:
+        return str(error)
+    return ""
+
+
+def test_a_commit_under_way_is_finished_and_answered_before_the_server_ends(
+    object_server: ObjectServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OBJECT_KEY", OWNER.key)
+    monkeypatch.setenv("OBJECT_SECRET", OWNER.secret)
+    armed, seen, released = (threading.Event() for _ in range(3))
+
+    def hold(method: str, path: str) -> None:
+        """Hold the request that publishes a commit."""
+        if armed.is_set() and method == "PUT" and "/log/" in path:
+            seen.set()
+            assert released.wait(DEADLINE)
+
+    url = place()
+    proxy = FaultyProxy(object_server.port, hold)
+    try:
+        server = streamfactory.serve(
+            path=url,
+            storage_endpoint=proxy.endpoint,
+            storage_region="us-east-1",
+            storage_access_key="${env:OBJECT_KEY}",
+            storage_secret_key="${env:OBJECT_SECRET}",
+            storage_allow_http=True,
+            drain_timeout_millis=f"{DEADLINE:.0f}s",
+        )
+        put(stream(server), 0)
+        with (
+            ThreadPoolExecutor() as threads,
+            closing(fl.connect(server.location)) as client,
+        ):
+            client.wait_for_available()
+            armed.set()
+            commit = threads.submit(commit_rows, server.location)
+            assert seen.wait(DEADLINE)
+            os.kill(server.pid, signal.SIGTERM)
+            deadline = time.monotonic() + DEADLINE
+            while not (refusal := refused(client)):
+                assert time.monotonic() < deadline
+            assert "the server is shutting down; retry" in refusal
+            assert not commit.done()
+            released.set()
+            assert commit.result(DEADLINE).held is None
+        assert server.wait(DEADLINE) == 0
+        server.close()
+        assert read(properties_at(object_server.endpoint, url, "clicks")) == 6
+    finally:
+        released.set()
+        proxy.stop()
+
+
+def test_idle_clients_do_not_hold_up_the_end(tmp_path: Path) -> None:
+    with streamfactory.serve(path=str(tmp_path)) as server:
+        put(stream(server), 0)
+        with closing(fl.connect(server.location)) as client:
+            command = encode(Subscribe("clicks", 0))
+            writer, reader = client.do_exchange(
+                fl.FlightDescriptor.for_command(command)
+            )
+            writer.write_metadata(encode(Fetch(1, 0, 100, 1 << 20)))
+            assert reader.read_chunk().data.num_rows == 3
+            os.kill(server.pid, signal.SIGTERM)
+            assert server.wait(DEADLINE) == 0
+            with pytest.raises(fl.FlightError):
+                reader.read_chunk()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_the_server_with_status_zero(
+    number: signal.Signals, tmp_path: Path
+) -> None:
+    with streamfactory.serve(path=str(tmp_path)) as server:
+        put(stream(server), 0)
+        os.kill(server.pid, number)
+        os.kill(server.pid, number)  # people press it twice
+        assert server.wait(DEADLINE) == 0
+    with streamfactory.serve(path=str(tmp_path)) as server:
+        put(stream(server), 0)
+        assert read(stream(server)) == 3
+
+
+@pytest.mark.long("makes ten thousand commits")
+def test_a_topic_of_ten_thousand_commits_opens_in_a_moment(tmp_path: Path) -> None:
+    store = DiskLogStore(LocalStorage(tmp_path, fsync="never"), Settings())
+    schema = pa.schema([pa.field("number", pa.int64())])
+    rows = pa.record_batch([pa.array([1, 2, 3], pa.int64())], schema=schema)
+    for topic, commits in (("long", COMMITS), ("short", 1)):
+        log = store.create(topic, schema)
+        for epoch in range(commits):
+            stage = log.stage(uuid.uuid4().hex)
+            stage.append(0, rows)
+            log.commit(f"w{epoch % 50}", epoch, [stage.seal()], summary=Summary(3))
+    store.close()
+    took = {"long": [], "short": []}
+    for _ in range(3):
+        with (
+            streamfactory.serve(path=str(tmp_path)) as server,
+            closing(fl.connect(server.location)) as client,
+        ):
+            client.wait_for_available()
+            list(client.do_action(("topics", b'{"v":1}')))
+            for topic, times in took.items():
+                start = time.perf_counter()
+                descriptor = fl.FlightDescriptor.for_path(topic)
+                info = client.get_flight_info(descriptor)
+                times.append(time.perf_counter() - start)
+                assert info.total_records == 3 * (COMMITS if topic == "long" else 1)
+    # A second, and three times as much for a machine that is busy.
+    assert min(took["long"]) < 3, took
