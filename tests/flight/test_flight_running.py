@@ -21,6 +21,7 @@ from tests.objects.stage import place, properties_at
 
 import streamfactory
 from streamfactory.arrowlog.disk import DiskLogStore, LocalStorage, Settings
+from streamfactory.backends.flight import FlightServer
 from streamfactory.backends.flight.protocol.codec import decode, encode
 from streamfactory.backends.flight.protocol.messages import (
     Commit,
@@ -31,7 +32,9 @@ from streamfactory.backends.flight.protocol.messages import (
 )
 from streamfactory.backends.flight.protocol.rows import encode_rows
 from streamfactory.spi import Summary
+from streamfactory.wiring.definition import Property
 from streamfactory.wiring.opening import open_sink
+from streamfactory.wiring.serving import open_server
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -154,6 +157,36 @@ def test_a_signal_ends_the_server_with_status_zero(
         assert read(stream(server)) == 3
 
 
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({"address": "127.0.0.1:0"}, "grpc://127.0.0.1:{port}"),
+        ({"address": "0.0.0.0:0"}, "arrow-flight-reuse-connection://?"),
+        ({"address": "[::]:0"}, "arrow-flight-reuse-connection://?"),
+        (
+            {"address": "0.0.0.0:0", "advertise": "grpc://streams.example.com:8815"},
+            "grpc://streams.example.com:8815",
+        ),
+    ],
+)
+def test_endpoints_have_a_location_that_clients_can_reach(
+    settings: dict[str, str], expected: str
+) -> None:
+    given = {"memory": "true", "allow.remote": "true", **settings}
+    properties = [Property(key, text, "argument") for key, text in given.items()]
+    with closing(open_server("flight", properties)) as server:
+        assert isinstance(server, FlightServer)
+        port = server.port
+        with closing(fl.connect(f"grpc://localhost:{port}")) as client:
+            descriptor = fl.FlightDescriptor.for_path("clicks")
+            writer, _ = client.do_put(descriptor, ROWS.schema)
+            writer.close()
+            (endpoint,) = client.get_flight_info(descriptor).endpoints
+    assert [bytes(one.uri).decode() for one in endpoint.locations] == [
+        expected.format(port=port)
+    ]
+
+
 @pytest.mark.long("makes ten thousand commits")
 def test_a_topic_of_ten_thousand_commits_opens_in_a_moment(tmp_path: Path) -> None:
     store = DiskLogStore(LocalStorage(tmp_path, fsync="never"), Settings())
@@ -166,7 +199,7 @@ def test_a_topic_of_ten_thousand_commits_opens_in_a_moment(tmp_path: Path) -> No
             stage.append(0, rows)
             log.commit(f"w{epoch % 50}", epoch, [stage.seal()], summary=Summary(3))
     store.close()
-    took = {"long": [], "short": []}
+    took: dict[str, list[float]] = {"long": [], "short": []}
     for _ in range(3):
         with (
             streamfactory.serve(path=str(tmp_path)) as server,

@@ -93,6 +93,11 @@ class FlightServer(StreamServer):
     def location(self) -> str:
         return self._service.location
 
+    @property
+    def port(self) -> int:
+        """Where it listens."""
+        return int(self._service.port)
+
     def drain(self, timeout: float) -> bool:
         self._service.stopping.set()
         deadline = time.monotonic() + timeout

@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 import threading
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+from urllib.parse import urlsplit
 
 import pyarrow.flight as fl
 
@@ -51,6 +52,7 @@ from streamfactory.spi import (
     StreamError,
     UntranslatedError,
 )
+from streamfactory.spi.addresses import is_unspecified
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -64,6 +66,9 @@ if TYPE_CHECKING:
     from streamfactory.backends.flight.server.uploads import Uploads
 
 _logger = logging.getLogger("streamfactory.flight")
+
+_REUSE: Final = "arrow-flight-reuse-connection://?"
+"""The location, defined by Flight, of the connection that a client has already."""
 
 Method = TypeVar("Method", bound="Callable[..., Any]")
 
@@ -126,6 +131,14 @@ class LogService(fl.FlightServerBase):  # type: ignore[misc]
         host = self._location.rpartition(":")[0]
         return self._advertised or f"{host}:{self.port}"
 
+    @property
+    def endpoint_location(self) -> str:
+        """Where clients read endpoints: one that listens everywhere has no address."""
+        host = urlsplit(self._location).hostname or ""
+        if self._advertised is None and is_unspecified(host):
+            return _REUSE
+        return self.location
+
     # --- what Flight calls ----------------------------------------------------------
 
     def list_actions(self, context: fl.ServerCallContext) -> list[tuple[str, str]]:
@@ -136,7 +149,7 @@ class LogService(fl.FlightServerBase):  # type: ignore[misc]
     ) -> Iterator[fl.FlightInfo]:
         with self._call(context, "list"):
             opened = map(self.store.open, self._readable(context))
-            return iter([flight_info(log, self.location) for log in opened])
+            return iter([flight_info(log, self.endpoint_location) for log in opened])
 
     def get_flight_info(
         self, context: fl.ServerCallContext, descriptor: fl.FlightDescriptor
@@ -144,7 +157,7 @@ class LogService(fl.FlightServerBase):  # type: ignore[misc]
         with self._call(context, "info"):
             topic, _ = path_of(descriptor)
             self._check(context, topic, Right.READ)
-            return flight_info(self.store.open(topic), self.location)
+            return flight_info(self.store.open(topic), self.endpoint_location)
 
     @_without_place
     def get_schema(
