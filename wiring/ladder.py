@@ -38,7 +38,7 @@ from streamfactory.wiring.known import (
 from streamfactory.wiring.settling import Settler, by_spelling, clip, looks_secret
 from streamfactory.wiring.sharedwords import SHARED_OPTIONS
 from streamfactory.wiring.spool.options import PATH as SPOOL_PATH
-from streamfactory.wiring.spool.options import spool_strays
+from streamfactory.wiring.spool.options import spool_strays, transport_options
 from streamfactory.wiring.vocabulary import FRAMEWORK_OPTIONS
 from streamfactory.wiring.wordtypes import PLUGIN
 
@@ -163,7 +163,10 @@ class Ladder:
         problems = list[Problem]()
         try:
             if backend.check_options is not None:
-                problems += backend.check_options(config, self._role)
+                # What readers of a spool ask for is not asked of the transport.
+                spooled = SPOOL_PATH in config and self._role is not Role.WRITE
+                checked = transport_options(config) if spooled else config
+                problems += backend.check_options(checked, self._role)
             if self._role is not Role.WRITE:
                 problems += spool_strays(config)
             if SPOOL_PATH in config and self._role is not Role.WRITE:

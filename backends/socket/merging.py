@@ -211,6 +211,16 @@ class Lane:
             self._writers.clear()
             self._port.close()
 
+    def retire(self) -> None:
+        """Accept nobody any more: the end of the partition has been answered."""
+        with self._lock:
+            if self._settled or self.end is None:
+                return
+            for writer in self._arrivals.drain():
+                writer.connection.break_off(torn=False)
+            self._port.close()
+            self._settled = True
+
     # --- who is there -------------------------------------------------------------
 
     def _make_writer(self, connection: Connection) -> _Writer:

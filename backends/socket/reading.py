@@ -103,6 +103,8 @@ class SocketConsumer(PartitionLevelConsumer):
                 incarnation=lane.incarnation,
             )
         end_of_all = lane.end
+        if end_of_all is not None:
+            lane.retire()  # whoever comes now would not be read
         state = None if end_of_all is None else BatchState.END_OF_PARTITION
         return Fetched(None, start, state=state, incarnation=told, end=end_of_all)
 

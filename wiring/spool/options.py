@@ -99,24 +99,39 @@ def store_config(config: StreamConfig) -> StreamConfig:
     return StreamConfig(config.name, config.type, settings)
 
 
-def transport_config(config: StreamConfig) -> StreamConfig:
-    """The configuration by which a receiver reads the transport.
+def transport_options(config: StreamConfig) -> StreamConfig:
+    """A configuration without what is for the readers of the spool alone.
 
-    What readers ask for (a guarantee, a decoder, a start) is left to them. After a loss
-    the receiver goes on at what the transport still has, and records the loss.
+    A guarantee and a start are left to them. After a loss the receiver goes on at what
+    the transport still has, and records the loss.
+
+    Args:
+        config: Of the stream, with ``spool.path``.
     """
     left_out = ("guarantee", "assign", "consumer.type", "group.id", "schema.contract")
     settings = {
         key: setting
         for key, setting in config.settings.items()
-        if not key.startswith((PREFIX, "starting", "ending", "key.decoder."))
-        and key not in left_out
+        if not key.startswith((PREFIX, "starting", "ending")) and key not in left_out
     }
     forced = {"out.of.range": "earliest", "consumer.type": "lowlevel"}
     for key, value in forced.items():
-        settings[key] = replace(config.settings[key], text=value, value=value)
+        settings[key] = replace(
+            config.settings[key], text=value, value=value, origin="default"
+        )
+    return replace(config, settings=settings)
+
+
+def transport_config(config: StreamConfig) -> StreamConfig:
+    """The configuration by which a receiver reads: messages are left as they are."""
+    found = transport_options(config)
+    settings = {
+        key: setting
+        for key, setting in found.settings.items()
+        if not key.startswith("key.decoder.")
+    }
     return replace(
-        config,
+        found,
         settings=settings,
         decoder=None if config.decoder is None else "raw",
         decoder_settings={},

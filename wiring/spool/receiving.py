@@ -24,6 +24,7 @@ from streamfactory.spi import (
     MisuseError,
     PartitionState,
     PluginError,
+    SchemaUnknown,
     SpoolFull,
     StreamError,
     TopicNotFound,
@@ -98,6 +99,9 @@ class StreamReceiver:
         self._receivers: dict[Partition, PartitionReceiver] = {}
         self._policy = RetryPolicy.of(self.config)
         self._error: StreamError | None = None
+        self.trouble: StreamError | None = None
+        """Why partitions could not be found, or the spool not be made, at the last
+        attempt; another one follows."""
         self._ready = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -164,12 +168,13 @@ class StreamReceiver:
         while not self._stop.is_set():
             try:
                 self._supervise()
-            except _FINAL as error:
-                self._error = error
-                logger.error("stream %r: not received: %s", self.config.name, error)
-                return
             except StreamError as error:
+                if is_final(error):
+                    self._error = error
+                    logger.error("stream %r: not received: %s", self.config.name, error)
+                    return
                 failures += 1
+                self.trouble = error
                 # Waiting for the first sender is no failure to speak of.
                 quiet = isinstance(error, TransientError)
                 level = logger.info if quiet else logger.warning
@@ -183,25 +188,44 @@ class StreamReceiver:
     def _supervise(self) -> None:
         """Find partitions, and start a receiver for each; until the stop."""
         with ExitStack() as stack:
-            scout = _open(self._transport, self._known_schema())
-            shared = _Shared(scout)
-            stack.callback(shared.release)
-            log = self._open_log(scout)
-            self._refuse_foreign(log)
-            refresh = self.config["metadata.refresh.millis"] / 1000
-            while not self._stop.is_set():
-                infos = scout.metadata.partitions()
-                there = [i for i in infos if i.state is not PartitionState.VANISHED]
-                partitions = [info.partition for info in there]
-                wanted = max((p.id for p in partitions), default=0) + 1
-                if wanted > len(log.bounds()):
-                    log.grow(wanted)
-                for partition in partitions:
-                    self._begin(partition, log, shared)
-                self._ready.set()
-                self._stop.wait(refresh)
+            schema = self._known_schema()
+            shared = None
+            with ExitStack() as looking:
+                scout = _open(self._transport, schema)
+                looking.callback(scout.close)
+                log = self._open_log(scout)
+                self._refuse_foreign(log)
+                if schema is None and "schema" not in self.config:
+                    # It was looked for: its connections may hold rows already.
+                    looking.pop_all()
+                    shared = _Shared(scout)
+                    stack.callback(shared.release)
+                self._begin_all(scout, log, shared)
+        refresh = self.config["metadata.refresh.millis"] / 1000
+        while not self._stop.wait(refresh):
+            # Another source: one that stays open may hold what the receivers need.
+            source = _open(self._transport, self._known_schema())
+            try:
+                self._begin_all(source, log, None)
+            finally:
+                source.close()
 
-    def _begin(self, partition: Partition, log: DiskLog, shared: _Shared) -> None:
+    def _begin_all(self, source: Source, log: DiskLog, shared: _Shared | None) -> None:
+        """Begin to receive the partitions that are not received yet."""
+        infos = source.metadata.partitions()
+        there = [i for i in infos if i.state is not PartitionState.VANISHED]
+        partitions = [info.partition for info in there]
+        wanted = max((p.id for p in partitions), default=0) + 1
+        if wanted > len(log.bounds()):
+            log.grow(wanted)
+        for partition in partitions:
+            self._begin(partition, log, shared)
+        self.trouble = None
+        self._ready.set()
+
+    def _begin(
+        self, partition: Partition, log: DiskLog, shared: _Shared | None
+    ) -> None:
         with self._lock:
             if partition in self._receivers:
                 return
@@ -260,6 +284,14 @@ class StreamReceiver:
         return self.config.topic
 
 
+def is_final(error: StreamError) -> bool:
+    """Whether no later attempt can succeed.
+
+    A sender that leaves before its schema came is followed by another one.
+    """
+    return isinstance(error, _FINAL) and not isinstance(error, SchemaUnknown)
+
+
 def writer_prefix(stream: str) -> str:
     """What the writer ids of a stream's receivers begin with; the partition follows."""
     return f"spool/{stream}/"
@@ -273,7 +305,8 @@ class PartitionReceiver:
         partition: Of the transport.
         log: The spool's.
         transport: How the transport is read.
-        shared: The source that found the partition; used until its sender ends.
+        shared: The source that found the schema; used until its sender ends. None
+            where it was not looked for.
         config: Of the stream.
         stop: Ends it, once what was received is committed.
     """
@@ -283,7 +316,7 @@ class PartitionReceiver:
         partition: Partition,
         log: DiskLog,
         transport: Configured,
-        shared: _Shared,
+        shared: _Shared | None,
         config: StreamConfig,
         stop: threading.Event,
     ) -> None:
@@ -293,7 +326,7 @@ class PartitionReceiver:
         """What has ended it for good; None while it goes on."""
         self._log = log
         self._transport = transport
-        self._shared: _Shared | None = shared.use()
+        self._shared = None if shared is None else shared.use()
         self._source: Source | None = None
         self._stop = stop
         self._policy = RetryPolicy.of(config)
@@ -331,12 +364,12 @@ class PartitionReceiver:
                         claimed = True
                     self._session()
                     failures = 0
-                except _FINAL as error:
+                except StreamError as error:
                     if self._stop.is_set() and isinstance(error, ClosedError):
                         return
-                    self._give_up(error)
-                    return
-                except StreamError as error:
+                    if is_final(error):
+                        self._give_up(error)
+                        return
                     progress = self.statistics.report().commits > before
                     failures = 1 if progress else failures + 1
                     self._fail(error, failures)

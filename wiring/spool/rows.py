@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -77,7 +78,9 @@ def to_stored(
     """
     count = rows.num_rows
     columns = [rows.column(name) for name in stored.names[:-2]]
-    received = pa.repeat(pa.scalar(received_us, RECEIVED.type), count)
+    # Of a buffer: `pa.scalar` of a time imports pandas, which takes a second.
+    times = pa.py_buffer(np.full(count, received_us, np.int64))
+    received = pa.Array.from_buffers(RECEIVED.type, count, [None, times])
     lost = pa.nulls(count, LOST.type)
     if losses:
         text = json.dumps([[loss.start, loss.end, loss.cause] for loss in losses])

@@ -105,9 +105,9 @@ class SpoolService(Closing):
 
 def _report(receiver: StreamReceiver) -> StreamReport:
     partitions = receiver.reports()
-    error = receiver.error
-    state = "failed" if error is not None else "receiving"
-    if error is None and not partitions:
+    error = receiver.error or receiver.trouble
+    state = "failed" if receiver.error is not None else "receiving"
+    if receiver.error is None and not partitions:
         state = "waiting"
     text = None if error is None else str(error)
     return StreamReport(receiver.config.name, state, text, partitions)
