@@ -34,7 +34,7 @@ def until(condition: Callable[[], object], shown: Callable[[], object]) -> None:
 def rows(properties: dict[str, str], **options: str) -> list[dict[str, Any]]:
     given = {key.replace("__", "."): text for key, text in options.items()}
     with streamfactory.open(properties, options=given) as stream:
-        return stream.to_reader().read_all().to_pylist()
+        return list(stream.to_reader().read_all().to_pylist())
 
 
 @contextlib.contextmanager
