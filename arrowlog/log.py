@@ -229,6 +229,9 @@ class Log(ABC):
             hold: By partition, an offset from which on all is kept.
         """
 
+    def sweep(self) -> None:  # noqa: B027 - not every log has files
+        """Remove what attempts staged and nobody decided for a day."""
+
     def compact(self) -> None:  # noqa: B027 - not every log has files
         """Merge small segments and sweep what nobody needs; offsets stay."""
 

@@ -370,6 +370,9 @@ class DiskLog(Log):
     def retain(self, retention: Retention, hold: Mapping[int, int]) -> None:
         self._housekeeper.retain(retention, hold)
 
+    def sweep(self) -> None:
+        self._housekeeper.sweep()
+
     def compact(self) -> None:
         self._housekeeper.tidy_up()
 

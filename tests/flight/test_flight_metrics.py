@@ -189,6 +189,21 @@ def test_a_topic_that_was_deleted_has_no_metrics(
     assert by_action(client)["server.commits", "other"] == 1
 
 
+def test_a_damaged_topic_is_omitted_and_the_others_are_shown(
+    server: ServerProcess, client: fl.FlightClient, tmp_path: Path
+) -> None:
+    put(server)
+    put(server, "other")
+    for path in (tmp_path / "topics" / "clicks.topic").iterdir():
+        if path.is_file():
+            path.write_bytes(b"damaged")
+    until(lambda: by_action(client)["server.topics.omitted",] == 1)
+    found = by_action(client)
+    assert found["server.topics",] == 2
+    assert found["server.latest.offset", "0", "other"] == 3
+    assert ("server.latest.offset", "0", "clicks") not in found
+
+
 def test_a_client_sees_statistics_of_the_topics_that_it_may_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

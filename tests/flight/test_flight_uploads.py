@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -288,3 +289,70 @@ def test_uploads_to_a_topic_that_is_deleted_are_released(
     upload(hasty)
     list(hasty.do_action(("delete", encode(Topic("clicks")))))
     until(lambda: staged(hasty) == 0)
+
+
+def test_bytes_are_not_released_while_their_files_stay(
+    hasty: fl.FlightClient, tmp_path: Path
+) -> None:
+    """A client that names other files than it uploaded leaves none behind."""
+    sealed = upload(hasty)
+    assert len(data_files(tmp_path)) == 1
+    list(
+        hasty.do_action(("discard", encode(Discard("clicks", Sealed(sealed.attempt)))))
+    )
+    assert staged(hasty) == 0
+    assert not data_files(tmp_path)
+    sealed = upload(hasty)
+    list(
+        hasty.do_action(
+            (
+                "commit",
+                encode(Commit("clicks", None, 0, (Sealed(sealed.attempt),), "", 0)),
+            )
+        )
+    )
+    assert staged(hasty) == 0
+    assert not data_files(tmp_path)
+
+
+def test_what_a_killed_server_left_is_removed_after_a_day(tmp_path: Path) -> None:
+    with streamfactory.serve(path=str(tmp_path)) as server:
+        with closing(fl.connect(server.location)) as client:
+            create(client)
+            commit(client, 0, upload(client))
+            kept = data_files(tmp_path)
+            upload(client)
+            (left,) = data_files(tmp_path) - kept
+            upload(client)
+            (recent,) = data_files(tmp_path) - kept - {left}
+        os.kill(server.pid, signal.SIGKILL)
+        server.wait(DEADLINE)
+    two_days_ago = time.time() - 2 * 86_400
+    for path in tmp_path.glob("*/*/data/*"):
+        if path.name != recent:
+            os.utime(path, (two_days_ago, two_days_ago))
+    with streamfactory.serve(path=str(tmp_path), staged_timeout="400ms"):
+        until(lambda: data_files(tmp_path) == kept | {recent})
+
+
+@pytest.mark.long("sixty uploads around the moment of their expiry")
+def test_an_upload_is_committed_or_gone_whenever_it_expires(
+    hasty: fl.FlightClient,
+) -> None:
+    rows = refusals = 0
+    for epoch in range(60):
+        sealed = upload(hasty)
+        time.sleep(0.3 + 0.01 * (epoch % 30))
+        try:
+            commit(hasty, epoch, sealed)
+        except fl.FlightServerError as error:
+            refusals += refused(error).code == "misuse"
+        else:
+            rows += 10_000
+    assert rows
+    assert refusals
+    assert refusals == 60 - rows // 10_000
+    info = hasty.get_flight_info(fl.FlightDescriptor.for_path("clicks"))
+    assert info.total_records == rows
+    assert hasty.do_get(info.endpoints[0].ticket).read_all().num_rows == rows
+    assert staged(hasty) == 0

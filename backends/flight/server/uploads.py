@@ -31,7 +31,7 @@ from streamfactory.spi import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Sequence
 
     import pyarrow as pa
 
@@ -41,6 +41,9 @@ if TYPE_CHECKING:
 
 _LONGEST_INTERVAL: Final = 30.0
 """Seconds between two looks for uploads that nobody decided."""
+
+_SWEEP_SECONDS: Final = 3600.0
+"""Between two looks for what servers left that were killed."""
 
 _logger = logging.getLogger("streamfactory.flight")
 
@@ -101,7 +104,7 @@ class Uploads:
             The offsets of the rows, as messages have them.
         """
         placed: dict[int, range] = {}
-        with self._deciding(log, [sealed.attempt]):
+        with self._deciding(log, [sealed]):
             try:
                 log.commit(None, 0, [sealed], summary=Summary(rows), placed=placed)
             except StreamError:
@@ -118,7 +121,7 @@ class Uploads:
         inline: list[Staged] = []
         try:
             staged = [self._staged(log, one, client, inline) for one in request.staged]
-            with self._deciding(log, [one.attempt for one in staged]):
+            with self._deciding(log, staged):
                 held = log.commit(
                     request.writer,
                     request.epoch,
@@ -147,26 +150,37 @@ class Uploads:
         if _inline(request.staged) is not None:
             return m.Done()  # nothing is staged before the commit
         log = self._store.open(request.topic)
-        with self._deciding(log, [request.staged.attempt]):
-            log.discard(Staged(request.staged.attempt, request.staged.files))
+        staged = Staged(request.staged.attempt, request.staged.files)
+        with self._deciding(log, [staged]):
+            log.discard(staged)
         return m.Done()
 
     def expire_until(self, stopping: threading.Event) -> None:
         """Remove uploads that nobody decides, until ``stopping`` is set."""
         interval = min(self._timeout / 4, _LONGEST_INTERVAL)
+        sweep_at = time.monotonic()
         while not stopping.wait(interval):
             try:
                 self._expire()
+                if time.monotonic() >= sweep_at:
+                    sweep_at = time.monotonic() + _SWEEP_SECONDS
+                    self._sweep(stopping)
             except Exception:
-                _logger.exception("expiry of uploads failed; it goes on")
+                _logger.exception("removing uploads failed; it is tried again")
+
+    def _sweep(self, stopping: threading.Event) -> None:
+        """Remove what earlier servers left, also where nobody commits any more."""
+        for name in self._store.names():
+            if stopping.is_set():
+                return
+            with suppress(StreamError):  # damaged, or deleted meanwhile
+                self._store.open(name).sweep()
 
     def seal(self, upload: Upload, staged: Staged) -> None:
         """Keep account of an attempt until it is decided."""
-        key = (upload.log.incarnation, staged.attempt)
-        entry = _Sealed(upload.client, upload.size, upload.log, staged)
         with self._lock:
             self._open.discard(upload)
-            self._sealed.setdefault(key, []).append(entry)
+            self._keep(_Sealed(upload.client, upload.size, upload.log, staged))
 
     def forget(self, upload: Upload) -> None:
         """Keep no account of an attempt that was discarded."""
@@ -175,24 +189,30 @@ class Uploads:
         self.staged.release(upload.client, upload.size)
 
     @contextmanager
-    def _deciding(self, log: Log, attempts: Sequence[str]) -> Iterator[None]:
+    def _deciding(self, log: Log, decided: Sequence[Staged]) -> Iterator[None]:
         """Release the bytes of attempts when the block has decided them."""
-        keys = {(log.incarnation, attempt) for attempt in attempts}
+        keys = {(log.incarnation, one.attempt) for one in decided}
         with self._lock:
-            taken = {key: self._sealed.pop(key, []) for key in keys}
+            taken = [e for key in keys for e in self._sealed.pop(key, ())]
         try:
             yield
         except BaseException:
             with self._lock:
-                for key, entries in taken.items():
-                    if entries:
-                        self._sealed.setdefault(key, []).extend(entries)
+                for entry in taken:
+                    self._keep(entry)
             raise
-        self._release(entry for entries in taken.values() for entry in entries)
-
-    def _release(self, entries: Iterator[_Sealed]) -> None:
-        for entry in entries:
+        names = _names(decided)
+        for entry in taken:
+            if not _names([entry.staged]) <= names:
+                # The client named other files than it uploaded: they would be left.
+                with suppress(StreamError):
+                    entry.log.discard(entry.staged)
             self.staged.release(entry.client, entry.size)
+
+    def _keep(self, entry: _Sealed) -> None:
+        """Keep account of an attempt; with the lock held."""
+        key = (entry.log.incarnation, entry.staged.attempt)
+        self._sealed.setdefault(key, []).append(entry)
 
     def _staged(
         self, log: Log, sealed: m.Sealed, client: str, inline: list[Staged]
@@ -217,25 +237,42 @@ class Uploads:
         for one in staged:
             with (
                 suppress(StreamError),  # it stays until it expires
-                self._deciding(log, [one.attempt]),
+                self._deciding(log, [one]),
             ):
                 log.discard(one)
 
     def _expire(self) -> None:
         oldest = time.monotonic() - self._timeout
         with self._lock:
-            idle = [upload for upload in self._open if upload.touched < oldest]
-            sealed = [e for entries in self._sealed.values() for e in entries]
-        for upload in idle:
-            upload.discard()  # its writer, if it comes back, is refused
-            self._expired(upload.log, "an upload")
-        for entry in sealed:
-            with suppress(StreamError):
-                if entry.at >= oldest and _exists(entry.log):
-                    continue
-                with self._deciding(entry.log, [entry.staged.attempt]):
-                    entry.log.discard(entry.staged)
-                self._expired(entry.log, f"attempt {entry.staged.attempt!r}")
+            uploads, logs = list(self._open), self._logs()
+        for upload in uploads:
+            if upload.expire(oldest):
+                self._expired(upload.log, "an upload")
+        deleted = {log.incarnation for log in logs if not _exists(log)}
+        with self._lock:
+            # What is being committed at this moment is not among them.
+            entries = [e for key in list(self._sealed) for e in self._sealed.pop(key)]
+            for entry in entries:
+                if not _is_over(entry, oldest, deleted):
+                    self._keep(entry)
+        for entry in entries:
+            if _is_over(entry, oldest, deleted):
+                self._remove(entry)
+
+    def _logs(self) -> list[Log]:
+        """Topics that have sealed attempts; with the lock held."""
+        entries = (e for some in self._sealed.values() for e in some)
+        return list({e.log.incarnation: e.log for e in entries}.values())
+
+    def _remove(self, entry: _Sealed) -> None:
+        try:
+            entry.log.discard(entry.staged)
+        except StreamError:
+            with self._lock:
+                self._keep(entry)  # the next time
+            return
+        self.staged.release(entry.client, entry.size)
+        self._expired(entry.log, f"attempt {entry.staged.attempt!r}")
 
     def _expired(self, log: Log, what: str) -> None:
         self.meters.recorder.add(STAGED_EXPIRED)
@@ -289,9 +326,24 @@ class Upload(LogStage):
     def discard(self) -> None:
         with self._lock:
             if not self._ended:
-                self._ended = True
-                self._uploads.forget(self)
-                self._stage.discard()
+                self._discard()
+
+    def _discard(self) -> None:
+        self._ended = True
+        self._uploads.forget(self)
+        self._stage.discard()
+
+    def expire(self, oldest: float) -> bool:
+        """Discard it if nothing came since then; appending to it is refused.
+
+        Args:
+            oldest: By the monotonic clock.
+        """
+        with self._lock:
+            if self._ended or self.touched >= oldest:
+                return False
+            self._discard()
+            return True
 
     def _check_open(self) -> None:
         if self._ended:
@@ -299,11 +351,27 @@ class Upload(LogStage):
             raise MisuseError(msg, remedy="write the epoch again")
 
 
+def _names(staged: Iterable[Staged]) -> set[str]:
+    """Files of attempts, by name."""
+    return {
+        str(file.get("name"))
+        for one in staged
+        for file in one.files
+        if isinstance(file, dict)
+    }
+
+
+def _is_over(entry: _Sealed, oldest: float, deleted: Collection[str]) -> bool:
+    return entry.at < oldest or entry.log.incarnation in deleted
+
+
 def _exists(log: Log) -> bool:
     try:
         log.bounds()
     except TopicNotFound:
         return False
+    except StreamError:  # it cannot be read at the moment
+        return True
     return True
 
 
