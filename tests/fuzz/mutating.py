@@ -269,6 +269,10 @@ _TOKENS: Final = (
 _TOKEN: Final = re.compile(rb"[A-Za-z0-9_.+-]+|\"|[^\sA-Za-z0-9]|\s+")
 
 
+_LONGEST: Final = 1 << 20
+"""Bytes of a word that is repeated: inputs are to stay small."""
+
+
 def text_of(data: bytes, chance: random.Random, other: bytes = b"") -> bytes:
     """Text with words left out, repeated, replaced, and nested."""
     found = data
@@ -289,7 +293,8 @@ def text_of(data: bytes, chance: random.Random, other: bytes = b"") -> bytes:
         elif how == 6:
             words.insert(at, words[chance.randrange(len(words))])
         else:
-            words[at] *= chance.choice((2, 100, 2000))
+            times = chance.choice((2, 100, 2000))
+            words[at] *= min(times, 1 + _LONGEST // len(words[at]))
         found = b"".join(words)
     return found
 
