@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from contextlib import suppress
+from dataclasses import dataclass, field
 from math import inf
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
@@ -48,13 +49,25 @@ if TYPE_CHECKING:
 _FRESH_SECONDS: Final = 1.0
 _SMALL_ROWS: Final = 8192
 """Batches with fewer rows are joined: each message has a fixed cost."""
-_JOINED_BYTES: Final = 1 << 20
+_JOINED_ROWS: Final = 65_536
+_JOINED_BYTES: Final = 8 << 20
+"""Of what is joined: of one partition, and of all that wait."""
 _INLINE_BYTES: Final = 32 << 10
 # An acknowledgement is requested after so many bytes or batches. One may be outstanding
 # while more is sent: at most twice as much, and a batch, is in flight.
 _ACKNOWLEDGED_BYTES: Final = 8 << 20
 _ACKNOWLEDGED: Final = 16
 _OUTSTANDING: Final = 1
+
+
+@dataclass(slots=True)
+class _Pending:
+    """Small batches of one partition that wait to be joined."""
+
+    batches: list[pa.RecordBatch] = field(default_factory=list)
+    rows: int = 0
+    size: int = 0
+    """Bytes."""
 
 
 class RemoteStage(LogStage):
@@ -67,7 +80,7 @@ class RemoteStage(LogStage):
     def __init__(self, log: RemoteLog, attempt: str) -> None:
         self._log = log
         self._attempt = attempt
-        self._pending: dict[int, list[pa.RecordBatch]] = {}
+        self._pending: dict[int, _Pending] = {}
         self._pending_bytes = 0
         self._upload: Upload | None = None
 
@@ -77,10 +90,16 @@ class RemoteStage(LogStage):
             self._flush(partition)
             self._send(partition, rows)
             return
-        self._pending.setdefault(partition, []).append(rows)
-        self._pending_bytes += rows.nbytes
+        pending = self._pending.setdefault(partition, _Pending())
+        size = rows.nbytes  # once: it looks at every buffer
+        pending.batches.append(rows)
+        pending.rows += rows.num_rows
+        pending.size += size
+        self._pending_bytes += size
         if self._pending_bytes >= _JOINED_BYTES:
             self._flush_all()
+        elif pending.rows >= _JOINED_ROWS:
+            self._flush(partition)
 
     def seal(self) -> Staged:
         if self._upload is None and self._pending_bytes <= _INLINE_BYTES:
@@ -98,15 +117,16 @@ class RemoteStage(LogStage):
     def _flush_all(self) -> None:
         for partition in list(self._pending):
             self._flush(partition)
-        self._pending_bytes = 0
 
     def _flush(self, partition: int) -> None:
-        if parts := self._pending.pop(partition, None):
-            self._pending_bytes -= sum(part.nbytes for part in parts)
-            self._send(partition, _joined(parts))
+        if pending := self._pending.pop(partition, None):
+            self._pending_bytes -= pending.size
+            self._send(partition, _joined(pending.batches))
 
     def _take_all(self) -> list[tuple[int, pa.RecordBatch]]:
-        taken = [(number, _joined(parts)) for number, parts in self._pending.items()]
+        taken = [
+            (number, _joined(one.batches)) for number, one in self._pending.items()
+        ]
         self._pending.clear()
         return taken
 
