@@ -184,6 +184,8 @@ class MemoryLog(Log):
         if chunk.size > max_bytes:
             fitting = max_bytes * chunk.rows.num_rows // chunk.size
             count = min(count, max(1, fitting))
+        if count == chunk.rows.num_rows:
+            return LogSlice(chunk.rows, start, bounds, chunk.size)
         size = chunk.size * count // chunk.rows.num_rows
         return LogSlice(chunk.rows.slice(skip, count), start, bounds, size)
 

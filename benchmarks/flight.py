@@ -5,6 +5,10 @@
 Servers are other processes. Ratios are medians of rounds that take turns; nothing is
 gated. Bare is pyarrow's Flight: a stream of a table in memory, a put whose batches are
 kept, an echo. Ours is written and read by the backend, and its puts are committed.
+Beside the put into a durable log stands what it makes of a bare put followed by a file
+that is written and synced: the medium is part of what is measured. Beside the time from
+publishing to receiving stand that of a writer without an id, whose put is one action
+rather than three, and an action of the bare server.
 
 The last figure is the memory of a server over a folder while eight writers and eight
 readers use it, one of whom has stalled: at the end, as a multiple of what it was after
@@ -14,6 +18,8 @@ the first quarter. ``--minutes 10`` shows more than the default does.
 from __future__ import annotations
 
 import argparse
+import os
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -27,7 +33,13 @@ import pyarrow.flight as fl
 # A command's path is its own folder; what benchmarks share is imported from above it.
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from benchmarks.flights.bare import get_bare, put_bare, serve_bare, trips_bare
+from benchmarks.flights.bare import (
+    actions_bare,
+    get_bare,
+    put_bare,
+    serve_bare,
+    trips_bare,
+)
 from benchmarks.flights.crowd import crowd
 from benchmarks.flights.ours import Topic, trips_ours
 from benchmarks.measuring.figures import (
@@ -43,7 +55,7 @@ from benchmarks.measuring.rows import batches
 import streamfactory
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from benchmarks.measuring.figures import Figure
 
@@ -76,7 +88,7 @@ def measured(rounds: int, minutes: float) -> Iterator[Figure]:
         memory = open_.enter_context(streamfactory.serve(memory=True)).location
         disk = open_.enter_context(streamfactory.serve(path=str(folder))).location
         yield from get_figures(rounds, bare, memory, disk)
-        yield from put_figures(rounds, bare, memory, disk)
+        yield from put_figures(rounds, bare, memory, disk, folder)
         yield trip_figure(rounds, bare, memory)
     yield crowd(minutes * 60)
 
@@ -130,7 +142,7 @@ def put_small(location: str, topic: str) -> None:
 
 
 def put_figures(
-    rounds: int, bare: fl.FlightClient, memory: str, disk: str
+    rounds: int, bare: fl.FlightClient, memory: str, disk: str, folder: Path
 ) -> Iterator[Figure]:
     """Writing an epoch, until it is committed."""
     large = batches(LARGE, SIZE)
@@ -142,6 +154,7 @@ def put_figures(
         "memory log": lambda: topics["m"].put(large),
         "durable log": lambda: topics["d"].put(large),
         "1k rows": lambda: few.put(small),
+        "file": lambda: write_file(Path(folder, "file"), large),
     }
     took: dict[str, list[float]] = {name: [] for name in sides}
     for number in range(rounds + 1):
@@ -153,28 +166,45 @@ def put_figures(
                 took[name].append(value)
     for name, goal in (("memory log", ">= 0.95"), ("durable log", ">= 0.8")):
         values = ratios(took["bare"], took[name])
-        yield figure(f"put, 64k rows, {name}", values, "x bare", goal)
+        both = [a + b for a, b in zip(took["bare"], took["file"], strict=True)]
+        shares = ratios(both, took[name])
+        beside = {"x bare, then a file": statistics.median(shares)}
+        plain = {} if name == "memory log" else beside
+        yield figure(f"put, 64k rows, {name}", values, "x bare", goal, plain)
     values = ratios(took["memory log"], took["1k rows"])
     yield figure("put, 1k rows coalesced, memory log", values, "x 64k", ">= 0.8")
+
+
+def write_file(path: Path, rows: Sequence[pa.RecordBatch]) -> None:
+    """Write an Arrow file to the medium, as a durable log has to."""
+    with path.open("wb") as file:
+        with pa.ipc.new_file(file, rows[0].schema) as writer:
+            for batch in rows:
+                writer.write_batch(batch)
+        file.flush()
+        os.fsync(file.fileno())
 
 
 def trip_figure(rounds: int, bare: fl.FlightClient, memory: str) -> Figure:
     """From before a put until a follower has its rows, as a multiple of an echo."""
     rows = batches(TRIP_ROWS, 1)[0]
-    values, echoes = [], []
+    sides = {
+        "echo": lambda: trips_bare(bare, rows, TRIPS),
+        "ours": lambda: trips_ours(memory, rows, TRIPS, "w"),
+        "unnamed": lambda: trips_ours(memory, rows, TRIPS, None),
+        "action": lambda: actions_bare(bare, TRIPS),
+    }
+    took: dict[str, list[float]] = {name: [] for name in sides}
     for _ in range(rounds):
-        took = {
-            name: trips()
-            for name, trips in shuffled(
-                {
-                    "bare": lambda: trips_bare(bare, rows, TRIPS),
-                    "ours": lambda: trips_ours(memory, rows, TRIPS),
-                }
-            )
-        }
-        values.append(took["ours"] / took["bare"])
-        echoes.append(took["bare"] * 1e6)
-    beside = {"echo in microseconds": sorted(echoes)[len(echoes) // 2]}
+        for name, trips in shuffled(sides):
+            took[name].append(trips())
+    echo = took["echo"]
+    values = ratios(took["ours"], echo)
+    beside = {
+        "without a writer id": statistics.median(ratios(took["unnamed"], echo)),
+        "a bare action": statistics.median(ratios(took["action"], echo)),
+        "echo in microseconds": statistics.median(echo) * 1e6,
+    }
     name = f"publish to receive, {TRIP_ROWS} rows, p50"
     return figure(name, values, "x echo", "<= 2", beside)
 

@@ -36,6 +36,10 @@ class BareServer(fl.FlightServerBase):  # type: ignore[misc]
             while True:
                 kept.append(reader.read_chunk().data)
 
+    def do_action(self, context: Any, action: Any) -> list[bytes]:
+        """Answer at once."""
+        return [b""]
+
     def do_exchange(
         self, context: Any, descriptor: Any, reader: Any, writer: Any
     ) -> None:
@@ -83,4 +87,14 @@ def trips_bare(client: fl.FlightClient, rows: pa.RecordBatch, count: int) -> flo
         took.append(time.perf_counter() - started)
     writer.done_writing()
     writer.close()
+    return statistics.median(took)
+
+
+def actions_bare(client: fl.FlightClient, count: int) -> float:
+    """Median seconds of an action."""
+    took = []
+    for _ in range(count):
+        started = time.perf_counter()
+        list(client.do_action(fl.Action("nothing", b"")))
+        took.append(time.perf_counter() - started)
     return statistics.median(took)

@@ -98,14 +98,16 @@ class Topic:
         self._epoch = 0
 
 
-def trips_ours(location: str, rows: pa.RecordBatch, count: int) -> float:
+def trips_ours(
+    location: str, rows: pa.RecordBatch, count: int, writer_id: str | None
+) -> float:
     """Median seconds from before a put until a follower has its rows."""
     topic = f"trips-{uuid.uuid4().hex}"
     properties = stream(location, topic)
     received: list[float] = []
     arrived = threading.Semaphore(0)
     with open_sink(properties) as sink:
-        sink.put(rows, writer_id="w", epoch=0)
+        sink.put(rows, writer_id=writer_id)
         reader = streamfactory.open(properties, start="latest", follow=True)
 
         def follow() -> None:
@@ -122,7 +124,7 @@ def trips_ours(location: str, rows: pa.RecordBatch, count: int) -> float:
             sent = []
             for epoch in range(1, count + 1):
                 sent.append(time.perf_counter())
-                sink.put(rows, writer_id="w", epoch=epoch)
+                sink.put(rows, writer_id=writer_id, epoch=epoch)
                 arrived.acquire()
             following.join()
     return statistics.median(b - a for a, b in zip(sent, received, strict=True))

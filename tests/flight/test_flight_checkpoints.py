@@ -16,7 +16,7 @@ from tests.flight.conftest import stream
 from tests.flight.proving import free_port
 
 import streamfactory
-from streamfactory.arrowlog import MemoryLogStore
+from streamfactory.arrowlog import MemoryLog, MemoryLogStore
 from streamfactory.backends.flight.client.checkpoints import RemoteCheckpointStore
 from streamfactory.backends.flight.client.connection import Connection
 from streamfactory.backends.flight.protocol import messages as m
@@ -25,6 +25,7 @@ from streamfactory.backends.flight.server import checkpoints as keeping
 from streamfactory.backends.flight.server.checkpoints import CheckpointKeeper
 from streamfactory.spi import (
     Checkpoint,
+    CheckpointFailed,
     FormatRefused,
     IncarnationChanged,
     MessageTooLarge,
@@ -32,6 +33,7 @@ from streamfactory.spi import (
     Partition,
     Position,
     PositionRefused,
+    StorageFailed,
     WriterFenced,
 )
 from streamfactory.wiring.opening import open_sink
@@ -222,6 +224,30 @@ def test_checkpoints_of_a_group_are_bounded(monkeypatch: pytest.MonkeyPatch) -> 
         with pytest.raises(MessageTooLarge, match="group 'g' would have 3 checkpoints"):
             keeper.claim(m.ClaimCheckpoint("g", "0-of-1", "me"))
     assert len(keeper.load(m.LoadCheckpoints("g")).checkpoints) == 2
+
+
+def test_full_disk_leaves_the_previous_checkpoint(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    store = MemoryLogStore()
+    keeper = CheckpointKeeper(store)
+    keeper.save(m.SaveCheckpoint("g", "0-of-1", "me", 1, POSITION.to_json()))
+
+    def full(*args: Any, **more: Any) -> None:
+        msg = "No space left on device"
+        raise StorageFailed(msg)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(MemoryLog, "commit", full)
+        with pytest.raises(CheckpointFailed) as caught:
+            keeper.save(m.SaveCheckpoint("g", "0-of-1", "me", 2, FURTHER.to_json()))
+    assert str(caught.value) == (
+        "the checkpoint of instance '0-of-1' of group 'g' could not be saved: "
+        "No space left on device; the previous one still holds"
+    )
+    (saved,) = keeper.load(m.LoadCheckpoints("g")).checkpoints.values()
+    assert saved == m.SavedCheckpoint(1, POSITION.to_json())
+    keeper.save(m.SaveCheckpoint("g", "0-of-1", "me", 2, FURTHER.to_json()))
 
 
 def test_hostile_answer_of_a_server_is_refused() -> None:
