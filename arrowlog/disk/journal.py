@@ -246,6 +246,8 @@ class Journal:
             try:
                 state.apply(record, len(data))
             except CorruptData as error:
+                if not self._there(behind):
+                    return False  # perhaps of a writer that had stalled
                 msg = f"{self.storage.location}: {error.what}"
                 raise CorruptData(msg, remedy=error.remedy) from error
             if state.deleted:

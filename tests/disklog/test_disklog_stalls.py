@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
 import uuid
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+import pytest
 
 from streamfactory.arrowlog.disk import DiskLogStore, LocalStorage, Settings
+from streamfactory.arrowlog.disk.records import Record
 from streamfactory.spi import Summary
 
 if TYPE_CHECKING:
@@ -76,8 +79,9 @@ def test_a_writer_that_finds_its_old_number_free_again_commits_behind_the_others
     assert [numbers(log) for log in (stalled, others, follower, fresh)] == [wanted] * 4
 
 
+@pytest.mark.parametrize("fits", [True, False], ids=["fits", "does not fit"])
 def test_a_reader_that_slept_takes_no_record_of_a_stalled_writer_for_the_next(
-    tmp_path: Path,
+    tmp_path: Path, *, fits: bool
 ) -> None:
     store = DiskLogStore(LocalStorage(tmp_path, fsync="never"), Settings())
     log = store.create("t", SCHEMA)
@@ -91,5 +95,8 @@ def test_a_reader_that_slept_takes_no_record_of_a_stalled_writer_for_the_next(
     for number in range(2, 400):
         append(log, number)
     assert not old.exists()
+    if not fits:  # its writer knew less than the reader does
+        record = Record.decode(stale, "stale", 2)
+        stale = dataclasses.replace(record, at=record.at - 1000).encode()
     old.write_bytes(stale)  # what a stalled writer publishes, before it looks again
     assert numbers(sleeper) == [*range(400)]
