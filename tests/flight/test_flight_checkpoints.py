@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import random
 import signal
 import threading
+import time
 import uuid
-from contextlib import closing
+from contextlib import closing, suppress
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -34,6 +36,7 @@ from streamfactory.spi import (
     Position,
     PositionRefused,
     StorageFailed,
+    TransientError,
     WriterFenced,
 )
 from streamfactory.wiring.opening import open_sink
@@ -422,3 +425,53 @@ def test_rights_on_groups_are_checked(
             opened.commit()
         with pytest.raises(NotAuthorized, match="'bob' may not write the checkpoints"):
             member(bob)
+
+
+@pytest.mark.long("four kills of a server")
+def test_no_checkpoint_that_was_acknowledged_is_lost_by_kills(folder: str) -> None:
+    port, chance = free_port(), random.Random(3)
+    acknowledged: dict[str, int] = {}
+    sent: dict[str, int] = {}
+
+    def keep_saving(connection: Connection, instance: str) -> None:
+        store = RemoteCheckpointStore(connection)
+        with suppress(TransientError):
+            store.claim("g", instance)
+            saved = store.load("g").values()
+            generation = max((one.generation for one in saved), default=0)
+            while True:
+                generation += 1
+                position = Position({Partition("t", 0): generation})
+                sent[instance] = generation
+                store.save("g", instance, Checkpoint(position, generation))
+                acknowledged[instance] = generation
+
+    for _ in range(4):
+        with (
+            streamfactory.serve(path=folder, address=f"127.0.0.1:{port}") as server,
+            closing(Connection([server.location], 30, 30, lambda: ({}, []))) as one,
+        ):
+            before = dict(acknowledged)
+            names = [f"{number}-of-3" for number in range(3)]
+            threads = [
+                threading.Thread(target=keep_saving, args=(one, name)) for name in names
+            ]
+            for thread in threads:
+                thread.start()
+            deadline = time.monotonic() + 60
+            while acknowledged.keys() != {*names} or acknowledged == before:
+                assert time.monotonic() < deadline
+                time.sleep(0.01)
+            time.sleep(chance.random() * 0.3)
+            os.kill(server.pid, signal.SIGKILL)
+            for thread in threads:
+                thread.join()
+        with (
+            streamfactory.serve(path=folder, address=f"127.0.0.1:{port}") as server,
+            closing(Connection([server.location], 30, 30, lambda: ({}, []))) as one,
+        ):
+            found = RemoteCheckpointStore(one).load("g")
+            for name, generation in acknowledged.items():
+                assert generation <= found[name].generation <= sent[name]
+                (offset,) = found[name].position.values()
+                assert offset == found[name].generation

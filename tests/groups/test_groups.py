@@ -17,7 +17,9 @@ from hypothesis import strategies as st
 import streamfactory
 from streamfactory.backends.memory import store
 from streamfactory.spi import (
+    Checkpoint,
     CheckpointFailed,
+    CheckpointStore,
     ClosedError,
     ConfigError,
     Loss,
@@ -32,7 +34,7 @@ from streamfactory.spi import (
 from streamfactory.wiring.groups import instance_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
     from streamfactory.arrowlog import MemoryLog
@@ -454,3 +456,32 @@ def test_closed_member_reads_and_commits_nothing(
         with pytest.raises(ClosedError):
             use()
     assert not folder.exists()
+
+
+def test_store_is_closed_where_a_member_cannot_start(
+    member: Any, log: MemoryLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[str] = []
+
+    class Corrupt(CheckpointStore):
+        def __init__(self, folder: Path) -> None:
+            calls.append("open")
+
+        def claim(self, group: str, instance: str) -> None:
+            calls.append(f"claim {group} {instance}")
+
+        def load(self, group: str) -> Mapping[str, Checkpoint]:
+            calls.append("load")
+            msg = "the checkpoint is corrupt"
+            raise PositionRefused(msg)
+
+        def save(self, group: str, instance: str, checkpoint: Checkpoint) -> None:
+            calls.append("save")
+
+        def close(self) -> None:
+            calls.append("close")
+
+    monkeypatch.setattr("streamfactory.wiring.stream.FileCheckpointStore", Corrupt)
+    with pytest.raises(PositionRefused, match="the checkpoint is corrupt"):
+        member("1/3")
+    assert calls == ["open", "claim g 1-of-3", "load", "close"]
