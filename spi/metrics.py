@@ -20,12 +20,13 @@ _NAME: Final = re.compile(r"[a-z][a-z0-9]*(\.[a-z][a-z0-9]*)*")
 LABELS: Final[Mapping[str, str]] = {
     "topic": "Name of the topic.",
     "partition": "Id of the partition.",
+    "group": "Name of the group of readers.",
     "method": "Kind of the call: list, info, schema, action, get, exchange, put.",
     "code": "Stable code of the error.",
 }
-"""Every label that a metric may have. Their values are bounded by the topics and
-partitions that exist and by the code; addresses of clients, writer ids and other text
-that clients choose are no labels."""
+"""Every label that a metric may have. Their values are bounded by the topics,
+partitions and groups that exist and by the code; addresses of clients, writer ids and
+other text that clients choose are no labels."""
 
 
 class MetricKind(Enum):

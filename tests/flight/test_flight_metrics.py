@@ -20,9 +20,21 @@ from tests.flight.conftest import stream
 
 import streamfactory
 from streamfactory.backends.flight.protocol.codec import encode
-from streamfactory.backends.flight.protocol.messages import Fetch, Subscribe, Topic
+from streamfactory.backends.flight.protocol.messages import (
+    ClaimCheckpoint,
+    Fetch,
+    SaveCheckpoint,
+    Subscribe,
+    Topic,
+)
 from streamfactory.backends.flight.server.metrics import METRICS
-from streamfactory.spi import ConfigError, NotInstalled, StreamError
+from streamfactory.spi import (
+    ConfigError,
+    NotInstalled,
+    Partition,
+    Position,
+    StreamError,
+)
 from streamfactory.wiring.definition import Property
 from streamfactory.wiring.opening import open_sink
 from streamfactory.wiring.serving import open_metrics, open_server
@@ -189,6 +201,36 @@ def test_a_topic_that_was_deleted_has_no_metrics(
     assert by_action(client)["server.commits", "other"] == 1
 
 
+def test_the_lag_of_checkpoints_is_shown_by_group(
+    server: ServerProcess, client: fl.FlightClient
+) -> None:
+    put(server)
+    (answer,) = client.do_action(("describe", encode(Topic("clicks"))))
+    incarnation = json.loads(answer.body.to_pybytes())["incarnation"]
+
+    def save(group: str, offset: int, incarnation: str) -> None:
+        partition = Partition("clicks", 0)
+        position = Position({partition: offset}, {partition: incarnation}).to_json()
+        claim = ClaimCheckpoint(group, "0", "me")
+        list(client.do_action(("checkpoints-claim", encode(claim))))
+        saved = SaveCheckpoint(group, "0", "me", offset, position)
+        list(client.do_action(("checkpoints-save", encode(saved))))
+
+    save("reports", 1, incarnation)
+    save("strangers", 1, "another")
+    lag = ("server.checkpoint.lag.rows", "reports", "clicks")
+    until(lambda: by_action(client).get(lag) == 2)
+    put(server, epoch=1)
+    until(lambda: by_action(client).get(lag) == 5)
+    save("reports", 6, incarnation)
+    until(lambda: by_action(client).get(lag) == 0)
+    found = by_action(client)
+    assert found["server.groups",] == 2
+    assert not any("strangers" in key for key in found)
+    name = "streamfactory_server_checkpoint_lag_rows"
+    assert by_http(server)[name, "reports", "clicks"] == 0
+
+
 def test_a_damaged_topic_is_omitted_and_the_others_are_shown(
     server: ServerProcess, client: fl.FlightClient, tmp_path: Path
 ) -> None:
@@ -215,6 +257,7 @@ def test_a_client_sees_statistics_of_the_topics_that_it_may_read(
         '[tokens]\nalice = "${env:ALICE}"\nbob = "${env:BOB}"\n'
         '[topics."*"]\nread = ["alice"]\nwrite = ["alice"]\n'
         '[topics."public"]\nread = ["bob"]\n'
+        '[groups."team"]\nread = ["alice"]\nwrite = ["alice"]\n'
     )
     with (
         streamfactory.serve(memory=True, access_file=str(access)) as server,
@@ -223,12 +266,22 @@ def test_a_client_sees_statistics_of_the_topics_that_it_may_read(
         for topic in ("secret", "public"):
             with open_sink(stream(server, topic, token="${env:ALICE}")) as sink:
                 sink.put(ROWS, writer_id="w", epoch=0)
+        position = Position({Partition("public", 0): 1}).to_json()
+        header = (b"authorization", b"Bearer " + tokens["ALICE"].encode())
+        options = fl.FlightCallOptions(headers=[header])
+        for name, request in (
+            ("checkpoints-claim", ClaimCheckpoint("team", "0", "me")),
+            ("checkpoints-save", SaveCheckpoint("team", "0", "me", 0, position)),
+        ):
+            list(client.do_action((name, encode(request)), options))
         seen = {}
         for name, token in tokens.items():
             header = (b"authorization", b"Bearer " + token.encode())
             options = fl.FlightCallOptions(headers=[header])
             seen[name] = by_action(client, options)
         assert ("server.commits", "secret") in seen["ALICE"]
+        assert ("server.checkpoint.lag.rows", "team", "public") in seen["ALICE"]
+        assert not any("team" in key for key in seen["BOB"])
         assert ("server.commits", "public") in seen["BOB"]
         assert not any("secret" in key for key in seen["BOB"])
         with pytest.raises(fl.FlightUnauthenticatedError):

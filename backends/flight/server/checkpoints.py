@@ -26,7 +26,10 @@ from streamfactory.spi import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from streamfactory.arrowlog import Log, LogStore
+    from streamfactory.spi import Partition
 
 _LONGEST_NAME: Final = 249
 """Characters: Kafka's limit, and short enough for file systems."""
@@ -114,6 +117,26 @@ class CheckpointKeeper:
             )
             raise WriterFenced(msg, remedy="one process at a time is this instance")
         return m.Done()
+
+    def groups(self) -> Sequence[str]:
+        """Names of all groups, sorted."""
+        return self._store.names()
+
+    def offsets(self, group: str) -> Mapping[tuple[Partition, str | None], int]:
+        """Next offsets of a group, by partition and incarnation.
+
+        Where several instances have a partition, the furthest one counts.
+
+        Raises:
+            TopicNotFound: permanent; there is no such group.
+        """
+        found: dict[tuple[Partition, str | None], int] = {}
+        for last in self._store.open(group).writers().values():
+            position = last.source_position or Position()
+            for partition, offset in position.items():
+                key = partition, position.incarnations.get(partition)
+                found[key] = max(offset, found.get(key, 0))
+        return found
 
     def _opened(self, group: str) -> Log:
         try:

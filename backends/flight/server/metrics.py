@@ -119,6 +119,17 @@ READERS_LAG: Final = Metric(
     ("topic",),
 )
 
+GROUPS: Final = Metric(
+    "server.groups", "Groups of readers that keep checkpoints here.", _GAUGE
+)
+CHECKPOINT_LAG: Final = Metric(
+    "server.checkpoint.lag.rows",
+    "Rows between the latest offsets and the checkpoints of a group, over the "
+    "partitions that it has checkpoints of; for the first 1,000 groups by name.",
+    _GAUGE,
+    "rows",
+    ("group", "topic"),
+)
 STAGED_BYTES: Final = Metric(
     "server.staged.bytes",
     "Bytes that are uploaded and neither committed nor discarded.",
@@ -158,6 +169,8 @@ METRICS: Final = (
     READERS,
     READERS_STALLED,
     READERS_LAG,
+    GROUPS,
+    CHECKPOINT_LAG,
 )
 """Every metric of the server."""
 

@@ -118,7 +118,7 @@ class LogService(fl.FlightServerBase):  # type: ignore[misc]
         """Set before the end: calls that wait return, new ones are refused."""
         self._meters, self._uploads = uploads.meters, uploads
         self.statistics = Statistics(
-            store, uploads, limits, self.stopping, stalled_after
+            store, checkpoints, uploads, limits, self.stopping, stalled_after
         )
         self._access = access
         self._location, self._advertised = location, advertised
@@ -317,7 +317,9 @@ class LogService(fl.FlightServerBase):  # type: ignore[misc]
         if action == "health":
             problems = self.statistics.problems()
             return Health(not problems, tuple(problems))
-        samples = self.statistics.samples(self._may_read(context))
+        samples = self.statistics.samples(
+            self._may_read(context), self._may_read(context, groups=True)
+        )
         return MetricValues(
             tuple(
                 MetricValue(
@@ -339,10 +341,12 @@ class LogService(fl.FlightServerBase):  # type: ignore[misc]
         """Names of the topics that the user may read."""
         return list(filter(self._may_read(context), self.store.names()))
 
-    def _may_read(self, context: fl.ServerCallContext) -> Callable[[str], bool]:
-        """Whether the user of a call may read a topic."""
+    def _may_read(
+        self, context: fl.ServerCallContext, *, groups: bool = False
+    ) -> Callable[[str], bool]:
+        """Whether the user of a call may read a topic, or a group."""
         access = self._access
         if access is None:
             return lambda _: True
         user = context.get_middleware(MIDDLEWARE).user
-        return lambda topic: access.allows(user, topic, Right.READ)
+        return lambda name: access.allows(user, name, Right.READ, groups=groups)

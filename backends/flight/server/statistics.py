@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, final
 
 from streamfactory.backends.flight.server import metrics
@@ -13,14 +14,31 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from streamfactory.arrowlog import LaneBounds
+    from streamfactory.backends.flight.server.checkpoints import CheckpointKeeper
     from streamfactory.backends.flight.server.disclosure import ServedStore
     from streamfactory.backends.flight.server.limits import Limits
     from streamfactory.backends.flight.server.uploads import Uploads
 
 _MOST_PARTITIONS: Final = 10_000
 """That samples are taken of."""
+_MOST_GROUPS: Final = 1_000
 _FRESH_SECONDS: Final = 1.0
-"""How long the bounds of all topics are used again: they are read from the store."""
+"""How long what was read from the store is used again."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class _Survey:
+    """What the store holds at one moment."""
+
+    names: Sequence[str] = ()
+    """Of all topics."""
+    groups: Sequence[str] = ()
+    """Of all groups of readers."""
+    bounds: Mapping[str, Mapping[int, LaneBounds]] = field(default_factory=dict)
+    """By topic and partition, of the topics that samples are taken of."""
+    lags: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    """Rows behind the checkpoints, by group and topic."""
 
 
 @final
@@ -29,6 +47,7 @@ class Statistics:
 
     Args:
         store: The topics.
+        checkpoints: Those of groups of readers.
         uploads: With what calls record.
         limits: Counts open calls.
         stopping: Set when the server shuts down.
@@ -38,33 +57,49 @@ class Statistics:
     def __init__(
         self,
         store: ServedStore,
+        checkpoints: CheckpointKeeper,
         uploads: Uploads,
         limits: Limits,
         stopping: threading.Event,
         stalled_after: float,
     ) -> None:
-        self._store = store
+        self._store, self._checkpoints = store, checkpoints
         self._uploads, self._limits = uploads, limits
         self._meters = uploads.meters
         self._stopping = stopping
         self._stalled_after = stalled_after
         self._lock = threading.Lock()
-        self._bounds: Mapping[str, Sequence[LaneBounds]] = {}
-        self._names: Sequence[str] = ()
+        self._found = _Survey()
         self._surveyed = -_FRESH_SECONDS
 
-    def samples(self, readable: Callable[[str], bool] = lambda _: True) -> list[Sample]:
+    def samples(
+        self,
+        readable: Callable[[str], bool] = lambda _: True,
+        readable_group: Callable[[str], bool] = lambda _: True,
+    ) -> list[Sample]:
         """One sample for each metric and each set of its labels.
 
         Args:
             readable: Whether the caller may see a topic.
+            readable_group: Whether the caller may see a group.
 
         Raises:
             StreamError: The store cannot be read.
         """
-        names, bounds = self._survey()
-        found = [*self._server(names, bounds), *self._topics(bounds)]
-        return [sample for sample in found if _visible(sample, readable)]
+        survey = self._survey()
+        visible = {"topic": readable, "group": readable_group}
+        return [
+            sample
+            for part in (self._server, self._topics, self._readers, self._groups)
+            for sample in part(survey)
+            if all(
+                visible[label](value)
+                for label, value in zip(
+                    sample.metric.labels, sample.labels, strict=True
+                )
+                if label in visible
+            )
+        ]
 
     def problems(self) -> list[str]:
         """Why the server cannot serve, one line each; empty when it can."""
@@ -77,10 +112,8 @@ class Statistics:
             found.append(self._store.disclosure.public(f"{error.code}: {error.what}"))
         return found
 
-    def _server(
-        self, names: Sequence[str], bounds: Mapping[str, Sequence[LaneBounds]]
-    ) -> Iterator[Sample]:
-        limits = self._limits
+    def _server(self, survey: _Survey) -> Iterator[Sample]:
+        limits, names = self._limits, survey.names
         self._meters.recorder.keep("topic", frozenset(names))
         for metric, value in (
             (metrics.STARTED, self._meters.started),
@@ -90,62 +123,74 @@ class Statistics:
             (metrics.CALLS_REFUSED, limits.refused),
             (metrics.STAGED_BYTES, self._uploads.staged.total),
             (metrics.TOPICS, len(names)),
-            (metrics.TOPICS_OMITTED, len(names) - len(bounds)),
+            (metrics.TOPICS_OMITTED, len(names) - len(survey.bounds)),
+            (metrics.GROUPS, len(survey.groups)),
         ):
             yield Sample(metric, (), float(value))
         yield from self._meters.recorder.samples()
 
-    def _topics(self, bounds: Mapping[str, Sequence[LaneBounds]]) -> Iterator[Sample]:
-        for topic, lanes in bounds.items():
+    def _topics(self, survey: _Survey) -> Iterator[Sample]:
+        for topic, lanes in survey.bounds.items():
             yield Sample(metrics.PARTITIONS, (topic,), len(lanes))
-            for lane in lanes:
+            for lane in lanes.values():
                 labels = (topic, str(lane.id))
                 yield Sample(metrics.EARLIEST, labels, lane.earliest)
                 yield Sample(metrics.LATEST, labels, lane.latest)
+
+    def _readers(self, survey: _Survey) -> Iterator[Sample]:
         now = time.monotonic()
-        open_calls = dict.fromkeys(bounds, 0)
+        open_calls = dict.fromkeys(survey.bounds, 0)
         stalled, lags = dict(open_calls), dict(open_calls)
         for reader in self._meters.readers():
-            latest = _latest(bounds.get(reader.topic, ()), reader.partition)
-            if latest is None:
+            lane = survey.bounds.get(reader.topic, {}).get(reader.partition)
+            if lane is None:
                 continue
-            behind = max(0, latest - reader.next)
+            behind = max(0, lane.latest - reader.next)
             open_calls[reader.topic] += 1
             lags[reader.topic] = max(lags[reader.topic], behind)
             if behind and now - reader.touched >= self._stalled_after:
                 stalled[reader.topic] += 1
-        for topic in bounds:
+        for topic in survey.bounds:
             yield Sample(metrics.READERS, (topic,), open_calls[topic])
             yield Sample(metrics.READERS_STALLED, (topic,), stalled[topic])
             yield Sample(metrics.READERS_LAG, (topic,), lags[topic])
 
-    def _survey(self) -> tuple[Sequence[str], Mapping[str, Sequence[LaneBounds]]]:
-        """Names of all topics, and the bounds of those that samples are taken of."""
+    def _groups(self, survey: _Survey) -> Iterator[Sample]:
+        for labels, lag in survey.lags.items():
+            yield Sample(metrics.CHECKPOINT_LAG, labels, lag)
+
+    def _survey(self) -> _Survey:
         with self._lock:
             if time.monotonic() - self._surveyed >= _FRESH_SECONDS:
-                self._names, self._bounds = self._read()
+                self._found = self._read()
                 self._surveyed = time.monotonic()
-            return self._names, self._bounds
+            return self._found
 
-    def _read(self) -> tuple[Sequence[str], Mapping[str, Sequence[LaneBounds]]]:
-        names = self._store.names()
-        found: dict[str, Sequence[LaneBounds]] = {}
+    def _read(self) -> _Survey:
+        names, groups = self._store.names(), self._checkpoints.groups()
+        bounds: dict[str, Mapping[int, LaneBounds]] = {}
+        incarnations: dict[str, str] = {}
         left = _MOST_PARTITIONS
         for name in names:
             try:
-                lanes = self._store.open(name).bounds()
+                log = self._store.open(name)
+                lanes = {lane.id: lane for lane in log.bounds()}
             except StreamError:  # deleted meanwhile, or damaged: opening it says so
                 continue
             if len(lanes) <= left:
-                found[name] = lanes
+                bounds[name], incarnations[name] = lanes, log.incarnation
                 left -= len(lanes)
-        return names, found
-
-
-def _latest(lanes: Sequence[LaneBounds], partition: int) -> int | None:
-    return next((lane.latest for lane in lanes if lane.id == partition), None)
-
-
-def _visible(sample: Sample, readable: Callable[[str], bool]) -> bool:
-    labels = dict(zip(sample.metric.labels, sample.labels, strict=True))
-    return "topic" not in labels or readable(labels["topic"])
+        lags: dict[tuple[str, str], int] = {}
+        for group in groups[:_MOST_GROUPS]:
+            try:
+                offsets = self._checkpoints.offsets(group)
+            except StreamError:
+                continue
+            for (partition, incarnation), offset in offsets.items():
+                topic = partition.topic
+                lane = bounds.get(topic, {}).get(partition.id)
+                # Offsets of an earlier topic of the name count other rows.
+                if lane is not None and incarnation in {None, incarnations[topic]}:
+                    behind = max(0, lane.latest - offset)
+                    lags[group, topic] = lags.get((group, topic), 0) + behind
+        return _Survey(names, groups, bounds, lags)
