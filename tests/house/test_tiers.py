@@ -96,8 +96,8 @@ def test_the_default_tier_has_the_kit_on_every_built_in(suite: dict[str, Any]) -
     kit = len(all_cases())
     for file in KITS.values():
         found = [one["tiers"] for one in suite.values() if one["file"] == file]
-        assert len(found) >= kit, file
-        assert all("test" in tiers for tiers in found), file
+        # A file may have the kit twice, over TLS for one: that one may be long.
+        assert sum("test" in tiers for tiers in found) >= kit, file
 
 
 @pytest.mark.parametrize(
