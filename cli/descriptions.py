@@ -19,6 +19,12 @@ _ROWS: Final = {
     "either": "typed rows, or undecoded messages, as the topic has them",
 }
 
+_SPOOLED: Final = {
+    False: "at-most-once until received, exactly-once from there (spool.path)",
+    True: "exactly-once where messages are acknowledged (spool.path)",
+}
+"""What a source gives that cannot be read again by itself."""
+
 
 @dataclass(frozen=True, slots=True)
 class Role:
@@ -88,6 +94,8 @@ class BackendDescription(Result):
             if role is not None:
                 yield head, "; ".join([role.guarantee, *role.reasons])
                 yield "", f"claims {_claims(role)}"
+        if self.source is not None and not self.source.claims["replayable"]:
+            yield "with a spool", _SPOOLED[bool(self.source.claims["redelivers"])]
 
 
 @dataclass(frozen=True, slots=True)

@@ -160,6 +160,14 @@ def test_options_of_a_spool_without_a_path_have_no_effect(
     assert "has no effect without spool.path" in done.out + done.err
 
 
+def test_a_type_that_forgets_is_described_with_a_spool(
+    command: Callable[..., Outcome],
+) -> None:
+    told = "at-most-once until received, exactly-once from there (spool.path)"
+    assert told in command("describe", "socket").out
+    assert "spool.path)" not in command("describe", "memory").out
+
+
 def test_check_explains_the_guarantee_of_transport_and_spool(
     tmp_path: Path,
     command: Callable[..., Outcome],

@@ -9,23 +9,22 @@ from tests.spool.harness import (
     SpooledForgetfulHarness,
     SpooledRedeliveringHarness,
     SpooledSocketHarness,
+    SpooledZeromqHarness,
 )
 
 from streamfactory.conformance import Outcome, run
 from streamfactory.conformance.subject import subject_of
 
-READING = {
-    "no ability: tombstone",
-    "no ability: acknowledge, acknowledged",
-    "not claimed: redelivers",
-}
-"""What no spool of typed rows is asked for."""
 
-
-@pytest.mark.long("the whole kit over three transports")
+@pytest.mark.long("the whole kit over four transports")
 @pytest.mark.parametrize(
     "harness",
-    [SpooledSocketHarness, SpooledForgetfulHarness, SpooledRedeliveringHarness],
+    [
+        SpooledSocketHarness,
+        SpooledZeromqHarness,
+        SpooledForgetfulHarness,
+        SpooledRedeliveringHarness,
+    ],
 )
 def test_a_spool_passes_the_kit(harness: Any) -> None:
     subject = subject_of(harness)

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 import zmq
+from tests.objects.server import OWNER
+from tests.objects.stage import place
 from tests.spool.receiving import DEADLINE, receiving
 
 import streamfactory
@@ -20,6 +22,8 @@ from streamfactory.spi import SchemaMismatch, ipc
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
+
+    from tests.objects.server import ObjectServer
 
 NUMBERS = pa.schema([pa.field("number", pa.int64())])
 
@@ -268,3 +272,29 @@ def test_readers_of_one_process_share_an_embedded_receiver(tmp_path: Path) -> No
             read(one, seen[0], 4)
             sender.end()
     assert seen == [[1, 2, 3, 4], [1, 2, 3]]
+
+
+# --- places ---------------------------------------------------------------------------
+
+
+def test_a_spool_in_an_object_store_is_received_and_read(
+    tmp_path: Path, object_server: ObjectServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OBJECT_KEY", OWNER.key)
+    monkeypatch.setenv("OBJECT_SECRET", OWNER.secret)
+    first = ports(1)
+    options = {
+        "spool__path": place(),
+        "spool__storage__endpoint": object_server.endpoint,
+        "spool__storage__allow__http": "true",
+        "spool__storage__access__key": "${env:OBJECT_KEY}",
+        "spool__storage__secret__key": "${env:OBJECT_SECRET}",
+    }
+    properties = listening(tmp_path, first, first, **options)
+    with received(properties) as receiver:
+        sender = Sender(first)
+        sender.send([1, 2, 3])
+        stored(receiver, 3)
+        sender.end()
+    assert [row["number"] for row in rows(properties)] == [1, 2, 3]
+    assert OWNER.secret not in repr(receiver.config)
