@@ -23,6 +23,7 @@ from streamfactory.wiring.configure import configure
 from streamfactory.wiring.following import all_ended, read_from, refuse_torn
 from streamfactory.wiring.plugins import default_manager
 from streamfactory.wiring.source import Source
+from streamfactory.wiring.spool.embedded import receive_embedded
 from streamfactory.wiring.wordtypes import RESET, Ago
 
 if TYPE_CHECKING:
@@ -157,6 +158,7 @@ def tail_command(
         stop = stack.enter_context(draining())
         source = Source(configured, fields=columns, client_id="streamfactory-tail")
         stack.callback(source.close)
+        receive_embedded(source, configured)
         _refuse_unknown(source, partitions)
         rotation = read_from(
             source,
