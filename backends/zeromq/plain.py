@@ -19,27 +19,34 @@ _HEADER: Final = "frame."
 
 
 def envelopes_of(
-    parts: Sequence[bytes], partition: Partition, offset: int
+    messages: Sequence[Sequence[bytes]], partition: Partition, offset: int
 ) -> pa.RecordBatch:
-    """One message: its last frame is the value, the first of several the key.
+    """Messages: the last frame of each is the value, the first of several the key.
 
     Frames between them become headers: ``frame.1`` is the second frame.
     """
-    between = [
+    count, schema = len(messages), envelope_schema()
+    unknown = pa.scalar(TIMESTAMP_UNKNOWN, pa.int32())
+    columns = {
+        "key": [parts[0] if len(parts) > 1 else None for parts in messages],
+        "value": [parts[-1] for parts in messages],
+        "topic": pa.repeat(pa.scalar(partition.topic, pa.string()), count),
+        "partition": pa.repeat(pa.scalar(partition.id, pa.int32()), count),
+        "offset": pa.arange(offset, offset + count),
+        "timestamp": pa.nulls(count, schema.field("timestamp").type),
+        "timestampType": pa.repeat(unknown, count),
+        "headers": [_headers(parts) for parts in messages],
+    }
+    return pa.RecordBatch.from_pydict(columns, schema=schema)
+
+
+def _headers(parts: Sequence[bytes]) -> list[dict[str, object]] | None:
+    if len(parts) < 3:
+        return None
+    return [
         {"key": f"{_HEADER}{number}", "value": part}
         for number, part in enumerate(parts[1:-1], 1)
     ]
-    columns = {
-        "key": [parts[0] if len(parts) > 1 else None],
-        "value": [parts[-1]],
-        "topic": [partition.topic],
-        "partition": [partition.id],
-        "offset": [offset],
-        "timestamp": [None],
-        "timestampType": [TIMESTAMP_UNKNOWN],
-        "headers": [between or None],
-    }
-    return pa.RecordBatch.from_pydict(columns, schema=envelope_schema())
 
 
 def messages_of(outgoing: Outgoing) -> Iterator[list[bytes]]:

@@ -130,6 +130,8 @@ class Lane:
         self._bell: Wake | None = None
         self._held: deque[Piece] = deque()
         self._held_size = 0
+        self._messages: list[list[bytes]] = []
+        """Plain ones, each of several frames, that no batch was made of yet."""
         self._parked: list[list[bytes | zmq.Frame]] = []
         self._parked_at = 0.0
         self._greeting: tuple[bytes, Header] | None = None
@@ -277,16 +279,16 @@ class Lane:
         if self._greeting is not None and not self._held:
             greeting, self._greeting = self._greeting, None
             self._greet(*greeting)
-        for _ in range(_MOST_MESSAGES):
-            full = self._held_size >= _ENOUGH or len(self._held) >= _MOST_MESSAGES
-            if full or self._failure is not None:
-                return
+        copy = self._settings.is_plain and self._settings.is_raw
+        for _ in range(_MOST_MESSAGES - len(self._held)):
+            if self._held_size >= _ENOUGH or self._failure is not None:
+                break
             try:
-                copy = self._settings.is_plain and self._settings.is_raw
                 frames: Any = wire.socket.recv_multipart(zmq.NOBLOCK, copy=copy)
             except zmq.Again:
                 break
             self._try(frames)
+        self._pack()
         if self._parked and time.monotonic() - self._parked_at > _QUIET:
             self._unpark()
 
@@ -434,12 +436,22 @@ class Lane:
         assert isinstance(numbers, MergedNumbers)
         if self._settings.is_raw:
             parts = [_bytes(frame) for frame in frames]
-            rows = envelopes_of(parts, self.partition, numbers.next)
-            size = sum(map(len, parts))
-            self._hold(rows, numbers.count(1), size, is_checked=True)
+            self._messages.append(parts)
+            self._held_size += sum(map(len, parts))
             return
         for rows, size in self._reader.read_stream(_view(frames[-1])):
             self._hold(rows, numbers.count(rows.num_rows), size, is_checked=True)
+
+    def _pack(self) -> None:
+        """Make one batch of the plain messages that were received one by one."""
+        messages, self._messages = self._messages, []
+        if messages:
+            assert isinstance(self._numbers, MergedNumbers)
+            size = sum(len(part) for parts in messages for part in parts)
+            self._held_size -= size
+            rows = envelopes_of(messages, self.partition, self._numbers.next)
+            placed = self._numbers.count(len(messages))
+            self._hold(rows, placed, size, is_checked=True)
 
     def _hold(
         self,

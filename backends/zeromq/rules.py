@@ -66,7 +66,8 @@ def _pattern_problems(config: StreamConfig) -> Iterator[Problem]:
 def _security_problems(
     config: StreamConfig, key: str, endpoints: list[Endpoint]
 ) -> Iterator[Problem]:
-    binds, has_curve = key == "bind", "curve.secret.key" in config
+    # Asking the configuration itself would resolve the secret.
+    binds, has_curve = key == "bind", "curve.secret.key" in config.settings
     own, other = "curve.allowed.keys", "curve.server.key"
     if not binds:
         own, other = other, own

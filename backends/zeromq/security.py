@@ -36,7 +36,7 @@ def secure(socket: zmq.Socket[bytes], config: StreamConfig, *, binds: bool) -> N
     Raises:
         ConfigError: config; the secret key is none.
     """
-    if "curve.secret.key" not in config:
+    if "curve.secret.key" not in config.settings:
         return
     try:
         secret = z85.encode(parse_key(config["curve.secret.key"]))

@@ -65,7 +65,7 @@ class Place:
             zmq.Context.instance() if self._is_shared else zmq.Context()
         )
         self._allow_list: AllowList | None = None
-        if settings.binds and "curve.secret.key" in config:
+        if settings.binds and "curve.secret.key" in config.settings:
             allowed = config["curve.allowed.keys"]
             self._allow_list = AllowList(self.context, allowed)
 
@@ -236,7 +236,7 @@ class Wire:
             raise error
 
     def _reason(self, kind: int, value: int) -> StreamError:
-        where, curve = self.name, "curve.secret.key" in self._place.config
+        where, curve = self.name, "curve.secret.key" in self._place.config.settings
         if kind == zmq.EVENT_HANDSHAKE_FAILED_AUTH:
             what = f"{where}: the CURVE key of this side is not allowed there ({value})"
             remedy = "add its public key to curve.allowed.keys of the side that binds"

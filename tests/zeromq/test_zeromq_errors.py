@@ -355,6 +355,16 @@ def test_a_secret_that_is_no_key_is_a_problem_of_the_configuration(place: str) -
         sink.put(rows([1]))
 
 
+def test_checking_a_configuration_resolves_no_secret(place: str) -> None:
+    given, _ = secured(place)
+    given["stream.zeromq.curve.secret.key"] = "${env:NOT_SET_ANYWHERE}"
+    with (
+        streamfactory.open(given, follow=True) as source,
+        pytest.raises(ConfigError, match="NOT_SET_ANYWHERE"),
+    ):
+        source.next_batch(0.1)
+
+
 def test_a_tombstone_is_no_plain_message(place: str, peers: Peers) -> None:
     peers.socket(zmq.PULL).bind(place)
     given = properties("push-pull", connect=place, payload="raw", framing="plain")
