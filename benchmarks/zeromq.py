@@ -110,7 +110,7 @@ def run(what: str, medium: str, rows: int) -> tuple[float, float]:
     with tempfile.TemporaryDirectory() as folder:
         where = f"ipc://{folder}/s"
         if medium == "tcp":
-            with zmq.Context() as context, context.socket(zmq.PULL) as socket:
+            with zmq.Context() as place, place.socket(zmq.PULL) as socket:
                 port = socket.bind_to_random_port("tcp://127.0.0.1")
             where = f"tcp://127.0.0.1:{port}"
         with child(what, where, str(rows)) as process:
@@ -123,7 +123,7 @@ def run(what: str, medium: str, rows: int) -> tuple[float, float]:
 
 def bare(kind: int) -> Any:
     """A socket."""
-    socket = zmq.Context.instance().socket(kind)
+    socket: Any = zmq.Context.instance().socket(kind)
     socket.sndhwm = socket.rcvhwm = MARK
     return socket
 

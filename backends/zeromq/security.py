@@ -34,12 +34,13 @@ def secure(socket: zmq.Socket[bytes], config: StreamConfig, *, binds: bool) -> N
         binds: Whether this side is CURVE's server.
 
     Raises:
-        ConfigError: config; the secret key is none.
+        ConfigError: config; the secret key is none, or cannot be resolved.
     """
     if "curve.secret.key" not in config.settings:
         return
+    text = config["curve.secret.key"]
     try:
-        secret = z85.encode(parse_key(config["curve.secret.key"]))
+        secret = z85.encode(parse_key(text))
         public = zmq.curve_public(secret)
     except (ValueError, zmq.ZMQError):
         msg = "the secret key of CURVE cannot be used: it is neither Z85 nor "
