@@ -17,8 +17,10 @@ from tests.flight.conftest import stream
 import streamfactory
 from streamfactory.backends.flight.protocol.codec import decode, encode
 from streamfactory.backends.flight.protocol.messages import (
+    Commit,
     Create,
     Facts,
+    Sealed,
     Subscribe,
     Ticket,
     Topic,
@@ -129,6 +131,23 @@ def test_a_damaged_topic_is_answered_without_the_folder(
             assert str(folder.parent) not in text, name
     assert "get" in failed
     assert str(folder.parent) in capfd.readouterr().err  # the operator sees the place
+
+
+def test_mistakes_of_clients_do_not_fill_the_log_of_the_server(
+    folder: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with (
+        streamfactory.serve(path=str(folder)) as server,
+        closing(fl.connect(server.location)) as client,
+    ):
+        with open_sink(stream(server)) as sink:
+            sink.put(ROWS, writer_id="w", epoch=0)
+        for files in ((5,), ({"name": "x"},), ({"inline": 5},), ({"inline": "A"},)):
+            commit = Commit("clicks", None, 0, (Sealed("a", files),), "i", 0)
+            with pytest.raises(fl.FlightError) as caught:
+                list(client.do_action(("commit", encode(commit))))
+            assert b"untranslated" not in caught.value.extra_info
+    assert not capfd.readouterr().err
 
 
 def test_facts_and_findings_do_not_name_the_folder(

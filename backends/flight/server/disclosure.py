@@ -6,7 +6,7 @@ import os
 from typing import TYPE_CHECKING, Final, final
 
 from streamfactory.arrowlog import LogStore
-from streamfactory.spi import CorruptData, StorageFailed, StreamError, TopicNotFound
+from streamfactory.spi import StreamError, TopicNotFound
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -14,9 +14,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from streamfactory.arrowlog import Log
-
-LOGGED: Final = (CorruptData, StorageFailed)
-"""Errors that the operator has to see with their place, in the server's own log."""
 
 _REPLACEMENT: Final = "<store>"
 
@@ -39,6 +36,10 @@ class Disclosure:
         for place in self._places:
             text = text.replace(place, _REPLACEMENT)
         return text
+
+    def conceals(self, text: str) -> bool:
+        """Whether a text names one of the places."""
+        return self.public(text) != text
 
     def public_error(self, error: StreamError) -> StreamError:
         """The same error with texts that clients may see; for one answer."""

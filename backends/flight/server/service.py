@@ -34,10 +34,7 @@ from streamfactory.backends.flight.server.actions import (
     request_of,
 )
 from streamfactory.backends.flight.server.checkpoints import check_name
-from streamfactory.backends.flight.server.disclosure import (
-    LOGGED,
-    NoSuchTopic,
-)
+from streamfactory.backends.flight.server.disclosure import NoSuchTopic
 from streamfactory.backends.flight.server.metrics import CALLS, CALLS_FAILED
 from streamfactory.backends.flight.server.plain import (
     flight_info,
@@ -282,7 +279,8 @@ class LogService(fl.FlightServerBase):  # type: ignore[misc]
             raise
         except StreamError as error:
             self._meters.recorder.add(CALLS_FAILED, what, error.code)
-            if isinstance(error, LOGGED):
+            if self.store.disclosure.conceals(str(error)):
+                # The operator has to see the place; mistakes of clients have none.
                 _logger.error("%s: %s", what, error)  # noqa: TRY400 - no defect
             if isinstance(error, NoSuchTopic):
                 known = ", ".join(self._readable(context)) or "none"
