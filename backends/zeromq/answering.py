@@ -110,13 +110,19 @@ class Answers:
         """Have the one sender send again; whether it still keeps what is wanted."""
         if not isinstance(numbers, OwnNumbers) or numbers.current is None:
             return False
-        sender = numbers.current
-        peer = self._peers.get(sender.stream)
-        if peer is None or start < max(peer.released, peer.stored):
+        sender, earliest = numbers.current, self.earliest(numbers)
+        if earliest is None or start < earliest:
             return False
         numbers.next = sender.next = start
-        self._welcome(peer)
+        self._welcome(self._peers[sender.stream])
         return True
+
+    def earliest(self, numbers: Numbers) -> int | None:
+        """First offset that the one sender still keeps; None where none keeps any."""
+        if not isinstance(numbers, OwnNumbers) or numbers.current is None:
+            return None
+        peer = self._peers.get(numbers.current.stream)
+        return None if peer is None else max(peer.released, peer.stored)
 
     def request(self, sender: Sender) -> None:
         """Messages of a sender are missing: have them sent again."""

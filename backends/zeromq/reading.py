@@ -168,7 +168,7 @@ class ZeromqMetadata(MetadataProvider):
         return [
             PartitionInfo(
                 Partition(topic, number),
-                lane.next,
+                lane.earliest,
                 None,
                 PartitionState.ACTIVE if lane.end is None else PartitionState.ENDED,
                 lane.incarnation,

@@ -154,6 +154,12 @@ class Lane:
         return self._handed
 
     @property
+    def earliest(self) -> int:
+        """First offset that can be read: of rows handed out, if a sender keeps them."""
+        kept = self._answers.earliest(self._numbers)
+        return self._handed if kept is None else min(kept, self._handed)
+
+    @property
     def end(self) -> End | None:
         """How the partition ended; None while more may come."""
         wanted = self._senders

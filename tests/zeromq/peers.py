@@ -120,6 +120,7 @@ class Peers:
     def close(self) -> None:
         for thread in self._threads:
             thread.join(DEADLINE)
+        self._threads.clear()
         for socket in self._sockets:
             socket.close()
         self.context.term()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import closing
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -27,19 +28,26 @@ from tests.zeromq.peers import (
 
 import streamfactory
 from streamfactory.spi import (
+    Claims,
     Finished,
     IncarnationChanged,
     Loss,
+    OffsetOutOfRange,
     Partition,
     Position,
     StreamTimeout,
     WriterFenced,
 )
+from streamfactory.wiring.configure import configure
+from streamfactory.wiring.definition import from_mapping
 from streamfactory.wiring.opening import open_sink
+from streamfactory.wiring.plugins import default_manager
+from streamfactory.wiring.source import Source
 
 if TYPE_CHECKING:
     from tests.zeromq.peers import Peers
 
+    from streamfactory.wiring.configure import Configured
     from streamfactory.wiring.stream import Stream
 
 NUMBERS = Partition("numbers", 0)
@@ -318,3 +326,44 @@ def test_a_repeated_epoch_of_a_named_sender_is_stored_once(
                             found += got.rows.column("number").to_pylist()
                     work()
     assert found == [*range(15)]
+
+
+def test_what_is_not_acknowledged_is_delivered_again(place: str, peers: Peers) -> None:
+    writing = properties("dealer-router", connect=place)
+    with (
+        closing(Source(configured(bound(place)))) as source,
+        open_sink(writing) as sink,
+    ):
+        assert source.claims == Claims(redelivers=True)
+        work = peers.run(lambda: sink.put(rows(range(10))))
+        first, incarnation = fetch_all(source, 0, 10)
+        again, same = fetch_all(source, 0, 10)
+        part, _ = fetch_all(source, 4, 6)
+        assert (first, again, part) == ([*range(10)], [*range(10)], [*range(4, 10)])
+        assert incarnation == same
+        source.factory.acknowledge(Position({NUMBERS: 7}, {NUMBERS: incarnation}))
+        with pytest.raises(OffsetOutOfRange):
+            fetch_all(source, 3, 7)
+        rest, _ = fetch_all(source, 7, 3)
+        assert rest == [7, 8, 9]
+        assert not work.is_done()
+        source.factory.acknowledge(Position({NUMBERS: 10}, {NUMBERS: incarnation}))
+        work()
+
+
+def fetch_all(source: Source, start: int, count: int) -> tuple[list[int], str]:
+    """So many numbers, by a new reader, and their incarnation."""
+    found: list[int] = []
+    deadline, at = time.monotonic() + DEADLINE, start
+    with closing(source.reader(NUMBERS)) as reader:
+        while len(found) < count:
+            assert time.monotonic() < deadline
+            got = reader.fetch(at, timeout=0.2)
+            found += got.rows.column("number").to_pylist()
+            at = got.next_offset
+        assert reader.incarnation is not None
+        return found, reader.incarnation
+
+
+def configured(given: dict[str, str]) -> Configured:
+    return configure(from_mapping(given), default_manager(), use="read")
