@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
+import pytest
 from tests.spool.receiving import DEADLINE, receiving
 
 import streamfactory
@@ -22,6 +23,7 @@ def numbers(properties: dict[str, str]) -> list[int]:
     return sorted(found)
 
 
+@pytest.mark.long("two queries of Spark")
 def test_spark_reads_a_spooled_socket_and_replays_it_after_a_restart(
     spark: SparkSession, tmp_path: Path
 ) -> None:
