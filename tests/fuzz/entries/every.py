@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from tests.fuzz.entries import decoding, files, flights, kept, logs, sockets, texts
+from tests.fuzz.entries import (
+    decoding,
+    files,
+    flights,
+    kept,
+    logs,
+    sockets,
+    texts,
+    zeromq,
+)
 
 if TYPE_CHECKING:
     from tests.fuzz.entries.base import Entry
@@ -26,6 +35,7 @@ GROUPS: Final[dict[str, tuple[type[Entry], ...]]] = {
         flights.FlightAnswers,
         flights.FlightDeliveries,
     ),
+    "zeromq": (zeromq.ZeromqStreams, zeromq.ZeromqFrames),
     "files": (
         files.ForeignStreams,
         files.ForeignFiles,
