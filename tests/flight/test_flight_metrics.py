@@ -324,7 +324,7 @@ def test_hostile_clients_do_not_stop_the_http_endpoint(server: ServerProcess) ->
     until(answers)
 
 
-@pytest.mark.slow("waits for a time-out of ten seconds")
+@pytest.mark.long("waits for a time-out of ten seconds")
 def test_slow_http_clients_are_bounded_and_dropped(server: ServerProcess) -> None:
     """All connections that are allowed are taken; they time out."""
     assert server.metrics is not None
