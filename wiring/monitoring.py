@@ -130,6 +130,8 @@ class _Http(ThreadingMixIn, HTTPServer):
         super().__init__((host, port), handler)
 
     def server_bind(self) -> None:
+        # Connections of a server that was killed keep the port in TIME_WAIT.
+        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         # HTTPServer would look the host up in the DNS, which may take long.
         self.socket.bind(self.server_address)
         self.server_address = self.socket.getsockname()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 from typing import TYPE_CHECKING
 
 import pytest
@@ -101,3 +102,29 @@ def test_a_secret_of_a_server_does_not_show_in_its_errors(
     assert done.status == 2
     assert "storage.secret.kye: unknown option" in done.err
     assert "swordfish" not in done.err
+
+
+@pytest.mark.parametrize("settings", [(), ("-o", "allow.remote=true")])
+def test_an_address_in_use_is_reported_without_the_messages_of_grpc(
+    program: Callable[..., Outcome], settings: tuple[str, ...]
+) -> None:
+    host = "0.0.0.0" if settings else "127.0.0.1"
+    with socket.create_server((host, 0)) as taken:
+        address = f"{host}:{taken.getsockname()[1]}"
+        done = program("serve", "--memory", "--flight", address, *settings)
+    assert done.status == 2
+    assert not done.out
+    assert done.err == (
+        f"error: flight address: cannot listen on {address}: "
+        "Address already in use; choose another address\n"
+    )
+
+
+def test_an_address_of_another_machine_is_refused(
+    streamfactory: Callable[..., Outcome],
+) -> None:
+    done = streamfactory(
+        "serve", "--memory", "--flight", "192.0.2.1:0", "-o", "allow.remote=true"
+    )
+    assert done.status == 2
+    assert "cannot listen on 192.0.2.1:0: Cannot assign requested" in done.err

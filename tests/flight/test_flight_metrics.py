@@ -379,3 +379,27 @@ def test_without_prometheus_client_the_install_command_is_named(
     finally:
         server.close()
     assert caught.value.remedy == "run: pip install 'streamfactory[metrics]'"
+
+
+def test_the_endpoint_takes_the_port_of_a_server_that_was_killed() -> None:
+    given = {"memory": "true", "address": "127.0.0.1:0"}
+    scraped = {**given, "metrics.address": "127.0.0.1:0"}
+    with closing(
+        open_server("flight", [Property(k, v, "argument") for k, v in scraped.items()])
+    ) as server:
+        first = open_metrics(server)
+        assert first is not None
+        port = int(first.location.split(":")[2].split("/")[0])
+        with socket.create_connection(("127.0.0.1", port), DEADLINE) as scraper:
+            scraper.sendall(b"GET /health HTTP/1.0\r\n\r\n")
+            while scraper.recv(1 << 16):  # the server is the first to close
+                pass
+        first.close()
+    # The connection is in TIME_WAIT now.
+    again = {**given, "metrics.address": f"127.0.0.1:{port}"}
+    with closing(
+        open_server("flight", [Property(k, v, "argument") for k, v in again.items()])
+    ) as server:
+        second = open_metrics(server)
+        assert second is not None
+        second.close()

@@ -7,10 +7,13 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
+import pyarrow as pa
+
 from streamfactory.arrowlog import MemoryLogStore
 from streamfactory.arrowlog.disk import DiskLogStore
 from streamfactory.arrowlog.disk.places import settings_of, storage_of
 from streamfactory.backends.flight.server.access import Access
+from streamfactory.backends.flight.server.address import check_address, unusable
 from streamfactory.backends.flight.server.checkpoints import CheckpointKeeper
 from streamfactory.backends.flight.server.disclosure import Disclosure, ServedStore
 from streamfactory.backends.flight.server.limits import Limits, StagedBytes
@@ -50,6 +53,7 @@ class FlightServer(StreamServer):
 
     def __init__(self, config: StreamConfig) -> None:
         super().__init__(config)
+        check_address(config["address"])
         tls = _tls(config)
         access = Access(config["access.file"]) if "access.file" in config else None
         self._limits = Limits(
@@ -77,10 +81,9 @@ class FlightServer(StreamServer):
                 config.get("advertise"),
                 **tls,
             )
-        except (OSError, ValueError, RuntimeError) as error:
+        except (OSError, ValueError, RuntimeError, pa.ArrowException) as error:
             self._close_store()
-            msg = f"cannot listen on {config['address']}: {error}"
-            raise ConfigError(msg, remedy="choose another address") from error
+            raise unusable(config["address"], str(error)) from error
         self._expiry = threading.Thread(
             target=self._uploads.expire_until,
             args=(self._service.stopping,),
