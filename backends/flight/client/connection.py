@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import logging
 import os
+import random
 import threading
+import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import pyarrow.flight as fl
 
 from streamfactory.backends.flight.client.watchdog import Watchdog
+from streamfactory.backends.flight.options import TLS
 from streamfactory.backends.flight.protocol.codec import decode, encode
-from streamfactory.backends.flight.protocol.failures import from_status
+from streamfactory.backends.flight.protocol.failures import (
+    from_status,
+    why_not_connected,
+)
 from streamfactory.spi import (
     ClosedError,
     ConnectionFailed,
@@ -26,6 +33,14 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 Headers = list[tuple[bytes, bytes]]
 
+log = logging.getLogger("streamfactory")
+
+_FIRST_PAUSE: Final = 0.05
+_LONGEST_PAUSE: Final = 1.0
+"""Seconds between attempts to reach a server that is not there."""
+_MISCONFIGURED: Final = ("handshake failed", "Peer name", "Socket closed")
+"""In causes that waiting does not mend: one side has TLS, or another certificate."""
+
 _used_by: Final[list[int]] = []
 """The process that used Flight first. gRPC's threads and locks do not survive a fork:
 a child that uses it, even by a client of its own, hangs (seen with Arrow 26)."""
@@ -34,7 +49,9 @@ a child that uses it, even by a client of its own, hangs (seen with Arrow 26).""
 class Connection:
     """A Flight client that is opened on first use. Thread-safe.
 
-    Of several servers the next one is used once one cannot be reached.
+    Of several servers the next one is used once one cannot be reached. While none can,
+    as during a restart, calls try again with back-off until the timeout has passed or
+    the connection is closed.
 
     Args:
         locations: Of the servers: ``grpc://host:port`` or ``grpc+tls://host:port``.
@@ -59,7 +76,9 @@ class Connection:
         self._headers: Headers = []
         self._lock = threading.Lock()
         self._client: fl.FlightClient | None = None
-        self._closed = False
+        self._closed = threading.Event()
+        self._reported = False
+        """Whether the log has it that no server can be reached."""
 
     @property
     def location(self) -> str:
@@ -74,16 +93,18 @@ class Connection:
             ClosedError: misuse.
         """
         with self._lock:
-            if self._closed:
-                msg = f"the connection to {self.location} is closed"
-                raise ClosedError(msg)
+            self._check_open()
             _refuse_fork()
             if self._client is None:
                 tls, self._headers = self._credentials()
                 self._client = fl.FlightClient(
                     self.location,
                     # No limit: batches have one of their own, on both sides.
-                    generic_options=[("grpc.max_receive_message_length", -1)],
+                    generic_options=[
+                        ("grpc.max_receive_message_length", -1),
+                        # Without it, gRPC itself connects again after up to 2 minutes.
+                        ("grpc.max_reconnect_backoff_ms", int(_LONGEST_PAUSE * 1000)),
+                    ],
                     **tls,
                 )
             return self._client
@@ -103,16 +124,51 @@ class Connection:
         """Perform an action of the server.
 
         Raises:
-            StreamError: The server's own error, or what became of the connection.
+            ConnectionFailed: transient; no server was reached within the timeout, or
+                the connection broke during the call.
+            ClosedError: misuse; closed before, or while waiting for a server.
+            StreamError: The server's own error.
         """
-        with self.translated():
-            wanted = fl.Action(action, encode(request))
-            client = self.client()  # before the options: it reads the headers
-            results = list(client.do_action(wanted, self.options(self.timeout)))
+        wanted = fl.Action(action, encode(request))
+        results = self._reaching(lambda: self._perform(wanted))
         if len(results) != 1:
             msg = f"action {action!r} answered {len(results)} messages; 1 was expected"
             raise FormatRefused(msg)
         return decode(results[0].body, answer)
+
+    def _perform(self, action: fl.Action) -> list[fl.Result]:
+        with self.translated():
+            client = self.client()  # before the options: it reads the headers
+            return list(client.do_action(action, self.options(self.timeout)))
+
+    def _reaching(self, perform: Callable[[], T]) -> T:
+        """Perform a call, again while no server can be reached: nothing was sent."""
+        deadline = time.monotonic() + self.timeout
+        failures = 0
+        while True:
+            try:
+                result = perform()
+            except ConnectionFailed as error:
+                failures += 1
+                left = deadline - time.monotonic()
+                if left <= 0 or not _may_return(error):
+                    raise
+                self._pause(error, failures, left)
+            else:
+                self._reported = False
+                return result
+
+    def _pause(self, error: ConnectionFailed, failures: int, left: float) -> None:
+        rounds, others = divmod(failures, len(self._locations))
+        if others:
+            return  # the next server was not tried yet
+        if not self._reported:
+            self._reported = True
+            log.warning("%s; trying again for up to %.0f s", error, left)
+        longest = min(_LONGEST_PAUSE, _FIRST_PAUSE * 2.0 ** min(rounds, 30))
+        pause = longest * random.uniform(0.5, 1)  # noqa: S311 - jitter keeps no secret
+        if self._closed.wait(min(pause, left)):
+            self._check_open()
 
     @contextmanager
     def translated(self) -> Iterator[None]:
@@ -122,7 +178,7 @@ class Connection:
         except StreamError:
             raise
         except Exception as error:
-            ours = from_status(error)
+            ours = self._unreachable(error) or from_status(error)
             if ours is None:
                 raise
             if isinstance(ours, ConnectionFailed):
@@ -131,12 +187,34 @@ class Connection:
 
     def close(self) -> None:
         """Close the client of this process; twice is allowed."""
+        self._closed.set()
         with self._lock:
-            self._closed = True
             client, self._client = self._client, None
         if client is not None and _used_by == [os.getpid()]:
             client.close()
             self.watchdog.close()
+
+    def _check_open(self) -> None:
+        if self._closed.is_set():
+            msg = f"the connection to {self.location} is closed"
+            raise ClosedError(msg)
+
+    def _unreachable(self, error: Exception) -> ConnectionFailed | None:
+        cause = why_not_connected(error)
+        if cause is None:
+            return None
+        if self.location.startswith(f"{TLS}:"):
+            which = "stream.flight.location, or stream.flight.tls.*"
+        else:
+            which = f"stream.flight.location ({TLS}:// where the server has TLS)"
+        remedy = f"start the server, or correct {which}"
+        return ConnectionFailed(f"cannot reach {self.location}: {cause}", remedy=remedy)
+
+
+def _may_return(error: ConnectionFailed) -> bool:
+    """Whether a server was not reached that may be starting."""
+    cause = None if error.__cause__ is None else why_not_connected(error.__cause__)
+    return cause is not None and not any(text in cause for text in _MISCONFIGURED)
 
 
 def _refuse_fork() -> None:

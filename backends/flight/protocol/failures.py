@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
@@ -44,7 +45,6 @@ _STATUS: Final[tuple[tuple[type[StreamError], type[fl.FlightError]], ...]] = (
     (TransientError, fl.FlightUnavailableError),
 )
 _FOREIGN: Final[tuple[tuple[type[BaseException], type[StreamError]], ...]] = (
-    (fl.FlightUnauthenticatedError, NotAuthorized),
     (fl.FlightUnauthorizedError, NotAuthorized),
     (fl.FlightTimedOutError, StreamTimeout),
     (fl.FlightUnavailableError, ConnectionFailed),
@@ -56,6 +56,16 @@ _FOREIGN: Final[tuple[tuple[type[BaseException], type[StreamError]], ...]] = (
     (ValueError, FormatRefused),  # pyarrow.ArrowInvalid
 )
 """Of servers that send no `Failure`, in this order."""
+_PREFIX: Final = re.compile(r"^Flight returned [\w ]+ error, with message: ")
+_DETAIL: Final = re.compile(r"\.? Detail: \w+$")
+_NOT_CONNECTED: Final = re.compile(
+    r"failed to connect to all addresses; last error: (?:\w+: )?(?:ipv[46]:\S+: )?"
+    r"(?:Failed to connect to remote host: )?(?P<cause>.+)"
+)
+_ADVICE: Final = "; set stream.flight.token"
+_UNKNOWN_CLIENT: Final = (
+    "correct stream.flight.token, or ask the operator of the server"
+)
 
 
 def to_status(error: StreamError) -> fl.FlightError:
@@ -86,18 +96,31 @@ def from_status(error: BaseException) -> StreamError | None:
             return _rebuild(decode(bytes(info), Failure))
         except FormatRefused:
             pass  # of another program: its own text is shown
+    if isinstance(error, fl.FlightUnauthenticatedError):
+        what = _sentence(error).removesuffix(_ADVICE)
+        return NotAuthorized(what, remedy=_UNKNOWN_CLIENT)
     for kind, ours in _FOREIGN:
         if isinstance(error, kind):
-            return ours(_first_line(error))
+            return ours(_sentence(error))
     if isinstance(error, fl.FlightError):
-        return PermanentError(_first_line(error))
+        return PermanentError(_sentence(error))
     return None
 
 
-def _first_line(error: BaseException) -> str:
-    """The text without gRPC's debugging details, which quote addresses and frames."""
-    text = str(error).partition(". gRPC client debug context:")[0]
-    return f"{type(error).__name__}: {text[:_LONGEST].splitlines()[0] if text else ''}"
+def why_not_connected(error: BaseException) -> str | None:
+    """Why no connection was made: nothing was sent then. None for other errors."""
+    found = _NOT_CONNECTED.search(_sentence(error))
+    return None if found is None else found["cause"]
+
+
+def _sentence(error: BaseException) -> str:
+    """The text without what Arrow and gRPC put around the server's own sentence.
+
+    gRPC's debugging details quote addresses and frames.
+    """
+    text = str(error).partition(". gRPC client debug context:")[0][:_LONGEST]
+    line = _DETAIL.sub("", _PREFIX.sub("", text.partition("\n")[0].rstrip()))
+    return line or type(error).__name__
 
 
 def _rebuild(failure: Failure) -> StreamError:
