@@ -196,6 +196,10 @@ class Log(ABC):
         """What a writer committed last; None where nothing is remembered."""
 
     @abstractmethod
+    def owner(self, writer: str) -> str | None:
+        """The instance that has claimed a writer; None where none has."""
+
+    @abstractmethod
     def writers(self) -> Mapping[str, LastCommit]:
         """What each writer that is remembered committed last."""
 

@@ -281,6 +281,12 @@ class MemoryLog(Log):
             found = self._writers.get(writer)
             return None if found is None else found.last
 
+    def owner(self, writer: str) -> str | None:
+        with self._changed:
+            self._check_there()
+            known = self._writers.get(writer)
+            return None if known is None else known.owner
+
     def writers(self) -> Mapping[str, LastCommit]:
         with self._changed:
             self._check_there()

@@ -139,6 +139,19 @@ def test_earlier_run_of_an_instance_is_fenced_before_the_later_one_saves(
     assert later.load(group) == {"0-of-1": Checkpoint(FURTHER, 2)}
 
 
+def test_earlier_run_is_fenced_even_if_it_saves_what_the_later_one_saved(
+    clicks: dict[str, str],
+) -> None:
+    put(clicks, 0, 5)
+    with closing(member(clicks)) as earlier:
+        assert len(read(earlier, 5)) == 5
+        with closing(member(clicks)) as later:
+            assert len(read(later, 5)) == 5
+            later.commit()
+        with pytest.raises(WriterFenced, match="another process has claimed"):
+            earlier.commit()
+
+
 def test_generation_that_was_saved_with_another_position_is_refused(
     connection: Connection, group: str
 ) -> None:

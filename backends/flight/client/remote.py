@@ -314,6 +314,9 @@ class RemoteLog(Log):
         wanted = m.Last(self.name, writer, self.incarnation)
         return _held(self._confirmed_by("last", wanted))
 
+    def owner(self, writer: str) -> str | None:
+        self._refuse()
+
     def writers(self) -> Mapping[str, LastCommit]:
         self._refuse()
 

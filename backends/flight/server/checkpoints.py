@@ -37,6 +37,7 @@ _MOST_INSTANCES: Final = 10_000
 """Of one group."""
 _MOST_BYTES: Final = 8 << 20
 """Of all positions of one group, as text: one message answers them."""
+_FENCED_REMEDY: Final = "one process at a time is this instance"
 _SCHEMA: Final = pa.schema({"nothing": pa.null()})
 
 
@@ -77,7 +78,7 @@ class CheckpointKeeper:
         )
 
     def save(self, request: m.SaveCheckpoint) -> m.Done:
-        """Replace a checkpoint; the same one again has no effect.
+        """Replace a checkpoint; the same one again, by its owner, has no effect.
 
         Raises:
             PositionRefused: permanent; the position is corrupt or newer.
@@ -115,7 +116,13 @@ class CheckpointKeeper:
                 f"generation {request.generation} of instance {request.instance!r} of "
                 f"group {request.group!r}: generation {held.epoch} was saved before"
             )
-            raise WriterFenced(msg, remedy="one process at a time is this instance")
+            raise WriterFenced(msg, remedy=_FENCED_REMEDY)
+        if again and log.owner(request.instance) != request.owner:
+            msg = (
+                f"generation {request.generation} of instance {request.instance!r} of "
+                f"group {request.group!r}: another process has claimed the instance"
+            )
+            raise WriterFenced(msg, remedy=_FENCED_REMEDY)
         return m.Done()
 
     def groups(self) -> Sequence[str]:
