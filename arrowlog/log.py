@@ -11,6 +11,9 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from streamfactory.spi import Partition, TopicNotFound
+from streamfactory.spi.positions import MAX_PARTITION_ID
+
 if TYPE_CHECKING:
     import threading
     from collections.abc import Collection, Mapping, MutableMapping, Sequence
@@ -27,6 +30,15 @@ class LaneBounds:
     id: int
     earliest: int
     latest: int
+
+
+def no_such_partition(topic: str, partition: int, count: int) -> TopicNotFound:
+    """The error for a partition that a topic of ``count`` partitions does not have."""
+    known = f"s are 0 to {count - 1}" if count > 1 else " is 0"
+    what = f"topic {topic!r} has no partition {partition}: its partition{known}"
+    possible = 0 <= partition <= MAX_PARTITION_ID
+    place = Partition(topic, partition) if possible else None
+    return TopicNotFound(what, partition=place)
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,7 @@ from streamfactory.arrowlog.log import (
     LogStore,
     Retention,
     Staged,
+    no_such_partition,
 )
 from streamfactory.spi import (
     LastCommit,
@@ -373,8 +374,7 @@ class MemoryLog(Log):
 
     def _lane(self, partition: int) -> _Lane:
         if not 0 <= partition < len(self._lanes):
-            msg = f"{self.name!r} has no partition {partition}"
-            raise TopicNotFound(msg)
+            raise no_such_partition(self.name, partition, len(self._lanes))
         return self._lanes[partition]
 
     def _bounds(self, partition: int) -> LaneBounds:

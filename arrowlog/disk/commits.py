@@ -23,6 +23,7 @@ from streamfactory.arrowlog.disk.records import (
     decode_writer,
 )
 from streamfactory.arrowlog.disk.staging import StagedFile
+from streamfactory.arrowlog.log import no_such_partition
 from streamfactory.spi import MisuseError, StreamError, TopicNotFound, WriterFenced
 
 if TYPE_CHECKING:
@@ -218,8 +219,7 @@ class CommitQueue:
                 raise MisuseError(msg, remedy="write the epoch again")
             last = max((run[0] for run in file.runs), default=0)
             if last >= len(state.latest):
-                msg = f"{self._log.name!r} has no partition {last}"
-                raise TopicNotFound(msg)
+                raise no_such_partition(self._log.name, last, len(state.latest))
 
     def _there(self, state: State, file: StagedFile) -> bool:
         """Whether a staged file is whole, and was not swept, or committed before."""

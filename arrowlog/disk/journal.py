@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, final
 from streamfactory.arrowlog.disk.loading import hole, load
 from streamfactory.arrowlog.disk.names import record_name
 from streamfactory.arrowlog.disk.records import Record, is_intact
+from streamfactory.arrowlog.log import no_such_partition
 from streamfactory.spi import (
     CorruptData,
     StreamTimeout,
@@ -170,9 +171,9 @@ class Journal:
         """Refuse a partition that is not there."""
         if not 0 <= partition < len(self._state.latest):
             self.refreshed()
-        if not 0 <= partition < len(self._state.latest):
-            msg = f"{self.name!r} has no partition {partition}"
-            raise TopicNotFound(msg)
+        count = len(self._state.latest)
+        if not 0 <= partition < count:
+            raise no_such_partition(self.name, partition, count)
 
     def reload(self) -> None:
         """Read the newest snapshot: what was known in memory is known in files."""

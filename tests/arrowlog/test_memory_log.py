@@ -184,7 +184,9 @@ def test_rows_that_do_not_belong_are_refused_while_staging(log: MemoryLog) -> No
     for partition in (2, -1):
         with pytest.raises(TopicNotFound) as missing:
             stage.append(partition, batch(1))
-        assert missing.value.what == f"'t' has no partition {partition}"
+        assert missing.value.what == (
+            f"topic 't' has no partition {partition}: its partitions are 0 to 1"
+        )
     log.commit("w", 0, [stage.seal()], summary=Summary())
     assert log.bounds() == [LaneBounds(0, 0, 0), LaneBounds(1, 0, 0)]
 

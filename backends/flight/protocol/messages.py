@@ -39,7 +39,7 @@ class Ticket:
     end: int | None = None
     """Offset behind the last row; None for the latest when the call begins."""
     follow: bool = False
-    """Without ``end``: go on with rows that are appended later."""
+    """Wait for rows that are appended later: up to ``end``, or until cancelled."""
     fields: tuple[str, ...] | None = None
     """Columns; None for all."""
     incarnation: str | None = None

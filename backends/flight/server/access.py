@@ -105,7 +105,8 @@ class Access:
         """
         if not self.allows(user, name, right, groups=groups):
             kind = "the checkpoints of group" if groups else "topic"
-            msg = f"user {user!r} may not {right.value} {kind} {name!r}"
+            verb = "administer" if right is Right.ADMIN else right.value
+            msg = f"user {user!r} may not {verb} {kind} {name!r}"
             raise NotAuthorized(msg, remedy="ask the operator of the server")
 
     def allows(

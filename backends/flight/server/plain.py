@@ -131,10 +131,9 @@ def _converted(rows: pa.RecordBatch, log: Log) -> pa.RecordBatch:
     missing = [name for name in schema.names if name not in rows.schema.names]
     surplus = [name for name in rows.schema.names if name not in schema.names]
     if missing or surplus:
-        msg = (
-            f"topic {log.name!r}: the put lacks columns {missing} and has "
-            f"unknown columns {surplus}"
-        )
+        found = [f"lacks columns {missing}"] if missing else []
+        found += [f"has unknown columns {surplus}"] if surplus else []
+        msg = f"topic {log.name!r}: the put {' and '.join(found)}"
         raise SchemaMismatch(msg)
     columns = []
     for field in schema:

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 import pyarrow.flight as fl
 
+from streamfactory.arrowlog.log import no_such_partition
 from streamfactory.backends.flight.protocol.codec import decode, encode
 from streamfactory.backends.flight.protocol.messages import Delivery, Fetch
 from streamfactory.backends.flight.server.logs import open_topic
-from streamfactory.spi import FormatRefused, TopicNotFound
+from streamfactory.spi import FormatRefused, OffsetOutOfRange, Partition
 
 if TYPE_CHECKING:
     import threading
@@ -39,11 +40,23 @@ def read_range(
     stopping: threading.Event,
     meters: Meters,
 ) -> tuple[pa.Schema, Iterator[Answer]]:
-    """Schema and batches of a ticket; a batch is read when the one before was sent."""
+    """Schema and batches of a ticket; a batch is read when the one before was sent.
+
+    Raises:
+        OffsetOutOfRange: data_loss; the range begins beyond latest, or ends there
+            and the ticket does not follow.
+        StreamError: The topic, the partition or a column does not exist.
+    """
     log = open_topic(store, ticket.topic, ticket.incarnation)
     lane = _lane(log, ticket.partition)
     start = lane.earliest if ticket.start is None else ticket.start
     end = ticket.end
+    if start > lane.latest:
+        remedy = "read from an offset between earliest and latest"
+        raise _beyond(log, lane, f"start {start}", start, remedy)
+    if end is not None and end > lane.latest and not ticket.follow:
+        remedy = "read up to latest, or set follow to wait for the rows up to end"
+        raise _beyond(log, lane, f"end {end}", end, remedy)
     if end is None and not ticket.follow:
         end = lane.latest
 
@@ -156,18 +169,40 @@ def _delivery(found: LogSlice, number: int) -> bytes:
 
 
 def _lane(log: Log, partition: int) -> LaneBounds:
-    for lane in log.bounds():
+    lanes = log.bounds()
+    for lane in lanes:
         if lane.id == partition:
             return lane
-    msg = f"topic {log.name!r} has no partition {partition}"
-    raise TopicNotFound(msg)
+    raise no_such_partition(log.name, partition, len(lanes))
+
+
+def _beyond(
+    log: Log, lane: LaneBounds, what: str, offset: int, remedy: str
+) -> OffsetOutOfRange:
+    msg = (
+        f"{what} is beyond latest: partition {lane.id} of topic {log.name!r} has "
+        f"offsets {lane.earliest} to {lane.latest}"
+    )
+    return OffsetOutOfRange(
+        msg,
+        earliest=lane.earliest,
+        latest=lane.latest,
+        partition=Partition(log.name, lane.id),
+        offset=offset,
+        remedy=remedy,
+    )
 
 
 def _schema(log: Log, fields: Sequence[str] | None) -> pa.Schema:
     if fields is None:
         return log.schema
-    try:
-        return pa.schema([log.schema.field(name) for name in fields])
-    except KeyError as error:
-        msg = f"topic {log.name!r} has no single column {error.args[0]!r}"
-        raise FormatRefused(msg) from None
+    names = log.schema.names
+    known = set(names)
+    for name in fields:
+        if name not in known:
+            msg = (
+                f"topic {log.name!r} has no column {name!r}; there are: "
+                f"{', '.join(map(repr, names))}"
+            )
+            raise FormatRefused(msg, remedy="name columns that the topic has")
+    return pa.schema([log.schema.field(name) for name in fields])
