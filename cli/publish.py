@@ -155,6 +155,7 @@ def publish_command(
             _tell_rest(printer, publisher)
             raise
         progress.wipe()
+        _tell_skipped(printer, publisher, done)
         printer.show(_answer(publisher, done, progress.seconds))
     return Status.FINE if done.complete else Status.INTERRUPTED
 
@@ -172,6 +173,13 @@ def _tell_rest(printer: Printer, publisher: Publisher) -> None:
         told = f"{count(publisher.rows, 'row')} in {count(publisher.epochs, 'epoch')}"
         again = _again(publisher.writer_id)
         printer.note("note", f"{told} were committed before; {again}")
+
+
+def _tell_skipped(printer: Printer, publisher: Publisher, done: Published) -> None:
+    if done.skipped:
+        amount = f"{done.skipped} {publisher.unit}"
+        by = f"by writer {publisher.writer_id!r}"
+        printer.note("note", f"{amount} of the inputs were published before {by}")
 
 
 def _again(writer: str | None) -> str:

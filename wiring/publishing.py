@@ -19,6 +19,7 @@ from streamfactory.spi import (
     Partition,
     Position,
     PositionRefused,
+    SchemaMismatch,
     StreamError,
     Verdict,
     combine,
@@ -33,6 +34,7 @@ from streamfactory.wiring.epochs import Epochs
 from streamfactory.wiring.inputs import Input, InputOptions, open_input
 from streamfactory.wiring.inputs.formats import STANDARD_INPUT
 from streamfactory.wiring.plugins import PluginManager, default_manager
+from streamfactory.wiring.routing import SPECIAL
 from streamfactory.wiring.sink import Sink
 from streamfactory.wiring.stream import find_definition
 
@@ -203,6 +205,11 @@ class Publisher(Closing):
         return None if None in sizes else sum(size or 0 for size in sizes)
 
     @property
+    def unit(self) -> str:
+        """What `Published.skipped` counts: ``bytes``, ``rows``, or both."""
+        return " or ".join(sorted({one.unit for one in self._inputs}))
+
+    @property
     def progress(self) -> int:
         """How many of them were taken."""
         return sum(one.progress for one in self._inputs)
@@ -231,6 +238,7 @@ class Publisher(Closing):
         self.schema = self._settle_schema(stop)
         if self.schema is None:  # stopped before anything came
             return Published(0, 0, 0, complete=False)
+        self._check_names(self.schema)
         self.created = ensure_topic(
             self._configured,
             self._sink,
@@ -368,6 +376,30 @@ class Publisher(Closing):
                 self._expect(found)  # a guess holds for all that follows
                 return found
         return None
+
+    def _check_names(self, schema: pa.Schema) -> None:
+        """Refuse columns that the topic does not have, or requires, all at once.
+
+        Raises:
+            SchemaMismatch: permanent.
+        """
+        known = self._sink.schema
+        if known is None or known.equals(envelope_schema()):
+            return
+        names = [name for name in schema.names if name not in SPECIAL]
+        unknown = [name for name in names if name not in known.names]
+        missing = [field for field in known if field.name not in names]
+        if not unknown and all(field.nullable for field in missing):
+            return
+        found = [("unknown", unknown), ("missing", [field.name for field in missing])]
+        told = "; ".join(
+            f"{kind}: {', '.join(map(repr, some))}" for kind, some in found if some
+        )
+        config = self._sink.config
+        msg = f"the columns do not fit the topic {config.topic!r}: {told}"
+        have = ", ".join(f"{field.name} {field.type}" for field in known)
+        remedy = f"rename the columns, or publish to another topic; this one has {have}"
+        raise SchemaMismatch(msg, stream=config.name, remedy=remedy)
 
     def _expect(self, schema: pa.Schema) -> None:
         for one in self._inputs:

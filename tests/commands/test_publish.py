@@ -274,8 +274,68 @@ def test_column_that_does_not_fit_is_named_before_a_row_is_written(
     done = streamfactory("publish", memory.stream("t"), tmp_path / "a.csv", "--json")
     assert done.status == 1
     assert done.error["error"] == "schema_mismatch"
-    assert done.error["what"] == "column 'name' is not in the declared schema"
+    assert done.error["what"] == (
+        "the columns do not fit the topic 't': unknown: 'name'"
+    )
     assert flat(memory) == []
+
+
+def test_all_columns_that_do_not_fit_are_named_with_those_of_the_topic(
+    memory: Memory, streamfactory: Command, tmp_path: Path
+) -> None:
+    fields = [pa.field("id", pa.int64()), pa.field("at", pa.int64(), nullable=False)]
+    memory.create("t", pa.schema(fields))
+    (tmp_path / "a.csv").write_text("id,user,page\n1,ann,2\n")
+    done = streamfactory("publish", memory.stream("t"), tmp_path / "a.csv", "--json")
+    assert done.status == 1
+    assert done.error["what"] == (
+        "the columns do not fit the topic 't': unknown: 'user', 'page'; missing: 'at'"
+    )
+    assert done.error["remedy"] == (
+        "rename the columns, or publish to another topic; this one has id int64, "
+        "at int64"
+    )
+    (tmp_path / "a.csv").write_text("id\n1\n")
+    done = streamfactory("publish", memory.stream("t"), tmp_path / "a.csv", "--json")
+    assert done.error["what"].endswith("the topic 't': missing: 'at'")
+    assert flat(memory) == []
+
+
+@pytest.mark.parametrize("content", ['[{"id": 1}]', '[\n  {"id": 1}\n]\n'])
+@pytest.mark.parametrize("given", [(), ("--schema", "id bigint")])
+def test_json_array_is_refused_with_what_is_expected(
+    content: str,
+    given: tuple[str, ...],
+    memory: Memory,
+    streamfactory: Command,
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "a.json").write_text(content)
+    line = ("publish", memory.stream("t"), tmp_path / "a.json", *given, "--json")
+    done = streamfactory(*line)
+    assert done.status == 1
+    assert done.error["what"].endswith(
+        "one JSON object a line is expected, not an array"
+    )
+    assert done.error["remedy"] == (
+        "write each object of the array on one line, as `jq -c '.[]'` does"
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "amount"), [("a.csv", "58 bytes"), ("a.parquet", "10 rows")]
+)
+def test_run_that_finds_everything_published_says_so(
+    name: str, amount: str, memory: Memory, streamfactory: Command, tmp_path: Path
+) -> None:
+    WRITERS[name](tmp_path / name)
+    line = ("publish", memory.stream("t"), tmp_path / name, "--writer", "w")
+    first, again = streamfactory(*line), streamfactory(*line)
+    assert "before" not in first.err
+    assert again.out.startswith("t: 0 rows in 0 epochs")
+    assert f"note: {amount} of the inputs were published before by writer 'w'" in (
+        again.err
+    )
 
 
 def test_bad_value_names_the_place_and_keeps_what_came_before(

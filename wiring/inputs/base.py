@@ -48,6 +48,8 @@ class Input(ABC):
     format: str
     size: int | None
     """Bytes, for a progress bar; None where nobody knows."""
+    unit: str = "bytes"
+    """What `offset` counts: ``bytes`` or ``rows``."""
 
     @abstractmethod
     def columns(self, timeout: float) -> pa.Schema | None:

@@ -244,6 +244,7 @@ class ParquetInput(Input):
     """A Parquet file, which has to be whole; counted in rows."""
 
     format = "parquet"
+    unit = "rows"
 
     def __init__(self, name: str, path: Path, batch_rows: int) -> None:
         from pyarrow import parquet

@@ -28,9 +28,21 @@ _QUOTE: Final = ord('"')
 _NEWLINE: Final = ord("\n")
 _NULL_FIRST: Final = re.compile(rb"(?:\xef\xbb\xbf)?[ \t\r\n]*null")
 """Bytes that begin with a record that is null."""
+_ARRAY_FIRST: Final = re.compile(rb"(?:\xef\xbb\xbf)?[ \t\r\n]*\[")
 _OPENS: Final = np.zeros(256, np.uint8)
 _OPENS[list(b"[{")] = 1
 _REMEDY: Final = "mend the input, or say other types with --schema"
+_LINES_REMEDY: Final = (
+    "write each object of the array on one line, as `jq -c '.[]'` does"
+)
+
+
+class _ArrayGiven(ValueError):
+    """JSON begins with an array."""
+
+
+def _remedy(error: Exception) -> str:
+    return _LINES_REMEDY if isinstance(error, _ArrayGiven) else _REMEDY
 
 
 class TextInput(Input):
@@ -69,7 +81,7 @@ class TextInput(Input):
         except UNREADABLE as error:
             reason = first_line(error)
             msg = f"{self.name}, bytes {begin} to {begin + len(data)}: {reason}"
-            raise DecodeError(msg, remedy=_REMEDY) from error
+            raise DecodeError(msg, remedy=_remedy(error)) from error
 
     @property
     def finished(self) -> bool:
@@ -136,7 +148,7 @@ class TextInput(Input):
         except UNREADABLE as error:
             reason = first_line(error)
             msg = f"{self.name} cannot be read as {self.format}: {reason}"
-            raise FormatRefused(msg, remedy=_REMEDY) from error
+            raise FormatRefused(msg, remedy=_remedy(error)) from error
 
 
 class CsvInput(TextInput):
@@ -272,11 +284,14 @@ class JsonInput(TextInput):
 
 
 def _check_parsable(data: bytes) -> None:
-    """Refuse records that end the process in Arrow 25's reader of JSON.
+    """Refuse an array, and records that end the process in Arrow 25's reader of JSON.
 
     Raises:
-        ValueError: The first record is null, or one is nested too deep.
+        ValueError: The first record is null or an array, or one is nested too deep.
     """
+    if _ARRAY_FIRST.match(data):
+        msg = "one JSON object a line is expected, not an array"
+        raise _ArrayGiven(msg)
     if _NULL_FIRST.match(data):
         msg = "a record is null, not an object"
         raise ValueError(msg)
