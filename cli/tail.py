@@ -155,7 +155,6 @@ def tail_command(
     )
     printer.mask = configured.config.mask
     with ExitStack() as stack:
-        stop = stack.enter_context(draining())
         source = Source(configured, fields=columns, client_id="streamfactory-tail")
         stack.callback(source.close)
         receive_embedded(source, configured)
@@ -169,12 +168,15 @@ def tail_command(
             mine=lambda p: not partitions or p.id in partitions,
         )
         stack.callback(rotation.close)
-        ended = _show_all(printer, source, rotation, stop, follow=not no_follow)
+        show = _shower(printer, source.schema)
+        # Not before: what opens a stream may wait long, and has no batch to finish.
+        stop = stack.enter_context(draining())
+        ended = _show_all(show, source, rotation, stop, follow=not no_follow)
     return Status.FINE if ended or not no_follow else Status.INTERRUPTED
 
 
 def _show_all(
-    printer: Printer,
+    show: Callable[[pa.RecordBatch], None],
     source: Source,
     rotation: Rotation,
     stop: threading.Event,
@@ -182,7 +184,6 @@ def _show_all(
     follow: bool,
 ) -> bool:
     """Print batches until the end, or until stopped; whether it was the end."""
-    show = _shower(printer, source.schema)
     while not stop.is_set():
         batch = rotation.next_batch(_TURN)
         if batch is not None:

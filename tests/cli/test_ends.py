@@ -61,13 +61,19 @@ def test_signal_while_the_program_is_imported_is_one_line(
     assert (ended.status, ended.out, ended.err) == (status, "", f"error: {word}\n")
 
 
+@pytest.mark.parametrize("command", ["schema", "tail"])
 @pytest.mark.parametrize(("number", "status", "word"), ENDS)
 def test_signal_while_a_command_works_is_one_line(
-    number: int, status: int, word: str, stranger: Callable[..., Path], tmp_path: Path
+    number: int,
+    status: int,
+    word: str,
+    command: str,
+    stranger: Callable[..., Path],
+    tmp_path: Path,
 ) -> None:
     marker = tmp_path / "here"
     path = stranger(constructor=f"open({str(marker)!r}, 'w').close(); time.sleep(60)")
-    line = ("schema", str(path), "--allow-class-paths")
+    line = (command, str(path), "--allow-class-paths")
     with start(tmp_path, "-m", "streamfactory", *line) as child:
         ended = signalled(child, marker, number)
     assert (ended.status, ended.out) == (status, "")
