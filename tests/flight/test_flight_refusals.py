@@ -12,8 +12,9 @@ import pytest
 from tests.flight.conftest import stream
 
 import streamfactory
+from streamfactory.backends.flight.protocol.failures import from_status, to_status
 from streamfactory.backends.flight.server.access import Access, Right
-from streamfactory.spi import NotAuthorized
+from streamfactory.spi import IncarnationChanged, NotAuthorized, OffsetOutOfRange
 from streamfactory.wiring.opening import open_sink
 
 if TYPE_CHECKING:
@@ -23,6 +24,10 @@ if TYPE_CHECKING:
     from streamfactory.wiring.serving import ServerProcess
 
 DEADLINE = 60.0
+NO_NAME = "'a\\nb' of 3 characters is no name: a name has 1 to 249 printable characters"
+TICKET = (
+    "its members are v, topic, partition, start?, end?, follow?, fields?, incarnation?"
+)
 ROWS = pa.table({"id": [1, 2, 3], "page": ["a", "b", "c"]})
 
 
@@ -142,6 +147,120 @@ def test_an_unknown_partition_is_answered_with_those_that_exist(
             assert "has no partition 7: its partition is 0" in found["what"]
         found = refusal(lambda: get(own, "clicks", partition=-1))
         assert "has no partition -1: its partition is 0" in found["what"]
+
+
+def test_remedies_concern_any_client(client: fl.FlightClient, orders: str) -> None:
+    wanted = fl.FlightDescriptor.for_command(message(topic=orders, partition=0))
+
+    def fetch() -> None:
+        writer, reader = client.do_exchange(wanted, options())
+        with closing(writer):
+            writer.write_metadata(
+                message(id=1, start=9, max_rows=10, max_bytes=1 << 20)
+            )
+            reader.read_chunk()
+
+    def save() -> None:
+        body = message(group=orders, instance="i", owner="o", generation=0, position="")
+        list(client.do_action(("checkpoints-save", body), options()))
+
+    for call, code, remedy in (
+        (
+            fetch,
+            "offset_out_of_range",
+            "read from an offset between earliest and latest",
+        ),
+        (
+            lambda: get(client, orders, incarnation="another"),
+            "incarnation_changed",
+            "describe the topic again: offsets of the one before are void",
+        ),
+        (
+            save,
+            "position_refused",
+            "send a position as the Flight protocol describes it",
+        ),
+    ):
+        found = refusal(call)
+        assert (found["code"], found["remedy"]) == (code, remedy)
+
+
+def test_our_own_client_names_its_own_options_in_remedies() -> None:
+    for kind in (OffsetOutOfRange, IncarnationChanged):
+        status = to_status(kind("gone"))
+        assert "out.of.range" not in str(status)
+        again = from_status(status)
+        assert again is not None
+        assert again.remedy == kind.default_remedy
+    own = from_status(to_status(OffsetOutOfRange("gone", remedy="set follow")))
+    assert own is not None
+    assert own.remedy == "set follow"
+
+
+@pytest.mark.parametrize(
+    ("ticket", "what", "remedy"),
+    [
+        (
+            b"{}",
+            "expected a Ticket message: a JSON object with its version in 'v'",
+            TICKET,
+        ),
+        (
+            message(topic="t", partition="0"),
+            "a Ticket message is malformed: partition: expected int, found str",
+            TICKET,
+        ),
+        (
+            message(topic="a\nb", partition=0),
+            NO_NAME,
+            "choose another name",
+        ),
+    ],
+)
+def test_a_malformed_ticket_is_answered_with_what_is_wrong(
+    client: fl.FlightClient, ticket: bytes, what: str, remedy: str
+) -> None:
+    found = refusal(lambda: client.do_get(fl.Ticket(ticket), options()).read_all())
+    assert (found["code"], found["what"]) == ("format_refused", what)
+    assert found["remedy"] == remedy
+
+
+def test_a_malformed_path_is_answered_with_what_is_wrong(
+    client: fl.FlightClient,
+) -> None:
+    path = fl.FlightDescriptor.for_path("a", "first")
+    found = refusal(lambda: client.get_flight_info(path, options()))
+    assert found["remedy"] == "write the partition as a decimal number in UTF-8"
+
+
+@pytest.mark.parametrize("action", ["topics", "health", "statistics"])
+def test_a_request_without_members_may_be_empty(
+    client: fl.FlightClient, action: str
+) -> None:
+    for body in (b"", b'{"v":1}'):
+        (answer,) = client.do_action((action, body), options())
+        assert json.loads(answer.body.to_pybytes())["v"] == 1
+    found = refusal(lambda: list(client.do_action(("describe", b""), options())))
+    assert found["code"] == "format_refused"
+
+
+def test_a_token_that_is_refused_is_answered_with_a_message(tmp_path: Path) -> None:
+    path = tmp_path / "access.toml"
+    path.write_text("")
+    with (
+        streamfactory.serve(memory=True, access_file=str(path)) as server,
+        closing(fl.connect(server.location)) as own,
+    ):
+        for headers, what in (
+            ([], "the call has no bearer token"),
+            ([(b"authorization", b"Bearer x")], "the bearer token is unknown"),
+        ):
+            given = fl.FlightCallOptions(timeout=DEADLINE, headers=headers)
+            with pytest.raises(fl.FlightUnauthenticatedError) as caught:
+                list(own.do_action(("topics", b""), given))
+            found = json.loads(caught.value.extra_info)
+            assert (found["code"], found["what"]) == ("not_authorized", what)
+            assert found["remedy"].startswith("send the header")
 
 
 @pytest.mark.parametrize(

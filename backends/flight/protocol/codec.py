@@ -52,14 +52,14 @@ def decode(data: bytes | memoryview, kind: type[T]) -> T:
     name = kind.__name__
     if len(data) > MOST_BYTES:
         msg = f"a {name} message has {len(data)} bytes; {MOST_BYTES} are allowed"
-        raise FormatRefused(msg)
+        raise FormatRefused(msg, remedy="divide it into smaller messages")
     try:
         plain = json.loads(bytes(data))
     except (ValueError, RecursionError):
         plain = None
     if not isinstance(plain, dict) or "v" not in plain:
         msg = f"expected a {name} message: a JSON object with its version in 'v'"
-        raise FormatRefused(msg)
+        raise FormatRefused(msg, remedy=_members(kind))
     if (version := plain.pop("v")) != VERSION:
         found = version if isinstance(version, int) else type(version).__name__
         msg = f"a {name} message has protocol version {found}; {VERSION} is supported"
@@ -68,7 +68,17 @@ def decode(data: bytes | memoryview, kind: type[T]) -> T:
         return _object(kind, plain)
     except _Refused as error:
         msg = f"a {name} message is malformed: {error}"
-        raise FormatRefused(msg) from None
+        raise FormatRefused(msg, remedy=_members(kind)) from None
+
+
+def _members(kind: type) -> str:
+    """The remedy of a malformed message: what it may hold."""
+    names = ["v", *(one.name + "?" * _is_optional(one) for one in fields(kind))]
+    return f"its members are {', '.join(names)}"
+
+
+def _is_optional(field: Field[Any]) -> bool:
+    return field.default is not MISSING or field.default_factory is not MISSING
 
 
 def _plain(message: Any) -> dict[str, Any]:
@@ -105,7 +115,7 @@ def _object(kind: type[T], plain: Any) -> T:
             except _Refused as error:
                 msg = f"{name}: {error}"
                 raise _Refused(msg) from None
-        elif field.default is MISSING and field.default_factory is MISSING:
+        elif not _is_optional(field):
             msg = f"member {name!r} is missing"
             raise _Refused(msg)
     return kind(**found)

@@ -13,10 +13,12 @@ from streamfactory.backends.flight.protocol.messages import Failure
 from streamfactory.spi import (
     ConnectionFailed,
     FormatRefused,
+    IncarnationChanged,
     NotAuthorized,
     OffsetOutOfRange,
     Partition,
     PermanentError,
+    PositionRefused,
     StreamError,
     StreamTimeout,
     TopicNotFound,
@@ -39,6 +41,12 @@ def _leaves(kind: type[StreamError]) -> Iterator[type[StreamError]]:
 
 
 _BY_CODE: Final = {kind.code: kind for kind in _leaves(StreamError)}
+_REMEDIES: Final[dict[type[StreamError], str]] = {
+    OffsetOutOfRange: "read from an offset between earliest and latest",
+    IncarnationChanged: "describe the topic again: offsets of the one before are void",
+    PositionRefused: "send a position as the Flight protocol describes it",
+}
+"""On the wire, for any client, in place of default remedies that concern our own."""
 _STATUS: Final[tuple[tuple[type[StreamError], type[fl.FlightError]], ...]] = (
     (NotAuthorized, fl.FlightUnauthorizedError),
     (StreamTimeout, fl.FlightTimedOutError),
@@ -68,8 +76,17 @@ _UNKNOWN_CLIENT: Final = (
 )
 
 
-def to_status(error: StreamError) -> fl.FlightError:
-    """What a handler raises so that the client sees ``error``."""
+def to_status(
+    error: StreamError, status: type[fl.FlightError] | None = None
+) -> fl.FlightError:
+    """What a handler raises so that the client sees ``error``.
+
+    Args:
+        error: For one answer; a default remedy is replaced by one for any client.
+        status: The Flight status; None for that of the error's type.
+    """
+    if error.remedy == error.default_remedy:
+        error.remedy = _REMEDIES.get(type(error), error.remedy)
     partition = error.partition
     failure = Failure(
         error.code,
@@ -81,10 +98,11 @@ def to_status(error: StreamError) -> fl.FlightError:
         getattr(error, "earliest", None),
         getattr(error, "latest", None),
     )
-    status = next(
-        (status for kind, status in _STATUS if isinstance(error, kind)),
-        fl.FlightServerError,
-    )
+    if status is None:
+        status = next(
+            (status for kind, status in _STATUS if isinstance(error, kind)),
+            fl.FlightServerError,
+        )
     return status(str(error)[:_LONGEST], extra_info=encode(failure))
 
 
@@ -125,7 +143,9 @@ def _sentence(error: BaseException) -> str:
 
 def _rebuild(failure: Failure) -> StreamError:
     kind = _BY_CODE.get(failure.code, PermanentError)
-    where: dict[str, Any] = {"remedy": failure.remedy, "offset": failure.offset}
+    # Without a remedy the default one of the type is shown: it names our options.
+    remedy = None if failure.remedy == _REMEDIES.get(kind) else failure.remedy
+    where: dict[str, Any] = {"remedy": remedy, "offset": failure.offset}
     if failure.topic and failure.partition is not None:
         with suppress(ValueError):  # of a server that is not ours
             where["partition"] = Partition(failure.topic, failure.partition)

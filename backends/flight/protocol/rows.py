@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
@@ -13,6 +13,8 @@ from streamfactory.spi import FormatRefused
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
+
+_REMEDY: Final = "write them as an Arrow IPC stream of the topic's schema, in base64"
 
 
 def encode_rows(parts: Iterable[tuple[int, pa.RecordBatch]], schema: pa.Schema) -> str:
@@ -35,12 +37,12 @@ def decode_rows(text: str, schema: pa.Schema) -> Iterator[tuple[int, pa.RecordBa
         data = base64.b64decode(text, validate=True)
     except ValueError as error:
         msg = f"rows in a commit are not base64: {error}"
-        raise FormatRefused(msg) from error
+        raise FormatRefused(msg, remedy=_REMEDY) from error
     try:
         with pa.ipc.open_stream(pa.py_buffer(data)) as reader:
             if not reader.schema.equals(schema):
                 msg = "rows in a commit have another schema than the topic"
-                raise FormatRefused(msg)
+                raise FormatRefused(msg, remedy=_REMEDY)
             while True:
                 try:
                     rows, metadata = reader.read_next_batch_with_custom_metadata()
@@ -49,4 +51,4 @@ def decode_rows(text: str, schema: pa.Schema) -> Iterator[tuple[int, pa.RecordBa
                 yield decode((metadata or {}).get(b"part", b""), Part).partition, rows
     except (OSError, pa.ArrowException) as error:
         msg = f"rows in a commit cannot be read: {error}"
-        raise FormatRefused(msg) from error
+        raise FormatRefused(msg, remedy=_REMEDY) from error

@@ -24,4 +24,5 @@ def decode_schema(text: str) -> pa.Schema:
         return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(text, validate=True)))
     except (ValueError, OSError, EOFError, pa.ArrowException) as error:
         msg = f"expected a schema: {error}"
-        raise FormatRefused(msg) from error
+        remedy = "write it as an Arrow IPC schema message in base64"
+        raise FormatRefused(msg, remedy=remedy) from error

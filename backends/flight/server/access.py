@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow.flight as fl
 
+from streamfactory.backends.flight.protocol.failures import to_status
 from streamfactory.spi import ConfigError, NotAuthorized
 from streamfactory.spi.references import resolve
 
@@ -33,6 +34,10 @@ _CHECK_SECONDS: Final = 1.0
 _MOST_BYTES: Final = 1 << 20
 _LEAST_TOKEN: Final = 16
 """Characters: shorter tokens can be guessed."""
+_AUTHENTICATE: Final = (
+    "send the header `authorization: Bearer TOKEN` with a token of this server "
+    "(streamfactory: stream.flight.token)"
+)
 
 
 class Right(Enum):
@@ -86,7 +91,7 @@ class Access:
                 found = user
         if found is None:
             msg = "the bearer token is unknown"
-            raise NotAuthorized(msg, remedy="set stream.flight.token")
+            raise NotAuthorized(msg, remedy=_AUTHENTICATE)
         return found
 
     def check(
@@ -173,10 +178,10 @@ class Authentication(fl.ServerMiddlewareFactory):  # type: ignore[misc]
         try:
             if scheme.lower() != "bearer":
                 msg = "the call has no bearer token"
-                raise NotAuthorized(msg, remedy="set stream.flight.token")
+                raise NotAuthorized(msg, remedy=_AUTHENTICATE)
             return _Authenticated(self._access.user_of(token.strip()))
         except NotAuthorized as error:
-            raise fl.FlightUnauthenticatedError(str(error)) from None
+            raise to_status(error, fl.FlightUnauthenticatedError) from None
 
 
 def _read(path: str) -> _Rules:

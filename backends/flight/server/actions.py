@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, Final
 
 from streamfactory.backends.flight.protocol import messages as m
@@ -77,7 +77,7 @@ class ServerAction:
 
 
 def request_of(name: str, body: Any) -> tuple[AnyAction, Any]:
-    """The action of a name, and its request.
+    """The action of a name, and its request; without a body, one without members.
 
     Raises:
         Unsupported: misuse; there is no such action.
@@ -88,6 +88,8 @@ def request_of(name: str, body: Any) -> tuple[AnyAction, Any]:
         msg = f"there is no action {name[:64]!r}"
         raise Unsupported(msg, remedy=f"use one of {', '.join(ACTIONS)}")
     data = b"" if body is None else memoryview(body)
+    if not len(data) and not fields(action.request):
+        return action, action.request()
     return action, decode(data, action.request)
 
 

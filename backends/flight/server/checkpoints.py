@@ -90,7 +90,7 @@ class CheckpointKeeper:
             check_name(name)
         if request.generation < 0:
             msg = f"generation {request.generation} is below 0"
-            raise FormatRefused(msg)
+            raise FormatRefused(msg, remedy="count generations from 0")
         position = Position.from_json(request.position)
         log = self._opened(request.group)
         self._reserve(log, request.instance, len(request.position.encode()))
@@ -189,5 +189,9 @@ def check_name(name: str) -> None:
         FormatRefused: permanent.
     """
     if not 0 < len(name) <= _LONGEST_NAME or not name.isprintable():
-        msg = f"a name has 1 to {_LONGEST_NAME} printable characters"
-        raise FormatRefused(msg)
+        shown = name[:64] + "..." * (len(name) > 64)
+        msg = (
+            f"{shown!r} of {len(name)} characters is no name: a name has 1 to "
+            f"{_LONGEST_NAME} printable characters"
+        )
+        raise FormatRefused(msg, remedy="choose another name")

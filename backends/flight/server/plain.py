@@ -49,7 +49,8 @@ def path_of(descriptor: fl.FlightDescriptor) -> tuple[str, int | None]:
     except ValueError:  # no UTF-8, no number
         pass
     msg = "expected a descriptor with the path [topic] or [topic, partition]"
-    raise FormatRefused(msg)
+    remedy = "write the partition as a decimal number in UTF-8"
+    raise FormatRefused(msg, remedy=remedy)
 
 
 def flight_info(log: Log, location: str) -> fl.FlightInfo:

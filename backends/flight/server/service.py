@@ -292,7 +292,8 @@ class LogService(fl.FlightServerBase):  # type: ignore[misc]
             self._meters.recorder.add(CALLS_FAILED, what, UntranslatedError.code)
             _logger.exception("%s failed", what)
             msg = f"{what} failed inside the server: {type(error).__name__}"
-            raise to_status(UntranslatedError(msg)) from None
+            remedy = "the log of the server has the details"
+            raise to_status(UntranslatedError(msg, remedy=remedy)) from None
 
     def _check(
         self,

@@ -382,5 +382,5 @@ def _inline(sealed: m.Sealed) -> str | None:
         return None
     if not isinstance(first["inline"], str):
         msg = "the member 'inline' of a file is not text"
-        raise FormatRefused(msg)
+        raise FormatRefused(msg, remedy="send an Arrow IPC stream in base64")
     return first["inline"]
