@@ -12,6 +12,9 @@ if TYPE_CHECKING:
 
 MOST_PARTITIONS: Final = 100_000
 """Of one topic."""
+NO_TOPIC_REMEDY: Final = (
+    "publish to it, or create it with `streamfactory topics create`"
+)
 
 
 def check_schema(rows: pa.RecordBatch, schema: pa.Schema) -> None:

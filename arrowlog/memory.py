@@ -11,7 +11,12 @@ from typing import TYPE_CHECKING, Final, final
 
 import pyarrow as pa
 
-from streamfactory.arrowlog.checks import MOST_PARTITIONS, check_schema, fenced
+from streamfactory.arrowlog.checks import (
+    MOST_PARTITIONS,
+    NO_TOPIC_REMEDY,
+    check_schema,
+    fenced,
+)
 from streamfactory.arrowlog.log import (
     LaneBounds,
     Log,
@@ -454,5 +459,5 @@ class MemoryLogStore(LogStore):
         if name not in self._logs:
             known = ", ".join(sorted(self._logs)) or "none"
             msg = f"there is no topic {name!r} in memory; there are: {known}"
-            raise TopicNotFound(msg)
+            raise TopicNotFound(msg, remedy=NO_TOPIC_REMEDY)
         return self._logs[name]

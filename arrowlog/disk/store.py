@@ -13,7 +13,7 @@ import time
 import uuid
 from typing import TYPE_CHECKING, Final, final
 
-from streamfactory.arrowlog.checks import MOST_PARTITIONS
+from streamfactory.arrowlog.checks import MOST_PARTITIONS, NO_TOPIC_REMEDY
 from streamfactory.arrowlog.decoding import members_of, named, optional, text
 from streamfactory.arrowlog.disk.housekeeping import STAGED_SECONDS
 from streamfactory.arrowlog.disk.journal import Journal
@@ -186,7 +186,7 @@ class DiskLogStore(LogStore):
         known = ", ".join(self.names()) or "none"
         place = self._storage.location
         msg = f"there is no topic {name!r} in {place}; there are: {known}"
-        return TopicNotFound(msg)
+        return TopicNotFound(msg, remedy=NO_TOPIC_REMEDY)
 
     # --- what became of a name ----------------------------------------------------
 

@@ -18,7 +18,12 @@ from tests.flight.proving import free_port
 import streamfactory
 from streamfactory.backends.flight.client.connection import Connection
 from streamfactory.backends.flight.client.remote import RemoteLogStore
-from streamfactory.spi import ClosedError, ConnectionFailed, NotAuthorized
+from streamfactory.spi import (
+    ClosedError,
+    ConnectionFailed,
+    NotAuthorized,
+    TopicNotFound,
+)
 from streamfactory.wiring.opening import open_sink
 
 if TYPE_CHECKING:
@@ -163,4 +168,25 @@ def test_unknown_token_is_refused_in_the_servers_words(
     assert caught.value.what == "the bearer token is unknown"
     assert caught.value.remedy == (
         "correct stream.flight.token, or ask the operator of the server"
+    )
+
+
+@pytest.mark.parametrize("kind", ["flight", "file", "memory"])
+def test_topic_that_does_not_exist_has_a_remedy(
+    kind: str, clicks: dict[str, str], folder: str
+) -> None:
+    name = clicks["stream.flight.topic.name"]
+    properties = {
+        "flight": clicks,
+        "file": {"stream.file.path": folder},
+        "memory": {},
+    }[kind]
+    properties |= {"streamType": kind, f"stream.{kind}.topic.name": name}
+    with (
+        pytest.raises(TopicNotFound) as caught,
+        streamfactory.open(properties) as opened,
+    ):
+        opened.to_reader()
+    assert caught.value.remedy == (
+        "publish to it, or create it with `streamfactory topics create`"
     )

@@ -6,6 +6,7 @@ import os
 from typing import TYPE_CHECKING, Final, final
 
 from streamfactory.arrowlog import LogStore
+from streamfactory.arrowlog.checks import NO_TOPIC_REMEDY
 from streamfactory.spi import StreamError, TopicNotFound
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ class NoSuchTopic(TopicNotFound):
     """A topic that the store does not have; the names of others are added later."""
 
     def __init__(self, name: str) -> None:
-        super().__init__(f"there is no topic {name!r}")
+        super().__init__(f"there is no topic {name!r}", remedy=NO_TOPIC_REMEDY)
 
 
 @final
