@@ -167,8 +167,12 @@ class Guard:
     def exhausted(
         self, error: StreamError, operation: str, failures: int, elapsed: float
     ) -> StreamError:
-        """The final error names operation, attempts and time."""
+        """The final error names operation, attempts and time.
+
+        A backend that tries again itself has set ``attempts`` of its error.
+        """
         if isinstance(error, TransientError):
+            failures = max(failures, error.attempts or 0)
             error.attempts = failures
             tries = f"{failures} attempt{'s' * (failures > 1)}"
             error.what = (

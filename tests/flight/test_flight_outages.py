@@ -115,6 +115,7 @@ def test_server_that_does_not_run_is_named_with_a_remedy() -> None:
     with pytest.raises(ConnectionFailed) as caught, open_sink(properties) as sink:
         sink.put(ROWS, writer_id="w", epoch=0)
     assert time.monotonic() - start >= 0.6
+    assert (caught.value.attempts or 0) > 1  # all of them, not only of the last call
     assert caught.value.what.endswith(f"cannot reach {location}: Connection refused")
     assert caught.value.remedy == (
         "start the server, or correct stream.flight.location "
@@ -167,7 +168,7 @@ def test_unknown_token_is_refused_in_the_servers_words(
         sink.put(ROWS, writer_id="w", epoch=0)
     assert caught.value.what == "the bearer token is unknown"
     assert caught.value.remedy == (
-        "correct stream.flight.token, or ask the operator of the server"
+        "set or correct stream.flight.token, or ask the operator of the server"
     )
 
 

@@ -152,6 +152,7 @@ class Connection:
                 failures += 1
                 left = deadline - time.monotonic()
                 if left <= 0 or not _may_return(error):
+                    error.attempts = failures
                     raise
                 self._pause(error, failures, left)
             else:

@@ -53,6 +53,7 @@ _STATUS: Final[tuple[tuple[type[StreamError], type[fl.FlightError]], ...]] = (
     (TransientError, fl.FlightUnavailableError),
 )
 _FOREIGN: Final[tuple[tuple[type[BaseException], type[StreamError]], ...]] = (
+    (fl.FlightUnauthenticatedError, NotAuthorized),
     (fl.FlightUnauthorizedError, NotAuthorized),
     (fl.FlightTimedOutError, StreamTimeout),
     (fl.FlightUnavailableError, ConnectionFailed),
@@ -70,9 +71,8 @@ _NOT_CONNECTED: Final = re.compile(
     r"failed to connect to all addresses; last error: (?:\w+: )?(?:ipv[46]:\S+: )?"
     r"(?:Failed to connect to remote host: )?(?P<cause>.+)"
 )
-_ADVICE: Final = "; set stream.flight.token"
 _UNKNOWN_CLIENT: Final = (
-    "correct stream.flight.token, or ask the operator of the server"
+    "set or correct stream.flight.token, or ask the operator of the server"
 )
 
 
@@ -108,15 +108,19 @@ def to_status(
 
 def from_status(error: BaseException) -> StreamError | None:
     """The error that a Flight status stands for; None where it is not Flight's."""
+    found = _translated(error)
+    if found is not None and isinstance(error, fl.FlightUnauthenticatedError):
+        found.remedy = _UNKNOWN_CLIENT  # the server's is for clients of any kind
+    return found
+
+
+def _translated(error: BaseException) -> StreamError | None:
     info = getattr(error, "extra_info", None)
     if isinstance(error, fl.FlightError) and info:
         try:
             return _rebuild(decode(bytes(info), Failure))
         except FormatRefused:
             pass  # of another program: its own text is shown
-    if isinstance(error, fl.FlightUnauthenticatedError):
-        what = _sentence(error).removesuffix(_ADVICE)
-        return NotAuthorized(what, remedy=_UNKNOWN_CLIENT)
     for kind, ours in _FOREIGN:
         if isinstance(error, kind):
             return ours(_sentence(error))
