@@ -83,13 +83,14 @@ def _field(entry: Any) -> pa.Field:
     if not isinstance(name, str) or not isinstance(nullable, bool):
         msg = "is no schema: a field has no name, or 'nullable' is no boolean"
         raise ValueError(msg)  # noqa: TRY004 - a bad value, not a bad type
-    if not isinstance(kind, dict) or kind.get("name") not in _makers():
+    made_of = kind.get("name") if isinstance(kind, dict) else None
+    if not isinstance(made_of, str) or made_of not in _makers():
         msg = f"has column {name!r} of a type that is not known here"
         raise ValueError(msg)
     try:
-        found = _makers()[kind["name"]](kind, children)
+        found = _makers()[made_of](kind, children)
     except (KeyError, TypeError, ValueError, IndexError, pa.ArrowException):
-        msg = f"has column {name!r}, whose type {kind['name']!r} is not complete"
+        msg = f"has column {name!r}, whose type {made_of!r} is not complete"
         raise ValueError(msg) from None
     return pa.field(name, found, nullable=nullable)
 

@@ -31,7 +31,7 @@ from streamfactory.arrowlog.disk.records import (
     decode_writer,
     seal,
 )
-from streamfactory.spi import CorruptData
+from streamfactory.spi import BatchValidator, CorruptData, SchemaMismatch
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -137,12 +137,14 @@ def schema_of(text: str, place: str) -> pa.Schema:
         place: Of the file that has it, for messages.
 
     Raises:
-        CorruptData: data_loss; it is no schema.
+        CorruptData: data_loss; it is no schema, or one that no log has.
     """
     try:
         data = base64.b64decode(text, validate=True)
-        return pa.ipc.read_schema(pa.py_buffer(data))
-    except (pa.ArrowException, OSError, ValueError) as error:
+        schema = pa.ipc.read_schema(pa.py_buffer(data))
+        BatchValidator(schema)
+    except (pa.ArrowException, OSError, ValueError, SchemaMismatch) as error:
         reason = " ".join(str(error).split())
         msg = f"{place}: the schema cannot be read: {reason}"
         raise CorruptData(msg, remedy=DAMAGED) from error
+    return schema

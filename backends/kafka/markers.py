@@ -38,6 +38,8 @@ if TYPE_CHECKING:
     from streamfactory.backends.kafka.producing import Deadline
     from streamfactory.backends.kafka.writing_topics import WrittenTopics
 
+_UNREADABLE: Final = (ValueError, TypeError, KeyError, RecursionError, OverflowError)
+"""What reading a record that is not ours raises; OverflowError of Infinity."""
 _VERSION: Final = 1
 _PARTITIONS: Final = 32
 """Of the topic of markers: an open transaction hides what comes after it in its
@@ -87,7 +89,7 @@ class Marker:
             body = json.loads(value)
             version = body["version"]
             marker = _marker(body) if version == _VERSION else None
-        except (ValueError, TypeError, KeyError, RecursionError) as error:
+        except _UNREADABLE as error:
             msg = f"the record of a writer's last epoch is not ours: {value[:80]!r}"
             raise FormatRefused(msg) from error
         if marker is None:

@@ -102,8 +102,18 @@ def test_a_record_without_a_member_is_refused(
         store_factory().open("t")
 
 
+def no_text() -> str:
+    """A schema whose one column has a name that is not UTF-8."""
+    sound = pa.schema([pa.field("precious", pa.int64())]).serialize().to_pybytes()
+    return base64.b64encode(sound.replace(b"precious", b"\xff" * 8)).decode()
+
+
 @pytest.mark.parametrize(
-    "schema", ["AAAA", "", "=", "AAA", "\u00e4", base64.b64encode(bytes(64)).decode()]
+    "schema",
+    [
+        *("AAAA", "", "=", "AAA", "\u00e4", base64.b64encode(bytes(64)).decode()),
+        no_text(),
+    ],
 )
 def test_a_schema_that_is_none_is_refused(
     log: DiskLog, root: Path, store_factory: Any, schema: str

@@ -9,9 +9,10 @@ import pyarrow as pa
 import pytest
 
 from streamfactory.arrowlog import message_schema
+from streamfactory.backends.kafka.markers import Marker
 from streamfactory.backends.kafka.parcels import encoded, read_parcels
 from streamfactory.backends.kafka.staging import Staged
-from streamfactory.spi import CorruptData
+from streamfactory.spi import CorruptData, FormatRefused
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -126,3 +127,9 @@ def test_staged_rows_of_others_are_refused(name: str) -> None:
 def test_payloads_that_are_none_of_ours_are_refused(payload: dict[str, Any]) -> None:
     with pytest.raises(CorruptData):
         Staged.from_payload(payload)
+
+
+def test_a_marker_with_a_number_that_is_none_is_refused() -> None:
+    marker = b'{"version": 1, "instance": "a", "claim": Infinity}'
+    with pytest.raises(FormatRefused, match="is not ours"):
+        Marker.decode(marker)

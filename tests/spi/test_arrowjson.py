@@ -58,6 +58,10 @@ ID = {"name": "id", "nullable": True, "children": []}
         ('{"fields": 1}', "is no schema: wanted an object with a list of 'fields'"),
         ('{"fields": [{}]}', "is no schema: a field has no name, or 'nullable' is no"),
         (
+            json.dumps({"fields": [{**ID, "type": {"name": {}}}]}),
+            "has column 'id' of a type that is not known here",
+        ),
+        (
             json.dumps({"fields": [{**ID, "type": {"name": "uuid"}}]}),
             "has column 'id' of a type that is not known here",
         ),
