@@ -97,6 +97,28 @@ def test_writers_and_readers_wait_for_a_server_that_restarts(folder: str) -> Non
             assert read() == 6
 
 
+def test_upload_that_a_killed_server_breaks_names_the_server(folder: str) -> None:
+    with (
+        streamfactory.serve(path=folder) as server,
+        open_sink(stream(server)) as sink,
+    ):
+        sink.put(ROWS, writer_id="w", epoch=0)
+        many = pa.record_batch({"n": list(range(100_000))})
+        with closing(sink.writer(many.schema, writer_id="w", epoch=1)) as writer:
+
+            def write_for(seconds: float) -> None:
+                deadline = time.monotonic() + seconds
+                while time.monotonic() < deadline:
+                    writer.write(many)
+
+            writer.write(many)
+            os.kill(server.pid, signal.SIGKILL)
+            with pytest.raises(ConnectionFailed) as caught:
+                write_for(DEADLINE)
+    assert caught.value.what.startswith(f"the call to {server.location} failed: ")
+    assert caught.value.remedy == "try again once the server runs"
+
+
 def test_call_that_waits_for_a_server_ends_when_the_sink_is_closed() -> None:
     sink = open_sink(absent())
     waiting = Background(lambda: sink.put(ROWS, writer_id="w", epoch=0))

@@ -179,7 +179,7 @@ class Connection:
         except StreamError:
             raise
         except Exception as error:
-            ours = self._unreachable(error) or from_status(error)
+            ours = self._unavailable(error) or from_status(error)
             if ours is None:
                 raise
             if isinstance(ours, ConnectionFailed):
@@ -200,10 +200,18 @@ class Connection:
             msg = f"the connection to {self.location} is closed"
             raise ClosedError(msg)
 
-    def _unreachable(self, error: Exception) -> ConnectionFailed | None:
+    def _unavailable(self, error: Exception) -> ConnectionFailed | None:
+        """The error of a server that cannot be reached, or ended during the call."""
         cause = why_not_connected(error)
         if cause is None:
-            return None
+            ours = from_status(error)
+            plain = (
+                isinstance(error, fl.FlightUnavailableError) and not error.extra_info
+            )
+            if not plain or not isinstance(ours, ConnectionFailed):
+                return None
+            msg = f"the call to {self.location} failed: {ours.what}"
+            return ConnectionFailed(msg, remedy="try again once the server runs")
         if self.location.startswith(f"{TLS}:"):
             which = "stream.flight.location, or stream.flight.tls.*"
         else:
