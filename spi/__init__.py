@@ -111,7 +111,7 @@ from streamfactory.spi.hooks import (
     Yields,
     hookimpl,
 )
-from streamfactory.spi.ipc import IpcHeader, IpcTooLong, NotIpc
+from streamfactory.spi.ipc import IpcBlock, IpcHeader, IpcTooLong, NotIpc
 from streamfactory.spi.metrics import Metric, MetricKind, Recorder, Sample
 from streamfactory.spi.options import (
     BOOLEAN,
@@ -203,6 +203,7 @@ __all__ = [
     "Guarantee",
     "GuaranteeRefused",
     "IncarnationChanged",
+    "IpcBlock",
     "IpcHeader",
     "IpcTooLong",
     "LastCommit",

@@ -154,8 +154,8 @@ class KafkaHarness:
 
     @cached_property
     def _producer(self) -> Producer:
-        # What a new leader refuses is sent again: with others under way, behind them.
-        ordered = {"linger.ms": 0, "max.in.flight.requests.per.connection": 1}
+        # What a new leader refuses is sent again, and may come behind what followed it.
+        ordered = {"linger.ms": 0, "enable.idempotence": True}
         return Producer(self._settings | ordered)
 
     @property

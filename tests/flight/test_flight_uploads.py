@@ -10,6 +10,7 @@ import sys
 import time
 import uuid
 from contextlib import closing, suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -33,10 +34,10 @@ from streamfactory.wiring.opening import open_sink
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from pathlib import Path
 
     from streamfactory.wiring.serving import ServerProcess
 
+ROOT = Path(__file__).parents[2]
 DEADLINE = 60.0
 SCHEMA = pa.schema([pa.field("id", pa.int64())])
 BATCH = pa.record_batch([pa.array(range(10_000), pa.int64())], schema=SCHEMA)
@@ -222,9 +223,14 @@ def test_an_upload_whose_writer_was_killed_is_removed(
         "    writer.write_with_metadata(BATCH, encode(Part(0)))\n"
         "time.sleep(600)\n"
     )
-    child = subprocess.Popen([sys.executable, "-c", code, server.location])
+    path = os.pathsep.join([str(ROOT / "src"), str(ROOT)])
+    child = subprocess.Popen(
+        [sys.executable, "-c", code, server.location],
+        env={**os.environ, "PYTHONPATH": path},
+    )
     try:
-        until(lambda: staged(client) == 240_000)
+        until(lambda: child.poll() is not None or staged(client) == 240_000)
+        assert child.poll() is None
     finally:
         child.send_signal(signal.SIGKILL)
         child.wait()

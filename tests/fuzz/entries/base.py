@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import uuid
 from abc import ABC, abstractmethod
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, ClassVar, final
+from unittest.mock import patch
 
 from streamfactory.wiring.configure import configure
 from streamfactory.wiring.definition import from_mapping
@@ -11,7 +14,7 @@ from streamfactory.wiring.plugins import default_manager
 
 if TYPE_CHECKING:
     import random
-    from collections.abc import Generator, Mapping, Sequence
+    from collections.abc import Generator, Iterator, Mapping, Sequence
     from pathlib import Path
 
     import pyarrow as pa
@@ -75,3 +78,11 @@ class Entry(ABC):
 def configured(properties: Mapping[str, str]) -> Configured:
     """A stream to be read, by its properties."""
     return configure(from_mapping(properties), default_manager(), use="read")
+
+
+@contextmanager
+def numbered() -> Iterator[None]:
+    """Names that are the same whenever a topic is made."""
+    numbers = iter(range(1, 1_000_000))
+    with patch.object(uuid, "uuid4", lambda: uuid.UUID(int=next(numbers), version=4)):
+        yield

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 from tests.fuzz import mutating
 from tests.fuzz.corpus import Seed
-from tests.fuzz.entries.base import Entry, configured
+from tests.fuzz.entries.base import Entry, configured, numbered
 
 from streamfactory.arrowlog import message_schema
 from streamfactory.backends.file import FileConsumerFactory
@@ -42,7 +42,8 @@ class FolderManifests(Entry):
             "stream.file.format": "auto",
         }
         self._config = configured(properties).config
-        list(self._read())
+        with numbered():
+            list(self._read())
         [self._part] = (self._folder / MANIFEST).iterdir()
         self._text = self._part.read_bytes()
 

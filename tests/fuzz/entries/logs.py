@@ -6,15 +6,13 @@ import json
 import shutil
 import uuid
 import zlib
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
-from unittest.mock import patch
 
 import pyarrow as pa
 from tests.fuzz import mutating
 from tests.fuzz.columns import batch_of
 from tests.fuzz.corpus import Seed, write_random, write_stream
-from tests.fuzz.entries.base import Entry
+from tests.fuzz.entries.base import Entry, numbered
 
 import streamfactory
 from streamfactory.arrowlog.disk import DiskLogStore, LocalStorage, Settings
@@ -23,7 +21,7 @@ from streamfactory.wiring.admin import open_admin
 
 if TYPE_CHECKING:
     import random
-    from collections.abc import Generator, Iterator
+    from collections.abc import Generator
     from pathlib import Path
 
 _FEW: Final = 6
@@ -45,14 +43,6 @@ class _Clock:
     def __call__(self) -> float:
         self.ms += 1
         return self.ms
-
-
-@contextmanager
-def _numbered() -> Iterator[None]:
-    """Names that are the same whenever a topic is made."""
-    numbers = iter(range(1, 1_000_000))
-    with patch.object(uuid, "uuid4", lambda: uuid.UUID(int=next(numbers), version=4)):
-        yield
 
 
 def _make_topic(root: Path, epochs: int) -> None:
@@ -83,7 +73,7 @@ class _Log(Entry):
 
     def prepare(self) -> None:
         self._sound = self.folder / "sound"
-        with _numbered():
+        with numbered():
             _make_topic(self._sound, self.EPOCHS)
         # What only this user can write is trusted: others can write all of this.
         for path in (self._sound, *self._sound.rglob("*")):
