@@ -248,8 +248,11 @@ class Wire:
             what = f"{where}: the handshake of CURVE failed: the keys do not match"
             remedy = "set curve.server.key to the public key of the side that binds"
             return NotAuthorized(what, remedy=remedy)
-        what = f"{where}: the other side is no ZeroMQ program, or stopped (0x{value:x})"
-        return ConnectionFailed(what)
+        what = f"{where}: the handshake failed (0x{value:x})"
+        remedy = (
+            "the other side stopped, is no ZeroMQ program, or uses CURVE: then set "
+        )
+        return ConnectionFailed(what, remedy=f"{remedy}curve.secret.key here, too")
 
 
 def high_water_mark(settings: Settings) -> int:

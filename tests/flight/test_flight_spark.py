@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+import pytest
 from tests.flight.conftest import stream
 
 import streamfactory
@@ -41,6 +42,7 @@ def test_tasks_write_a_batch_at_once_and_tasks_read_it(
     assert read.selectExpr("sum(id)").collect()[0][0] == sum(range(ROWS))
 
 
+@pytest.mark.long("a query on Spark")
 def test_a_query_moves_each_row_once_from_topic_to_topic(
     spark: SparkSession, flight_server: ServerProcess, topic: str, tmp_path: Path
 ) -> None:
