@@ -192,7 +192,7 @@ def _started(settings: Mapping[str, str]) -> SparkSession:
     for key, value in settings.items():
         builder = builder.config(key, value)
     session = builder.getOrCreate()
-    # Spark's own search gives up on a busy machine, and never searches again.
+    # By hand: what Spark's search did not find, it never looks for again.
     register(session)
     return session
 

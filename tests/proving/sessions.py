@@ -63,8 +63,8 @@ def spark(
 ) -> Iterator[SparkSession]:
     """A local session with two cores.
 
-    The source is registered: PySpark's search for it gives up after ten seconds, which
-    a busy machine may need, and is not repeated in the life of a Java process.
+    The source is registered: PySpark's search for it is not repeated in the life of a
+    Java process, so that one failure of it would fail all tests.
     """
     assert catalogue.is_dir()
     java_or_skip()

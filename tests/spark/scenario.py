@@ -225,7 +225,7 @@ def session(master: str, attempts: int) -> SparkSession:
         }.items():
             builder = builder.config(key, value)
         made: SparkSession = builder.getOrCreate()
-        register(made)  # PySpark's search gives up on a busy machine
+        register(made)  # without PySpark's search, which is made only once
     return made
 
 
