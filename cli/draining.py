@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import queue
 import signal
+import socket
 import threading
 import time
 from contextlib import contextmanager
@@ -22,40 +22,48 @@ _BAR: Final = 20
 
 
 @contextmanager
-def draining() -> Iterator[threading.Event]:
-    """An event that the first SIGINT or SIGTERM sets; the second one interrupts.
+def draining(*, interrupt: bool = True) -> Iterator[threading.Event]:
+    """An event that the first SIGINT or SIGTERM sets.
 
-    A handler may cut into anything: it takes no lock and prints nothing. It only puts
-    a word into a queue made for that, and a thread sets the event.
+    The system may give a signal to any thread. Python runs handlers in the main thread
+    only, which learns of such a signal when its wait has ended, and that may be never.
+    So a thread reads what Python's handler in C writes at once.
+
+    Args:
+        interrupt: Whether a second signal raises `KeyboardInterrupt`.
     """
     stop = threading.Event()
     if threading.current_thread() is not threading.main_thread():
-        yield stop  # signals come to the main thread only
+        yield stop  # handlers are set by the main thread only
         return
-    asked: queue.SimpleQueue[bool] = queue.SimpleQueue()
     came = 0
 
     def handle(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - the system's signature
         nonlocal came
         came += 1
-        if came > 1:
+        if interrupt and came > 1:
             raise KeyboardInterrupt
-        asked.put(True)
 
-    def pass_on() -> None:
-        if asked.get():
-            stop.set()
+    def wait_for_signal() -> None:
+        while number := receiver.recv(1):
+            if number[0] in _SIGNALS:
+                stop.set()
 
-    thread = threading.Thread(target=pass_on, name="signals", daemon=True)
-    thread.start()
-    before = {number: signal.signal(number, handle) for number in _SIGNALS}
-    try:
-        yield stop
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, signal.SIG_DFL if handler is None else handler)
-        asked.put(False)
-        thread.join()
+    receiver, sender = socket.socketpair()
+    with receiver, sender:
+        sender.setblocking(False)
+        thread = threading.Thread(target=wait_for_signal, name="signals", daemon=True)
+        thread.start()
+        wakeup = signal.set_wakeup_fd(sender.fileno(), warn_on_full_buffer=False)
+        before = {number: signal.signal(number, handle) for number in _SIGNALS}
+        try:
+            yield stop
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, signal.SIG_DFL if handler is None else handler)
+            signal.set_wakeup_fd(wakeup)
+            sender.shutdown(socket.SHUT_WR)
+            thread.join()
 
 
 class Progress:

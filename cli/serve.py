@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import sys
 import threading
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from streamfactory.cli.draining import draining
 from streamfactory.cli.parameters import json_flag, overrides_of
 from streamfactory.cli.results import Result
 from streamfactory.cli.status import Status
@@ -23,7 +23,6 @@ from streamfactory.wiring.serving import open_metrics, open_server
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from types import FrameType
 
     from streamfactory.cli.printing import Printer
 
@@ -90,19 +89,19 @@ def serve_command(
     if metrics is not None:
         given.append(Property("metrics.address", metrics, "--metrics"))
     given += [Property(key, text, "--option") for key, text in options.items()]
-    stop = threading.Event()
-    _stop_on_signals(stop)
-    server = open_server(kind, given)
-    endpoint = open_metrics(server)
-    printer.show(Listening(kind, server.location, endpoint and endpoint.location))
-    sys.stdout.flush()
-    if config == "-":
-        threading.Thread(target=_watch_input, args=(stop,), daemon=True).start()
-    stop.wait()
-    server.drain(server.config["drain.timeout.millis"] / 1000)
-    server.close()
-    # gRPC waits for the calls of idle clients for ever; what must be finished is.
-    os._exit(Status.FINE)
+    # Ctrl-C reaches a child beside the SIGTERM of its parent: two signals are one.
+    with draining(interrupt=False) as stop:
+        server = open_server(kind, given)
+        endpoint = open_metrics(server)
+        printer.show(Listening(kind, server.location, endpoint and endpoint.location))
+        sys.stdout.flush()
+        if config == "-":
+            threading.Thread(target=_watch_input, args=(stop,), daemon=True).start()
+        stop.wait()
+        server.drain(server.config["drain.timeout.millis"] / 1000)
+        server.close()
+        # gRPC waits for the calls of idle clients for ever; what must be finished is.
+        os._exit(Status.FINE)
 
 
 def _from_config(config: str | None) -> list[Property]:
@@ -130,14 +129,6 @@ def _from_config(config: str | None) -> list[Property]:
     return [
         Property(key, text, config) for key, text in texts.items() if text is not None
     ]
-
-
-def _stop_on_signals(stop: threading.Event) -> None:
-    def handle(_number: int, _frame: FrameType | None) -> None:
-        stop.set()
-
-    signal.signal(signal.SIGTERM, handle)
-    signal.signal(signal.SIGINT, handle)
 
 
 def _watch_input(stop: threading.Event) -> None:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import signal
+import subprocess
+import sys
 import time
 from typing import TYPE_CHECKING
 
 import pytest
 
 if TYPE_CHECKING:
-    import subprocess
     from collections.abc import Callable
     from pathlib import Path
 
@@ -103,3 +104,32 @@ def wait_until(happened: Callable[[], bool]) -> None:
     while not happened():
         assert time.monotonic() < deadline
         time.sleep(0.02)
+
+
+HIDDEN = """
+import signal, sys, threading, time
+from streamfactory.cli.draining import draining
+
+def take_signals():
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
+    time.sleep(120)
+
+signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+threading.Thread(target=take_signals, daemon=True).start()
+with draining() as stop:
+    print("here", file=sys.stderr, flush=True)
+    stop.wait()
+"""
+
+
+def test_a_signal_that_another_thread_gets_ends_a_wait_of_the_main_thread() -> None:
+    child = subprocess.Popen(
+        [sys.executable, "-c", HIDDEN], stderr=subprocess.PIPE, text=True
+    )
+    with child:
+        try:
+            wait_until_here(child)
+            child.send_signal(signal.SIGTERM)
+            assert child.wait(60) == 0
+        finally:
+            child.kill()

@@ -8,7 +8,7 @@ import threading
 import time
 import uuid
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -37,6 +37,7 @@ from streamfactory.wiring.opening import open_sink
 from streamfactory.wiring.serving import open_server
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from tests.objects.server import ObjectServer
@@ -81,6 +82,16 @@ def refused(client: fl.FlightClient) -> str:
     return ""
 
 
+@contextmanager
+def closing_of(proxy: FaultyProxy, released: threading.Event) -> Iterator[None]:
+    """Let go of the held request in the end, and stop the proxy."""
+    try:
+        yield
+    finally:
+        released.set()
+        proxy.stop()
+
+
 def test_a_commit_under_way_is_finished_and_answered_before_the_server_ends(
     object_server: ObjectServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -96,16 +107,16 @@ def test_a_commit_under_way_is_finished_and_answered_before_the_server_ends(
 
     url = place()
     proxy = FaultyProxy(object_server.port, hold)
-    try:
-        server = streamfactory.serve(
-            path=url,
-            storage_endpoint=proxy.endpoint,
-            storage_region="us-east-1",
-            storage_access_key="${env:OBJECT_KEY}",
-            storage_secret_key="${env:OBJECT_SECRET}",
-            storage_allow_http=True,
-            drain_timeout_millis=f"{DEADLINE:.0f}s",
-        )
+    served = streamfactory.serve(
+        path=url,
+        storage_endpoint=proxy.endpoint,
+        storage_region="us-east-1",
+        storage_access_key="${env:OBJECT_KEY}",
+        storage_secret_key="${env:OBJECT_SECRET}",
+        storage_allow_http=True,
+        drain_timeout_millis=f"{DEADLINE:.0f}s",
+    )
+    with closing_of(proxy, released), served as server:
         put(stream(server), 0)
         with (
             ThreadPoolExecutor() as threads,
@@ -126,11 +137,7 @@ def test_a_commit_under_way_is_finished_and_answered_before_the_server_ends(
             released.set()
             assert commit.result(DEADLINE).held is None
         assert server.wait(DEADLINE) == 0
-        server.close()
         assert read(properties_at(object_server.endpoint, url, "clicks")) == 6
-    finally:
-        released.set()
-        proxy.stop()
 
 
 def test_idle_clients_do_not_hold_up_the_end(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ def test_writing_is_proved_as_far_as_it_is_claimed() -> None:
     results = list(
         run(subject.backend, subject.harness, subject.plugins, cases=writing)
     )
+    assert [r for r in results if r.outcome is Outcome.FAILED] == []
     passed = {r.case.name for r in results if r.outcome is Outcome.PASSED}
     assert passed == {
         "an_empty_epoch_commits",
