@@ -21,7 +21,7 @@ from streamfactory.wiring.creating import ensure_topic
 from streamfactory.wiring.deadletters import DEAD_LETTER_SCHEMA
 from streamfactory.wiring.following import read_from
 from streamfactory.wiring.plugins import default_manager
-from streamfactory.wiring.resending import Again, Messages, Rows
+from streamfactory.wiring.resending import Again, Messages, Rows, own_letters
 from streamfactory.wiring.sink import Sink
 from streamfactory.wiring.source import Source
 from streamfactory.wiring.undecoded import as_raw
@@ -211,7 +211,8 @@ def _first_stream(source: Source) -> str | None:
         while not rotation.finished:
             batch = rotation.next_batch(_TURN)
             if batch is not None and batch.num_rows:
-                return str(batch.rows.column("stream")[0].as_py())
+                letters, _ = own_letters(batch, None, Again())
+                return str(letters.column("stream")[0].as_py())
     finally:
         rotation.close()
     return None

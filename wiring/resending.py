@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streamfactory.spi import Partition, envelope_schema, headers_type
+from streamfactory.spi import CorruptData, Partition, envelope_schema, headers_type
 from streamfactory.wiring.conform import conform
 from streamfactory.wiring.deadletters import DEAD_LETTER_SCHEMA, EVIDENCE, failed_now
 
@@ -57,7 +57,7 @@ class Messages:
 
     def apply(self, batch: MessageBatch) -> pa.RecordBatch:
         """See `Conversion`."""
-        letters, _ = _mine(batch, self._stream, self._met)
+        letters, _ = own_letters(batch, self._stream, self._met)
         # A message of which several rows were bad is one message.
         whole = letters.filter(_first_of_each(letters))
         names = ("value", "key", "headers", "timestamp")
@@ -96,7 +96,7 @@ class Rows:
 
     def apply(self, batch: MessageBatch) -> pa.RecordBatch:
         """See `Conversion`."""
-        letters, places = _mine(batch, self._source.config.name, self._met)
+        letters, places = own_letters(batch, self._source.config.name, self._met)
         parts = [pa.RecordBatch.from_pylist([], schema=self.schema)]
         lanes = (letters.column(name).to_pylist() for name in ("topic", "partition"))
         for partition in sorted(
@@ -208,21 +208,56 @@ class Rows:
         )
 
 
-def _mine(
+def own_letters(
     batch: MessageBatch, stream: str | None, met: Again
 ) -> tuple[pa.RecordBatch, pa.Array]:
-    """The letters of a stream, and the offset of each among the dead letters."""
+    """The letters of a stream, and the offset of each among the dead letters.
+
+    Args:
+        batch: Dead letters, as anybody wrote them.
+        stream: Whose letters; None means all.
+        met: Counts those of others.
+
+    Raises:
+        CorruptData: data_loss; a row is no dead letter.
+    """
     rows = batch.rows.select(_LETTERS.names)
     letters, places = conform(rows, _LETTERS), batch.offsets
     if places is None:
         first = batch.first_offset or 0
         places = pa.arange(first, first + letters.num_rows)
+    _check(letters, places, batch.partition)
     if stream is None:
         return letters, places
     mine = pc.equal(letters.column("stream"), stream)
     chosen = letters.filter(mine)
     met.others += letters.num_rows - chosen.num_rows
     return chosen, places.filter(mine)
+
+
+def _check(letters: pa.RecordBatch, places: pa.Array, partition: Partition) -> None:
+    """Refuse letters that name no message: anybody may write to their stream.
+
+    Raises:
+        CorruptData: data_loss; a required column is null, or out of range.
+    """
+    for field in DEAD_LETTER_SCHEMA:
+        if field.nullable:
+            continue
+        column = letters.column(field.name)
+        sound = column.is_valid()
+        if field.name in ("partition", "offset"):
+            sound = pc.and_kleene(sound, pc.greater_equal(column, 0))
+        elif field.name == "topic":
+            sound = pc.and_kleene(sound, pc.not_equal(column, ""))
+        at = pc.index(pc.fill_null(sound, False), False).as_py()
+        if at >= 0:
+            value = column[at].as_py()
+            msg = f"this is no dead letter: its {field.name} is {value!r}"
+            remedy = "write it again without this row: only dead letters are replayed"
+            raise CorruptData(
+                msg, partition=partition, offset=places[at].as_py(), remedy=remedy
+            )
 
 
 def _first_of_each(letters: pa.RecordBatch) -> pa.Array:

@@ -15,13 +15,16 @@ from streamfactory.cli.replay import replay_command
 from streamfactory.spi import (
     BadMessage,
     ConfigError,
+    CorruptData,
     DecodeContext,
     Decoded,
     SchemaMismatch,
+    Summary,
 )
 from streamfactory.spi.hooks import DECODERS
 from streamfactory.wiring.catalogue import Catalogue
 from streamfactory.wiring.copies import open_copy
+from streamfactory.wiring.deadletters import DEAD_LETTER_SCHEMA
 from streamfactory.wiring.diverting import Diversion
 from streamfactory.wiring.replaying import Replayed, open_replay
 
@@ -185,8 +188,6 @@ def test_rows_get_the_metadata_columns_that_their_stream_has(
 
 
 def test_no_letter_is_nothing_to_do(streams: Streams) -> None:
-    from streamfactory.wiring.deadletters import DEAD_LETTER_SCHEMA
-
     streams.create("dead", DEAD_LETTER_SCHEMA)
     streams.define("dead")
     streams.define("to")
@@ -200,6 +201,34 @@ def test_stream_of_other_rows_has_no_letters(streams: Streams) -> None:
     with pytest.raises(SchemaMismatch) as caught:
         replayed(streams)
     assert caught.value.what == "these are no dead letters: there is no column 'key'"
+
+
+@pytest.mark.parametrize("of", [None, "from"])
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("topic", None), ("topic", ""), ("partition", -1), ("offset", None)],
+)
+def test_rows_that_are_no_letters_are_refused_where_they_are(
+    name: str, value: Any, of: str | None, letters: Streams
+) -> None:
+    found = letters.rows("dead")
+    found[1][name] = value
+    fields = [field.with_nullable(True) for field in DEAD_LETTER_SCHEMA]
+    log = letters.create("others", pa.schema(fields))
+    stage = log.stage("a")
+    stage.append(0, pa.RecordBatch.from_pylist(found, schema=pa.schema(fields)))
+    log.commit(None, 0, [stage.seal()], summary=Summary())
+    letters.define("others")
+    get = Catalogue().get
+    of_ = None if of is None else get(of)
+    with (
+        pytest.raises(CorruptData, match=f"its {name} is {value!r}") as caught,
+        open_replay(
+            get("others"), get("to"), get, of=of_, plugins=letters.plugins
+        ) as replay,
+    ):
+        replay.run(threading.Event())
+    assert caught.value.offset == 1
 
 
 def test_stream_without_a_decoder_cannot_take_its_letters(letters: Streams) -> None:

@@ -9,6 +9,7 @@ from tests.fuzz.entries import (
     files,
     flights,
     kept,
+    letters,
     logs,
     sockets,
     texts,
@@ -47,6 +48,7 @@ GROUPS: Final[dict[str, tuple[type[Entry], ...]]] = {
         files.ParquetInputs,
         kept.FolderManifests,
         kept.StagedRows,
+        letters.DeadLetters,
     ),
     "log": (
         logs.LogSegments,
