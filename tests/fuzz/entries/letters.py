@@ -89,8 +89,8 @@ class DeadLetters(Entry):
             },
             name="clicks",
         )
-        definitions = [from_mapping(one) for one in (letters, sink)]
-        with open_replay(*definitions, lambda _: of, of=of) as replay:
+        source, to = from_mapping(letters), from_mapping(sink)
+        with open_replay(source, to, lambda _: of, of=of) as replay:
             replay.run(threading.Event())
         with streamfactory.open(sink) as opened:
             yield from opened.to_reader()
