@@ -9,6 +9,7 @@ from tests.spool.harness import (
     SpooledForgetfulHarness,
     SpooledRedeliveringHarness,
     SpooledSocketHarness,
+    SpooledZeromqDealerHarness,
     SpooledZeromqHarness,
 )
 
@@ -16,12 +17,13 @@ from streamfactory.conformance import Outcome, run
 from streamfactory.conformance.subject import subject_of
 
 
-@pytest.mark.long("the whole kit over four transports")
+@pytest.mark.long("the whole kit over five transports")
 @pytest.mark.parametrize(
     "harness",
     [
         SpooledSocketHarness,
         SpooledZeromqHarness,
+        SpooledZeromqDealerHarness,
         SpooledForgetfulHarness,
         SpooledRedeliveringHarness,
     ],

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from streamfactory.backends.zeromq.harness import ZeromqHarness
+from streamfactory.backends.zeromq.harness import ZeromqDealerHarness, ZeromqHarness
 from streamfactory.conformance.runner import Outcome, all_cases, run
 from streamfactory.conformance.subject import find_subject
 from streamfactory.conformance.suite import ConformanceSuite
@@ -10,6 +10,22 @@ from streamfactory.conformance.suite import ConformanceSuite
 
 class TestZeromq(ConformanceSuite):
     harness = ZeromqHarness
+
+
+class TestZeromqDealers(ConformanceSuite):
+    """Reading by dealer-router: R12, what is not acknowledged is sent again."""
+
+    harness = ZeromqDealerHarness
+
+
+def test_the_cases_of_acknowledgement_run_on_zeromq() -> None:
+    path = f"{ZeromqDealerHarness.__module__}:{ZeromqDealerHarness.__name__}"
+    subject = find_subject("zeromq", path)
+    cases = [case for case in all_cases() if case.rule == "R12"]
+    results = run(subject.backend, subject.harness, subject.plugins, cases=cases)
+    outcomes = {r.case.name: (r.outcome, r.reason) for r in results}
+    assert len(outcomes) == 5
+    assert set(outcomes.values()) == {(Outcome.PASSED, "")}
 
 
 def test_writing_is_proved_as_far_as_it_is_claimed() -> None:
