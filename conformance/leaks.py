@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import gc
 import os
+import re
 import threading
 import time
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 _DESCRIPTORS: Final = Path("/proc/self/fd")
 _SETTLE: Final = 2.0
-"""Seconds in which threads and children that were told to end may still end."""
+"""Seconds in which threads and children that are ending may still end."""
+_LOOKS: Final = 20
+"""Looks within them, at least: a starved process has slept through the seconds."""
+_NUMBERS: Final = re.compile(r"[0-9]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,14 +29,29 @@ class Inventory:
     children: frozenset[int]
 
     def left_since(self, before: Inventory) -> list[str]:
-        """In words, what is open now and was not then."""
-        found = [f"thread {name}" for name in sorted(self.threads - before.threads)]
-        found += [
-            f"open {name}" for name in sorted(self.descriptors - before.descriptors)
+        """In words, what is open now and was not then.
+
+        What replaces another of its kind is left out: clients of other users of the
+        process reconnect.
+        """
+        return [
+            *(f"thread {name}" for name in _added(self.threads, before.threads)),
+            *(f"open {n}" for n in _added(self.descriptors, before.descriptors)),
+            *(f"child process {c}" for c in sorted(self.children - before.children)),
         ]
-        return found + [
-            f"child process {c}" for c in sorted(self.children - before.children)
-        ]
+
+
+def _added(now: frozenset[str], before: frozenset[str]) -> list[str]:
+    """Names that are new, without as many of a kind as have gone."""
+    gone = Counter(_NUMBERS.sub("", name) for name in before - now)
+    found = []
+    for name in sorted(now - before):
+        kind = _NUMBERS.sub("", name)
+        if gone[kind]:
+            gone[kind] -= 1
+        else:
+            found.append(name)
+    return found
 
 
 def take() -> Inventory:
@@ -42,10 +62,11 @@ def take() -> Inventory:
 
 def left_since(before: Inventory) -> list[str]:
     """What stays open, after what is ending was given time to end."""
-    deadline = time.monotonic() + _SETTLE
+    deadline, looks = time.monotonic() + _SETTLE, 0
     while True:
         left = take().left_since(before)
-        if not left or time.monotonic() > deadline:
+        looks += 1
+        if not left or (looks >= _LOOKS and time.monotonic() > deadline):
             return left
         gc.collect()  # which takes as long as a case
         time.sleep(0.01)

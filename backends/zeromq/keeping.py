@@ -148,7 +148,7 @@ class KeepingLane(OutLane):
         return bool(self._reader)
 
     def _attend(self, wake: Wake | None) -> None:
-        """Wait a little for room, or for answers.
+        """Send, or read answers; wait a little where neither is possible.
 
         Raises:
             StreamTimeout, WriterFenced, ClosedError: As `flush`.
@@ -163,8 +163,9 @@ class KeepingLane(OutLane):
             remedy = "readers acknowledge what copy, a group, a query or a spool has "
             remedy += "stored; others need acknowledge=fetched"
             raise StreamTimeout(msg, remedy=remedy)
-        self._pump(wire)
         self._introduce(wire)
+        if self._pump(wire):
+            return  # what the caller waits for may be there
         events = zmq.POLLIN | (zmq.POLLOUT if self._waiting and self._reader else 0)
         wire.wait(events, _LONGEST_POLL, wake)
         self._listen(wire)
@@ -191,29 +192,33 @@ class KeepingLane(OutLane):
             self._hello = self._sent
             self._asked_at = time.monotonic()
 
-    def _pump(self, wire: Wire) -> None:
-        """Send what waits, as far as there is room."""
-        self._listen(wire)
+    def _pump(self, wire: Wire) -> bool:
+        """Send what waits, as far as there is room; whether anything moved."""
+        has_moved = self._listen(wire)
         while self._waiting and self._reader:
             piece = self._waiting[0]
             frames = self._frames(piece.kind, piece.first, piece.next, piece.body)
             if not sent(wire.socket, frames):
-                return
+                break
             self._sent = piece.next
             self._kept.append(self._waiting.popleft())
+            has_moved = True
+        return has_moved
 
-    def _listen(self, wire: Wire) -> None:
-        """Read the answers that came.
+    def _listen(self, wire: Wire) -> bool:
+        """Read the answers that came; whether there were any.
 
         Raises:
             WriterFenced: permanent.
             CorruptData: data_loss; the other side is no reader of streamfactory.
         """
+        has_heard = False
         while True:
             try:
                 frames = wire.socket.recv_multipart(zmq.NOBLOCK)
             except zmq.Again:
-                return
+                return has_heard
+            has_heard = True
             header = read_header(frames[0])
             if header.stream != self._stream:
                 continue  # to a stream that was broken off

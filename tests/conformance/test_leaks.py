@@ -1,0 +1,75 @@
+"""What a case left open is found, and what others opened is not taken for it."""
+
+from __future__ import annotations
+
+import os
+import socket
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from streamfactory.conformance import Outcome
+from streamfactory.conformance.case import Case
+from streamfactory.conformance.leaks import Inventory
+from streamfactory.conformance.runner import run_case
+from streamfactory.conformance.specimens import durable
+from streamfactory.conformance.specimens.durable import DurableHarness
+from streamfactory.wiring.plugins import PluginManager
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+NOTHING: frozenset[Any] = frozenset()
+
+
+def test_a_descriptor_that_replaces_one_of_its_kind_is_no_leak() -> None:
+    before = Inventory(NOTHING, frozenset({"5 -> socket:[71]", "6 -> /a"}), NOTHING)
+    again = Inventory(NOTHING, frozenset({"9 -> socket:[90]", "6 -> /a"}), NOTHING)
+    more = Inventory(
+        NOTHING, frozenset({"8 -> socket:[90]", "9 -> socket:[91]"}), NOTHING
+    )
+    other = Inventory(NOTHING, frozenset({"5 -> socket:[71]", "6 -> /b"}), NOTHING)
+    assert again.left_since(before) == []
+    assert more.left_since(before) == ["open 9 -> socket:[91]"]
+    assert other.left_since(before) == ["open 6 -> /b"]
+
+
+def test_a_thread_that_replaces_one_of_its_kind_is_no_leak() -> None:
+    before = Inventory(frozenset({"Thread-1 (run) (11)"}), NOTHING, NOTHING)
+    again = Inventory(frozenset({"Thread-2 (run) (12)"}), NOTHING, NOTHING)
+    more = Inventory(
+        frozenset({"Thread-1 (run) (11)", "Thread-2 (run) (12)"}), NOTHING, NOTHING
+    )
+    assert again.left_since(before) == []
+    assert more.left_since(before) == ["thread Thread-2 (run) (12)"]
+
+
+@pytest.fixture
+def opened() -> Iterator[list[socket.socket]]:
+    found: list[socket.socket] = []
+    yield found
+    for each in found:
+        each.close()
+
+
+@pytest.mark.parametrize(
+    ("runs", "outcome"), [(1, Outcome.PASSED), (2, Outcome.FAILED)]
+)
+def test_a_leak_is_one_that_each_run_of_the_case_leaves(
+    opened: list[socket.socket], runs: int, outcome: Outcome
+) -> None:
+    def body(bench: Any) -> None:
+        bench.create()
+        if len(opened) < runs:
+            opened.append(socket.socket())
+
+    correct = durable.streamfactory_backend()
+    plugins = PluginManager()
+    plugins.register(durable)
+    case = Case("opens_a_socket", "R10", body)
+    result = run_case(case, correct, DurableHarness, plugins, {})
+    assert result.outcome is outcome
+    left = f"rule R10: left open: open {opened[-1].fileno()} -> "
+    assert result.reason.startswith(left) is (outcome is Outcome.FAILED)
+    assert len(opened) == runs
+    assert os.fstat(opened[0].fileno())
