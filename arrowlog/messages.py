@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from streamfactory.spi import Outgoing
 
 
+@cache
 def message_schema() -> pa.Schema:
     """What a topic of undecoded messages stores; the rest is known by its place."""
     return pa.schema(

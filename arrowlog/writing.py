@@ -140,6 +140,8 @@ class LogCommitter(StreamCommitter):
         replace: bool,
     ) -> LastCommit | None:
         log = self._factory.log()
+        if self._writer_id is not None:
+            self._refuse_another(log)
         if not self._claimed:
             self.last()
         held = log.commit(

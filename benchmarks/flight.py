@@ -8,7 +8,7 @@ kept, an echo. Ours is written and read by the backend, and its puts are committ
 Beside the put into a durable log stands what it makes of a bare put followed by a file
 that is written and synced: the medium is part of what is measured. Beside the time from
 publishing to receiving stand that of a writer without an id, whose put is one action
-rather than three, and an action of the bare server.
+rather than a message of an open call, and an action of the bare server.
 
 The last figure is the memory of a server over a folder while eight writers and eight
 readers use it, one of whom has stalled: at the end, as a multiple of what it was after

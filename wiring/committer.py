@@ -44,6 +44,8 @@ class Committer:
         self._kind = kind
         self._closed = False
         self._sure = False
+        self._known: int | None = None
+        """The last epoch, -1 where there is none; None until the writer is claimed."""
         self.mismatches = 0
         """Epochs that were repeated with other rows: `difference`."""
 
@@ -53,7 +55,17 @@ class Committer:
         Claims the writer: no earlier instance of it can commit any more.
         """
         self._check_open()
-        return self._sink.ask("ask for the last epoch", self._author.last)
+        last = self._sink.ask("ask for the last epoch", self._author.last)
+        self._known = -1 if last is None else last.epoch
+        return last
+
+    def precedes(self, epoch: int) -> bool:
+        """Whether this committer knows, without a call, that an epoch is not committed.
+
+        It has claimed the writer. Where another instance has committed the epoch since,
+        the commit has no effect all the same.
+        """
+        return self._known is not None and self._known < epoch
 
     def commit(
         self,
@@ -92,8 +104,11 @@ class Committer:
         decide = self._author.replace if replace_all else self._author.commit
         # After a lost verdict nothing is known of the epoch before, as at the start.
         self._sure = False
+        known, self._known = self._known, None
         held = self._sink.call(lambda: decide(epoch, staged, source_position))
         self._sure = True
+        if known is not None:
+            self._known = epoch if held is None else held.epoch
         if held is None:
             return True
         self._compare(epoch, held, summary)
@@ -114,7 +129,7 @@ class Committer:
     def _checked(
         self, epoch: int, messages: Sequence[CommitMessage | None]
     ) -> list[CommitMessage]:
-        digest = self._sink.config.digest()
+        digest = self._sink.config_digest
         checked: dict[int, CommitMessage] = {}
         for message in messages:
             if message is None:

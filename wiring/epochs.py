@@ -159,6 +159,9 @@ class Epochs(Closing):
             raise ClosedError(msg, stream=self._sink.config.name)
         if self._writer is None:
             self._writer = self._sink.writer(
-                self._schema, writer_id=self._writer_id, epoch=self._epoch
+                self._schema,
+                writer_id=self._writer_id,
+                epoch=self._epoch,
+                committer=self._committer,
             )
         return self._writer

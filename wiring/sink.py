@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import threading
 import uuid
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
+from functools import cached_property
 from typing import TYPE_CHECKING, TypeVar, final
 
 import pyarrow as pa
@@ -27,9 +28,11 @@ from streamfactory.spi import (
     Verdict,
     WriteContext,
     WriteKind,
+    WriterFenced,
     envelope_schema,
 )
 from streamfactory.wiring.canonical import canonical_schema
+from streamfactory.wiring.claimed import ClaimedCommitters
 from streamfactory.wiring.clock import Clock
 from streamfactory.wiring.closing import Closing
 from streamfactory.wiring.committer import Committer
@@ -83,7 +86,10 @@ class Sink(Closing):
         self.claims = self.factory.claims()
         self._descriptor = configured.decoder
         self._closed = threading.Event()
+        self._claimed = ClaimedCommitters(clock or Clock())
         self._schema: pa.Schema | None = None
+        self._decided: tuple[pa.Schema, Target] | None = None
+        """What the rows before became, by their schema."""
         self._counts: dict[str, int] = {}
         log_warnings(self.config)
 
@@ -150,6 +156,7 @@ class Sink(Closing):
         epoch: int = 0,
         task: int | None = None,
         kind: WriteKind = WriteKind.STREAMING,
+        committer: Committer | None = None,
     ) -> Writer:
         """The writer of one attempt. The caller commits or aborts, and closes it.
 
@@ -162,6 +169,8 @@ class Sink(Closing):
                 spread by; None where the epoch has no others: then they are spread by
                 writer and epoch.
             kind: Whether epochs continue one another.
+            committer: Of this writer, where it is in the same process: saves a call
+                where it knows that the epoch is not committed yet.
 
         Raises:
             GuaranteeRefused: config.
@@ -181,7 +190,8 @@ class Sink(Closing):
             encoder = self._encoder()
             if encoder is not None:
                 unless_made.callback(encoder.close)
-            writer = Writer(self, context, target, encoder, home)
+            fresh = committer is not None and committer.precedes(epoch)
+            writer = Writer(self, context, target, encoder, home, fresh=fresh)
             unless_made.pop_all()
         return writer
 
@@ -222,15 +232,38 @@ class Sink(Closing):
             StreamError: As `Writer.write` and `Committer.commit`. A `TransientError`
                 may come after the commit: with a writer id, put the epoch again.
         """
+        kept = None if writer_id is None else self._claimed.take(writer_id)
+        if kept is not None:
+            try:
+                return self._put(kept, rows, writer_id, epoch, source_position)
+            except WriterFenced:
+                pass  # another process put since: this one claims the writer again
+        committer = self.committer(writer_id=writer_id)
+        return self._put(committer, rows, writer_id, epoch, source_position)
+
+    def _put(
+        self,
+        committer: Committer,
+        rows: pa.RecordBatch | pa.Table,
+        writer_id: str | None,
+        epoch: int,
+        source_position: Position | None,
+    ) -> bool:
+        """Write an epoch; the committer is kept for the next one, or closed."""
         batches = rows.to_batches() if isinstance(rows, pa.Table) else [rows]
-        with ExitStack() as stack:
-            committer = self.committer(writer_id=writer_id)
-            stack.callback(committer.close)
-            writer = self.writer(rows.schema, writer_id=writer_id, epoch=epoch)
-            stack.callback(writer.close)
-            for batch in batches:
-                writer.write(batch)
-            return committer.commit(epoch, [writer.commit()], source_position)
+        with ExitStack() as unless_kept:
+            unless_kept.callback(committer.close)
+            writer = self.writer(
+                rows.schema, writer_id=writer_id, epoch=epoch, committer=committer
+            )
+            with closing(writer):
+                for batch in batches:
+                    writer.write(batch)
+                written = committer.commit(epoch, [writer.commit()], source_position)
+            if writer_id is not None:
+                unless_kept.pop_all()
+                self._claimed.keep(writer_id, committer)
+        return written
 
     def end_stream(self, end: End) -> None:
         """Tell readers how the stream ends, where its kind has an end."""
@@ -240,7 +273,9 @@ class Sink(Closing):
         """Close what the factory shares; twice is fine."""
         if not self._closed.is_set():
             self._closed.set()
-            self.call(self.factory.close)
+            with ExitStack() as last:
+                last.callback(self.call, self.factory.close)
+                self._claimed.close()
 
     def ask(self, operation: str, function: Callable[[], T]) -> T:
         """Call the author's code; tried again after passing trouble.
@@ -266,12 +301,23 @@ class Sink(Closing):
                 raise
             raise found from error
 
+    @cached_property
+    def config_digest(self) -> str:
+        """Of the configuration, which commit messages carry."""
+        return self.config.digest()
+
     def _target(self, schema: pa.Schema) -> Target:
+        decided = self._decided
+        if decided is not None and decided[0].equals(schema, check_metadata=True):
+            return decided[1]
         try:
-            return self._decide_target(schema)
+            target = self._decide_target(schema)
         except StreamError as error:
             error.at(stream=self.config.name)
             raise
+        if self._schema is not None:  # else the first rows decide it
+            self._decided = schema, target
+        return target
 
     def _decide_target(self, schema: pa.Schema) -> Target:
         check_names(schema)

@@ -72,6 +72,7 @@ class Writer:
         target: What becomes of the rows.
         encoder: Makes messages of rows; None where rows are stored as they are.
         home: Modulo the number of partitions: where rows without key or partition go.
+        fresh: Whether the epoch is known not to be committed yet.
     """
 
     def __init__(
@@ -81,6 +82,8 @@ class Writer:
         target: Target,
         encoder: MessageEncoder | None,
         home: int,
+        *,
+        fresh: bool = False,
     ) -> None:
         self.context = context
         self.counters = WriteCounters()
@@ -100,7 +103,7 @@ class Writer:
         # An epoch that is there already is not staged again, but its input is read to
         # the end: whatever feeds it (Spark's stateful operators) relies on that (W3).
         self._author: StreamWriter | None = None
-        if not self._is_there():
+        if fresh or not self._is_there():
             self._author = sink.ask(
                 "make a writer", lambda: sink.factory.create_writer(context)
             )
@@ -156,7 +159,7 @@ class Writer:
                 replace(self.context, schema=None),
                 self._summing.total(),
                 payload,
-                self._sink.config.digest(),
+                self._sink.config_digest,
                 drained=author is None,
             )
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from streamfactory.arrowlog import LogProducerFactory, LogTopicAdmin, Retention
 from streamfactory.arrowlog.writing import retention_of
+from streamfactory.backends.flight.client.committing import CommitSessions
 from streamfactory.backends.flight.client.remote import (
     RemoteLog,
     RemoteLogStore,
@@ -28,6 +29,7 @@ class FlightProducerFactory(LogProducerFactory):
     def __init__(self, config: StreamConfig) -> None:
         super().__init__(config)
         self._connection = connect(config)
+        self._sessions = CommitSessions(self._connection)
         self._log: RemoteLog | None = None
 
     def log(self, schema: pa.Schema | None = None) -> Log:
@@ -45,12 +47,14 @@ class FlightProducerFactory(LogProducerFactory):
             self._connection,
             memory_ms=self.config["writer.memory"],
             retention=None if retention == Retention() else plain_retention(retention),
+            sessions=self._sessions,
         )
 
     def tidy(self, log: Log, writer_id: str | None) -> None:
         """Done by the server, after each commit."""
 
     def close(self) -> None:
+        self._sessions.close()
         self._connection.close()
 
 

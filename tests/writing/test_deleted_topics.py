@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import shutil
+from contextlib import closing
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pytest
 
-from streamfactory.spi import EpochMarkerLost, IncarnationChanged
+from streamfactory.spi import EpochMarkerLost, IncarnationChanged, Position
+from streamfactory.wiring.clock import Clock
+from streamfactory.wiring.epochs import Epochs
 from streamfactory.wiring.opening import open_sink
 
 if TYPE_CHECKING:
@@ -54,3 +57,19 @@ def test_epoch_can_be_taken_for_new_in_what_was_made_again(
         sink.put(ROWS, writer_id="w", epoch=1)
     with open_sink({**options, "epoch.adopt": "1"}) as sink:
         assert sink.put(ROWS, writer_id="w", epoch=1)
+
+
+def test_topic_that_was_deleted_between_epochs_of_a_run_is_not_written_anew(
+    options: dict[str, str], tmp_path: Path
+) -> None:
+    with (
+        open_sink(options) as sink,
+        closing(Epochs(sink, ROWS.schema, writer_id="w", clock=Clock())) as epochs,
+    ):
+        for _ in range(2):
+            epochs.write(ROWS, ROWS.nbytes)
+            epochs.commit(Position())
+        shutil.rmtree(tmp_path / "streams")
+        epochs.write(ROWS, ROWS.nbytes)
+        with pytest.raises(IncarnationChanged):
+            epochs.commit(Position())

@@ -17,17 +17,21 @@ from typing import TYPE_CHECKING, Any, Final, NewType, TypeVar
 from streamfactory.spi import FormatRefused
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
 VERSION: Final = 1
 """Of every message that is written here, and the only one that is read."""
 MOST_BYTES: Final = 16 << 20
 """Of one message. A commit names every staged file of an epoch."""
+_ENCODER: Final = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False)
+_DECODER: Final = json.JSONDecoder()
+# `json.dumps` and `json.loads` would make or look for one with each message.
 _LONGEST_TEXT: Final = 4 << 20
 _LARGEST: Final = 2**63 - 1
 _LARGEST_DIGEST: Final = 2**128 - 1
 
 T = TypeVar("T")
+U = TypeVar("U")
 
 Digest = NewType("Digest", int)
 """A member of 128 bits, without sign."""
@@ -39,8 +43,7 @@ class _Refused(ValueError):
 
 def encode(message: Any) -> bytes:
     """The bytes of a message: a dataclass of `messages`."""
-    plain = {"v": VERSION, **_plain(message)}
-    return json.dumps(plain, separators=(",", ":"), ensure_ascii=False).encode()
+    return _ENCODER.encode({"v": VERSION, **_plain(message)}).encode()
 
 
 def decode(data: bytes | memoryview, kind: type[T]) -> T:
@@ -49,14 +52,37 @@ def decode(data: bytes | memoryview, kind: type[T]) -> T:
     Raises:
         FormatRefused: permanent; it is no such message, or of another version.
     """
-    name = kind.__name__
+    return _decoded(kind, _parsed(data, kind))
+
+
+def decode_either(
+    data: bytes | memoryview, kind: type[T], other: type[U], member: str
+) -> T | U:
+    """A message of one of two dataclasses: of ``other`` where it has ``member``.
+
+    Raises:
+        FormatRefused: permanent; it is neither, or of another version.
+    """
+    plain = _parsed(data, kind)
+    if isinstance(plain, dict) and member in plain:
+        return _decoded(other, plain)
+    return _decoded(kind, plain)
+
+
+def _parsed(data: bytes | memoryview, kind: type) -> Any:
+    """The JSON value; None where it is no JSON."""
     if len(data) > MOST_BYTES:
-        msg = f"a {name} message has {len(data)} bytes; {MOST_BYTES} are allowed"
+        msg = f"a {kind.__name__} message has {len(data)} bytes; "
+        msg += f"{MOST_BYTES} are allowed"
         raise FormatRefused(msg, remedy="divide it into smaller messages")
     try:
-        plain = json.loads(bytes(data))
+        return _DECODER.decode(bytes(data).decode())
     except (ValueError, RecursionError):
-        plain = None
+        return None
+
+
+def _decoded(kind: type[T], plain: Any) -> T:
+    name = kind.__name__
     if not isinstance(plain, dict) or "v" not in plain:
         msg = f"expected a {name} message: a JSON object with its version in 'v'"
         raise FormatRefused(msg, remedy=_members(kind))
@@ -83,20 +109,25 @@ def _is_optional(field: Field[Any]) -> bool:
 
 def _plain(message: Any) -> dict[str, Any]:
     return {
-        field.name: _value(getattr(message, field.name))
-        for field in fields(message)
-        if getattr(message, field.name) != field.default
+        name: _value(value)
+        for name, default in _defaults(typing.cast("Any", type(message)))
+        if (value := getattr(message, name)) != default
     }
 
 
+@cache
+def _defaults(kind: type) -> Sequence[tuple[str, Any]]:
+    return [(field.name, field.default) for field in fields(kind)]
+
+
 def _value(value: Any) -> Any:
-    if is_dataclass(value):
-        return _plain(value)
+    if isinstance(value, str | int | None):
+        return value
     if isinstance(value, list | tuple):
         return [_value(one) for one in value]
     if isinstance(value, dict):
         return {str(key): _value(one) for key, one in value.items()}
-    return value
+    return _plain(value) if is_dataclass(value) else value
 
 
 def _object(kind: type[T], plain: Any) -> T:

@@ -180,13 +180,47 @@ class Commit:
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """The answer to `Commit`, `Claim` and `Last`."""
+    """The answer to `Commit`, `CommitRows`, `Claim` and `Last`."""
 
     held: LastCommit | None = None
     """`Commit`: None where this call appended, else what was there before. `Claim`,
     `Last`: what the writer committed last."""
     placed: tuple[Placed, ...] = ()
     """`Commit`: where this call appended, the offsets of the rows."""
+
+
+@dataclass(frozen=True, slots=True)
+class CommitSession:
+    """The descriptor of a ``DoExchange``: commits of one instance of a writer."""
+
+    topic: str
+    writer: str
+    instance: str
+    incarnation: str | None = None
+    writer_memory_ms: int | None = None
+    retention: Retention | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PartRows:
+    """So many rows of the batch, behind those of the parts before."""
+
+    partition: int
+    rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class CommitRows:
+    """From the client of a `CommitSession`, with the rows: one epoch, whole."""
+
+    epoch: int
+    attempt: str
+    parts: tuple[PartRows, ...]
+    """Of the batch, in its order; none without a batch."""
+    rows: int
+    sums: dict[str, Digest] | None = None
+    position: str | None = None
+    replace: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import base64
-from typing import TYPE_CHECKING, Final
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
@@ -14,7 +15,38 @@ from streamfactory.spi import FormatRefused
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+    from streamfactory.arrowlog import Staged
+
+INLINE: Final = "inline"
+"""The member of the only file of an attempt whose rows travel with the commit."""
 _REMEDY: Final = "write them as an Arrow IPC stream of the topic's schema, in base64"
+
+
+@dataclass(frozen=True, slots=True)
+class InlineRows:
+    """Rows of a small attempt that are not encoded yet, unless they are pickled."""
+
+    parts: tuple[tuple[int, pa.RecordBatch], ...]
+    """Partition and rows."""
+    schema: pa.Schema
+
+    def encode(self) -> str:
+        """Their text in a message."""
+        return encode_rows(self.parts, self.schema)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Arrow would pickle whole buffers, of which these rows may be a small slice.
+        return _decoded, (self.encode(), self.schema)
+
+
+def _decoded(text: str, schema: pa.Schema) -> InlineRows:
+    return InlineRows(tuple(decode_rows(text, schema)), schema)
+
+
+def inline_rows(staged: Staged) -> InlineRows | None:
+    """The rows of an attempt that was not uploaded; None of one that was."""
+    found = staged.files[0].get(INLINE) if len(staged.files) == 1 else None
+    return found if isinstance(found, InlineRows) else None
 
 
 def encode_rows(parts: Iterable[tuple[int, pa.RecordBatch]], schema: pa.Schema) -> str:

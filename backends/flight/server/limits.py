@@ -43,7 +43,7 @@ class Limits:
 
     @property
     def changing(self) -> int:
-        """Open calls that write."""
+        """Open calls that write, and changes within others."""
         return self._changing
 
     @contextmanager
@@ -74,6 +74,17 @@ class Limits:
                 self._open[peer] -= 1
                 if not self._open[peer]:
                     del self._open[peer]
+
+    @contextmanager
+    def change(self) -> Iterator[None]:
+        """Count a change within a call that is open for longer."""
+        with self._lock:
+            self._changing += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._changing -= 1
 
 
 class StagedBytes:

@@ -10,9 +10,10 @@ from urllib.parse import urlsplit
 
 import pyarrow.flight as fl
 
-from streamfactory.backends.flight.protocol.codec import decode, encode
+from streamfactory.backends.flight.protocol.codec import decode, decode_either, encode
 from streamfactory.backends.flight.protocol.failures import to_status
 from streamfactory.backends.flight.protocol.messages import (
+    CommitSession,
     Health,
     MetricValue,
     MetricValues,
@@ -34,6 +35,7 @@ from streamfactory.backends.flight.server.actions import (
     request_of,
 )
 from streamfactory.backends.flight.server.checkpoints import check_name
+from streamfactory.backends.flight.server.committing import serve_commits
 from streamfactory.backends.flight.server.disclosure import NoSuchTopic
 from streamfactory.backends.flight.server.metrics import CALLS, CALLS_FAILED
 from streamfactory.backends.flight.server.plain import (
@@ -206,11 +208,43 @@ class LogService(fl.FlightServerBase):  # type: ignore[misc]
         writer: fl.MetadataRecordBatchWriter,
     ) -> None:
         with self._call(context, "exchange"):
-            wanted = decode(descriptor.command or b"", Subscribe)
+            wanted = decode_either(
+                descriptor.command or b"", Subscribe, CommitSession, "writer"
+            )
+            if isinstance(wanted, CommitSession):
+                self._serve_commits(context, wanted, reader, writer)
+                return
             self._check(context, wanted.topic, Right.READ)
             serve_subscription(
                 self.store, wanted, reader, writer, self.stopping, self._meters
             )
+
+    def _serve_commits(
+        self,
+        context: fl.ServerCallContext,
+        wanted: CommitSession,
+        reader: fl.MetadataRecordBatchReader,
+        writer: fl.MetadataRecordBatchWriter,
+    ) -> None:
+        @contextmanager
+        def changing() -> Iterator[None]:
+            # Of each commit: a session outlives rights.
+            self._check(context, wanted.topic, Right.WRITE)
+            with self.limits.change():
+                self._refuse_stopping("commit")
+                yield
+
+        self._check(context, wanted.topic, Right.WRITE)
+        serve_commits(
+            self._uploads,
+            self._client(context),
+            wanted,
+            context,
+            reader,
+            writer,
+            self.limits.batch_bytes,
+            changing,
+        )
 
     def do_put(
         self,
@@ -270,9 +304,7 @@ class LogService(fl.FlightServerBase):  # type: ignore[misc]
         if begins:
             self._meters.recorder.add(CALLS, what)
         try:
-            if self.stopping.is_set():
-                msg = f"{what}: the server is shutting down"
-                raise ConnectionFailed(msg, remedy="retry when it runs again")
+            self._refuse_stopping(what)
             with self.limits.call(context.peer(), changes=changes):
                 yield
         except fl.FlightError:
@@ -294,6 +326,11 @@ class LogService(fl.FlightServerBase):  # type: ignore[misc]
             msg = f"{what} failed inside the server: {type(error).__name__}"
             remedy = "the log of the server has the details"
             raise to_status(UntranslatedError(msg, remedy=remedy)) from None
+
+    def _refuse_stopping(self, what: str) -> None:
+        if self.stopping.is_set():
+            msg = f"{what}: the server is shutting down"
+            raise ConnectionFailed(msg, remedy="retry when it runs again")
 
     def _check(
         self,

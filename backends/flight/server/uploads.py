@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, final
 
 from streamfactory.arrowlog import LogStage, Staged
 from streamfactory.backends.flight.protocol import messages as m
-from streamfactory.backends.flight.protocol.rows import decode_rows
+from streamfactory.backends.flight.protocol.rows import INLINE, decode_rows
 from streamfactory.backends.flight.server.logs import (
     commit_message,
     open_topic,
@@ -31,13 +31,16 @@ from streamfactory.spi import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     import pyarrow as pa
 
     from streamfactory.arrowlog import Log, LogStore
     from streamfactory.backends.flight.server.limits import StagedBytes
     from streamfactory.backends.flight.server.metrics import Meters
+
+    Rows = Iterable[tuple[int, pa.RecordBatch]]
+    """Partition and rows of each batch."""
 
 _LONGEST_INTERVAL: Final = 30.0
 """Seconds between two looks for uploads that nobody decided."""
@@ -113,14 +116,25 @@ class Uploads:
         self.meters.committed(log.name, repeated=False)
         return m.placed(placed)
 
-    def commit(self, request: m.Commit, client: str) -> m.Committed:
-        """Append sealed attempts in one step."""
+    def commit(
+        self, request: m.Commit, client: str, rows: Mapping[str, Rows] | None = None
+    ) -> m.Committed:
+        """Append sealed attempts in one step.
+
+        Args:
+            request: Names the attempts.
+            client: Whose bytes are counted together.
+            rows: Of attempts that came with the request, by attempt.
+        """
         log = open_topic(self._store, request.topic, request.incarnation)
         position = request.position
         placed: dict[int, range] = {}
         inline: list[Staged] = []
         try:
             staged = [self._staged(log, one, client, inline) for one in request.staged]
+            for attempt, parts in (rows or {}).items():
+                inline.append(self._staged_now(log, attempt, parts, client))
+                staged.append(inline[-1])
             with self._deciding(log, staged):
                 held = log.commit(
                     request.writer,
@@ -221,16 +235,20 @@ class Uploads:
         text = _inline(sealed)
         if text is None:
             return Staged(sealed.attempt, sealed.files)
-        upload = self.stage(log, sealed.attempt, client)
+        parts = decode_rows(text, log.schema)
+        inline.append(self._staged_now(log, sealed.attempt, parts, client))
+        return inline[-1]
+
+    def _staged_now(self, log: Log, attempt: str, parts: Rows, client: str) -> Staged:
+        """Stage rows that came with their commit."""
+        upload = self.stage(log, attempt, client)
         try:
-            for partition, rows in decode_rows(text, log.schema):
+            for partition, rows in parts:
                 upload.append(partition, rows)
-            staged = upload.seal()
+            return upload.seal()
         except BaseException:
             upload.discard()
             raise
-        inline.append(staged)
-        return staged
 
     def _discard_undecided(self, log: Log, staged: Sequence[Staged]) -> None:
         """Remove attempts that nobody will commit; committed ones stay."""
@@ -378,9 +396,9 @@ def _exists(log: Log) -> bool:
 def _inline(sealed: m.Sealed) -> str | None:
     """The rows that came with the message; None where they were uploaded before."""
     first = sealed.files[0] if len(sealed.files) == 1 else None
-    if not isinstance(first, dict) or "inline" not in first:
+    if not isinstance(first, dict) or INLINE not in first:
         return None
-    if not isinstance(first["inline"], str):
+    if not isinstance(first[INLINE], str):
         msg = "the member 'inline' of a file is not text"
         raise FormatRefused(msg, remedy="send an Arrow IPC stream in base64")
-    return first["inline"]
+    return first[INLINE]

@@ -31,6 +31,7 @@ GROUPS: Final[dict[str, tuple[type[Entry], ...]]] = {
         flights.FlightDiskActions,
         flights.FlightTickets,
         flights.FlightUploads,
+        flights.FlightSessions,
         flights.FlightWire,
         flights.FlightFailures,
         flights.FlightAnswers,

@@ -134,10 +134,12 @@ class _Chunk:
 
 
 class Replies:
-    """The writer of a put."""
+    """The writer of a put, or of an exchange."""
 
     def write(self, data: bytes) -> None:
         assert len(data) < 1 << 20
+
+    write_metadata = write
 
 
 def damaged(message: Any, chance: random.Random) -> bytes:
@@ -375,6 +377,49 @@ class FlightUploads(_Service):
             raise FormatRefused(msg) from None
         put = self.service.do_put
         self.call(lambda: put(Context(), descriptor, upload, Replies()))
+        yield from ()
+
+
+class FlightSessions(FlightUploads):
+    """Exchanges that commit: descriptors, metadata of epochs, and their batches."""
+
+    NAME = "flight-sessions"
+    SHARE = 2
+
+    def make(self, chance: random.Random) -> bytes:
+        session = m.CommitSession(
+            TOPIC, "w", "i", writer_memory_ms=1000, retention=m.Retention(None, 5)
+        )
+        command = encode(session)
+        if chance.random() < 0.3:
+            command = damaged(session, chance)
+        parts = (m.PartRows(0, 1), m.PartRows(1, 2))
+        epoch = chance.randrange(1 << 40)
+        request = m.CommitRows(epoch, "a", parts, 3, {"crc": Digest(1)}, _TEXT)
+        metadata = (
+            damaged(request, chance) if chance.random() < 0.6 else encode(request)
+        )
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, SCHEMA) as writer:
+            writer.write_batch(ROWS)
+        stream = sink.getvalue().to_pybytes()
+        if chance.random() < 0.5:
+            stream = mutating.bytes_of(stream, chance)
+        return packed("session", command, packed("", metadata, stream))
+
+    def feed(self, data: bytes) -> Generator[pa.RecordBatch]:
+        _, command, rest = unpacked(data)
+        _, metadata, stream = unpacked(rest)
+        descriptor = fl.FlightDescriptor.for_command(command)
+        try:
+            upload = Upload(stream, metadata)
+        except (pa.ArrowException, OSError, EOFError):
+            msg = "Flight refuses it before the service is called"
+            raise FormatRefused(msg) from None
+        if b'"writer"' not in command:
+            return  # a subscription, which waits for its client
+        exchange = self.service.do_exchange
+        self.call(lambda: exchange(Context(), descriptor, upload, Replies()))
         yield from ()
 
 

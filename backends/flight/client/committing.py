@@ -1,0 +1,156 @@
+"""Commits of small epochs over one long call: faster than an action for each."""
+
+from __future__ import annotations
+
+import threading
+import time
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, final
+
+import pyarrow as pa
+import pyarrow.flight as fl
+
+from streamfactory.backends.flight.protocol import messages as m
+from streamfactory.backends.flight.protocol.codec import decode, encode
+from streamfactory.spi import ConnectionFailed
+
+if TYPE_CHECKING:
+    from streamfactory.backends.flight.client.connection import Connection
+    from streamfactory.backends.flight.protocol.rows import InlineRows
+
+_IDLE_SECONDS: Final = 1.0
+"""A session is used again within this time: a server may have restarted since."""
+
+
+class _Open(NamedTuple):
+    """A call that is open for one writer."""
+
+    writer: fl.FlightStreamWriter
+    reader: fl.FlightStreamReader
+
+
+@final
+class CommitSessions:
+    """The open call of the writer that committed last. Thread-safe.
+
+    A writer that commits twice within a second gets one. What a session cannot do, or
+    fails to do, is for the action ``commit``: with a writer and an epoch it is safe to
+    repeat a commit whose answer was lost.
+
+    Args:
+        connection: To the server; the caller closes it, later.
+    """
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._lock = threading.Lock()
+        self._wanted: m.CommitSession | None = None
+        """Who committed last."""
+        self._used = 0.0
+        self._open: _Open | None = None
+
+    def commit(
+        self, commit: m.Commit, attempt: str, rows: InlineRows
+    ) -> m.Committed | None:
+        """Commit an epoch; None where it has to be done by the action.
+
+        Args:
+            commit: As the action takes it, without staged attempts.
+            attempt: That of the rows.
+            rows: All rows of the epoch.
+
+        Raises:
+            StreamError: The server's own error; the epoch is not committed.
+            StreamTimeout: transient; the server has not answered in time.
+        """
+        wanted = _session(commit)
+        if wanted is None or not self._lock.acquire(blocking=False):
+            return None  # it may not be repeated, or a thread is at another one
+        try:
+            now = time.monotonic()
+            recent = self._wanted == wanted and now - self._used < _IDLE_SECONDS
+            if not recent:
+                self._end()
+                self._wanted, self._used = wanted, now
+                return None
+            try:
+                request = _request(commit, attempt, rows)
+                found = self._commit(wanted, request, rows)
+            except BaseException as error:
+                self._end()
+                if isinstance(error, ConnectionFailed):
+                    return None
+                raise
+            self._used = time.monotonic()
+            return found
+        finally:
+            self._lock.release()
+
+    def close(self) -> None:
+        """End the call; never raises, and waits for nothing."""
+        with self._lock:
+            self._end()
+            self._wanted = None
+
+    def _commit(
+        self, wanted: m.CommitSession, request: m.CommitRows, rows: InlineRows
+    ) -> m.Committed:
+        connection = self._connection
+        with connection.translated():
+            if self._open is None:
+                self._open = self._begin(wanted, rows.schema)
+            writer, reader = self._open
+            with connection.watchdog.limit(connection.timeout, reader.cancel):
+                metadata = encode(request)
+                if rows.parts:
+                    writer.write_with_metadata(_whole(rows), metadata)
+                else:
+                    writer.write_metadata(metadata)
+                answer: Any = reader.read_chunk()
+            return decode(answer.app_metadata or b"", m.Committed)
+
+    def _begin(self, wanted: m.CommitSession, schema: pa.Schema) -> _Open:
+        descriptor = fl.FlightDescriptor.for_command(encode(wanted))
+        client = self._connection.client()
+        writer, reader = client.do_exchange(descriptor, self._connection.options())
+        writer.begin(schema)
+        return _Open(writer, reader)
+
+    def _end(self) -> None:
+        opened, self._open = self._open, None
+        if opened is not None:
+            with suppress(fl.FlightError, OSError, ValueError):
+                opened.reader.cancel()
+                opened.writer.close()
+
+
+def _session(commit: m.Commit) -> m.CommitSession | None:
+    """Where a commit belongs; None without a writer: it must not be repeated."""
+    if commit.writer is None:
+        return None
+    return m.CommitSession(
+        commit.topic,
+        commit.writer,
+        commit.instance,
+        commit.incarnation,
+        commit.writer_memory_ms,
+        commit.retention,
+    )
+
+
+def _request(commit: m.Commit, attempt: str, rows: InlineRows) -> m.CommitRows:
+    return m.CommitRows(
+        commit.epoch,
+        attempt,
+        tuple(m.PartRows(lane, batch.num_rows) for lane, batch in rows.parts),
+        commit.rows,
+        commit.sums,
+        commit.position,
+        commit.replace,
+    )
+
+
+def _whole(rows: InlineRows) -> pa.RecordBatch:
+    """All parts as one batch."""
+    batches = [batch for _, batch in rows.parts]
+    return batches[0] if len(batches) == 1 else pa.concat_batches(batches)

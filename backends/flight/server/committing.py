@@ -1,0 +1,96 @@
+"""Commits of small epochs over one long ``DoExchange``: a message for each epoch."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from streamfactory.backends.flight.protocol import messages as m
+from streamfactory.backends.flight.protocol.codec import decode, encode
+from streamfactory.backends.flight.server.batches import sound_batches
+from streamfactory.spi import ConnectionFailed, FormatRefused
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from contextlib import AbstractContextManager
+
+    import pyarrow as pa
+    import pyarrow.flight as fl
+
+    from streamfactory.backends.flight.server.uploads import Uploads
+
+
+def serve_commits(
+    uploads: Uploads,
+    client: str,
+    wanted: m.CommitSession,
+    context: fl.ServerCallContext,
+    reader: fl.MetadataRecordBatchReader,
+    writer: fl.MetadataRecordBatchWriter,
+    most_bytes: int,
+    changing: Callable[[], AbstractContextManager[None]],
+) -> None:
+    """Commit each epoch that the client sends, and answer it.
+
+    An error ends the call: a client goes on with the action, or another call.
+
+    Args:
+        uploads: Stages and commits.
+        client: Whose bytes are counted together.
+        wanted: The writer.
+        context: Of the call.
+        reader: Of epochs.
+        writer: Of answers.
+        most_bytes: Of one epoch.
+        changing: Refuses commits while the server stops or without the right, and
+            counts one that is under way.
+    """
+    try:
+        for batch, metadata in sound_batches(reader, context, most_bytes):
+            with changing():
+                request = decode(metadata, m.CommitRows)
+                rows = {request.attempt: _parts(request, batch)}
+                answer = uploads.commit(_commit(wanted, request), client, rows)
+            writer.write_metadata(encode(answer))
+    except ConnectionFailed:
+        if not context.is_cancelled():  # else the client has closed the session
+            raise
+
+
+def _commit(wanted: m.CommitSession, request: m.CommitRows) -> m.Commit:
+    """The same as the action takes it."""
+    return m.Commit(
+        wanted.topic,
+        wanted.writer,
+        request.epoch,
+        (),
+        wanted.instance,
+        request.rows,
+        request.sums,
+        request.position,
+        request.replace,
+        wanted.incarnation,
+        wanted.writer_memory_ms,
+        wanted.retention,
+    )
+
+
+def _parts(
+    request: m.CommitRows, batch: pa.RecordBatch | None
+) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """Partition and rows of each part.
+
+    Raises:
+        FormatRefused: permanent; the parts are not the batch.
+    """
+    total = 0 if batch is None else batch.num_rows
+    if sum(part.rows for part in request.parts) != total or any(
+        part.rows < 0 for part in request.parts
+    ):
+        msg = f"the parts of epoch {request.epoch} are not its batch of {total} rows"
+        raise FormatRefused(msg, remedy="name the rows of each part of the batch")
+    if batch is None:
+        return
+    start = 0
+    for part in request.parts:
+        yield part.partition, batch.slice(start, part.rows)
+        start += part.rows
