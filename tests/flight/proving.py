@@ -8,24 +8,17 @@ import socket
 import threading
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-import pyarrow as pa
-from tests.proving.children import DEADLINE, Child
+from tests.proving.children import DEADLINE, Pack
+from tests.proving.copies import copy_numbers, last_commit, until_done
 from tests.proving.numbers import SCHEMA, batch, everything, numbers_of, store_at
 from tests.proving.verdict import Verdict, compared
 
-import streamfactory
 from streamfactory.spi import StreamError
 from streamfactory.wiring.definition import Property
 from streamfactory.wiring.opening import open_sink
 from streamfactory.wiring.serving import open_server
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from streamfactory.spi import LastCommit
-    from streamfactory.wiring.sink import Sink
 
 SMALL: Final = 5
 LARGE: Final = 20_000
@@ -40,25 +33,15 @@ def prove(rounds: int, seed: int, root: Path) -> Verdict:
     store = store_at(root)
     store.create("in", SCHEMA, 3)
     store.create("out", SCHEMA)
-    roles: dict[str, Callable[..., None]] = {
-        "serve": serve,
-        "write": write,
-        "read": read,
-    }
-    children = {name: Child(role, str(root), port) for name, role in roles.items()}
+    roles = {"serve": serve, "write": write, "read": read}
+    pack = Pack({name: (role, str(root), port) for name, role in roles.items()})
     try:
-        for _ in range(rounds):
-            name = chance.choice(sorted(roles))
-            wait_for(port)
-            time.sleep(chance.random() * LONGEST[name])
-            children[name].kill()
-            children[name] = Child(roles[name], str(root), port)
+        pack.hunt(rounds, chance, LONGEST, lambda: wait_for(port))
         for name, marker in (("write", "stop"), ("read", "drain")):
             (root / marker).touch()
-            assert children.pop(name).join() == 0, name
+            pack.finish(name)
     finally:
-        for child in children.values():
-            child.end()
+        pack.close()
     log = store.open("in")
     held = log.last("writer")
     epochs = 0 if held is None else held.epoch + 1
@@ -96,53 +79,21 @@ def write(root: str, port: int) -> None:
     def attempt() -> None:
         options = {"producer.key.columns": "number"}
         with open_sink(stream(port, "in"), options=options) as sink:
-            held = last(sink, "writer")
+            held = last_commit(sink, "writer")
             epoch = 0 if held is None else held.epoch + 1
             while not Path(root, "stop").exists():
                 sink.put(batch(numbers(epoch)), writer_id="writer", epoch=epoch)
                 epoch += 1
 
-    until_done(attempt)
+    until_done(attempt, seconds=10 * DEADLINE)
 
 
 def read(root: str, port: int) -> None:
     def attempt() -> None:
-        with open_sink(stream(port, "out")) as sink:
-            held = last(sink, "reader")
-            epoch = 0 if held is None else held.epoch + 1
-            start = "earliest" if held is None else held.source_position
-            with streamfactory.open(
-                stream(port, "in"), start=start, follow=True
-            ) as source:
-                while True:
-                    over = Path(root, "drain").exists()
-                    found = source.next_batch(0.05)
-                    if found is not None and found.rows.num_rows:
-                        sink.put(
-                            pa.record_batch(found.rows.columns, schema=SCHEMA),
-                            writer_id="reader",
-                            epoch=epoch,
-                            source_position=source.position,
-                        )
-                        epoch += 1
-                    elif over and not any(source.lag().values()):
-                        return
+        source, target = stream(port, "in"), stream(port, "out")
+        copy_numbers(source, target, Path(root, "drain"))
 
-    until_done(attempt)
-
-
-def until_done(attempt: Callable[[], None]) -> None:
-    """Try again while the server is away."""
-    deadline = time.monotonic() + 10 * DEADLINE
-    while True:
-        try:
-            attempt()
-        except StreamError as error:
-            if not error.retryable or time.monotonic() > deadline:
-                raise
-            time.sleep(0.05)
-        else:
-            return
+    until_done(attempt, seconds=10 * DEADLINE)
 
 
 def stream(port: int, topic: str) -> dict[str, str]:
@@ -152,11 +103,6 @@ def stream(port: int, topic: str) -> dict[str, str]:
         "stream.flight.topic.name": topic,
         "stream.flight.connection.timeout.millis": "5000",
     }
-
-
-def last(sink: Sink, writer: str) -> LastCommit | None:
-    with contextlib.closing(sink.committer(writer_id=writer)) as committer:
-        return committer.last()
 
 
 def free_port() -> int:

@@ -101,12 +101,27 @@ class Pack:
         self._roles = roles
         self._children = {name: Child(*role) for name, role in roles.items()}
 
-    def hunt(self, kills: int, chance: random.Random) -> None:
-        """Kill some of them, at random moments."""
+    def hunt(
+        self,
+        kills: int,
+        chance: random.Random,
+        longest: Mapping[str, float] | None = None,
+        wait: Callable[[], None] | None = None,
+    ) -> None:
+        """Kill some of them, at random moments.
+
+        Args:
+            kills: How many.
+            chance: Chooses.
+            longest: Seconds that one may have run, by name; 0.04 by default.
+            wait: Called before each kill; by default the victim is waited for, until
+                it runs.
+        """
         while kills:
             name = chance.choice(sorted(self._roles))
-            self._children[name].wait_until_it_runs()
-            time.sleep(chance.random() * _LONGEST_LIFE)
+            (wait or self._children[name].wait_until_it_runs)()
+            most = _LONGEST_LIFE if longest is None else longest[name]
+            time.sleep(chance.random() * most)
             kills -= self._children[name].kill()
             self._children[name] = Child(*self._roles[name])
 

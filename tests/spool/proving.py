@@ -1,4 +1,4 @@
-"""Senders, receivers and readers of spools, killed and started again.
+"""Senders, receivers and readers of spools, Spark's too, killed and started again.
 
 Three transports: one that delivers again what was not acknowledged, one that forgets,
 and ZeroMQ's DEALER/ROUTER, whose sender is killed too. Where there are acknowledgements
@@ -14,18 +14,17 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-import pyarrow as pa
-from tests.proving.children import DEADLINE, Child
-from tests.proving.numbers import SCHEMA, batch, numbers_of, store_at
+from tests.proving.children import DEADLINE, Child, Pack
+from tests.proving.copies import copy_numbers, until_done
+from tests.proving.numbers import batch, numbers_of, store_at
 from tests.proving.verdict import Verdict, compared
-from tests.spool.receiving import receiving
+from tests.spool import spark_proving
+from tests.spool.receiving import quick_spool, receive, specimens
 
 from streamfactory.conformance.specimens import forgetful, redelivering
-from streamfactory.spi import Partition, StreamError, TopicNotFound
+from streamfactory.spi import Partition, TopicNotFound
 from streamfactory.wiring.opening import open_sink
-from streamfactory.wiring.plugins import PluginManager
 from streamfactory.wiring.spool.rows import LOST, recorded_losses
-from streamfactory.wiring.stream import open_stream
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -39,6 +38,17 @@ SIZES: Final = (1, 7, 400)
 
 
 def prove(rounds: int, seed: int, root: Path) -> Verdict:
+    """Kill so many of them: a quarter of them tasks and drivers of Spark."""
+    of_spark = rounds // 4
+    verdict = prove_transports(rounds - of_spark, seed, root)
+    if of_spark:
+        folder = root / "spark"
+        folder.mkdir()
+        verdict += spark_proving.prove(of_spark, seed, folder)
+    return verdict
+
+
+def prove_transports(rounds: int, seed: int, root: Path) -> Verdict:
     """Kill so many of them, over each transport in turn."""
     verdict = Verdict()
     share = max(1, rounds // 3)
@@ -90,7 +100,7 @@ def _serving(harness: Any, kills: int, seed: int, root: Path, **how: Any) -> Any
     """Write while what is behind a harness is killed; answers what was written."""
     chance = random.Random(seed)
     harness.create(1)
-    properties = {**harness.properties(), **_spool(root)}
+    properties = {**harness.properties(), **quick_spool(root)}
     roles: dict[str, Callable[..., None]] = {"receive": receive, "read": read}
     children = {
         name: Child(role, str(root), properties) for name, role in roles.items()
@@ -143,7 +153,7 @@ def _prove_zmq(kills: int, seed: int, root: Path) -> Verdict:
         "stream.zeromq.topic.name": "numbers",
     }
     place = f"ipc://{root}/wire"
-    receiver = {**wire, "stream.zeromq.bind": place, **_spool(root)}
+    receiver = {**wire, "stream.zeromq.bind": place, **quick_spool(root)}
     receiver["stream.zeromq.senders"] = "1"
     sender = {**wire, "stream.zeromq.connect": place, "stream.zeromq.sender.id": "one"}
     roles: dict[str, tuple[Callable[..., None], Mapping[str, str]]] = {
@@ -152,28 +162,16 @@ def _prove_zmq(kills: int, seed: int, root: Path) -> Verdict:
         "read": (read, receiver),
     }
 
-    def start(name: str) -> Child:
-        role, properties = roles[name]
-        return Child(role, str(root), properties)
-
-    children = {name: start(name) for name in roles}
+    given = {name: (role, str(root), its) for name, (role, its) in roles.items()}
+    pack = Pack(given)
     try:
-        for _ in range(kills):
-            name = chance.choice(sorted(roles))
-            children[name].wait_until_it_runs()
-            time.sleep(chance.random() * LONGEST[name])
-            children[name].kill()
-            children[name] = start(name)
-        for name, marker in (
-            ("send", "enough"),
-            ("read", "drain"),
-            ("receive", "stop"),
-        ):
+        pack.hunt(kills, chance, LONGEST)
+        markers = {"send": "enough", "read": "drain", "receive": "stop"}
+        for name, marker in markers.items():
             (root / marker).touch()
-            assert children.pop(name).join() == 0, name
+            pack.finish(name)
     finally:
-        for child in children.values():
-            child.end()
+        pack.close()
     found, losses = _stored(root)
     wanted = [n for epoch in range(_done(root)) for n in _numbers(epoch)]
     verdict = compared({"all": wanted}, {"all": found})
@@ -208,85 +206,26 @@ def send(root: str, properties: Mapping[str, str]) -> None:
                 fresh.write_text(str(epoch + 1))
                 fresh.replace(Path(root, "done"))
 
-    _persist(attempt)
+    until_done(attempt, TopicNotFound, seconds=3 * DEADLINE)
 
 
 # --- roles ------------------------------------------------------------------------
-
-
-def receive(root: str, properties: Mapping[str, str]) -> None:
-    """Receive until told to stop."""
-    receiver = receiving(properties, _plugins())
-    while not Path(root, "stop").exists():
-        assert receiver.error is None, receiver.error
-        time.sleep(0.02)
-    receiver.close()
 
 
 def read(root: str, properties: Mapping[str, str]) -> None:
     """Copy the spool by offset into a log, exactly once."""
 
     def attempt() -> None:
-        with open_sink(_out(Path(root))) as sink:
-            with contextlib.closing(sink.committer(writer_id="reader")) as committer:
-                held = committer.last()
-            epoch = 0 if held is None else held.epoch + 1
-            start = "earliest" if held is None else held.source_position
-            with open_stream(
-                properties, start=start, follow=True, plugins=_plugins()
-            ) as source:
-                while True:
-                    over = Path(root, "drain").exists()
-                    found = source.next_batch(0.05)
-                    if found is not None and found.rows.num_rows:
-                        sink.put(
-                            pa.record_batch(found.rows.columns, schema=SCHEMA),
-                            writer_id="reader",
-                            epoch=epoch,
-                            source_position=source.position,
-                        )
-                        epoch += 1
-                    elif over and not any(source.lag().values()):
-                        return
+        target, drain = _out(Path(root)), Path(root, "drain")
+        copy_numbers(properties, target, drain, specimens())
 
-    _persist(attempt)
-
-
-def _persist(attempt: Callable[[], None]) -> None:
-    """Try again while the other side is away."""
-    deadline = time.monotonic() + 3 * DEADLINE
-    while True:
-        try:
-            attempt()
-        except StreamError as error:
-            waits = error.retryable or isinstance(error, TopicNotFound)
-            if not waits or time.monotonic() > deadline:
-                raise
-            time.sleep(0.02)
-        else:
-            return
+    until_done(attempt, TopicNotFound, seconds=3 * DEADLINE)
 
 
 def _until(condition: Callable[[], bool]) -> None:
     deadline = time.monotonic() + DEADLINE
     while not condition():
         assert time.monotonic() < deadline
-
-
-def _plugins() -> PluginManager:
-    manager = PluginManager()
-    manager.register(forgetful)
-    manager.register(redelivering)
-    return manager
-
-
-def _spool(root: Path) -> dict[str, str]:
-    return {
-        "spool.path": str(root / "spool"),
-        "spool.fsync": "never",
-        "retry.initial.millis": "5",
-        "retry.max.millis": "50",
-    }
 
 
 def _out(root: Path) -> dict[str, str]:

@@ -1,9 +1,12 @@
-"""Receivers for tests."""
+"""Receivers for tests, in this process and in one that is killed."""
 
 from __future__ import annotations
 
+import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from streamfactory.conformance.specimens import forgetful, redelivering
 from streamfactory.wiring.configure import configure
 from streamfactory.wiring.definition import from_mapping
 from streamfactory.wiring.plugins import PluginManager, default_manager
@@ -24,3 +27,30 @@ def receiving(
     receiver = StreamReceiver(made, plugins=plugins)
     receiver.start()
     return receiver
+
+
+def receive(root: str, properties: Mapping[str, str]) -> None:
+    """Receive until the folder has a file `stop`: the role of a child."""
+    receiver = receiving(properties, specimens())
+    while not Path(root, "stop").exists():
+        assert receiver.error is None, receiver.error
+        time.sleep(0.02)
+    receiver.close()
+
+
+def specimens() -> PluginManager:
+    """The types of this package, and the kit's transports that forget."""
+    manager = PluginManager()
+    manager.register(forgetful)
+    manager.register(redelivering)
+    return manager
+
+
+def quick_spool(folder: Path) -> dict[str, str]:
+    """Options of a spool in a folder, for receivers that are killed."""
+    return {
+        "spool.path": str(folder / "spool"),
+        "spool.fsync": "never",
+        "retry.initial.millis": "5",
+        "retry.max.millis": "50",
+    }

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.spool.proving import prove
+from tests.spool import spark_proving
+from tests.spool.proving import prove_transports
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -16,5 +17,15 @@ pytestmark = pytest.mark.slow("kills processes")
 def test_killed_senders_receivers_and_readers_lose_nothing_unnamed(
     tmp_path: Path,
 ) -> None:
-    verdict = prove(12, 5, tmp_path)
+    verdict = prove_transports(12, 5, tmp_path)
     assert (verdict.lost, verdict.twice, verdict.kills) == (0, 0, 12)
+
+
+@pytest.mark.long("drivers of Spark, killed and started again")
+@pytest.mark.usefixtures("own_spark")
+def test_killed_tasks_drivers_and_receivers_of_a_spark_query_lose_nothing(
+    tmp_path: Path,
+) -> None:
+    verdict = spark_proving.prove(2, 3, tmp_path)
+    assert (verdict.lost, verdict.twice) == (0, 0)
+    assert verdict.kills >= 2

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
-from tests.proving.children import Child
+from tests.proving.children import Pack
 from tests.proving.numbers import SCHEMA, batch, numbers_of, store_at
 from tests.proving.verdict import Verdict, compared
 
@@ -204,20 +204,14 @@ def hunt(
 ) -> None:
     """Kill them at random moments; then let some end by themselves."""
     given = (str(root), *arguments)
-    children = {name: Child(role, *given) for name, role in roles.items()}
+    pack = Pack({name: (role, *given) for name, role in roles.items()})
     try:
-        for _ in range(kills):
-            name = chance.choice(sorted(roles))
-            children[name].wait_until_it_runs()
-            time.sleep(chance.random() * LONGEST[name])
-            children[name].kill()
-            children[name] = Child(roles[name], *given)
+        pack.hunt(kills, chance, LONGEST)
         (root / "stop").touch()
         for name in last:
-            assert children.pop(name).join() == 0, name
+            pack.finish(name)
     finally:
-        for child in children.values():
-            child.end()
+        pack.close()
 
 
 def stream(root: str, pattern: str, side: str) -> dict[str, str]:
