@@ -35,7 +35,7 @@ from streamfactory.wiring.microbatch import (
 )
 from streamfactory.wiring.progress import ProgressGroup
 from streamfactory.wiring.source import Source
-from streamfactory.wiring.spool.embedded import receive_embedded
+from streamfactory.wiring.spool.embedded import open_receiving
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, MutableMapping, Sequence
@@ -71,9 +71,8 @@ class StreamFactorySource(DataSource):
         """The stream's schema, metadata columns among them."""
         with told():
             configured = configured_again(self._config)
-            source = Source(configured, aside=False)
+            source = open_receiving(configured, aside=False)
             try:
-                receive_embedded(source, configured)
                 return spark_schema(source.schema)
             finally:
                 source.close()
@@ -156,8 +155,7 @@ class _Reading(Shipped):
         """The planner. On the driver."""
         if self._planner is None:
             configured = configured_again(self._config)
-            self._source = Source(configured, aside=False)
-            receive_embedded(self._source, configured)
+            self._source = open_receiving(configured, aside=False)
             check_shared(self._source)
             self._check_schema(self._source.schema)
             self._planner = Planner(self._source)

@@ -13,7 +13,7 @@ from streamfactory.wiring.configure import configure
 from streamfactory.wiring.deadletters import EVIDENCE, letter_expressions
 from streamfactory.wiring.plugins import default_manager
 from streamfactory.wiring.shaping import metadata_fields
-from streamfactory.wiring.source import Source
+from streamfactory.wiring.spool.embedded import open_receiving
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -69,7 +69,8 @@ def inflow_of(pipeline: Pipeline) -> Inflow:
     # Imported here: files are read without Spark.
     from streamfactory.spark.types import spark_schema
 
-    source = Source(configure(source_of(pipeline), default_manager(), use="spark"))
+    configured = configure(source_of(pipeline), default_manager(), use="spark")
+    source = open_receiving(configured)
     try:
         found = source.schema
         if pipeline.dead_letters is None:

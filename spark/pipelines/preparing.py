@@ -20,7 +20,7 @@ from streamfactory.wiring.configure import configure
 from streamfactory.wiring.deadletters import DEAD_LETTER_SCHEMA
 from streamfactory.wiring.guard import log
 from streamfactory.wiring.plugins import default_manager
-from streamfactory.wiring.source import Source
+from streamfactory.wiring.spool.embedded import open_receiving
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -117,7 +117,8 @@ def open_checkpoint(
         StreamError: What `PipelineCheckpoint.open` raises.
     """
     pipeline = built.pipeline
-    source = Source(configure(pipeline.source, default_manager(), use="spark"))
+    configured = configure(pipeline.source, default_manager(), use="spark")
+    source = open_receiving(configured)
     name = pipeline.source_id
     more = {f"{name}#{n}": source for n in range(2, built.building.scans + 1)}
     try:

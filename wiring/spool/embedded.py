@@ -7,6 +7,7 @@ import threading
 from typing import TYPE_CHECKING, Final, final
 
 from streamfactory.spi import StreamTimeout
+from streamfactory.wiring.source import Source
 from streamfactory.wiring.spool.reading import transport_of
 from streamfactory.wiring.spool.receiving import StreamReceiver
 
@@ -15,11 +16,29 @@ if TYPE_CHECKING:
 
     from streamfactory.wiring.configure import Configured
     from streamfactory.wiring.plugins import PluginManager
-    from streamfactory.wiring.source import Source
 
 _lock = threading.Lock()
 _receivers: Final[dict[tuple[int, str], _Running]] = {}
 """One for each stream that this process reads, by process and configuration."""
+
+
+def open_receiving(configured: Configured, *, aside: bool | None = None) -> Source:
+    """A source, with the receiver that its configuration asks for.
+
+    Args:
+        configured: Its configuration.
+        aside: As of `Source`.
+
+    Raises:
+        StreamError: As `receive_embedded`; nothing is left open.
+    """
+    source = Source(configured, aside=aside)
+    try:
+        receive_embedded(source, configured)
+    except BaseException:
+        source.close()
+        raise
+    return source
 
 
 def receive_embedded(
