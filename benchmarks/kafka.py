@@ -38,10 +38,10 @@ from benchmarks.measuring.brokers import broker
 from benchmarks.measuring.figures import figure, ratios, report
 
 from streamfactory.spi import FetchLimits, Partition
-from streamfactory.wiring.configure import configure
-from streamfactory.wiring.definition import from_mapping
-from streamfactory.wiring.plugins import default_manager
-from streamfactory.wiring.source import Source
+from streamfactory.wiring.config.configure import configure
+from streamfactory.wiring.config.definition import from_mapping
+from streamfactory.wiring.plugins.manager import default_manager
+from streamfactory.wiring.reading.source import Source
 
 if TYPE_CHECKING:
     from collections.abc import Callable

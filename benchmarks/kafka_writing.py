@@ -33,7 +33,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from benchmarks.measuring.brokers import broker
 from benchmarks.measuring.figures import figure, ratios, report, shuffled
 
-from streamfactory.wiring.opening import open_sink
+from streamfactory.wiring.streams.opening import open_sink
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

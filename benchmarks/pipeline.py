@@ -29,7 +29,7 @@ from benchmarks.measuring.figures import figure, report
 
 import streamfactory
 from streamfactory.spi import TopicNotFound
-from streamfactory.wiring.opening import open_sink
+from streamfactory.wiring.streams.opening import open_sink
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -36,18 +36,18 @@ from benchmarks.measuring.rows import batches
 import streamfactory
 from streamfactory.arrowlog.disk import DiskLogStore, LocalStorage, Settings
 from streamfactory.spi import Partition, StreamError, Summary, ipc
-from streamfactory.wiring.configure import configure
-from streamfactory.wiring.definition import from_mapping
-from streamfactory.wiring.plugins import default_manager
-from streamfactory.wiring.source import Source
-from streamfactory.wiring.spool.receiving import StreamReceiver
+from streamfactory.wiring.config.configure import configure
+from streamfactory.wiring.config.definition import from_mapping
+from streamfactory.wiring.plugins.manager import default_manager
+from streamfactory.wiring.reading.source import Source
+from streamfactory.wiring.receiving.receiver import StreamReceiver
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from benchmarks.measuring.figures import Figure
 
-    from streamfactory.wiring.stream import Stream
+    from streamfactory.wiring.streams.stream import Stream
 
 ROWS = (64_000, 8_000)
 """Of a batch."""

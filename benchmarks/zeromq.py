@@ -40,9 +40,9 @@ from streamfactory.spi import (
     Partition,
     WriteContext,
 )
-from streamfactory.wiring.configure import configure
-from streamfactory.wiring.definition import from_mapping
-from streamfactory.wiring.plugins import default_manager
+from streamfactory.wiring.config.configure import configure
+from streamfactory.wiring.config.definition import from_mapping
+from streamfactory.wiring.plugins.manager import default_manager
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

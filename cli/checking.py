@@ -27,21 +27,21 @@ from streamfactory.spi import (
     StreamError,
     TopicAdmin,
 )
-from streamfactory.wiring.clock import Clock
-from streamfactory.wiring.configure import Configured, configure, inspect
-from streamfactory.wiring.documents import refusal
-from streamfactory.wiring.guarantees import offline_verdict
-from streamfactory.wiring.guard import Guard
-from streamfactory.wiring.plugins import default_manager
-from streamfactory.wiring.source import Source
-from streamfactory.wiring.starts import starting_offsets
+from streamfactory.wiring.config.configure import Configured, configure, inspect
+from streamfactory.wiring.config.documents import refusal
+from streamfactory.wiring.config.guarantees import offline_verdict
+from streamfactory.wiring.core.clock import Clock
+from streamfactory.wiring.core.guard import Guard
+from streamfactory.wiring.plugins.manager import default_manager
+from streamfactory.wiring.reading.source import Source
+from streamfactory.wiring.reading.starts import starting_offsets
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from streamfactory.cli.printing import Printer
     from streamfactory.spi import PartitionInfo, Problem
-    from streamfactory.wiring.definition import StreamDefinition
+    from streamfactory.wiring.config.definition import StreamDefinition
 
 log = logging.getLogger("streamfactory")
 

@@ -19,14 +19,14 @@ from streamfactory.cli.parameters import (
 from streamfactory.cli.results import Result, count
 from streamfactory.cli.status import Status
 from streamfactory.spi import StreamError
-from streamfactory.wiring.checkpoints import FileCheckpointStore
-from streamfactory.wiring.copies import open_copy
+from streamfactory.transfer.copies import open_copy
+from streamfactory.wiring.streams.checkpoints import FileCheckpointStore
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from streamfactory.cli.printing import Printer
-    from streamfactory.wiring.copying import Copied, Copy
+    from streamfactory.transfer.copying import Copied, Copy
 
 
 @dataclass(frozen=True, slots=True)

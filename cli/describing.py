@@ -15,20 +15,20 @@ from streamfactory.cli.descriptions import (
 )
 from streamfactory.cli.parameters import json_flag
 from streamfactory.spi.hooks import BACKENDS, DECODERS
-from streamfactory.wiring.configure import stream_options
-from streamfactory.wiring.describing import (
+from streamfactory.wiring.config.configure import stream_options
+from streamfactory.wiring.config.describing import (
     abilities,
     json_schema,
     option_rows,
     promises,
 )
-from streamfactory.wiring.plugins import PluginManager, default_manager
-from streamfactory.wiring.vocabulary import FRAMEWORK_OPTIONS
+from streamfactory.wiring.options.vocabulary import FRAMEWORK_OPTIONS
+from streamfactory.wiring.plugins.manager import PluginManager, default_manager
 
 if TYPE_CHECKING:
     from streamfactory.cli.printing import Printer
     from streamfactory.spi import Backend
-    from streamfactory.wiring.describing import Promise
+    from streamfactory.wiring.config.describing import Promise
 
 
 @click.command("describe")

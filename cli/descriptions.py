@@ -11,7 +11,7 @@ from streamfactory.cli.results import Result, table
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from streamfactory.wiring.describing import Abilities, OptionRow
+    from streamfactory.wiring.config.describing import Abilities, OptionRow
 
 _ROWS: Final = {
     "typed": "typed rows",

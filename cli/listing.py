@@ -10,7 +10,7 @@ import click
 from streamfactory.cli.parameters import json_flag
 from streamfactory.cli.results import Result, table
 from streamfactory.spi.hooks import BACKENDS, DECODERS
-from streamfactory.wiring.plugins import PluginInfo, default_manager
+from streamfactory.wiring.plugins.manager import PluginInfo, default_manager
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -86,7 +86,7 @@ def list_command(printer: Printer, *, load: bool, timeout: float) -> None:
 
 def _tried(infos: Sequence[PluginInfo], seconds: float) -> list[PluginInfo]:
     """What is known of plug-ins once each was loaded."""
-    from streamfactory.wiring.probing import probe
+    from streamfactory.wiring.streams.probing import probe
 
     untried = [i for i in infos if i.error is None and not i.loaded]
     errors = probe([(info.group, info.name) for info in untried], seconds)

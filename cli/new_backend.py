@@ -15,7 +15,7 @@ import click
 from streamfactory.cli.parameters import json_flag
 from streamfactory.cli.results import Result
 from streamfactory.spi.hooks import BACKENDS
-from streamfactory.wiring.plugins import OWN_DISTRIBUTION, default_manager
+from streamfactory.wiring.plugins.manager import OWN_DISTRIBUTION, default_manager
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

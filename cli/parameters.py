@@ -11,7 +11,7 @@ from streamfactory.spi import ConfigError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from streamfactory.wiring.definition import StreamDefinition
+    from streamfactory.wiring.config.definition import StreamDefinition
 
 json_flag = click.option(
     "--json",
@@ -61,7 +61,7 @@ def one_definition(target: str, overrides: dict[str, str]) -> StreamDefinition:
         ConfigError: config; there is none, or a file holds several.
     """
     # Imported here: `list` shares this module, and looks no stream up.
-    from streamfactory.wiring.catalogue import ENVIRONMENT, Catalogue
+    from streamfactory.wiring.config.catalogue import ENVIRONMENT, Catalogue
 
     found = Catalogue().find(target)
     if len(found) != 1:

@@ -18,8 +18,8 @@ from streamfactory.cli.results import Result, count
 from streamfactory.cli.status import Status
 from streamfactory.spi import StreamError
 from streamfactory.spi.ddl import parse_ddl, to_ddl
-from streamfactory.wiring.inputs import FORMATS
-from streamfactory.wiring.publishing import Published, Publisher, open_publisher
+from streamfactory.transfer.inputs import FORMATS
+from streamfactory.transfer.publishing import Published, Publisher, open_publisher
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -11,8 +11,8 @@ from streamfactory.cli.draining import Progress, draining
 from streamfactory.cli.parameters import class_paths_flag, json_flag, one_definition
 from streamfactory.cli.results import Result, count
 from streamfactory.cli.status import Status
-from streamfactory.wiring.catalogue import Catalogue
-from streamfactory.wiring.replaying import Replayed, open_replay
+from streamfactory.transfer.replaying import Replayed, open_replay
+from streamfactory.wiring.config.catalogue import Catalogue
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -17,9 +17,9 @@ from streamfactory.cli.parameters import (
 )
 from streamfactory.cli.results import Result, count, table
 from streamfactory.spi.ddl import to_ddl
-from streamfactory.wiring.configure import configure
-from streamfactory.wiring.plugins import default_manager
-from streamfactory.wiring.source import Source
+from streamfactory.wiring.config.configure import configure
+from streamfactory.wiring.plugins.manager import default_manager
+from streamfactory.wiring.reading.source import Source
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from streamfactory.cli.printing import Printer
-    from streamfactory.wiring.configure import Configured
+    from streamfactory.wiring.config.configure import Configured
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +122,7 @@ def schema_command(
     printer.mask = config.mask
     seconds = config["connection.timeout.millis"] / 1000
     if infer:
-        from streamfactory.wiring.undecoded import infer_schema
+        from streamfactory.wiring.reading.undecoded import infer_schema
 
         seconds += config["fetch.timeout.millis"] / 1000
         found = bounded(

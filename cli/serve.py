@@ -17,9 +17,9 @@ from streamfactory.cli.parameters import json_flag, overrides_of
 from streamfactory.cli.results import Result
 from streamfactory.cli.status import Status
 from streamfactory.spi import ConfigError, Problem
-from streamfactory.wiring.definition import Property
-from streamfactory.wiring.documents import canonical_text, not_text
-from streamfactory.wiring.serving import open_metrics, open_server
+from streamfactory.wiring.config.definition import Property
+from streamfactory.wiring.config.documents import canonical_text, not_text
+from streamfactory.wiring.serving.process import open_metrics, open_server
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -20,16 +20,16 @@ from streamfactory.cli.parameters import (
 from streamfactory.cli.results import Result, count
 from streamfactory.cli.status import Status, status_of
 from streamfactory.spi import PERIOD, Role, StorageFailed
-from streamfactory.wiring.configure import configure
-from streamfactory.wiring.guarantees import offline_verdict
-from streamfactory.wiring.plugins import default_manager
-from streamfactory.wiring.spool.service import SpoolService
+from streamfactory.wiring.config.configure import configure
+from streamfactory.wiring.config.guarantees import offline_verdict
+from streamfactory.wiring.plugins.manager import default_manager
+from streamfactory.wiring.receiving.service import SpoolService
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from streamfactory.cli.printing import Printer
-    from streamfactory.wiring.spool.service import StreamReport
+    from streamfactory.wiring.receiving.service import StreamReport
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,12 +19,12 @@ from streamfactory.cli.printing import JsonPrinter
 from streamfactory.cli.rows import Table, json_lines
 from streamfactory.cli.status import Status
 from streamfactory.spi import Position, PositionRefused, TopicNotFound
-from streamfactory.wiring.configure import configure
-from streamfactory.wiring.following import all_ended, read_from, refuse_torn
-from streamfactory.wiring.plugins import default_manager
-from streamfactory.wiring.source import Source
-from streamfactory.wiring.spool.embedded import receive_embedded
-from streamfactory.wiring.wordtypes import RESET, Ago
+from streamfactory.wiring.config.configure import configure
+from streamfactory.wiring.options.wordtypes import RESET, Ago
+from streamfactory.wiring.plugins.manager import default_manager
+from streamfactory.wiring.reading.following import all_ended, read_from, refuse_torn
+from streamfactory.wiring.reading.source import Source
+from streamfactory.wiring.receiving.embedded import receive_embedded
 
 if TYPE_CHECKING:
     import threading
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from streamfactory.cli.printing import Printer
-    from streamfactory.wiring.rotation import Rotation
-    from streamfactory.wiring.starts import Start
+    from streamfactory.wiring.reading.rotation import Rotation
+    from streamfactory.wiring.reading.starts import Start
 
 _TURN = 0.2
 """Seconds that one fetch waits at the most: a signal is noticed that soon."""

@@ -16,10 +16,10 @@ from streamfactory.cli.status import Status
 from streamfactory.spark.pipelines.checking import check_draft
 from streamfactory.spark.pipelines.definition import is_pipeline, read_pipeline
 from streamfactory.spi import ConfigError, Problem, StreamError, UnknownStream
-from streamfactory.wiring.catalogue import Catalogue
-from streamfactory.wiring.configure import inspect
-from streamfactory.wiring.describing import effective as effective_values
-from streamfactory.wiring.plugins import default_manager
+from streamfactory.wiring.config.catalogue import Catalogue
+from streamfactory.wiring.config.configure import inspect
+from streamfactory.wiring.config.describing import effective as effective_values
+from streamfactory.wiring.plugins.manager import default_manager
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
     from streamfactory.cli.printing import Printer
     from streamfactory.spark.pipelines.model import Draft
-    from streamfactory.wiring.configure import Inspection
-    from streamfactory.wiring.definition import StreamDefinition
+    from streamfactory.wiring.config.configure import Inspection
+    from streamfactory.wiring.config.definition import StreamDefinition
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streamfactory.wiring.arrays import list_parts, run_places, union_parts
+from streamfactory.wiring.core.arrays import list_parts, run_places, union_parts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence

@@ -19,17 +19,17 @@ from streamfactory.spi import (
     PartitionInfo,
     PartitionLevelConsumer,
 )
-from streamfactory.wiring.configure import Configured, configure
-from streamfactory.wiring.definition import from_mapping
-from streamfactory.wiring.sink import Sink
-from streamfactory.wiring.source import Source
+from streamfactory.wiring.config.configure import Configured, configure
+from streamfactory.wiring.config.definition import from_mapping
+from streamfactory.wiring.reading.source import Source
+from streamfactory.wiring.writing.sink import Sink
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from streamfactory.spi import Backend, MessageBatch
-    from streamfactory.wiring.plugins import PluginManager
-    from streamfactory.wiring.reader import Reader
+    from streamfactory.wiring.plugins.manager import PluginManager
+    from streamfactory.wiring.reading.reader import Reader
 
 _SLICE: Final = 0.25
 _ATTEMPTS: Final = 5

@@ -31,7 +31,7 @@ from streamfactory.spi import (
     Partition,
     envelope_schema,
 )
-from streamfactory.wiring.decoding import DecodePolicy, DecodeStage
+from streamfactory.wiring.decoding.stage import DecodePolicy, DecodeStage
 
 if TYPE_CHECKING:
     from streamfactory.conformance.case import Body

@@ -34,13 +34,13 @@ from streamfactory.spi import (
     Partition,
     TopicNotFound,
 )
-from streamfactory.wiring.source import Source
+from streamfactory.wiring.reading.source import Source
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from streamfactory.spi import PartitionInfo
-    from streamfactory.wiring.reader import Reader
+    from streamfactory.wiring.reading.reader import Reader
 
 WALKS: Final = 40
 """Walks of one case, each with a stream of its own."""

@@ -27,7 +27,7 @@ from streamfactory.spi import (
 
 if TYPE_CHECKING:
     from streamfactory.spi import Backend, Claims
-    from streamfactory.wiring.plugins import PluginManager
+    from streamfactory.wiring.plugins.manager import PluginManager
 
 _TIDY: Final = "unused_objects_leave_nothing_open"
 

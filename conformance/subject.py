@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, Final
 from streamfactory.conformance.decoders import DecoderHarness
 from streamfactory.conformance.harness import Harness
 from streamfactory.spi import BrokenPlugin, PluginError
-from streamfactory.wiring.definition import from_mapping
-from streamfactory.wiring.plugins import PluginManager, default_manager
+from streamfactory.wiring.config.definition import from_mapping
+from streamfactory.wiring.plugins.manager import PluginManager, default_manager
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

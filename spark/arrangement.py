@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from streamfactory.wiring.definition import Property, StreamDefinition
+from streamfactory.wiring.config.definition import Property, StreamDefinition
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Final
 
 from streamfactory.spark.arrangement import Arrangement
 from streamfactory.spi import ConfigError
-from streamfactory.wiring.catalogue import Catalogue
-from streamfactory.wiring.configure import Configured, configure
-from streamfactory.wiring.definition import from_mapping
-from streamfactory.wiring.plugins import default_manager
+from streamfactory.wiring.config.catalogue import Catalogue
+from streamfactory.wiring.config.configure import Configured, configure
+from streamfactory.wiring.config.definition import from_mapping
+from streamfactory.wiring.plugins.manager import default_manager
 from streamfactory.wiring.spool.reading import read_through_spool
 
 if TYPE_CHECKING:

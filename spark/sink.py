@@ -30,8 +30,8 @@ from streamfactory.spi import (
     Unsupported,
     WriteKind,
 )
-from streamfactory.wiring.guard import log
-from streamfactory.wiring.sink import Sink
+from streamfactory.wiring.core.guard import log
+from streamfactory.wiring.writing.sink import Sink
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

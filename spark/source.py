@@ -24,7 +24,6 @@ from streamfactory.spark.sink import BatchWriter, MicroBatchWriter, check_sink
 from streamfactory.spark.tasks import read
 from streamfactory.spark.types import arrow_schema, spark_schema
 from streamfactory.spi import SchemaMismatch
-from streamfactory.wiring.acknowledging import Acknowledger
 from streamfactory.wiring.microbatch import (
     BatchOffset,
     Planner,
@@ -33,9 +32,10 @@ from streamfactory.wiring.microbatch import (
     check_shared,
     check_stream,
 )
-from streamfactory.wiring.progress import ProgressGroup
-from streamfactory.wiring.source import Source
-from streamfactory.wiring.spool.embedded import open_receiving
+from streamfactory.wiring.reading.acknowledging import Acknowledger
+from streamfactory.wiring.reading.progress import ProgressGroup
+from streamfactory.wiring.reading.source import Source
+from streamfactory.wiring.receiving.embedded import open_receiving
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, MutableMapping, Sequence

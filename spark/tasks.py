@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Final
 
 from streamfactory.spark.definition import configured_again
 from streamfactory.spi import SchemaMismatch, envelope_schema
-from streamfactory.wiring.conform import conform
-from streamfactory.wiring.deadletters import EVIDENCE
+from streamfactory.wiring.core.conform import conform
+from streamfactory.wiring.decoding.deadletters import EVIDENCE
+from streamfactory.wiring.decoding.shaping import metadata_fields
 from streamfactory.wiring.microbatch import Range, read_range
-from streamfactory.wiring.shaping import metadata_fields
-from streamfactory.wiring.source import Source
+from streamfactory.wiring.reading.source import Source
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from streamfactory.spi import Partition, StreamConfig
-    from streamfactory.wiring.reader import Reader
+    from streamfactory.wiring.reading.reader import Reader
 
 _IDLE: Final = 300.0
 """Seconds that an unused reader is kept; as Spark-Kafka keeps consumers."""

@@ -8,7 +8,7 @@ import pyarrow as pa
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
 from streamfactory.spi import SchemaMismatch
-from streamfactory.wiring.canonical import canonical_schema
+from streamfactory.wiring.core.canonical import canonical_schema
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType

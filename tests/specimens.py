@@ -31,17 +31,17 @@ from streamfactory.spi import (
     envelope_schema,
     hookimpl,
 )
-from streamfactory.wiring.configure import configure
-from streamfactory.wiring.definition import from_mapping
-from streamfactory.wiring.plugins import PluginManager
-from streamfactory.wiring.source import Source
-from streamfactory.wiring.stream import Stream, open_stream
+from streamfactory.wiring.config.configure import configure
+from streamfactory.wiring.config.definition import from_mapping
+from streamfactory.wiring.plugins.manager import PluginManager
+from streamfactory.wiring.reading.source import Source
+from streamfactory.wiring.streams.stream import Stream, open_stream
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
     from streamfactory.spi import StreamError
-    from streamfactory.wiring.clock import Clock
+    from streamfactory.wiring.core.clock import Clock
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False)])
 TOPIC = "script"

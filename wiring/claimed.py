@@ -7,8 +7,8 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Final, final
 
 if TYPE_CHECKING:
-    from streamfactory.wiring.clock import Clock
-    from streamfactory.wiring.committer import Committer
+    from streamfactory.wiring.core.clock import Clock
+    from streamfactory.wiring.writing.committer import Committer
 
 _SECONDS: Final = 1.0
 """Idle committers are not used again: connections and claims expire."""

@@ -28,10 +28,10 @@ from benchmarks.disklog.topic import (
 from benchmarks.measuring.figures import figure, ratios, turns
 
 from streamfactory.spi import Partition
-from streamfactory.wiring.configure import configure
-from streamfactory.wiring.opening import open_sink
-from streamfactory.wiring.plugins import default_manager
-from streamfactory.wiring.source import Source
+from streamfactory.wiring.config.configure import configure
+from streamfactory.wiring.plugins.manager import default_manager
+from streamfactory.wiring.reading.source import Source
+from streamfactory.wiring.streams.opening import open_sink
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -13,7 +13,7 @@ from benchmarks.measuring.rows import batches
 
 from streamfactory.arrowlog.disk import DiskLog, DiskLogStore, LocalStorage, Settings
 from streamfactory.spi import Summary
-from streamfactory.wiring.definition import from_mapping
+from streamfactory.wiring.config.definition import from_mapping
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -15,10 +15,10 @@ from benchmarks.measuring.figures import Figure
 from benchmarks.measuring.rows import batches
 
 import streamfactory
-from streamfactory.wiring.opening import open_sink
+from streamfactory.wiring.streams.opening import open_sink
 
 if TYPE_CHECKING:
-    from streamfactory.wiring.serving import ServerProcess
+    from streamfactory.wiring.serving.process import ServerProcess
 
 WRITERS, READERS = 8, 8
 KEPT = "2000000"

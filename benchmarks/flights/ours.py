@@ -17,10 +17,10 @@ from streamfactory.spi import (
     Partition,
     WriteContext,
 )
-from streamfactory.wiring.configure import configure
-from streamfactory.wiring.definition import from_mapping
-from streamfactory.wiring.opening import open_sink
-from streamfactory.wiring.plugins import default_manager
+from streamfactory.wiring.config.configure import configure
+from streamfactory.wiring.config.definition import from_mapping
+from streamfactory.wiring.plugins.manager import default_manager
+from streamfactory.wiring.streams.opening import open_sink
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -27,16 +27,16 @@ from streamfactory.spi import (
     PositionRefused,
     Unsupported,
 )
-from streamfactory.wiring.checkpoints import FileCheckpointStore
-from streamfactory.wiring.configure import configure
-from streamfactory.wiring.plugins import default_manager
-from streamfactory.wiring.source import Source
+from streamfactory.wiring.config.configure import configure
+from streamfactory.wiring.plugins.manager import default_manager
+from streamfactory.wiring.reading.source import Source
+from streamfactory.wiring.streams.checkpoints import FileCheckpointStore
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from streamfactory.cli.printing import Printer
-    from streamfactory.wiring.definition import StreamDefinition
+    from streamfactory.wiring.config.definition import StreamDefinition
 
 target_argument = click.argument("target", metavar="FILE-or-DIR")
 

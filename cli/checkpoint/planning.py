@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from streamfactory.cli.printing import Printer
     from streamfactory.spark.checkpoints import NextBatch
     from streamfactory.wiring.microbatch import Range
-    from streamfactory.wiring.source import Source
+    from streamfactory.wiring.reading.source import Source
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,14 +17,14 @@ from streamfactory.cli.topics.arguments import (
     read_marks,
     target_argument,
 )
-from streamfactory.wiring.exporting import Exported, open_export
-from streamfactory.wiring.outputs import FORMATS
+from streamfactory.transfer.exporting import Exported, open_export
+from streamfactory.transfer.outputs import FORMATS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from streamfactory.cli.printing import Printer
-    from streamfactory.wiring.marks import Marks
+    from streamfactory.wiring.reading.marks import Marks
 
 
 @dataclass(frozen=True, slots=True)

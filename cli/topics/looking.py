@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from streamfactory.cli.printing import Printer
     from streamfactory.spi import PartitionInfo
-    from streamfactory.wiring.admin import Admin, Overview
+    from streamfactory.wiring.topics.admin import Admin, Overview
 
 
 @dataclass(frozen=True, slots=True)

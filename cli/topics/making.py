@@ -12,7 +12,7 @@ from streamfactory.cli.topics.arguments import opened, place_options, target_arg
 from streamfactory.cli.topics.columns import Columns, columns_of, schema_of_file
 from streamfactory.spi import MisuseError
 from streamfactory.spi.ddl import parse_ddl
-from streamfactory.wiring.routing import SPECIAL
+from streamfactory.wiring.writing.routing import SPECIAL
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

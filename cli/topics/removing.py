@@ -19,7 +19,7 @@ from streamfactory.cli.topics.arguments import (
     target_argument,
 )
 from streamfactory.cli.topics.looking import rows_of
-from streamfactory.wiring.trimming import (
+from streamfactory.wiring.topics.trimming import (
     held_by_checkpoints,
     plan_retention,
     plan_truncation,
@@ -31,9 +31,9 @@ if TYPE_CHECKING:
 
     from streamfactory.cli.printing import Printer
     from streamfactory.spi import Partition
-    from streamfactory.wiring.admin import Admin
-    from streamfactory.wiring.marks import Marks
-    from streamfactory.wiring.trimming import Hold, Plan
+    from streamfactory.wiring.reading.marks import Marks
+    from streamfactory.wiring.topics.admin import Admin
+    from streamfactory.wiring.topics.trimming import Hold, Plan
 
 DONE, DRY_RUN, DECLINED = "done", "dry-run", "declined"
 

@@ -10,8 +10,8 @@ from streamfactory.conformance.case import case, expect
 from streamfactory.conformance.cases.reading import ROWS
 from streamfactory.conformance.patience import Patience
 from streamfactory.spi import BatchState, FetchLimits, Position
-from streamfactory.wiring.checkpoints import FileCheckpointStore
-from streamfactory.wiring.groups import CheckpointedGroup
+from streamfactory.wiring.streams.checkpoints import FileCheckpointStore
+from streamfactory.wiring.streams.groups import CheckpointedGroup
 
 if TYPE_CHECKING:
     from streamfactory.conformance.bench import Bench, Row

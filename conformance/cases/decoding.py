@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from streamfactory.spi import MessageDecoder
-    from streamfactory.wiring.decoding import DecodeStage
+    from streamfactory.wiring.decoding.stage import DecodeStage
 
 _MANY: Final = 100_000
 _TIMES: Final = 8

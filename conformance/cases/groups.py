@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from streamfactory.conformance.case import case, expect
 from streamfactory.conformance.cases.reading import STARTS
 from streamfactory.conformance.patience import Patience
-from streamfactory.wiring.checkpoints import FileCheckpointStore
-from streamfactory.wiring.groups import CheckpointedGroup
+from streamfactory.wiring.streams.checkpoints import FileCheckpointStore
+from streamfactory.wiring.streams.groups import CheckpointedGroup
 
 if TYPE_CHECKING:
     from streamfactory.conformance.bench import Bench

@@ -21,8 +21,8 @@ from streamfactory.spi import (
     UntranslatedError,
 )
 from streamfactory.spi.references import resolve
-from streamfactory.wiring.describing import effective
-from streamfactory.wiring.source import Source
+from streamfactory.wiring.config.describing import effective
+from streamfactory.wiring.reading.source import Source
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

@@ -13,7 +13,7 @@ from streamfactory.spi import ClosedError
 
 if TYPE_CHECKING:
     from streamfactory.conformance.bench import Bench
-    from streamfactory.wiring.reader import Reader
+    from streamfactory.wiring.reading.reader import Reader
 
 
 @case("R10", hint="close waits for a fetch that has nothing to answer")

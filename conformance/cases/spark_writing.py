@@ -9,7 +9,7 @@ from streamfactory.conformance.case import case, expect, require
 from streamfactory.conformance.spark import Hook, crash_at, one_run
 from streamfactory.conformance.spark.writing import WRITER, TaskFailed, WriteQuery
 from streamfactory.spi import EpochInThePast, StreamTimeout, WriterFenced
-from streamfactory.wiring.faults import Faults
+from streamfactory.wiring.testing.faults import Faults
 
 if TYPE_CHECKING:
     from streamfactory.conformance.bench import Bench

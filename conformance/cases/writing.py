@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from streamfactory.conformance.bench import Bench
-    from streamfactory.wiring.committer import Committer
-    from streamfactory.wiring.sink import Sink
+    from streamfactory.wiring.writing.committer import Committer
+    from streamfactory.wiring.writing.sink import Sink
 
 WRITER = "conformance/sink"
 _NEEDS = ("rows", "visible")

@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from streamfactory.conformance.case import Mismatch
-from streamfactory.wiring.configure import Configured
+from streamfactory.wiring.config.configure import Configured
 
 if TYPE_CHECKING:
     from collections.abc import Callable

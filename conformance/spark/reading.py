@@ -30,13 +30,13 @@ from streamfactory.conformance.patience import Patience
 from streamfactory.conformance.spark import Crash, Hook, nothing, ship
 from streamfactory.conformance.spark.source import SparkSource, ship_configured
 from streamfactory.spi import BatchState, MessageBatch
-from streamfactory.wiring.source import Source
+from streamfactory.wiring.reading.source import Source
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from streamfactory.conformance.bench import Bench, Row
-    from streamfactory.wiring.configure import Configured
+    from streamfactory.wiring.config.configure import Configured
     from streamfactory.wiring.microbatch import Range
 
 Rows = dict[int, list["Row"]]

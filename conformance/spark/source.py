@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, final
 
 from streamfactory.conformance.spark import ship
-from streamfactory.wiring.configure import Configured
+from streamfactory.wiring.config.configure import Configured
 from streamfactory.wiring.microbatch import (
     Admission,
     BatchOffset,
@@ -13,7 +13,7 @@ from streamfactory.wiring.microbatch import (
     Range,
     split,
 )
-from streamfactory.wiring.source import Source
+from streamfactory.wiring.reading.source import Source
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

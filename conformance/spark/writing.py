@@ -23,16 +23,16 @@ from streamfactory.conformance.case import require
 from streamfactory.conformance.spark import Crash, Hook, nothing, ship
 from streamfactory.conformance.spark.source import ship_configured
 from streamfactory.spi import TransientError
-from streamfactory.wiring.sink import Sink
+from streamfactory.wiring.writing.sink import Sink
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from streamfactory.conformance.bench import Bench
     from streamfactory.spi import CommitMessage, ProducerFactory
-    from streamfactory.wiring.committer import Committer
-    from streamfactory.wiring.faults import Faults
-    from streamfactory.wiring.writer import Writer
+    from streamfactory.wiring.testing.faults import Faults
+    from streamfactory.wiring.writing.committer import Committer
+    from streamfactory.wiring.writing.writer import Writer
 
 WRITER: Final = "conformance-query/sink"
 _TASKS: Final = (3, 1, 2)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from streamfactory.spark.checkpoints.reading import QueryCheckpoint
     from streamfactory.spi import Partition, PartitionInfo, Position
-    from streamfactory.wiring.source import Source
+    from streamfactory.wiring.reading.source import Source
 
 
 @final

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from streamfactory.spark.checkpoints.resolving import Resolution
-    from streamfactory.wiring.source import Source
+    from streamfactory.wiring.reading.source import Source
 
 _OWN_FOLDER = "give each pipeline a checkpoint folder of its own"
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, final
 
 from streamfactory.spi import CheckpointFailed, PositionRefused, Unsupported
-from streamfactory.wiring.durable import make_folder, replace_file, sync_folder
+from streamfactory.wiring.core.durable import make_folder, replace_file, sync_folder
 
 if TYPE_CHECKING:
     from datetime import datetime

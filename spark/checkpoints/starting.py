@@ -15,7 +15,7 @@ from streamfactory.spi import (
     PartitionVanished,
     PositionRefused,
 )
-from streamfactory.wiring.wordtypes import Ago
+from streamfactory.wiring.options.wordtypes import Ago
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from streamfactory.spark.checkpoints.reading import Batch
     from streamfactory.spark.checkpoints.resolving import Reset
     from streamfactory.spi import PartitionInfo, Position, StreamConfig
-    from streamfactory.wiring.source import Source
+    from streamfactory.wiring.reading.source import Source
 
 _STRONGER: Final = ("startingTimestamp", "startingOffsetsByTimestamp")
 """Start options of a stream that beat ``startingOffsets``."""

@@ -14,19 +14,19 @@ from streamfactory.spi import (
     Role,
     StreamError,
 )
-from streamfactory.wiring.configure import configure, inspect
-from streamfactory.wiring.guarantees import offline_verdict, path_problem
+from streamfactory.wiring.config.configure import configure, inspect
+from streamfactory.wiring.config.guarantees import offline_verdict, path_problem
 from streamfactory.wiring.microbatch import check_shared, check_stream
-from streamfactory.wiring.plugins import default_manager
-from streamfactory.wiring.source import Source
+from streamfactory.wiring.plugins.manager import default_manager
+from streamfactory.wiring.reading.source import Source
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from streamfactory.spark.pipelines.model import Draft, Hook, Pipeline
     from streamfactory.spi import StreamConfig, Verdict
-    from streamfactory.wiring.configure import Inspection
-    from streamfactory.wiring.definition import StreamDefinition
+    from streamfactory.wiring.config.configure import Inspection
+    from streamfactory.wiring.config.definition import StreamDefinition
 
 
 def check_draft(draft: Draft) -> list[Problem]:

@@ -9,18 +9,18 @@ import pyarrow as pa
 
 from streamfactory.spi import ConfigError, Problem, envelope_schema
 from streamfactory.spi.arrowjson import parse_schema
-from streamfactory.wiring.configure import configure
-from streamfactory.wiring.deadletters import EVIDENCE, letter_expressions
-from streamfactory.wiring.plugins import default_manager
-from streamfactory.wiring.shaping import metadata_fields
-from streamfactory.wiring.spool.embedded import open_receiving
+from streamfactory.wiring.config.configure import configure
+from streamfactory.wiring.decoding.deadletters import EVIDENCE, letter_expressions
+from streamfactory.wiring.decoding.shaping import metadata_fields
+from streamfactory.wiring.plugins.manager import default_manager
+from streamfactory.wiring.receiving.embedded import open_receiving
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from streamfactory.spark.pipelines.model import Pipeline
     from streamfactory.spi import StreamConfig
-    from streamfactory.wiring.definition import StreamDefinition
+    from streamfactory.wiring.config.definition import StreamDefinition
 
 BAD: Final = "_error is not null"
 GOOD: Final = "_error is null"

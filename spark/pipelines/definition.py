@@ -23,21 +23,21 @@ from streamfactory.spark.pipelines.options import (
     STEP_OPTIONS,
 )
 from streamfactory.spi import ConfigError
-from streamfactory.wiring.catalogue import Catalogue
-from streamfactory.wiring.documents import (
+from streamfactory.wiring.config.catalogue import Catalogue
+from streamfactory.wiring.config.documents import (
     flat,
     open_document,
     read_toml,
 )
-from streamfactory.wiring.settling import Settler, by_spelling
+from streamfactory.wiring.config.settling import Settler, by_spelling
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from streamfactory.spi import Option, Problem
-    from streamfactory.wiring.definition import Property, StreamDefinition
-    from streamfactory.wiring.documents import Document
+    from streamfactory.wiring.config.definition import Property, StreamDefinition
+    from streamfactory.wiring.config.documents import Document
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _ID: Final = re.compile("[A-Za-z_][A-Za-z0-9_]{0,99}")

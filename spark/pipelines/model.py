@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
     from streamfactory.spark.pipelines.options import Trigger
     from streamfactory.spi import Problem
-    from streamfactory.wiring.definition import StreamDefinition
+    from streamfactory.wiring.config.definition import StreamDefinition
 
 
 @dataclass(frozen=True, slots=True)

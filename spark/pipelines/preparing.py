@@ -16,11 +16,11 @@ from streamfactory.spark.pipelines.sql import analyse, session_like
 from streamfactory.spark.sink import check_sink
 from streamfactory.spark.types import spark_schema
 from streamfactory.spi import ConfigError, Problem, StreamError, combine
-from streamfactory.wiring.configure import configure
-from streamfactory.wiring.deadletters import DEAD_LETTER_SCHEMA
-from streamfactory.wiring.guard import log
-from streamfactory.wiring.plugins import default_manager
-from streamfactory.wiring.spool.embedded import open_receiving
+from streamfactory.wiring.config.configure import configure
+from streamfactory.wiring.core.guard import log
+from streamfactory.wiring.decoding.deadletters import DEAD_LETTER_SCHEMA
+from streamfactory.wiring.plugins.manager import default_manager
+from streamfactory.wiring.receiving.embedded import open_receiving
 
 if TYPE_CHECKING:
     from collections.abc import Callable

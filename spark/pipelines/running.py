@@ -15,11 +15,11 @@ from streamfactory.spark.failures import told_by_spark, unlogged
 from streamfactory.spark.pipelines.hooks import HookFailed
 from streamfactory.spark.pipelines.progress import Batch, batch_of
 from streamfactory.spi import Partition, Position, Role, StreamError
-from streamfactory.wiring.configure import configure
-from streamfactory.wiring.guard import log
-from streamfactory.wiring.plugins import default_manager
-from streamfactory.wiring.progress import ProgressGroup
-from streamfactory.wiring.source import Source
+from streamfactory.wiring.config.configure import configure
+from streamfactory.wiring.core.guard import log
+from streamfactory.wiring.plugins.manager import default_manager
+from streamfactory.wiring.reading.progress import ProgressGroup
+from streamfactory.wiring.reading.source import Source
 
 if TYPE_CHECKING:
     import threading

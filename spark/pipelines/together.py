@@ -21,7 +21,7 @@ from streamfactory.spark.pipelines.preparing import (
 )
 from streamfactory.spark.pipelines.running import run_prepared
 from streamfactory.spi import ConfigError, PositionRefused, Problem, StreamError
-from streamfactory.wiring.guard import log
+from streamfactory.wiring.core.guard import log
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from streamfactory.spi import StreamConfig, hookimpl
-    from streamfactory.wiring.serving import serve
-    from streamfactory.wiring.stream import open_stream as open
+    from streamfactory.wiring.serving.process import serve
+    from streamfactory.wiring.streams.stream import open_stream as open
 
 __all__ = ["StreamConfig", "hookimpl", "open", "serve"]
 
 _WHERE: Final = {
-    "open": ("streamfactory.wiring.stream", "open_stream"),
+    "open": ("streamfactory.wiring.streams.stream", "open_stream"),
     "StreamConfig": ("streamfactory.spi", "StreamConfig"),
     "hookimpl": ("streamfactory.spi", "hookimpl"),
-    "serve": ("streamfactory.wiring.serving", "serve"),
+    "serve": ("streamfactory.wiring.serving.process", "serve"),
 }
 
 

@@ -11,7 +11,7 @@ import pytest
 
 import streamfactory
 from streamfactory.spi import ConfigError
-from streamfactory.wiring.opening import open_sink
+from streamfactory.wiring.streams.opening import open_sink
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

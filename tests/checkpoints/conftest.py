@@ -15,12 +15,12 @@ from tests.proving.commands import Outcome, command_of
 
 from streamfactory.arrowlog.disk import DiskLogStore, LocalStorage, Settings
 from streamfactory.spi import Partition, Position
-from streamfactory.wiring.configure import configure
-from streamfactory.wiring.definition import StreamDefinition
+from streamfactory.wiring.config.configure import configure
+from streamfactory.wiring.config.definition import StreamDefinition
 from streamfactory.wiring.microbatch import BatchOffset
-from streamfactory.wiring.opening import open_sink
-from streamfactory.wiring.plugins import default_manager
-from streamfactory.wiring.source import Source
+from streamfactory.wiring.plugins.manager import default_manager
+from streamfactory.wiring.reading.source import Source
+from streamfactory.wiring.streams.opening import open_sink
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

@@ -9,7 +9,7 @@ import pytest
 
 from streamfactory.spark.checkpoints import PipelineCheckpoint
 from streamfactory.spi import Checkpoint, Partition, Position
-from streamfactory.wiring.checkpoints import FileCheckpointStore
+from streamfactory.wiring.streams.checkpoints import FileCheckpointStore
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -540,10 +540,10 @@ RESETTING = """
 import json, sys
 from contextlib import ExitStack
 from streamfactory.spark.checkpoints import PipelineCheckpoint
-from streamfactory.wiring.configure import configure
-from streamfactory.wiring.definition import StreamDefinition
-from streamfactory.wiring.plugins import default_manager
-from streamfactory.wiring.source import Source
+from streamfactory.wiring.config.configure import configure
+from streamfactory.wiring.config.definition import StreamDefinition
+from streamfactory.wiring.plugins.manager import default_manager
+from streamfactory.wiring.reading.source import Source
 
 folder, label, options = sys.argv[1], sys.argv[2], json.loads(sys.argv[3])
 definition = StreamDefinition.of("clicks", options)

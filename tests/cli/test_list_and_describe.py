@@ -16,8 +16,8 @@ from streamfactory.spi import (
     Yields,
     choice,
 )
-from streamfactory.wiring.describing import abilities, json_schema
-from streamfactory.wiring.plugins import default_manager
+from streamfactory.wiring.config.describing import abilities, json_schema
+from streamfactory.wiring.plugins.manager import default_manager
 
 if TYPE_CHECKING:
     from collections.abc import Callable

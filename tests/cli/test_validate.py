@@ -10,7 +10,7 @@ import pytest
 
 from streamfactory.spi import Backend, ConsumerFactory, Option, StreamConfig, hookimpl
 from streamfactory.spi.hooks import BACKENDS
-from streamfactory.wiring.plugins import default_manager
+from streamfactory.wiring.plugins.manager import default_manager
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

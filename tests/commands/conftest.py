@@ -18,7 +18,7 @@ from tests.proving.commands import Outcome, command_of
 from streamfactory.backends.memory import store
 from streamfactory.conformance.specimens.durable import DurableHarness
 from streamfactory.spi import Summary
-from streamfactory.wiring.stream import open_stream
+from streamfactory.wiring.streams.stream import open_stream
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -146,7 +146,7 @@ class FilePlace:
         return path
 
     def write(self, topic: str, numbers: Sequence[int], partition: int = 0) -> None:
-        from streamfactory.wiring.opening import open_sink
+        from streamfactory.wiring.streams.opening import open_sink
 
         known = json.loads((self._folder / f"{topic}.json").read_text())
         rows = pa.record_batch(

@@ -19,8 +19,8 @@ from streamfactory.spi import (
     Position,
     hookimpl,
 )
-from streamfactory.wiring.copies import open_copy
-from streamfactory.wiring.plugins import PluginManager
+from streamfactory.transfer.copies import open_copy
+from streamfactory.wiring.plugins.manager import PluginManager
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -152,9 +152,9 @@ def test_a_query_acknowledges_the_batches_that_spark_has_committed(
 
     from streamfactory.spark.source import MicroBatchReader
     from streamfactory.spark.types import spark_schema
-    from streamfactory.wiring.configure import configure
-    from streamfactory.wiring.definition import from_mapping
-    from streamfactory.wiring.plugins import default_manager
+    from streamfactory.wiring.config.configure import configure
+    from streamfactory.wiring.config.definition import from_mapping
+    from streamfactory.wiring.plugins.manager import default_manager
 
     seen: list[int] = []
 

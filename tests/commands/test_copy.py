@@ -19,9 +19,9 @@ from streamfactory.spi import (
     PositionRefused,
     WriterFenced,
 )
-from streamfactory.wiring.checkpoints import FileCheckpointStore
-from streamfactory.wiring.copies import open_copy
-from streamfactory.wiring.faults import Faults
+from streamfactory.transfer.copies import open_copy
+from streamfactory.wiring.streams.checkpoints import FileCheckpointStore
+from streamfactory.wiring.testing.faults import Faults
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from tests.commands.conftest import Memory
     from tests.proving.commands import Outcome
 
-    from streamfactory.wiring.copying import Copied
+    from streamfactory.transfer.copying import Copied
 
     Command = Callable[..., Outcome]
 

@@ -21,9 +21,9 @@ from streamfactory.spi import (
     StreamCommitter,
     hookimpl,
 )
-from streamfactory.wiring.checkpoints import FileCheckpointStore
-from streamfactory.wiring.copies import open_copy
-from streamfactory.wiring.plugins import PluginManager
+from streamfactory.transfer.copies import open_copy
+from streamfactory.wiring.plugins.manager import PluginManager
+from streamfactory.wiring.streams.checkpoints import FileCheckpointStore
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from tests.commands.conftest import Memory
 
     from streamfactory.spi import Checkpoint
-    from streamfactory.wiring.copying import Copied
+    from streamfactory.transfer.copying import Copied
 
 
 class UnrememberingFactory(durable.DurableProducerFactory):

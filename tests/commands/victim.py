@@ -15,10 +15,10 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 from streamfactory.cli.main import main
-from streamfactory.wiring.checkpoints import FileCheckpointStore
-from streamfactory.wiring.committer import Committer
-from streamfactory.wiring.epochs import Epochs
-from streamfactory.wiring.writer import Writer
+from streamfactory.wiring.streams.checkpoints import FileCheckpointStore
+from streamfactory.wiring.writing.committer import Committer
+from streamfactory.wiring.writing.epochs import Epochs
+from streamfactory.wiring.writing.writer import Writer
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -17,7 +17,7 @@ from streamfactory.conformance.specimens.redelivering import (
     RedeliveringHarness,
 )
 from streamfactory.spi import Backend, Fetched, Position, hookimpl
-from streamfactory.wiring.plugins import PluginManager
+from streamfactory.wiring.plugins.manager import PluginManager
 
 if TYPE_CHECKING:
     from streamfactory.conformance.specimens.forgetful import Queue

@@ -19,7 +19,7 @@ from streamfactory.conformance.specimens import durable, forgetful
 from streamfactory.conformance.specimens.durable import DurableHarness
 from streamfactory.conformance.specimens.forgetful import ForgetfulHarness
 from streamfactory.spi import Backend, Fetched, MetadataProvider, hookimpl
-from streamfactory.wiring.plugins import PluginManager
+from streamfactory.wiring.plugins.manager import PluginManager
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

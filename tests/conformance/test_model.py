@@ -17,7 +17,7 @@ from streamfactory.conformance.specimens.durable import (
     streamfactory_backend,
 )
 from streamfactory.spi import Backend, Fetched, FetchLimits, hookimpl
-from streamfactory.wiring.plugins import PluginManager
+from streamfactory.wiring.plugins.manager import PluginManager
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

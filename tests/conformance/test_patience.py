@@ -14,7 +14,7 @@ from streamfactory.conformance.runner import Result, all_cases, run_case
 from streamfactory.conformance.specimens import durable
 from streamfactory.conformance.specimens.durable import DurableHarness
 from streamfactory.spi import Fetched, hookimpl
-from streamfactory.wiring.plugins import PluginManager
+from streamfactory.wiring.plugins.manager import PluginManager
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -18,7 +18,7 @@ from streamfactory.conformance.runner import Outcome, all_cases, run
 from streamfactory.conformance.spark.source import SparkSource
 from streamfactory.spi import Position, hookimpl
 from streamfactory.wiring.microbatch import BatchOffset
-from streamfactory.wiring.plugins import PluginManager
+from streamfactory.wiring.plugins.manager import PluginManager
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

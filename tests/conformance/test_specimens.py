@@ -23,15 +23,15 @@ from streamfactory.spi import (
     Partition,
     PermanentError,
 )
-from streamfactory.wiring.plugins import PluginManager
-from streamfactory.wiring.stream import open_stream
+from streamfactory.wiring.plugins.manager import PluginManager
+from streamfactory.wiring.streams.stream import open_stream
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
     from types import ModuleType
 
-    from streamfactory.wiring.stream import Stream
+    from streamfactory.wiring.streams.stream import Stream
 
 NO_SECRETS = "no secrets: the type declares none, and has no client to pass one to"
 READ_ONLY = "the type cannot be written"

@@ -18,7 +18,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 from streamfactory.arrowlog import message_schema
 from streamfactory.backends.memory import store
 from streamfactory.spi import Summary
-from streamfactory.wiring.plugins import PluginManager
+from streamfactory.wiring.plugins.manager import PluginManager
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

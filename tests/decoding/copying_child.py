@@ -10,8 +10,8 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from tests.specimens import Dictionary
 
-from streamfactory.wiring.copies import open_copy
-from streamfactory.wiring.plugins import default_manager
+from streamfactory.transfer.copies import open_copy
+from streamfactory.wiring.plugins.manager import default_manager
 
 if __name__ == "__main__":
     default_manager().register(Dictionary())

@@ -14,9 +14,9 @@ from tests.specimens import decoding
 
 from streamfactory.spi import Decoded, ErrorBudgetExceeded, SchemaMismatch
 from streamfactory.spi.hooks import DECODERS
-from streamfactory.wiring.contracts import Contract, agreed
-from streamfactory.wiring.copies import open_copy
-from streamfactory.wiring.stream import open_stream
+from streamfactory.transfer.copies import open_copy
+from streamfactory.wiring.decoding.contracts import Contract, agreed
+from streamfactory.wiring.streams.stream import open_stream
 
 if TYPE_CHECKING:
     from tests.decoding.conftest import Streams

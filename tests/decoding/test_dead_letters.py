@@ -16,24 +16,24 @@ from streamfactory.spi import (
     GuaranteeRefused,
     SchemaMismatch,
 )
-from streamfactory.wiring.copies import open_copy
-from streamfactory.wiring.deadletters import (
+from streamfactory.transfer.copies import open_copy
+from streamfactory.wiring.decoding.deadletters import (
     DEAD_LETTER_SCHEMA,
     Origin,
     letter_expressions,
     split_rows,
 )
-from streamfactory.wiring.diverting import Diversion
-from streamfactory.wiring.faults import Faults
-from streamfactory.wiring.stream import open_stream
+from streamfactory.wiring.streams.stream import open_stream
+from streamfactory.wiring.testing.faults import Faults
+from streamfactory.wiring.writing.diverting import Diversion
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.decoding.conftest import Streams
 
-    from streamfactory.wiring.copying import Copied
-    from streamfactory.wiring.stream import Stream
+    from streamfactory.transfer.copying import Copied
+    from streamfactory.wiring.streams.stream import Stream
 
 WORDS: dict[str, str] = {
     "stream__memory__decoder__class__name": "words",
@@ -247,7 +247,7 @@ def test_group_commits_dead_letters_with_its_checkpoint(group: Streams) -> None:
 def test_letters_of_what_a_group_did_not_commit_come_once_all_the_same(
     group: Streams, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from streamfactory.wiring.checkpoints import FileCheckpointStore
+    from streamfactory.wiring.streams.checkpoints import FileCheckpointStore
 
     def die(*_: Any) -> None:
         raise KeyboardInterrupt

@@ -25,10 +25,10 @@ from streamfactory.spi import (
 )
 from streamfactory.spi.ddl import parse_ddl
 from streamfactory.spi.hooks import DECODERS
-from streamfactory.wiring.definition import from_mapping
-from streamfactory.wiring.plugins import default_manager
-from streamfactory.wiring.stream import open_stream
-from streamfactory.wiring.undecoded import infer_schema
+from streamfactory.wiring.config.definition import from_mapping
+from streamfactory.wiring.plugins.manager import default_manager
+from streamfactory.wiring.reading.undecoded import infer_schema
+from streamfactory.wiring.streams.stream import open_stream
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

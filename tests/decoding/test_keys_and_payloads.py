@@ -25,11 +25,11 @@ from streamfactory.spi import (
     Option,
     hookimpl,
 )
-from streamfactory.wiring import payloads
-from streamfactory.wiring.configure import inspect
-from streamfactory.wiring.definition import from_mapping
-from streamfactory.wiring.payloads import CODECS, Payloads
-from streamfactory.wiring.stream import open_stream
+from streamfactory.wiring.config.configure import inspect
+from streamfactory.wiring.config.definition import from_mapping
+from streamfactory.wiring.decoding.payloads import CODECS, Payloads
+from streamfactory.wiring.decoding.stage import payloads
+from streamfactory.wiring.streams.stream import open_stream
 
 if TYPE_CHECKING:
     from tests.decoding.conftest import Streams

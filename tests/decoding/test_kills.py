@@ -14,8 +14,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from streamfactory.wiring.opening import open_sink
-from streamfactory.wiring.stream import open_stream
+from streamfactory.wiring.streams.opening import open_sink
+from streamfactory.wiring.streams.stream import open_stream
 
 CHILD = Path(__file__).with_name("copying_child.py")
 MESSAGES = 3000

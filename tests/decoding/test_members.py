@@ -24,7 +24,7 @@ from streamfactory.spi import (
     envelope_schema,
     hookimpl,
 )
-from streamfactory.wiring.stream import open_stream
+from streamfactory.wiring.streams.stream import open_stream
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -122,9 +122,9 @@ def test_letters_of_what_was_not_committed_are_left_out(streams: Streams) -> Non
 def test_whoever_only_looks_is_told_that_bad_messages_are_left_out(
     streams: Streams, caplog: pytest.LogCaptureFixture
 ) -> None:
-    from streamfactory.wiring.configure import configure
-    from streamfactory.wiring.definition import from_mapping
-    from streamfactory.wiring.source import Source
+    from streamfactory.wiring.config.configure import configure
+    from streamfactory.wiring.config.definition import from_mapping
+    from streamfactory.wiring.reading.source import Source
 
     streams.messages("from", [b"a", b"b!"])
     properties = streams.define(

@@ -23,7 +23,7 @@ from streamfactory.spi import (
     PerMessageDecoder,
 )
 from streamfactory.spi.hooks import DECODERS
-from streamfactory.wiring.stream import open_stream
+from streamfactory.wiring.streams.stream import open_stream
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -14,7 +14,7 @@ from tests.specimens import LANE, Dictionary
 from streamfactory.spi import ConnectionFailed, DecodeContext, Unsupported
 from streamfactory.spi.decoder import MessageDecoder, PerMessageDecoder
 from streamfactory.spi.hooks import DECODERS
-from streamfactory.wiring.stream import open_stream
+from streamfactory.wiring.streams.stream import open_stream
 
 if TYPE_CHECKING:
     from tests.decoding.conftest import Streams

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from streamfactory.wiring.pinot import read_pinot
+from streamfactory.wiring.config.imports.pinot import read_pinot
 
 STREAM = {"streamType": "kafka", "stream.kafka.topic.name": "t"}
 

@@ -11,11 +11,11 @@ from tests.specimens import Dictionary
 from streamfactory.spark.tasks import pool, read
 from streamfactory.spi import ErrorBudgetExceeded, Partition
 from streamfactory.spi.hooks import DECODERS
-from streamfactory.wiring.configure import configure
-from streamfactory.wiring.definition import from_mapping
+from streamfactory.wiring.config.configure import configure
+from streamfactory.wiring.config.definition import from_mapping
 from streamfactory.wiring.microbatch import Range
-from streamfactory.wiring.plugins import default_manager
-from streamfactory.wiring.source import Source
+from streamfactory.wiring.plugins.manager import default_manager
+from streamfactory.wiring.reading.source import Source
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

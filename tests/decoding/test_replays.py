@@ -22,11 +22,11 @@ from streamfactory.spi import (
     Summary,
 )
 from streamfactory.spi.hooks import DECODERS
-from streamfactory.wiring.catalogue import Catalogue
-from streamfactory.wiring.copies import open_copy
-from streamfactory.wiring.deadletters import DEAD_LETTER_SCHEMA
-from streamfactory.wiring.diverting import Diversion
-from streamfactory.wiring.replaying import Replayed, open_replay
+from streamfactory.transfer.copies import open_copy
+from streamfactory.transfer.replaying import Replayed, open_replay
+from streamfactory.wiring.config.catalogue import Catalogue
+from streamfactory.wiring.decoding.deadletters import DEAD_LETTER_SCHEMA
+from streamfactory.wiring.writing.diverting import Diversion
 
 if TYPE_CHECKING:
     from tests.decoding.conftest import Streams

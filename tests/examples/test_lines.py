@@ -12,8 +12,8 @@ import pytest
 
 import streamfactory
 from streamfactory.spi import OffsetOutOfRange, Partition, Position
-from streamfactory.wiring.faults import Faults
-from streamfactory.wiring.plugins import PluginManager
+from streamfactory.wiring.plugins.manager import PluginManager
+from streamfactory.wiring.testing.faults import Faults
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -18,7 +18,7 @@ from tests.flight.certificates import issue_certificates
 from tests.proving.skipping import skip_or_fail
 
 import streamfactory
-from streamfactory.wiring.opening import open_sink
+from streamfactory.wiring.streams.opening import open_sink
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

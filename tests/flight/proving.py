@@ -16,9 +16,9 @@ from tests.proving.numbers import SCHEMA, batch, everything, numbers_of, store_a
 from tests.proving.verdict import Verdict, compared
 
 from streamfactory.spi import StreamError
-from streamfactory.wiring.definition import Property
-from streamfactory.wiring.opening import open_sink
-from streamfactory.wiring.serving import open_server
+from streamfactory.wiring.config.definition import Property
+from streamfactory.wiring.serving.process import open_server
+from streamfactory.wiring.streams.opening import open_sink
 
 SMALL: Final = 5
 LARGE: Final = 20_000

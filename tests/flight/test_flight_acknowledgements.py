@@ -29,13 +29,13 @@ from streamfactory.spi import (
     Summary,
     TopicNotFound,
 )
-from streamfactory.wiring import claimed
-from streamfactory.wiring.opening import open_sink
+from streamfactory.wiring.streams.opening import open_sink
+from streamfactory.wiring.writing import claimed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from streamfactory.wiring.serving import ServerProcess
+    from streamfactory.wiring.serving.process import ServerProcess
 
 SCHEMA = pa.schema({"n": pa.int64()})
 

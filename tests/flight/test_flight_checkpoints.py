@@ -39,14 +39,14 @@ from streamfactory.spi import (
     TransientError,
     WriterFenced,
 )
-from streamfactory.wiring.opening import open_sink
+from streamfactory.wiring.streams.opening import open_sink
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from streamfactory.wiring.serving import ServerProcess
-    from streamfactory.wiring.stream import Stream
+    from streamfactory.wiring.serving.process import ServerProcess
+    from streamfactory.wiring.streams.stream import Stream
 
 POSITION = Position({Partition("clicks", 0): 23}, {Partition("clicks", 0): "a1"})
 FURTHER = POSITION.with_offset(Partition("clicks", 0), 99)

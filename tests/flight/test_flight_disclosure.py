@@ -28,12 +28,12 @@ from streamfactory.backends.flight.protocol.messages import (
 )
 from streamfactory.backends.flight.protocol.schemas import encode_schema
 from streamfactory.spi import StorageFailed, TopicNotFound
-from streamfactory.wiring.opening import open_sink
+from streamfactory.wiring.streams.opening import open_sink
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from streamfactory.wiring.serving import ServerProcess
+    from streamfactory.wiring.serving.process import ServerProcess
 
 ROWS = pa.table({"id": pa.array(range(20_000), pa.int64())})
 

@@ -15,7 +15,7 @@ from tests.flight.foreign_server import BATCHES, EACH
 
 import streamfactory
 from streamfactory.spi import ConfigError, Failed, OffsetOutOfRange, StreamError
-from streamfactory.wiring.opening import open_sink
+from streamfactory.wiring.streams.opening import open_sink
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

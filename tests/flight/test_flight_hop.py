@@ -20,10 +20,10 @@ from tests.flight.conftest import stream
 
 import streamfactory
 from streamfactory.spi import SchemaMismatch, StreamError
-from streamfactory.wiring.opening import open_sink
+from streamfactory.wiring.streams.opening import open_sink
 
 if TYPE_CHECKING:
-    from streamfactory.wiring.serving import ServerProcess
+    from streamfactory.wiring.serving.process import ServerProcess
 
 DEADLINE = 60.0
 

@@ -14,12 +14,12 @@ from tests.proving.maven import java_peer
 import streamfactory
 from streamfactory.backends.flight.protocol import messages as m
 from streamfactory.backends.flight.protocol.codec import decode
-from streamfactory.wiring.opening import open_sink
+from streamfactory.wiring.streams.opening import open_sink
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from streamfactory.wiring.serving import ServerProcess
+    from streamfactory.wiring.serving.process import ServerProcess
 
 SOURCE = Path(__file__).with_name("java") / "FlightPeer.java"
 ROWS, BATCHES = 5_000, 20

@@ -35,15 +35,15 @@ from streamfactory.spi import (
     Position,
     StreamError,
 )
-from streamfactory.wiring.definition import Property
-from streamfactory.wiring.opening import open_sink
-from streamfactory.wiring.serving import open_metrics, open_server
+from streamfactory.wiring.config.definition import Property
+from streamfactory.wiring.serving.process import open_metrics, open_server
+from streamfactory.wiring.streams.opening import open_sink
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
-    from streamfactory.wiring.serving import ServerProcess
+    from streamfactory.wiring.serving.process import ServerProcess
 
 DEADLINE = 60.0
 ROWS = pa.table({"id": [1, 2, 3]})

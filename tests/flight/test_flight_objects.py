@@ -20,12 +20,12 @@ from tests.objects.stage import place, properties_at
 
 import streamfactory
 from streamfactory.spi import ConfigError, StreamError
-from streamfactory.wiring.opening import open_sink
+from streamfactory.wiring.streams.opening import open_sink
 
 if TYPE_CHECKING:
     from tests.objects.server import ObjectServer
 
-    from streamfactory.wiring.serving import ServerProcess
+    from streamfactory.wiring.serving.process import ServerProcess
 
 
 @pytest.fixture

@@ -24,7 +24,7 @@ from streamfactory.spi import (
     NotAuthorized,
     TopicNotFound,
 )
-from streamfactory.wiring.opening import open_sink
+from streamfactory.wiring.streams.opening import open_sink
 
 if TYPE_CHECKING:
     from collections.abc import Callable

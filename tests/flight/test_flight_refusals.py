@@ -15,13 +15,13 @@ import streamfactory
 from streamfactory.backends.flight.protocol.failures import from_status, to_status
 from streamfactory.backends.flight.server.access import Access, Right
 from streamfactory.spi import IncarnationChanged, NotAuthorized, OffsetOutOfRange
-from streamfactory.wiring.opening import open_sink
+from streamfactory.wiring.streams.opening import open_sink
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from streamfactory.wiring.serving import ServerProcess
+    from streamfactory.wiring.serving.process import ServerProcess
 
 DEADLINE = 60.0
 NO_NAME = "'a\\nb' of 3 characters is no name: a name has 1 to 249 printable characters"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from streamfactory.wiring.configure import inspect
-from streamfactory.wiring.definition import from_mapping
-from streamfactory.wiring.plugins import default_manager
+from streamfactory.wiring.config.configure import inspect
+from streamfactory.wiring.config.definition import from_mapping
+from streamfactory.wiring.plugins.manager import default_manager
 
 BASE = {
     "streamType": "flight",

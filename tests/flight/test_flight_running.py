@@ -32,9 +32,9 @@ from streamfactory.backends.flight.protocol.messages import (
 )
 from streamfactory.backends.flight.protocol.rows import encode_rows
 from streamfactory.spi import Summary
-from streamfactory.wiring.definition import Property
-from streamfactory.wiring.opening import open_sink
-from streamfactory.wiring.serving import open_server
+from streamfactory.wiring.config.definition import Property
+from streamfactory.wiring.serving.process import open_server
+from streamfactory.wiring.streams.opening import open_sink
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

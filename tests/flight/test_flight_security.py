@@ -19,12 +19,12 @@ from tests.flight.conftest import stream
 import streamfactory
 from streamfactory.backends.flight.protocol import messages
 from streamfactory.spi import ConfigError, NotAuthorized, StreamError
-from streamfactory.wiring.opening import open_sink
+from streamfactory.wiring.streams.opening import open_sink
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from streamfactory.wiring.serving import ServerProcess
+    from streamfactory.wiring.serving.process import ServerProcess
 
 ALICE, BOB = "alice-has-a-long-token", "bob-has-another-token"
 ROWS = pa.table({"id": [1, 2, 3]})

@@ -29,14 +29,14 @@ from streamfactory.spi import (
     StreamError,
     WriterFenced,
 )
-from streamfactory.wiring import claimed
-from streamfactory.wiring.opening import open_sink
+from streamfactory.wiring.streams.opening import open_sink
+from streamfactory.wiring.writing import claimed
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from streamfactory.wiring.serving import ServerProcess
-    from streamfactory.wiring.sink import Sink
+    from streamfactory.wiring.serving.process import ServerProcess
+    from streamfactory.wiring.writing.sink import Sink
 
 DEADLINE = 60.0
 SCHEMA = pa.schema({"n": pa.int64()})

@@ -9,14 +9,14 @@ import pytest
 from tests.flight.conftest import stream
 
 import streamfactory
-from streamfactory.wiring.opening import open_sink
+from streamfactory.wiring.streams.opening import open_sink
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from pyspark.sql import SparkSession
 
-    from streamfactory.wiring.serving import ServerProcess
+    from streamfactory.wiring.serving.process import ServerProcess
 
 ROWS = 20_000
 

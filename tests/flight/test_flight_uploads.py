@@ -30,12 +30,12 @@ from streamfactory.backends.flight.protocol.messages import (
     Topic,
 )
 from streamfactory.spi import StorageFailed
-from streamfactory.wiring.opening import open_sink
+from streamfactory.wiring.streams.opening import open_sink
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from streamfactory.wiring.serving import ServerProcess
+    from streamfactory.wiring.serving.process import ServerProcess
 
 ROOT = Path(__file__).parents[2]
 DEADLINE = 60.0

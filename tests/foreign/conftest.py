@@ -16,7 +16,7 @@ from streamfactory.spi import (
     PartitionInfo,
     PartitionLevelConsumer,
 )
-from streamfactory.wiring.stream import open_stream
+from streamfactory.wiring.streams.stream import open_stream
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -15,9 +15,9 @@ from streamfactory.backends.file.foreign import (
     ForeignConsumerFactory,
 )
 from streamfactory.spi import PATH, Backend, Option, choice, hookimpl
-from streamfactory.wiring.configure import configure
-from streamfactory.wiring.definition import from_mapping
-from streamfactory.wiring.plugins import PluginManager
+from streamfactory.wiring.config.configure import configure
+from streamfactory.wiring.config.definition import from_mapping
+from streamfactory.wiring.plugins.manager import PluginManager
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -37,7 +37,7 @@ from streamfactory.spi import (
     StreamTimeout,
     TopicNotFound,
 )
-from streamfactory.wiring.stream import open_stream
+from streamfactory.wiring.streams.stream import open_stream
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -38,12 +38,12 @@ from streamfactory.spi import (
     envelope_schema,
     hookimpl,
 )
-from streamfactory.wiring.plugins import PluginManager
+from streamfactory.wiring.plugins.manager import PluginManager
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from streamfactory.wiring.stream import Stream
+    from streamfactory.wiring.streams.stream import Stream
 
 SCHEMA = pa.schema({"n": pa.int64()})
 ZERO, ONE = Partition("t", 0), Partition("t", 1)

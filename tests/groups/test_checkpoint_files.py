@@ -17,7 +17,7 @@ from streamfactory.spi import (
     Position,
     PositionRefused,
 )
-from streamfactory.wiring.checkpoints import FileCheckpointStore
+from streamfactory.wiring.streams.checkpoints import FileCheckpointStore
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -31,14 +31,14 @@ from streamfactory.spi import (
     Summary,
     Unsupported,
 )
-from streamfactory.wiring.groups import instance_of
+from streamfactory.wiring.streams.groups import instance_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
     from streamfactory.arrowlog import MemoryLog
-    from streamfactory.wiring.stream import Stream
+    from streamfactory.wiring.streams.stream import Stream
 
 SCHEMA = pa.schema({"n": pa.int64()})
 
@@ -481,7 +481,9 @@ def test_store_is_closed_where_a_member_cannot_start(
         def close(self) -> None:
             calls.append("close")
 
-    monkeypatch.setattr("streamfactory.wiring.stream.FileCheckpointStore", Corrupt)
+    monkeypatch.setattr(
+        "streamfactory.wiring.streams.stream.FileCheckpointStore", Corrupt
+    )
     with pytest.raises(PositionRefused, match="the checkpoint is corrupt"):
         member("1/3")
     assert calls == ["open", "claim g 1-of-3", "load", "close"]

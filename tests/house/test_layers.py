@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import sys
 from dataclasses import dataclass
+from graphlib import TopologicalSorter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,9 +22,10 @@ BELOW = {
     "backends": {"spi", "arrowlog"},
     "decoders": {"spi"},
     "wiring": {"spi", "arrowlog", "wiring"},
+    "transfer": {"spi", "wiring", "transfer"},
     "spark": {"spi", "wiring", "spark"},
     "conformance": {"spi", "wiring", "conformance"},
-    "cli": {"spi", "wiring", "spark", "conformance", "cli"},
+    "cli": {"spi", "wiring", "transfer", "spark", "conformance", "cli"},
 }
 """Of each folder, those that it may import. Nothing imports a backend or a decoder by
 name: they are found through entry points."""
@@ -34,6 +36,7 @@ CLIENTS = {
     "backends": {"numpy", "pyarrow"},
     "decoders": {"numpy", "pyarrow"},
     "wiring": {"numpy", "pluggy", "pyarrow"},
+    "transfer": {"numpy", "pyarrow"},
     "spark": {"pyarrow", "pyspark"},
     "conformance": {"hypothesis", "numpy", "pyarrow", "pytest"},
     "cli": {"click", "pyarrow"},
@@ -60,8 +63,8 @@ LAZY = {
     "spi/ddl.py": {"pyarrow"},
     "spi/decoder.py": {"pyarrow"},
     "spi/envelope.py": {"pyarrow"},
-    "wiring/files.py": {"javaproperties"},
-    "wiring/monitoring.py": {"prometheus_client"},
+    "wiring/config/files.py": {"javaproperties"},
+    "wiring/serving/monitoring.py": {"prometheus_client"},
     "arrowlog/disk/watching.py": {"inotify_simple"},
     "arrowlog/disk/objectclient.py": {"obstore"},
     "arrowlog/disk/filesystems.py": {"fsspec"},
@@ -74,7 +77,7 @@ COMPUTING = {
 }
 """What `BatchValidator` loads when one is made."""
 
-PLUGGY = {"spi/hooks.py", "wiring/plugins.py"}
+PLUGGY = {"spi/hooks.py", "wiring/plugins/manager.py"}
 """The hook markers, and the manager that alone asks pluggy."""
 
 
@@ -178,6 +181,18 @@ def test_arrows_point_down(folder: str) -> None:
     assert wrong == []
 
 
+def test_folders_of_wiring_depend_on_each_other_in_one_direction() -> None:
+    below: dict[str, set[str]] = {}
+    for found in IMPORTS:
+        target = found.target.split(".")
+        if target[:2] == ["streamfactory", "wiring"] and len(target) > 2:
+            folder, *inner = Path(found.module).parts
+            if folder == "wiring" and len(inner) > 1 and inner[0] != target[2]:
+                below.setdefault(inner[0], set()).add(target[2])
+    assert len(below) > 8
+    TopologicalSorter(below).prepare()  # a circle is an error; imports for types count
+
+
 def test_nobody_imports_a_backend_or_a_decoder() -> None:
     plugins = ("streamfactory.backends.", "streamfactory.decoders.")
     wrong = [
@@ -231,7 +246,10 @@ def test_the_top_of_the_package_is_lazy() -> None:
 @pytest.mark.parametrize(
     ("code", "expected"),
     [
-        ("import streamfactory.wiring.stream", ["streamfactory.wiring.stream"]),
+        (
+            "import streamfactory.wiring.streams.stream",
+            ["streamfactory.wiring.streams.stream"],
+        ),
         (
             "from streamfactory.backends import memory",
             ["streamfactory.backends.memory"],

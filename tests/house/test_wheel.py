@@ -221,7 +221,7 @@ def test_every_module_of_the_wheel_is_importable_alone(
 
 LIST = """
 import json
-from streamfactory.wiring.plugins import PluginManager
+from streamfactory.wiring.plugins.manager import PluginManager
 
 manager = PluginManager({})
 found = {

@@ -29,13 +29,13 @@ from streamfactory.backends.kafka.producing import TransactionalProducer
 from streamfactory.backends.kafka.staging import Stage, StagingArea
 from streamfactory.backends.kafka.writing_topics import WrittenTopics
 from streamfactory.spi import EpochInThePast, WriterFenced
-from streamfactory.wiring.opening import open_sink
+from streamfactory.wiring.streams.opening import open_sink
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from streamfactory.spi import CommitMessage
-    from streamfactory.wiring.sink import Sink
+    from streamfactory.wiring.writing.sink import Sink
 
 WRITER: Final = "prover"
 TASKS: Final = 2

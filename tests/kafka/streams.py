@@ -7,16 +7,16 @@ from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING
 
 from streamfactory.spi import Partition
-from streamfactory.wiring.configure import configure
-from streamfactory.wiring.definition import from_mapping
-from streamfactory.wiring.plugins import default_manager
-from streamfactory.wiring.source import Source
+from streamfactory.wiring.config.configure import configure
+from streamfactory.wiring.config.definition import from_mapping
+from streamfactory.wiring.plugins.manager import default_manager
+from streamfactory.wiring.reading.source import Source
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from streamfactory.spi import MessageBatch
-    from streamfactory.wiring.reader import Reader
+    from streamfactory.wiring.reading.reader import Reader
 
 PATIENCE = 120.0
 

@@ -32,7 +32,7 @@ from streamfactory.spi import (
     Summary,
     WriterFenced,
 )
-from streamfactory.wiring.opening import open_sink
+from streamfactory.wiring.streams.opening import open_sink
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -42,8 +42,8 @@ if TYPE_CHECKING:
     from tests.kafka.topics import Topics
 
     from streamfactory.spi import CommitMessage
-    from streamfactory.wiring.committer import Committer
-    from streamfactory.wiring.sink import Sink
+    from streamfactory.wiring.writing.committer import Committer
+    from streamfactory.wiring.writing.sink import Sink
 
 
 @pytest.fixture

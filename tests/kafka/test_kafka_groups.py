@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from tests.kafka.topics import Topics
 
-    from streamfactory.wiring.stream import Stream
+    from streamfactory.wiring.streams.stream import Stream
 
 PATIENCE = 120.0
 PROTOCOL = "stream.kafka.consumer.prop.group.protocol"

@@ -26,7 +26,7 @@ from streamfactory.spi import (
     TopicNotFound,
     Unsupported,
 )
-from streamfactory.wiring.admin import open_admin
+from streamfactory.wiring.topics.admin import open_admin
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

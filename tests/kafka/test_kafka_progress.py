@@ -16,11 +16,11 @@ from streamfactory.spark.failures import StreamFactoryError
 from streamfactory.spark.pipelines.progress import Batch
 from streamfactory.spark.pipelines.running import Outcome, _Run
 from streamfactory.spark.source import StreamFactorySource
-from streamfactory.wiring.configure import configure, inspect
-from streamfactory.wiring.copies import open_copy
-from streamfactory.wiring.definition import from_mapping
-from streamfactory.wiring.opening import open_sink
-from streamfactory.wiring.plugins import default_manager
+from streamfactory.transfer.copies import open_copy
+from streamfactory.wiring.config.configure import configure, inspect
+from streamfactory.wiring.config.definition import from_mapping
+from streamfactory.wiring.plugins.manager import default_manager
+from streamfactory.wiring.streams.opening import open_sink
 
 if TYPE_CHECKING:
     from pathlib import Path

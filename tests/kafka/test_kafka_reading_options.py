@@ -16,12 +16,12 @@ from streamfactory.backends.kafka.client_pool import consumer_settings
 from streamfactory.backends.kafka.clients import Watch
 from streamfactory.backends.kafka.options import OWNED
 from streamfactory.spi import ConfigError, Partition
-from streamfactory.wiring.configure import configure, inspect
-from streamfactory.wiring.definition import StreamDefinition
-from streamfactory.wiring.files import read_definitions
-from streamfactory.wiring.known import KAFKA_CLIENT_KEYS
-from streamfactory.wiring.plugins import default_manager
-from streamfactory.wiring.source import Source
+from streamfactory.wiring.config.configure import configure, inspect
+from streamfactory.wiring.config.definition import StreamDefinition
+from streamfactory.wiring.config.files import read_definitions
+from streamfactory.wiring.config.known import KAFKA_CLIENT_KEYS
+from streamfactory.wiring.plugins.manager import default_manager
+from streamfactory.wiring.reading.source import Source
 
 if TYPE_CHECKING:
     from tests.kafka.topics import Topics

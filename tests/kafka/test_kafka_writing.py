@@ -27,8 +27,8 @@ from streamfactory.spi import (
     StorageFailed,
     TopicNotFound,
 )
-from streamfactory.wiring.copies import open_copy
-from streamfactory.wiring.opening import open_sink
+from streamfactory.transfer.copies import open_copy
+from streamfactory.wiring.streams.opening import open_sink
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -14,7 +14,7 @@ from tests.kafka.spark_proving import hunt
 from tests.kafka.test_kafka_writing import values
 from tests.proving.drivers import forget_commit
 
-from streamfactory.wiring.opening import open_sink
+from streamfactory.wiring.streams.opening import open_sink
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -11,12 +11,12 @@ import pytest
 
 from streamfactory.arrowlog.disk import DiskLogStore, LocalStorage, Settings
 from streamfactory.spi import Summary
-from streamfactory.wiring.configure import configure
-from streamfactory.wiring.definition import from_mapping
-from streamfactory.wiring.faults import SimulatedClock
+from streamfactory.wiring.config.configure import configure
+from streamfactory.wiring.config.definition import from_mapping
 from streamfactory.wiring.microbatch import Planner
-from streamfactory.wiring.plugins import default_manager
-from streamfactory.wiring.source import Source
+from streamfactory.wiring.plugins.manager import default_manager
+from streamfactory.wiring.reading.source import Source
+from streamfactory.wiring.testing.faults import SimulatedClock
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -19,16 +19,16 @@ from streamfactory.spi import (
     PositionRefused,
     Unsupported,
 )
-from streamfactory.wiring.configure import configure
-from streamfactory.wiring.definition import from_mapping
+from streamfactory.wiring.config.configure import configure
+from streamfactory.wiring.config.definition import from_mapping
 from streamfactory.wiring.microbatch import (
     BatchOffset,
     check_batch,
     check_shared,
     check_stream,
 )
-from streamfactory.wiring.plugins import default_manager
-from streamfactory.wiring.source import Source
+from streamfactory.wiring.plugins.manager import default_manager
+from streamfactory.wiring.reading.source import Source
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -10,7 +10,7 @@ from tests.objects.stage import ObjectHarness, storage_at
 from streamfactory.backends.file import streamfactory_backend
 from streamfactory.conformance import Outcome, run
 from streamfactory.conformance.runner import all_cases
-from streamfactory.wiring.plugins import PluginManager
+from streamfactory.wiring.plugins.manager import PluginManager
 
 if TYPE_CHECKING:
     from tests.objects.server import ObjectServer

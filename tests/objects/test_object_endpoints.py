@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from streamfactory.spi import ConfigError
-from streamfactory.wiring.opening import open_sink
-from streamfactory.wiring.stream import open_stream
+from streamfactory.wiring.streams.opening import open_sink
+from streamfactory.wiring.streams.stream import open_stream
 
 OPTIONS = {
     "streamType": "file",

@@ -10,7 +10,7 @@ from tests.pipelines.conftest import SINK
 
 from streamfactory.spark.pipelines.together import Pipelines
 from streamfactory.spi import ConfigError
-from streamfactory.wiring.opening import open_sink
+from streamfactory.wiring.streams.opening import open_sink
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -16,11 +16,11 @@ from tests.proving.numbers import SCHEMA, batch, everything, numbers_of, store_a
 from tests.proving.verdict import Verdict, compared
 
 import streamfactory
-from streamfactory.wiring.opening import open_sink
+from streamfactory.wiring.streams.opening import open_sink
 
 if TYPE_CHECKING:
     from streamfactory.spi import LastCommit
-    from streamfactory.wiring.sink import Sink
+    from streamfactory.wiring.writing.sink import Sink
 
 EACH: Final = 5
 """Rows of an epoch."""

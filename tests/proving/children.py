@@ -29,7 +29,7 @@ _context.set_forkserver_preload(
         "pandas",  # pyarrow looks for it when it makes its first array
         "pyarrow.compute",
         "streamfactory.backends.file",
-        "streamfactory.wiring.opening",
+        "streamfactory.wiring.streams.opening",
     ]
 )
 

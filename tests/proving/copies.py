@@ -11,16 +11,16 @@ from tests.proving.children import DEADLINE
 from tests.proving.numbers import SCHEMA
 
 from streamfactory.spi import StreamError
-from streamfactory.wiring.opening import open_sink
-from streamfactory.wiring.stream import open_stream
+from streamfactory.wiring.streams.opening import open_sink
+from streamfactory.wiring.streams.stream import open_stream
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
     from streamfactory.spi import LastCommit
-    from streamfactory.wiring.plugins import PluginManager
-    from streamfactory.wiring.sink import Sink
+    from streamfactory.wiring.plugins.manager import PluginManager
+    from streamfactory.wiring.writing.sink import Sink
 
 _PAUSE: Final = 0.02
 

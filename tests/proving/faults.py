@@ -18,8 +18,8 @@ from tests.proving.verdict import Verdict
 import streamfactory
 from streamfactory.backends.memory import store
 from streamfactory.spi import Position, TransientError
-from streamfactory.wiring.faults import Faults
-from streamfactory.wiring.opening import open_sink
+from streamfactory.wiring.streams.opening import open_sink
+from streamfactory.wiring.testing.faults import Faults
 
 if TYPE_CHECKING:
     from pathlib import Path

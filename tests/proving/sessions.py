@@ -13,8 +13,8 @@ from tests.proving.java import java_or_skip, quick_options
 
 from streamfactory.arrowlog.disk import DiskLogStore, LocalStorage, Settings
 from streamfactory.spark import prepare_environment, register
-from streamfactory.wiring.opening import open_sink
-from streamfactory.wiring.stream import open_stream
+from streamfactory.wiring.streams.opening import open_sink
+from streamfactory.wiring.streams.stream import open_stream
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
     from tests.specimens import Author
 
-    from streamfactory.wiring.reader import Reader
-    from streamfactory.wiring.source import Source
+    from streamfactory.wiring.reading.reader import Reader
+    from streamfactory.wiring.reading.source import Source
 
 
 @pytest.fixture

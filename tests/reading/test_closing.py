@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from tests.reading.conftest import Background
 
-    from streamfactory.wiring.reader import Reader
+    from streamfactory.wiring.reading.reader import Reader
 
     Readers = Callable[..., Reader]
     Backgrounds = Callable[[Callable[[], object]], Background]

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from streamfactory.spi import SchemaMismatch
-from streamfactory.wiring.conform import conform
+from streamfactory.wiring.core.conform import conform
 
 MICROS, UTC_MICROS = pa.timestamp("us"), pa.timestamp("us", tz="UTC")
 NOON = datetime(2024, 5, 1, 12, tzinfo=UTC).replace(tzinfo=None)

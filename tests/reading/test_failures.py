@@ -27,12 +27,12 @@ from streamfactory.spi import (
     TransientError,
     UntranslatedError,
 )
-from streamfactory.wiring.faults import SimulatedClock
+from streamfactory.wiring.testing.faults import SimulatedClock
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from streamfactory.wiring.reader import Reader
+    from streamfactory.wiring.reading.reader import Reader
 
     Readers = Callable[..., Reader]
 

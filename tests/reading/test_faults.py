@@ -15,7 +15,7 @@ from tests.specimens import Author, Dictionary, envelopes, ids, rows, sparse
 import streamfactory
 from streamfactory.backends.memory import store
 from streamfactory.spi import ConnectionFailed, Fetched, Summary, envelope_schema
-from streamfactory.wiring.faults import Faults, SimulatedClock
+from streamfactory.wiring.testing.faults import Faults, SimulatedClock
 
 PATIENT = {"retry.max.attempts": "1000"}
 rates = st.floats(0, 0.6)

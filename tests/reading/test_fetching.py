@@ -23,13 +23,13 @@ from streamfactory.spi import (
     MisuseError,
     OffsetOutOfRange,
 )
-from streamfactory.wiring.faults import SimulatedClock
+from streamfactory.wiring.testing.faults import SimulatedClock
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from streamfactory.spi import MessageBatch
-    from streamfactory.wiring.reader import Reader
+    from streamfactory.wiring.reading.reader import Reader
 
     Readers = Callable[..., Reader]
 

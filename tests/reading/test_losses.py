@@ -23,8 +23,8 @@ from streamfactory.spi import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from streamfactory.wiring.reader import Reader
-    from streamfactory.wiring.source import Source
+    from streamfactory.wiring.reading.reader import Reader
+    from streamfactory.wiring.reading.source import Source
 
     Readers = Callable[..., Reader]
 

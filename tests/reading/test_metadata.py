@@ -24,12 +24,12 @@ from streamfactory.spi import (
     StreamTimeout,
     TopicNotFound,
 )
-from streamfactory.wiring.faults import SimulatedClock
+from streamfactory.wiring.testing.faults import SimulatedClock
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from streamfactory.wiring.metadata import Metadata
+    from streamfactory.wiring.reading.metadata import Metadata
 
 FAR = Partition(TOPIC, 65_000)
 

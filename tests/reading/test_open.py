@@ -34,7 +34,7 @@ from streamfactory.spi import (
     Unsupported,
     envelope_schema,
 )
-from streamfactory.wiring.definition import from_mapping
+from streamfactory.wiring.config.definition import from_mapping
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from tests.reading.conftest import Background
 
     from streamfactory.arrowlog import MemoryLog
-    from streamfactory.wiring.stream import Stream
+    from streamfactory.wiring.streams.stream import Stream
 
     Backgrounds = Callable[[Callable[[], object]], Background]
 

@@ -27,7 +27,7 @@ from streamfactory.spi import (
 )
 
 if TYPE_CHECKING:
-    from streamfactory.wiring.stream import Stream
+    from streamfactory.wiring.streams.stream import Stream
 
 
 def lane(number: int) -> Partition:

@@ -10,10 +10,10 @@ import uuid
 import pyarrow as pa
 
 from streamfactory.backends.memory import store
-from streamfactory.wiring.configure import configure
-from streamfactory.wiring.definition import from_mapping
-from streamfactory.wiring.plugins import default_manager
-from streamfactory.wiring.source import Source
+from streamfactory.wiring.config.configure import configure
+from streamfactory.wiring.config.definition import from_mapping
+from streamfactory.wiring.plugins.manager import default_manager
+from streamfactory.wiring.reading.source import Source
 
 
 def source(properties: dict[str, str]) -> Source:

@@ -22,7 +22,7 @@ from streamfactory.spi import (
 )
 
 if TYPE_CHECKING:
-    from streamfactory.wiring.stream import Stream
+    from streamfactory.wiring.streams.stream import Stream
 
 ONE, TWO = Partition(TOPIC, 1), Partition(TOPIC, 2)
 

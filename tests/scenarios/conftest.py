@@ -17,11 +17,11 @@ import pytest
 from streamfactory.arrowlog.disk import DiskLogStore, LocalStorage, Settings
 from streamfactory.backends.memory import store
 from streamfactory.spi import Partition, Summary
-from streamfactory.wiring.configure import configure
-from streamfactory.wiring.definition import from_mapping
-from streamfactory.wiring.plugins import PluginManager
-from streamfactory.wiring.source import Source
-from streamfactory.wiring.stream import open_stream
+from streamfactory.wiring.config.configure import configure
+from streamfactory.wiring.config.definition import from_mapping
+from streamfactory.wiring.plugins.manager import PluginManager
+from streamfactory.wiring.reading.source import Source
+from streamfactory.wiring.streams.stream import open_stream
 
 # `tests.specimens` is imported from the root, wherever pytest was started.
 sys.path.insert(0, str(Path(__file__).parents[2]))
@@ -29,8 +29,8 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from streamfactory.wiring.reader import Reader
-    from streamfactory.wiring.stream import Stream
+    from streamfactory.wiring.reading.reader import Reader
+    from streamfactory.wiring.streams.stream import Stream
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False)])
 

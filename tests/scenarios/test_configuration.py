@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from streamfactory.spi import ConfigError
-from streamfactory.wiring.configure import configure, inspect
-from streamfactory.wiring.definition import from_mapping
-from streamfactory.wiring.plugins import PluginManager
+from streamfactory.wiring.config.configure import configure, inspect
+from streamfactory.wiring.config.definition import from_mapping
+from streamfactory.wiring.plugins.manager import PluginManager
 
 if TYPE_CHECKING:
     from tests.scenarios.conftest import Environment

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from streamfactory.wiring.configure import configure
-from streamfactory.wiring.definition import from_mapping
-from streamfactory.wiring.plugins import default_manager
-from streamfactory.wiring.sink import Sink
-from streamfactory.wiring.source import Source
-from streamfactory.wiring.stream import Stream, open_stream
+from streamfactory.wiring.config.configure import configure
+from streamfactory.wiring.config.definition import from_mapping
+from streamfactory.wiring.plugins.manager import default_manager
+from streamfactory.wiring.reading.source import Source
+from streamfactory.wiring.streams.stream import Stream, open_stream
+from streamfactory.wiring.writing.sink import Sink
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

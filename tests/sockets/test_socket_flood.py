@@ -36,8 +36,8 @@ from streamfactory.spi import Failed, Finished, MessageBatch
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from streamfactory.wiring.reader import Reader
-    from streamfactory.wiring.source import Source
+    from streamfactory.wiring.reading.reader import Reader
+    from streamfactory.wiring.reading.source import Source
 
 SLOTS = 64
 """Connections of a partition that may be on their way at once."""

@@ -45,14 +45,14 @@ from streamfactory.spi import (
     SchemaMismatch,
     StreamTimeout,
 )
-from streamfactory.wiring.stream import open_stream
+from streamfactory.wiring.streams.stream import open_stream
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from streamfactory.wiring.reader import Reader
-    from streamfactory.wiring.source import Source
+    from streamfactory.wiring.reading.reader import Reader
+    from streamfactory.wiring.reading.source import Source
 
 LANE = Partition("rows", 0)
 

@@ -43,8 +43,8 @@ from streamfactory.spi import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from streamfactory.wiring.reader import Reader
-    from streamfactory.wiring.source import Source
+    from streamfactory.wiring.reading.reader import Reader
+    from streamfactory.wiring.reading.source import Source
 
 LANE = Partition("rows", 0)
 TLS = Path(__file__).with_name("tls")

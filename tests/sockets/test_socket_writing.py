@@ -41,7 +41,7 @@ from streamfactory.spi import (
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from streamfactory.wiring.sink import Sink
+    from streamfactory.wiring.writing.sink import Sink
 
 LANE = Partition("rows", 0)
 LARGE = 200_000

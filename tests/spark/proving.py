@@ -18,7 +18,7 @@ from tests.spark.killing import STEPS, Faults
 from tests.spark.scenario import options
 
 import streamfactory
-from streamfactory.wiring.opening import open_sink
+from streamfactory.wiring.streams.opening import open_sink
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -17,7 +17,7 @@ from tests.proving.drivers import Commits, Driver, forget_commit
 from tests.proving.verdict import Verdict
 from tests.spark.killing import Faults
 
-from streamfactory.wiring.opening import open_sink
+from streamfactory.wiring.streams.opening import open_sink
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

@@ -9,18 +9,18 @@ import pyarrow as pa
 
 from streamfactory.spark.types import arrow_schema, spark_schema
 from streamfactory.spi import headers_type
-from streamfactory.wiring.configure import configure
-from streamfactory.wiring.conform import conform
-from streamfactory.wiring.deadletters import (
+from streamfactory.wiring.config.configure import configure
+from streamfactory.wiring.config.definition import from_mapping
+from streamfactory.wiring.core.conform import conform
+from streamfactory.wiring.decoding.deadletters import (
     DEAD_LETTER_SCHEMA,
     EVIDENCE,
     Origin,
     letter_expressions,
     split_rows,
 )
-from streamfactory.wiring.definition import from_mapping
-from streamfactory.wiring.opening import open_sink
-from streamfactory.wiring.plugins import default_manager
+from streamfactory.wiring.plugins.manager import default_manager
+from streamfactory.wiring.streams.opening import open_sink
 
 if TYPE_CHECKING:
     from pathlib import Path

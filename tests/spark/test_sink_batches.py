@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from streamfactory.spi import OffsetOutOfRange
-from streamfactory.wiring.stream import open_stream
+from streamfactory.wiring.streams.stream import open_stream
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -12,11 +12,11 @@ import pytest
 
 from streamfactory.spark.tasks import ReaderPool, read
 from streamfactory.spi import IncarnationChanged, OffsetOutOfRange, SchemaMismatch
-from streamfactory.wiring.configure import configure
-from streamfactory.wiring.definition import from_mapping
+from streamfactory.wiring.config.configure import configure
+from streamfactory.wiring.config.definition import from_mapping
 from streamfactory.wiring.microbatch import Planner, Range
-from streamfactory.wiring.plugins import default_manager
-from streamfactory.wiring.source import Source
+from streamfactory.wiring.plugins.manager import default_manager
+from streamfactory.wiring.reading.source import Source
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -12,7 +12,7 @@ import pytest
 
 from streamfactory.spark.types import arrow_schema, spark_schema
 from streamfactory.spi import SchemaMismatch
-from streamfactory.wiring.conform import conform
+from streamfactory.wiring.core.conform import conform
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from streamfactory.arrowlog.disk import DiskLog
-    from streamfactory.wiring.spool.receiving import StreamReceiver
+    from streamfactory.wiring.receiving.receiver import StreamReceiver
 
 
 class SpooledHarness:

@@ -23,8 +23,8 @@ from tests.spool.receiving import quick_spool, receive, specimens
 
 from streamfactory.conformance.specimens import forgetful, redelivering
 from streamfactory.spi import Partition, TopicNotFound
-from streamfactory.wiring.opening import open_sink
 from streamfactory.wiring.spool.rows import LOST, recorded_losses
+from streamfactory.wiring.streams.opening import open_sink
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

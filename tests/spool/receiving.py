@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from streamfactory.conformance.specimens import forgetful, redelivering
-from streamfactory.wiring.configure import configure
-from streamfactory.wiring.definition import from_mapping
-from streamfactory.wiring.plugins import PluginManager, default_manager
-from streamfactory.wiring.spool.receiving import StreamReceiver
+from streamfactory.wiring.config.configure import configure
+from streamfactory.wiring.config.definition import from_mapping
+from streamfactory.wiring.plugins.manager import PluginManager, default_manager
+from streamfactory.wiring.receiving.receiver import StreamReceiver
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -24,14 +24,14 @@ from streamfactory.spi import (
     TopicNotFound,
     WriterFenced,
 )
-from streamfactory.wiring.plugins import PluginManager
-from streamfactory.wiring.stream import open_stream
+from streamfactory.wiring.plugins.manager import PluginManager
+from streamfactory.wiring.streams.stream import open_stream
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from streamfactory.wiring.spool.receiving import StreamReceiver
+    from streamfactory.wiring.receiving.receiver import StreamReceiver
 
 LANE = Partition("numbers", 0)
 

@@ -18,7 +18,7 @@ import pytest
 from tests.proving.commands import Outcome, command_of
 
 from streamfactory.backends.memory import store
-from streamfactory.wiring.opening import open_sink
+from streamfactory.wiring.streams.opening import open_sink
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -28,7 +28,7 @@ from streamfactory.spi import (
     StorageFailed,
     StreamTimeout,
 )
-from streamfactory.wiring.exporting import open_export
+from streamfactory.transfer.exporting import open_export
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from streamfactory.spi import Checkpoint, Partition, Position
-from streamfactory.wiring.checkpoints import FileCheckpointStore
+from streamfactory.wiring.streams.checkpoints import FileCheckpointStore
 
 if TYPE_CHECKING:
     from collections.abc import Callable

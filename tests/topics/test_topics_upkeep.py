@@ -21,8 +21,8 @@ from streamfactory.spi import (
     Verification,
     hookimpl,
 )
-from streamfactory.wiring.admin import open_admin
-from streamfactory.wiring.plugins import PluginManager
+from streamfactory.wiring.plugins.manager import PluginManager
+from streamfactory.wiring.topics.admin import open_admin
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from tests.proving.commands import Outcome
     from tests.topics.conftest import Place
 
-    from streamfactory.wiring.admin import Admin
+    from streamfactory.wiring.topics.admin import Admin
 
     Command = Callable[..., Outcome]
 

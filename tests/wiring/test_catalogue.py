@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from streamfactory.spi import ConfigError, UnknownStream
-from streamfactory.wiring.catalogue import Catalogue
+from streamfactory.wiring.config.catalogue import Catalogue
 
 if TYPE_CHECKING:
     from pathlib import Path

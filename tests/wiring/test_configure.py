@@ -20,9 +20,14 @@ from streamfactory.spi import (
     choice,
     hookimpl,
 )
-from streamfactory.wiring.configure import Configured, Inspection, configure, inspect
-from streamfactory.wiring.definition import StreamDefinition, from_mapping
-from streamfactory.wiring.plugins import PluginManager
+from streamfactory.wiring.config.configure import (
+    Configured,
+    Inspection,
+    configure,
+    inspect,
+)
+from streamfactory.wiring.config.definition import StreamDefinition, from_mapping
+from streamfactory.wiring.plugins.manager import PluginManager
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -794,7 +799,7 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """A module on the path that is no plug-in, only holds descriptors."""
     source = """
 from streamfactory.spi import Backend, Decoder, Option
-from streamfactory.wiring.plugins import PluginManager
+from streamfactory.wiring.plugins.manager import PluginManager
 
 factory = PluginManager({}).backend("memory").consumer_factory
 words = {"name": "tiny", "doc": "D.", "consumer_factory": factory}

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from streamfactory.spi import ConfigError
-from streamfactory.wiring.definition import Property, StreamDefinition
-from streamfactory.wiring.files import read_definitions
+from streamfactory.wiring.config.definition import Property, StreamDefinition
+from streamfactory.wiring.config.files import read_definitions
 
 
 def write(folder: Path, name: str, text: str) -> Path:
@@ -478,7 +478,7 @@ def test_reading_files_loads_no_arrow(tmp_path: Path) -> None:
     path = write(tmp_path, "x.json", '{"streamType": "kafka"}')
     code = (
         "import sys; from pathlib import Path;"
-        "from streamfactory.wiring.catalogue import Catalogue;"
+        "from streamfactory.wiring.config.catalogue import Catalogue;"
         f"Catalogue(Path({str(tmp_path)!r})).find({str(path)!r});"
         "sys.exit('pyarrow' in sys.modules)"
     )

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from streamfactory.spi import ConfigError
-from streamfactory.wiring.files import read_definitions
-from streamfactory.wiring.hop import read_hop
+from streamfactory.wiring.config.files import read_definitions
+from streamfactory.wiring.config.imports.hop import read_hop
 
 if TYPE_CHECKING:
-    from streamfactory.wiring.definition import StreamDefinition
+    from streamfactory.wiring.config.definition import StreamDefinition
 
 DATA = Path(__file__).parents[1] / "data" / "hop"
 

@@ -8,15 +8,15 @@ import sys
 import pytest
 
 from streamfactory.spi import ConfigError
-from streamfactory.wiring.configure import configure
-from streamfactory.wiring.definition import from_mapping
-from streamfactory.wiring.patterns import check_pattern, matching_topics
-from streamfactory.wiring.plugins import PluginManager
+from streamfactory.wiring.config.configure import configure
+from streamfactory.wiring.config.definition import from_mapping
+from streamfactory.wiring.options.patterns import check_pattern, matching_topics
+from streamfactory.wiring.plugins.manager import PluginManager
 
 BACKTRACKING = """
 import resource
 resource.setrlimit(resource.RLIMIT_CPU, (20, 20))
-from streamfactory.wiring.patterns import check_pattern, matching_topics
+from streamfactory.wiring.options.patterns import check_pattern, matching_topics
 for pattern in ("(a+)+$", "(a|aa)+$", "(.*a){20}", "(x+x+)+y"):
     check_pattern(pattern)
     assert matching_topics(pattern, ["a" * 248 + "!", "x" * 249]) == []

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from streamfactory.spi import ConfigError
-from streamfactory.wiring.configure import inspect
-from streamfactory.wiring.files import read_definitions
-from streamfactory.wiring.pinot import read_pinot
-from streamfactory.wiring.plugins import PluginManager
+from streamfactory.wiring.config.configure import inspect
+from streamfactory.wiring.config.files import read_definitions
+from streamfactory.wiring.config.imports.pinot import read_pinot
+from streamfactory.wiring.plugins.manager import PluginManager
 
 if TYPE_CHECKING:
-    from streamfactory.wiring.definition import StreamDefinition
+    from streamfactory.wiring.config.definition import StreamDefinition
 
 DATA = Path(__file__).parents[1] / "data" / "pinot"
 

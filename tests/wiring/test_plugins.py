@@ -29,7 +29,7 @@ from streamfactory.spi import (
     hookimpl,
 )
 from streamfactory.spi.hooks import BACKENDS, DECODERS
-from streamfactory.wiring.plugins import PluginInfo, PluginManager
+from streamfactory.wiring.plugins.manager import PluginInfo, PluginManager
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

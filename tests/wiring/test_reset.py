@@ -10,8 +10,8 @@ import pyarrow as pa
 import pytest
 
 from streamfactory.backends.memory import store
-from streamfactory.wiring.opening import open_sink
-from streamfactory.wiring.stream import open_stream
+from streamfactory.wiring.streams.opening import open_sink
+from streamfactory.wiring.streams.stream import open_stream
 
 HOUR = 3_600_000
 RESET = "stream.memory.consumer.prop.auto.offset.reset"

@@ -19,11 +19,11 @@ from streamfactory.spi import (
     StreamConfig,
     hookimpl,
 )
-from streamfactory.wiring.configure import Inspection, inspect
-from streamfactory.wiring.definition import StreamDefinition, from_mapping
-from streamfactory.wiring.opening import open_sink
-from streamfactory.wiring.plugins import PluginManager, default_manager
-from streamfactory.wiring.stream import open_stream
+from streamfactory.wiring.config.configure import Inspection, inspect
+from streamfactory.wiring.config.definition import StreamDefinition, from_mapping
+from streamfactory.wiring.plugins.manager import PluginManager, default_manager
+from streamfactory.wiring.streams.opening import open_sink
+from streamfactory.wiring.streams.stream import open_stream
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

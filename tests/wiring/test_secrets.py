@@ -15,11 +15,11 @@ from tests.proving.commands import command_of
 
 from streamfactory.spi import ConfigError, Setting, StreamConfig
 from streamfactory.spi.masking import mask_userinfo, mask_value
-from streamfactory.wiring.configure import configure, inspect
-from streamfactory.wiring.definition import from_mapping
-from streamfactory.wiring.describing import effective
-from streamfactory.wiring.plugins import PluginManager, default_manager
-from streamfactory.wiring.settling import looks_secret
+from streamfactory.wiring.config.configure import configure, inspect
+from streamfactory.wiring.config.definition import from_mapping
+from streamfactory.wiring.config.describing import effective
+from streamfactory.wiring.config.settling import looks_secret
+from streamfactory.wiring.plugins.manager import PluginManager, default_manager
 
 SECRET = [
     # Kafka's Java client

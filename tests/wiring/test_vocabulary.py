@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamfactory.spi import Guarantee, Option, OptionType
-from streamfactory.wiring.settling import by_spelling
-from streamfactory.wiring.sharedwords import SHARED_OPTIONS
-from streamfactory.wiring.vocabulary import FRAMEWORK_OPTIONS
-from streamfactory.wiring.wordtypes import (
+from streamfactory.wiring.config.settling import by_spelling
+from streamfactory.wiring.options.sharedwords import SHARED_OPTIONS
+from streamfactory.wiring.options.vocabulary import FRAMEWORK_OPTIONS
+from streamfactory.wiring.options.wordtypes import (
     ASSIGNMENT,
     GUARANTEE,
     INSTANCE,

@@ -26,10 +26,10 @@ from streamfactory.spi import (
     hookimpl,
 )
 from streamfactory.spi import Decoder as DecoderDescriptor
-from streamfactory.wiring.configure import configure
-from streamfactory.wiring.definition import from_mapping
-from streamfactory.wiring.plugins import PluginManager
-from streamfactory.wiring.sink import Sink
+from streamfactory.wiring.config.configure import configure
+from streamfactory.wiring.config.definition import from_mapping
+from streamfactory.wiring.plugins.manager import PluginManager
+from streamfactory.wiring.writing.sink import Sink
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

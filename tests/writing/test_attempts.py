@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from streamfactory.arrowlog import MemoryLogStore
-    from streamfactory.wiring.sink import Sink
+    from streamfactory.wiring.writing.sink import Sink
 
 SCHEMA = pa.schema({"n": pa.int64()})
 
@@ -361,10 +361,10 @@ def test_nobody_drains_without_a_name_or_a_sink_that_remembers(
 
 def test_sink_that_cannot_be_written_says_so(tmp_path: Any) -> None:
     from streamfactory.spi import Backend
-    from streamfactory.wiring.configure import Configured, configure
-    from streamfactory.wiring.definition import from_mapping
-    from streamfactory.wiring.plugins import PluginManager
-    from streamfactory.wiring.sink import Sink
+    from streamfactory.wiring.config.configure import Configured, configure
+    from streamfactory.wiring.config.definition import from_mapping
+    from streamfactory.wiring.plugins.manager import PluginManager
+    from streamfactory.wiring.writing.sink import Sink
 
     given = {"streamType": "memory", "stream.memory.topic.name": "clicks"}
     config = configure(from_mapping(given), PluginManager(), use="write").config

@@ -10,9 +10,9 @@ import pyarrow as pa
 import pytest
 
 from streamfactory.spi import EpochMarkerLost, IncarnationChanged, Position
-from streamfactory.wiring.clock import Clock
-from streamfactory.wiring.epochs import Epochs
-from streamfactory.wiring.opening import open_sink
+from streamfactory.wiring.core.clock import Clock
+from streamfactory.wiring.streams.opening import open_sink
+from streamfactory.wiring.writing.epochs import Epochs
 
 if TYPE_CHECKING:
     from pathlib import Path

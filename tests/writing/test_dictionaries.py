@@ -12,10 +12,10 @@ from tests.specimens import LANE, Author, decoding, envelopes
 
 import streamfactory
 from streamfactory.spi import Decoded, SchemaMismatch, envelope_schema
-from streamfactory.wiring.canonical import canonical_schema
-from streamfactory.wiring.conform import conform
-from streamfactory.wiring.faults import Faults
-from streamfactory.wiring.opening import open_sink
+from streamfactory.wiring.core.canonical import canonical_schema
+from streamfactory.wiring.core.conform import conform
+from streamfactory.wiring.streams.opening import open_sink
+from streamfactory.wiring.testing.faults import Faults
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from tests.writing.conftest import Script
 
     from streamfactory.arrowlog import MemoryLogStore
-    from streamfactory.wiring.sink import Sink
+    from streamfactory.wiring.writing.sink import Sink
 
 SMALL = pa.dictionary(pa.int8(), pa.string())
 WORD = pa.dictionary(pa.int32(), pa.string())

@@ -20,14 +20,14 @@ from streamfactory.spi import (
     Summary,
     envelope_schema,
 )
-from streamfactory.wiring.digests import ALGORITHM, MODULUS, digest_columns
-from streamfactory.wiring.opening import open_sink
-from streamfactory.wiring.summary import Summing, difference, incomparable
+from streamfactory.wiring.streams.opening import open_sink
+from streamfactory.wiring.writing.digests import ALGORITHM, MODULUS, digest_columns
+from streamfactory.wiring.writing.summary import Summing, difference, incomparable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from streamfactory.wiring.sink import Sink
+    from streamfactory.wiring.writing.sink import Sink
 
 
 def digest(*columns: Iterable[Any]) -> int:
@@ -155,7 +155,7 @@ def test_dictionary_larger_than_its_rows_is_hashed_by_what_is_used() -> None:
 _FROZEN = """
 import sys
 from tests.everytype import EVERY_TYPE
-from streamfactory.wiring.digests import digest_columns
+from streamfactory.wiring.writing.digests import digest_columns
 total = sum(digest_columns({name: column}) for name, column in EVERY_TYPE.items())
 print(f"{total % 2**128:032x}")
 """
@@ -290,7 +290,7 @@ def test_what_is_stored_beside_the_rows_is_content(
 
 
 def test_time_of_a_failure_is_no_content_of_a_dead_letter() -> None:
-    from streamfactory.wiring.deadletters import DEAD_LETTER_SCHEMA
+    from streamfactory.wiring.decoding.deadletters import DEAD_LETTER_SCHEMA
 
     def letters(failed_at: str) -> pa.Table:
         row = {

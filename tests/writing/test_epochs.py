@@ -24,13 +24,13 @@ from streamfactory.spi import (
     Summary,
     WriteKind,
 )
-from streamfactory.wiring.faults import Faults
+from streamfactory.wiring.testing.faults import Faults
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from streamfactory.arrowlog import MemoryLogStore
-    from streamfactory.wiring.sink import Sink
+    from streamfactory.wiring.writing.sink import Sink
 
 SCHEMA = pa.schema({"n": pa.int64()})
 

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from streamfactory.arrowlog import MemoryLogStore
-    from streamfactory.wiring.plugins import PluginManager
-    from streamfactory.wiring.sink import Sink
+    from streamfactory.wiring.plugins.manager import PluginManager
+    from streamfactory.wiring.writing.sink import Sink
 
 RAW = {"stream.memory.messages": "true", "stream.memory.decoder.class.name": "raw"}
 BERLIN = pa.timestamp("us", "Europe/Berlin")

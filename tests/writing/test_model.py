@@ -13,11 +13,11 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from streamfactory.backends.memory import store
 from streamfactory.spi import CommitMessage, EpochMarkerLost, StreamTimeout
-from streamfactory.wiring.configure import configure
-from streamfactory.wiring.definition import from_mapping
-from streamfactory.wiring.faults import Faults
-from streamfactory.wiring.plugins import PluginManager
-from streamfactory.wiring.sink import Sink
+from streamfactory.wiring.config.configure import configure
+from streamfactory.wiring.config.definition import from_mapping
+from streamfactory.wiring.plugins.manager import PluginManager
+from streamfactory.wiring.testing.faults import Faults
+from streamfactory.wiring.writing.sink import Sink
 
 SCHEMA = pa.schema({"n": pa.int64()})
 PLUGINS = PluginManager()

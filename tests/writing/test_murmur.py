@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamfactory.wiring.murmur import murmur2, partition_of
+from streamfactory.wiring.writing.murmur import murmur2, partition_of
 
 
 def signed(number: int) -> int:

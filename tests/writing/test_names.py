@@ -11,13 +11,13 @@ import pytest
 import streamfactory
 from streamfactory.arrowlog import message_schema
 from streamfactory.spi import ConfigError, SchemaMismatch
-from streamfactory.wiring.opening import open_sink
+from streamfactory.wiring.streams.opening import open_sink
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from streamfactory.arrowlog import MemoryLogStore
-    from streamfactory.wiring.sink import Sink
+    from streamfactory.wiring.writing.sink import Sink
 
 TWICE = "column 'a' is there 2 times"
 NONE = "the rows have no columns"

@@ -16,13 +16,13 @@ import streamfactory
 from streamfactory.arrowlog.disk import DiskLogStore, LocalStorage, Settings
 from streamfactory.arrowlog.disk.loading import load_record
 from streamfactory.arrowlog.disk.names import records
-from streamfactory.wiring.inputs import InputOptions, open_input
-from streamfactory.wiring.publishing import open_publisher
+from streamfactory.transfer.inputs import InputOptions, open_input
+from streamfactory.transfer.publishing import open_publisher
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from streamfactory.wiring.inputs import Input
+    from streamfactory.transfer.inputs import Input
 
 FORMATS = ["csv", "jsonl", "parquet", "arrow", "arrows"]
 ROWS = 5_000

@@ -13,12 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamfactory.spi import ContractBroken, SchemaMismatch
-from streamfactory.wiring.routing import Router, unpack
+from streamfactory.wiring.writing.routing import Router, unpack
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from streamfactory.wiring.sink import Sink
+    from streamfactory.wiring.writing.sink import Sink
 
 
 def write(sink: Sink, rows: pa.RecordBatch, **context: Any) -> Any:

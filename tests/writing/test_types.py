@@ -10,13 +10,13 @@ import pyarrow as pa
 import pytest
 
 from streamfactory.spi import SchemaMismatch
-from streamfactory.wiring.canonical import canonical_schema
+from streamfactory.wiring.core.canonical import canonical_schema
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from streamfactory.arrowlog import MemoryLogStore
-    from streamfactory.wiring.sink import Sink
+    from streamfactory.wiring.writing.sink import Sink
 
 BERLIN = pa.timestamp("us", tz="Europe/Berlin")
 UTC_TIME = pa.timestamp("us", tz="UTC")

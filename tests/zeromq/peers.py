@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import zmq
 
-from streamfactory.wiring.opening import open_sink
+from streamfactory.wiring.streams.opening import open_sink
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from streamfactory.spi import Loss
-    from streamfactory.wiring.sink import Sink
-    from streamfactory.wiring.stream import Stream
+    from streamfactory.wiring.streams.stream import Stream
+    from streamfactory.wiring.writing.sink import Sink
 
 DEADLINE = 15.0
 SCHEMA = pa.schema([pa.field("number", pa.int64())])

@@ -23,13 +23,13 @@ from tests.proving.verdict import Verdict, compared
 
 import streamfactory
 from streamfactory.spi import Finished, StreamTimeout
-from streamfactory.wiring.copies import open_copy
-from streamfactory.wiring.opening import open_sink
+from streamfactory.transfer.copies import open_copy
+from streamfactory.wiring.streams.opening import open_sink
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from streamfactory.wiring.sink import Sink
+    from streamfactory.wiring.writing.sink import Sink
 
 EACH: Final = 7
 """Rows of an epoch."""

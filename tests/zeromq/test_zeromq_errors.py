@@ -34,7 +34,7 @@ from streamfactory.spi import (
     StreamError,
     StreamTimeout,
 )
-from streamfactory.wiring.opening import open_sink
+from streamfactory.wiring.streams.opening import open_sink
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -38,17 +38,17 @@ from streamfactory.spi import (
     StreamTimeout,
     WriterFenced,
 )
-from streamfactory.wiring.configure import configure
-from streamfactory.wiring.definition import from_mapping
-from streamfactory.wiring.opening import open_sink
-from streamfactory.wiring.plugins import default_manager
-from streamfactory.wiring.source import Source
+from streamfactory.wiring.config.configure import configure
+from streamfactory.wiring.config.definition import from_mapping
+from streamfactory.wiring.plugins.manager import default_manager
+from streamfactory.wiring.reading.source import Source
+from streamfactory.wiring.streams.opening import open_sink
 
 if TYPE_CHECKING:
     from tests.zeromq.peers import Peers
 
-    from streamfactory.wiring.configure import Configured
-    from streamfactory.wiring.stream import Stream
+    from streamfactory.wiring.config.configure import Configured
+    from streamfactory.wiring.streams.stream import Stream
 
 NUMBERS = Partition("numbers", 0)
 

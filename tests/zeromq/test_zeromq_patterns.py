@@ -13,7 +13,7 @@ from streamfactory.spi import Finished
 if TYPE_CHECKING:
     from tests.zeromq.peers import Peers
 
-    from streamfactory.wiring.sink import Sink
+    from streamfactory.wiring.writing.sink import Sink
 
 EPOCHS, EACH = 6, 7
 

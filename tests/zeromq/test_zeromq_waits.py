@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from tests.zeromq.peers import DEADLINE, rows
 
 from streamfactory.backends.zeromq.harness import ZeromqHarness
-from streamfactory.wiring.opening import open_sink
+from streamfactory.wiring.streams.opening import open_sink
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -16,7 +16,7 @@ from tests.zoo.cage import ZOO
 from streamfactory.backends.memory.harness import MemoryHarness
 from streamfactory.conformance.runner import Outcome, all_cases, run
 from streamfactory.spi import Backend, hookimpl
-from streamfactory.wiring.plugins import PluginManager
+from streamfactory.wiring.plugins.manager import PluginManager
 
 if TYPE_CHECKING:
     from collections.abc import Container

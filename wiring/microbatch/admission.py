@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from streamfactory.spi import Partition, StreamConfig
-    from streamfactory.wiring.clock import Clock
+    from streamfactory.wiring.core.clock import Clock
 
 
 class Admission:

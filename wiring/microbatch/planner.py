@@ -22,13 +22,13 @@ from streamfactory.spi import (
 from streamfactory.wiring.microbatch.admission import Admission
 from streamfactory.wiring.microbatch.offsets import BatchOffset
 from streamfactory.wiring.microbatch.ranges import Range, split
-from streamfactory.wiring.starts import ending_offsets, starting_offsets
+from streamfactory.wiring.reading.starts import ending_offsets, starting_offsets
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from streamfactory.spi import Partition, PartitionInfo
-    from streamfactory.wiring.source import Source
+    from streamfactory.wiring.reading.source import Source
 
 log = logging.getLogger("streamfactory")
 

@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from streamfactory.spi import MessageBatch, Partition
-    from streamfactory.wiring.clock import Clock
-    from streamfactory.wiring.reader import Reader
+    from streamfactory.wiring.core.clock import Clock
+    from streamfactory.wiring.reading.reader import Reader
 
 log = logging.getLogger("streamfactory")
 

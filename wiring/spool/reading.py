@@ -25,7 +25,7 @@ from streamfactory.spi import (
     PartitionInfo,
     TopicNotFound,
 )
-from streamfactory.wiring.spool.options import PATH, store_config
+from streamfactory.wiring.options.spool import PATH, store_config
 from streamfactory.wiring.spool.rows import delivered_schema, from_stored
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from streamfactory.arrowlog.disk.places import place_problems
 from streamfactory.spi import StreamError
-from streamfactory.wiring.spool.options import PATH, store_config
+from streamfactory.wiring.options.spool import PATH, store_config
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

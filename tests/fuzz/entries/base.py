@@ -8,9 +8,9 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, ClassVar, final
 from unittest.mock import patch
 
-from streamfactory.wiring.configure import configure
-from streamfactory.wiring.definition import from_mapping
-from streamfactory.wiring.plugins import default_manager
+from streamfactory.wiring.config.configure import configure
+from streamfactory.wiring.config.definition import from_mapping
+from streamfactory.wiring.plugins.manager import default_manager
 
 if TYPE_CHECKING:
     import random
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from tests.fuzz.corpus import Seed
 
-    from streamfactory.wiring.configure import Configured
+    from streamfactory.wiring.config.configure import Configured
 
 _AMPLIFIED: float = 0.02
 """How many inputs are made of what grows: these are slow."""

@@ -31,8 +31,8 @@ from streamfactory.decoders.csv import CsvDecoder
 from streamfactory.decoders.json import JsonDecoder
 from streamfactory.decoders.protobuf import ProtobufDecoder
 from streamfactory.decoders.text import TextDecoder
-from streamfactory.wiring.decoding import _contradiction
-from streamfactory.wiring.payloads import Payloads
+from streamfactory.wiring.decoding.payloads import Payloads
+from streamfactory.wiring.decoding.stage import _contradiction
 
 if TYPE_CHECKING:
     import random

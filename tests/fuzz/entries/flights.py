@@ -41,8 +41,8 @@ from streamfactory.spi import (
     StreamError,
     Summary,
 )
-from streamfactory.wiring.definition import Property
-from streamfactory.wiring.serving import open_server
+from streamfactory.wiring.config.definition import Property
+from streamfactory.wiring.serving.process import open_server
 
 if TYPE_CHECKING:
     import random

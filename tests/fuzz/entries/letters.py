@@ -15,10 +15,10 @@ import streamfactory
 from streamfactory.arrowlog import message_schema
 from streamfactory.arrowlog.disk import DiskLogStore, LocalStorage, Settings
 from streamfactory.spi import headers_type
-from streamfactory.wiring.deadletters import DEAD_LETTER_SCHEMA
-from streamfactory.wiring.definition import from_mapping
-from streamfactory.wiring.opening import open_sink
-from streamfactory.wiring.replaying import open_replay
+from streamfactory.transfer.replaying import open_replay
+from streamfactory.wiring.config.definition import from_mapping
+from streamfactory.wiring.decoding.deadletters import DEAD_LETTER_SCHEMA
+from streamfactory.wiring.streams.opening import open_sink
 
 if TYPE_CHECKING:
     import random

@@ -17,7 +17,7 @@ from tests.fuzz.entries.base import Entry, numbered
 import streamfactory
 from streamfactory.arrowlog.disk import DiskLogStore, LocalStorage, Settings
 from streamfactory.spi import Summary
-from streamfactory.wiring.admin import open_admin
+from streamfactory.wiring.topics.admin import open_admin
 
 if TYPE_CHECKING:
     import random

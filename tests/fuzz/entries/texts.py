@@ -17,10 +17,10 @@ from streamfactory.spark.checkpoints.resolving import Reset
 from streamfactory.spark.pipelines.definition import is_pipeline, read_pipeline
 from streamfactory.spi import Position
 from streamfactory.spi.arrowjson import parse_schema
-from streamfactory.wiring.checkpoints import FileCheckpointStore
-from streamfactory.wiring.configure import inspect
-from streamfactory.wiring.files import read_definitions
-from streamfactory.wiring.plugins import default_manager
+from streamfactory.wiring.config.configure import inspect
+from streamfactory.wiring.config.files import read_definitions
+from streamfactory.wiring.plugins.manager import default_manager
+from streamfactory.wiring.streams.checkpoints import FileCheckpointStore
 
 if TYPE_CHECKING:
     import random

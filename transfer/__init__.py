@@ -1,0 +1,1 @@
+"""Whole jobs: publish, copy, export, and dead letters sent through again."""

@@ -1,0 +1,315 @@
+"""Parquet and Arrow files that appear whole, or not at all."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import uuid
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any, Final, Self, final
+from urllib.parse import quote
+
+import pyarrow as pa
+
+from streamfactory.spi import MisuseError, StorageFailed, Unsupported
+from streamfactory.wiring.core.durable import sync_folder
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+    from types import TracebackType
+
+    from streamfactory.spi import Partition
+
+FORMATS: Final = ("parquet", "arrow", "arrows")
+
+_SUFFIXES: Final = {
+    ".parquet": "parquet",
+    ".pq": "parquet",
+    ".arrow": "arrow",
+    ".feather": "arrow",
+    ".ipc": "arrow",
+    ".arrows": "arrows",
+}
+_MOST: Final = {
+    "parquet": (1 << 20, 64 << 20),
+    "arrow": (1 << 16, 8 << 20),
+    "arrows": (1 << 16, 8 << 20),
+}
+"""Rows and bytes of one row group, or of one batch: what is held in memory."""
+
+
+def format_of(path: Path, said: str | None, *, by_partition: bool) -> str:
+    """Which format an output has.
+
+    Raises:
+        MisuseError: misuse; nothing says it, or it is none.
+    """
+    found = said
+    if found is None and not by_partition:
+        found = _SUFFIXES.get(path.suffix.lower())
+    if found is None:
+        msg = f"nothing says which format {path} is to have"
+        raise MisuseError(msg, remedy=f"say it: {', '.join(FORMATS)}")
+    if found not in FORMATS:
+        msg = f"{found!r} is no format; there are {', '.join(FORMATS)}"
+        raise MisuseError(msg)
+    return found
+
+
+@final
+class Outputs:
+    """Where files are to be, looked at before anything is read.
+
+    Args:
+        path: The file; with ``by_partition`` the folder.
+        format: One of `FORMATS`.
+        by_partition: One file for each partition.
+        force: Replace a file that is there; a folder never is.
+
+    Raises:
+        MisuseError: misuse; it is there already, or is no file.
+        StorageFailed: permanent; the folder that is to hold it is not there.
+    """
+
+    def __init__(
+        self, path: Path, format: str, *, by_partition: bool, force: bool
+    ) -> None:
+        if by_partition and force:
+            msg = "a folder is never replaced"
+            raise MisuseError(msg, remedy="remove it first, or name another one")
+        self.path = path
+        self.format = format
+        self.by_partition = by_partition
+        self.force = force
+        if not path.parent.is_dir():
+            msg = f"{path} cannot be written: there is no folder {path.parent}"
+            raise StorageFailed(msg, remedy="make it first")
+        if os.path.lexists(path):
+            self.refuse_there()
+
+    def refuse_there(self) -> None:
+        """Refuse to touch what is there, unless it is a file that may be replaced.
+
+        Raises:
+            MisuseError: misuse.
+        """
+        if self.force and self.path.is_file():
+            return
+        msg = f"{self.path} is there already"
+        remedy = "name another file, or give --force to replace it"
+        if self.force or self.by_partition:
+            msg = f"{msg}, and is no file to be replaced" if self.force else msg
+            remedy = "name another one"
+        raise MisuseError(msg, remedy=remedy)
+
+    def begin(self, schema: pa.Schema) -> Writing:
+        """Begin to write files of a schema."""
+        return Writing(self, schema)
+
+
+@final
+class Writing:
+    """Files on their way; a context manager, which leaves nothing half-written.
+
+    Args:
+        outputs: Where to.
+        schema: Of all files.
+    """
+
+    def __init__(self, outputs: Outputs, schema: pa.Schema) -> None:
+        self._outputs = outputs
+        self._schema = schema
+        path = outputs.path
+        self._temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
+        self._open: Output | None = None
+        self._files: list[str] = []
+        self._size = 0
+
+    def of(self, partition: Partition) -> Output:
+        """Where the rows of a partition go; those before it are complete."""
+        if not self._outputs.by_partition:
+            assert self._open is not None
+            return self._open
+        self._finish()
+        # A topic may be named like a path.
+        topic = quote(partition.topic, safe=" ")
+        name = f"{topic}-{partition.id}.{self._outputs.format}"
+        name = f"%2E{name[1:]}" if name.startswith(".") else name
+        self._files.append(name)
+        return self._begin(self._temporary / name)
+
+    def publish(self) -> tuple[tuple[Path, ...], int]:
+        """Make all of it visible; answers the files, and their bytes.
+
+        Raises:
+            MisuseError: misuse; something of that name has come meanwhile.
+            StorageFailed: permanent.
+        """
+        self._finish()
+        path = self._outputs.path
+        with _storing(path):
+            if self._outputs.by_partition:
+                sync_folder(self._temporary)
+            self._move()
+        with _storing(path, "it is there, and may not outlive a crash"):
+            sync_folder(path.parent)
+        if self._outputs.by_partition:
+            return tuple(path / name for name in self._files), self._size
+        return (path,), self._size
+
+    def __enter__(self) -> Self:
+        if self._outputs.by_partition:
+            with _storing(self._outputs.path):
+                self._temporary.mkdir()
+        else:
+            self._begin(self._temporary)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._open is not None:
+            self._open.abandon()
+        if self._outputs.by_partition:
+            shutil.rmtree(self._temporary, ignore_errors=True)
+        else:
+            with suppress(OSError):
+                self._temporary.unlink(missing_ok=True)
+
+    def _begin(self, path: Path) -> Output:
+        self._open = Output(path, self._outputs, self._schema)
+        return self._open
+
+    def _finish(self) -> None:
+        if self._open is not None:
+            self._size += self._open.finish()
+            self._open = None
+
+    def _move(self) -> None:
+        path = self._outputs.path
+        if self._outputs.force:
+            self._temporary.replace(path)
+            return
+        if not self._outputs.by_partition:
+            try:
+                os.link(self._temporary, path)  # fails where something came meanwhile
+            except FileExistsError:
+                self._outputs.refuse_there()
+            except OSError:
+                pass  # a file system without hard links
+            else:
+                return
+        if os.path.lexists(path):
+            self._outputs.refuse_there()
+        self._temporary.rename(path)
+
+
+@final
+class Output:
+    """One file on its way. Rows are gathered to row groups, or batches, of some size.
+
+    Args:
+        path: Where it is written.
+        outputs: Its final place and format.
+        schema: Of its rows.
+
+    Raises:
+        Unsupported: misuse; the format has no such columns.
+        StorageFailed: permanent.
+    """
+
+    def __init__(self, path: Path, outputs: Outputs, schema: pa.Schema) -> None:
+        self._outputs = outputs
+        self._schema = schema
+        self._most_rows, self._most_bytes = _MOST[outputs.format]
+        self._gathered: list[pa.RecordBatch] = []
+        self._rows = self._bytes = 0
+        with _storing(outputs.path):
+            self._file = path.open("xb")
+        try:
+            with self._writing():
+                self._writer = _writer(outputs.format, self._file, schema)
+        except BaseException:
+            self._file.close()
+            path.unlink()
+            raise
+
+    def write(self, rows: pa.RecordBatch) -> None:
+        """Add rows.
+
+        Raises:
+            StorageFailed: permanent; the disk is full, say.
+        """
+        if not rows.num_rows:
+            return
+        self._gathered.append(rows)
+        self._rows += rows.num_rows
+        self._bytes += rows.nbytes
+        if self._rows >= self._most_rows or self._bytes >= self._most_bytes:
+            self._flush()
+
+    def finish(self) -> int:
+        """Write the rest, safely; answers the bytes of the file."""
+        self._flush()
+        with self._writing():
+            self._writer.close()
+            self._file.flush()
+            os.fsync(self._file.fileno())
+            size = self._file.tell()
+            self._file.close()
+        return size
+
+    def abandon(self) -> None:
+        """Close, whatever was written."""
+        with suppress(Exception):
+            self._writer.close()
+        if self._outputs.format == "parquet":
+            self._writer.is_open = False  # else it tries again when it is collected
+        with suppress(OSError):
+            self._file.close()
+
+    def _flush(self) -> None:
+        if not self._gathered:
+            return
+        table = pa.Table.from_batches(self._gathered, self._schema)
+        if len(self._gathered) > 1:
+            table = table.combine_chunks()
+        self._gathered, self._rows, self._bytes = [], 0, 0
+        with self._writing():
+            self._writer.write_table(table, self._most_rows)
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        with _storing(self._outputs.path):
+            try:
+                yield
+            except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+                reason = str(error).splitlines()[0]
+                msg = f"{self._outputs.format} cannot hold these columns: {reason}"
+                raise Unsupported(msg, remedy="export as arrow") from error
+
+
+def _writer(format: str, file: Any, schema: pa.Schema) -> Any:
+    if format == "arrow":
+        return pa.ipc.new_file(file, schema)
+    if format == "arrows":
+        return pa.ipc.new_stream(file, schema)
+    from pyarrow import parquet
+
+    return parquet.ParquetWriter(file, schema)
+
+
+@contextmanager
+def _storing(path: Path, left: str = "nothing of it is left") -> Iterator[None]:
+    """Tell what a file system refuses, by the name that the user gave."""
+    try:
+        yield
+    except StorageFailed:
+        raise
+    except OSError as error:
+        msg = f"{path} cannot be written: {error.strerror or error}"
+        raise StorageFailed(msg, remedy=left) from error

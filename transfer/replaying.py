@@ -1,0 +1,218 @@
+"""Dead letters sent through again, after what was wrong has been put right.
+
+A replay is a copy of the stream of dead letters, exactly once where a copy is: its
+position stands in the sink. What is bad again is a dead letter again, behind the others
+and behind the position: the next replay meets it.
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, final
+
+import pyarrow as pa
+
+from streamfactory.spi import ConfigError, SchemaMismatch, envelope_schema
+from streamfactory.transfer.copying import Copy
+from streamfactory.transfer.resending import Again, Messages, Rows, own_letters
+from streamfactory.wiring.config.configure import Configured, configure
+from streamfactory.wiring.core.closing import Closing
+from streamfactory.wiring.decoding.deadletters import DEAD_LETTER_SCHEMA
+from streamfactory.wiring.plugins.manager import default_manager
+from streamfactory.wiring.reading.following import read_from
+from streamfactory.wiring.reading.source import Source
+from streamfactory.wiring.reading.undecoded import as_raw
+from streamfactory.wiring.writing.creating import ensure_topic
+from streamfactory.wiring.writing.sink import Sink
+
+if TYPE_CHECKING:
+    import threading
+    from collections.abc import Callable
+
+    from streamfactory.transfer.conversion import Conversion
+    from streamfactory.wiring.config.definition import StreamDefinition
+    from streamfactory.wiring.plugins.manager import PluginManager
+
+_ANYTHING: Final = {
+    "decode.on.error": "dead-letter",
+    "max.errors": str(2**63 - 1),
+    "max.error.ratio": "1",
+}
+"""A replay tells what is bad again, however much it is."""
+_TURN: Final = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Replayed:
+    """What became of the letters that a replay met."""
+
+    rows: int = 0
+    """Written by this run."""
+    again: int = 0
+    """Letters that are bad again, and were written again."""
+    others: int = 0
+    """Letters of other streams, left alone."""
+    epochs: int = 0
+    complete: bool = True
+
+
+@final
+class Replay(Closing):
+    """Letters on their way through again; a context manager.
+
+    Args:
+        copy: Does it; None where there is no letter. Closed with the replay.
+        met: What the copy's conversion met.
+        decoding: Of the stream that the letters come from; closed with the replay.
+    """
+
+    def __init__(
+        self, copy: Copy | None, met: Again, decoding: Source | None = None
+    ) -> None:
+        self.copy = copy
+        self._met = met
+        self._decoding = decoding
+
+    def run(
+        self, stop: threading.Event, tell: Callable[[int], None] = lambda _: None
+    ) -> Replayed:
+        """Send all letters through that are there now.
+
+        Raises:
+            StreamError: As `Copy.run`.
+        """
+        if self.copy is None:
+            return Replayed()
+        done = self.copy.run(stop, tell=tell)
+        return Replayed(
+            done.rows, done.dead_letters, self._met.others, done.epochs, done.complete
+        )
+
+    def close(self) -> None:
+        """Close; twice is fine."""
+        with ExitStack() as last:
+            if self._decoding is not None:
+                last.callback(self._decoding.close)
+            if self.copy is not None:
+                last.callback(self.copy.close)
+
+
+def open_replay(
+    letters: StreamDefinition,
+    to: StreamDefinition,
+    find: Callable[[str], StreamDefinition],
+    *,
+    of: StreamDefinition | None = None,
+    writer_id: str | None = None,
+    allow_class_paths: bool = False,
+    plugins: PluginManager | None = None,
+) -> Replay:
+    """Open a replay.
+
+    Args:
+        letters: The stream of dead letters.
+        to: Where rows go. Where its messages stay as they are, and where it is the
+            stream that the letters come from, the messages go as they were.
+        find: Finds a stream by its name.
+        of: The stream that the letters come from, as it is configured now; by default
+            that of the first letter.
+        writer_id: Who writes; by default a name made of the streams'.
+        allow_class_paths: Whether configurations may name Python objects.
+        plugins: Where types are found; the process's own by default.
+
+    Raises:
+        ConfigError: config; there is no stream of that name, or it decodes nothing.
+        SchemaMismatch: permanent; these are no dead letters.
+        StreamError: As either end raises.
+    """
+    found = plugins or default_manager()
+
+    def configured(definition: StreamDefinition, use: str) -> Configured:
+        return configure(
+            definition, found, use=use, allow_class_paths=allow_class_paths
+        )
+
+    with ExitStack() as stack:
+        source = Source(configured(letters, "read"))
+        stack.callback(source.close)
+        _check_letters(source)
+        target = configured(to, "write")
+        raw = target.decoder is not None and target.decoder.decoder is None
+        name = None if of is None else of.name
+        if not raw and of is None:
+            name = _first_stream(source)
+            if name is None:
+                return Replay(None, Again())
+            of = find(name)
+        if of is not None and of.name == to.name:
+            target, raw = configured(as_raw(to), "write"), True
+        sink = Sink(target)
+        stack.callback(sink.close)
+        again = Sink(configured(letters, "write"))
+        stack.callback(again.close)
+        met, decoding = Again(), None
+        convert: Callable[[pa.Schema], Conversion]
+        if raw or of is None:
+            convert = _messages(sink, name, met)
+            ensure_topic(target, sink, _VALUE, create=False, partitions=None)
+        else:
+            current = configured(of.with_overrides(_ANYTHING), "read")
+            decoding = Source(current, aside=True)
+            stack.callback(decoding.close)
+            _check_decodes(decoding)
+            convert = _rows(decoding, sink, met)
+            ensure_topic(target, sink, decoding.schema, create=False, partitions=None)
+        writer_id = writer_id or f"replay/{letters.name}/{name or '*'}/{to.name}"
+        copy = Copy(source, sink, writer_id, letters=again, convert=convert)
+        stack.pop_all()
+    return Replay(copy, met, decoding)
+
+
+_VALUE: Final = pa.schema([envelope_schema().field("value")])
+
+
+def _messages(
+    sink: Sink, name: str | None, met: Again
+) -> Callable[[pa.Schema], Conversion]:
+    schema = sink.schema
+    if schema is not None and not schema.equals(envelope_schema()):
+        msg = "messages as they were do not fit a stream of typed rows"
+        remedy = "name a decoder at the stream that they come from"
+        raise ConfigError(msg, stream=sink.config.name, remedy=remedy)
+    return lambda _: Messages(name, met)
+
+
+def _rows(
+    decoding: Source, sink: Sink, met: Again
+) -> Callable[[pa.Schema], Conversion]:
+    keyed = bool(sink.config.get("producer.key.columns"))
+    return lambda _: Rows(decoding, None if keyed else sink.partition_count(), met)
+
+
+def _check_letters(source: Source) -> None:
+    missing = [n for n in DEAD_LETTER_SCHEMA.names if n not in source.schema.names]
+    if missing:
+        msg = f"these are no dead letters: there is no column {missing[0]!r}"
+        raise SchemaMismatch(msg, stream=source.config.name)
+
+
+def _check_decodes(source: Source) -> None:
+    if not source.decodes:
+        msg = "this stream has no decoder that its dead letters could go through again"
+        remedy = "name one there, or another stream with --from"
+        raise ConfigError(msg, stream=source.config.name, remedy=remedy)
+
+
+def _first_stream(source: Source) -> str | None:
+    """Whose letter comes first; None where there is none."""
+    rotation = read_from(source, start="earliest", default="earliest", follow=False)
+    try:
+        while not rotation.finished:
+            batch = rotation.next_batch(_TURN)
+            if batch is not None and batch.num_rows:
+                letters, _ = own_letters(batch, None, Again())
+                return str(letters.column("stream")[0].as_py())
+    finally:
+        rotation.close()
+    return None

@@ -1,0 +1,298 @@
+"""What the letters of a batch become when they are sent through again."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from streamfactory.spi import CorruptData, Partition, envelope_schema, headers_type
+from streamfactory.wiring.core.conform import conform
+from streamfactory.wiring.decoding.deadletters import (
+    DEAD_LETTER_SCHEMA,
+    EVIDENCE,
+    failed_now,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from streamfactory.spi import MessageBatch
+    from streamfactory.wiring.decoding.deadletters import Bad
+    from streamfactory.wiring.decoding.stage import DecodeStage, Staged
+    from streamfactory.wiring.reading.source import Source
+    from streamfactory.wiring.writing.diverting import Diversion
+
+_LETTERS: Final = pa.schema([f.with_nullable(True) for f in DEAD_LETTER_SCHEMA])
+
+
+@dataclass(slots=True)
+class Again:
+    """What was met on the way."""
+
+    others: int = 0
+    """Letters of other streams."""
+
+
+@final
+class Messages:
+    """Letters become the messages that they were, key, headers and time with them.
+
+    Args:
+        stream: Whose letters; None means all.
+        met: Counts those of others.
+    """
+
+    def __init__(self, stream: str | None, met: Again) -> None:
+        self._stream = stream
+        self._met = met
+        self.schema = pa.schema(
+            [
+                pa.field("value", pa.binary()),
+                pa.field("_key", pa.binary()),
+                pa.field("_headers", headers_type()),
+                pa.field("_timestamp", pa.timestamp("us", tz="UTC")),
+            ]
+        )
+
+    def apply(self, batch: MessageBatch) -> pa.RecordBatch:
+        """See `Conversion`."""
+        letters, _ = own_letters(batch, self._stream, self._met)
+        # A message of which several rows were bad is one message.
+        whole = letters.filter(_first_of_each(letters))
+        names = ("value", "key", "headers", "timestamp")
+        columns = [whole.column(name) for name in names]
+        return pa.RecordBatch.from_arrays(columns, schema=self.schema)
+
+    def divert(self, diversion: Diversion) -> None:
+        """See `Conversion`: nothing is decoded, so nothing is bad."""
+
+    def close(self) -> None:
+        """See `Conversion`."""
+
+
+@final
+class Rows:
+    """Letters become the rows that their stream decodes them to.
+
+    Args:
+        source: The stream that they come from, as it is configured now.
+        count: Partitions of the sink, where rows of one partition stay together; None
+            where keys choose.
+        met: Counts letters of other streams.
+    """
+
+    def __init__(self, source: Source, count: int | None, met: Again) -> None:
+        self._source = source
+        self._count = count
+        self._met = met
+        self._stages: dict[Partition, DecodeStage] = {}
+        self._diversion: Diversion | None = None
+        evidence = [field.name for field in EVIDENCE]
+        fields = [f for f in source.schema if f.name not in (*evidence, "_partition")]
+        if count is not None:
+            fields.append(pa.field("_partition", pa.int32(), nullable=False))
+        self.schema = pa.schema(fields)
+
+    def apply(self, batch: MessageBatch) -> pa.RecordBatch:
+        """See `Conversion`."""
+        letters, places = own_letters(batch, self._source.config.name, self._met)
+        parts = [pa.RecordBatch.from_pylist([], schema=self.schema)]
+        lanes = (letters.column(name).to_pylist() for name in ("topic", "partition"))
+        for partition in sorted(
+            {Partition(*lane) for lane in zip(*lanes, strict=True)}
+        ):
+            chosen = pc.and_(
+                pc.equal(letters.column("topic"), partition.topic),
+                pc.equal(letters.column("partition"), partition.id),
+            )
+            part = letters.filter(chosen)
+            rows, bad = self._decoded(partition, part)
+            parts.append(rows)
+            if bad:
+                self._keep(batch, part, places.filter(chosen), bad)
+        return pa.concat_batches(parts)
+
+    def divert(self, diversion: Diversion) -> None:
+        """See `Conversion`."""
+        self._diversion = diversion
+
+    def close(self) -> None:
+        """Close the decoders."""
+        stages, self._stages = self._stages, {}
+        with ExitStack() as last:
+            for stage in stages.values():
+                last.callback(stage.close)
+
+    def _decoded(
+        self, partition: Partition, letters: pa.RecordBatch
+    ) -> tuple[pa.RecordBatch, list[Bad]]:
+        """The rows of letters of one partition, and those that are bad again."""
+        stage = self._stages.get(partition)
+        if stage is None:
+            made = self._source.decode_stage(partition)
+            assert made is not None
+            stage = self._stages[partition] = made
+        staged = stage.decode(_envelopes(letters))
+        source = staged.source
+        if source is None:
+            source = pa.arange(0, staged.rows.num_rows).cast(pa.int32())
+        wanted = letters.column("ordinal")
+        mine = _ordinals(source, staged.bad)
+        asked = wanted.take(source)
+        kept = pc.or_kleene(asked.is_null(), pc.equal(asked, mine))
+        rows, source = staged.rows.filter(kept), source.filter(kept)
+        columns = [
+            self._column(field.name, rows, source, letters, staged, partition)
+            for field in self.schema
+        ]
+        bad = [
+            one
+            for one in staged.bad
+            if wanted[one.index].as_py() in (None, one.ordinal) or one.ordinal is None
+        ]
+        plain = pa.RecordBatch.from_arrays(columns, names=self.schema.names)
+        return conform(plain, self.schema), bad
+
+    def _column(
+        self,
+        name: str,
+        rows: pa.RecordBatch,
+        source: pa.Array,
+        letters: pa.RecordBatch,
+        staged: Staged,
+        partition: Partition,
+    ) -> pa.Array:
+        if name == "_partition" and self._count is not None:
+            home = pa.scalar(partition.id % self._count, pa.int32())
+            return pa.repeat(home, rows.num_rows)
+        if name in rows.schema.names:
+            return rows.column(name)
+        if name == "_key" and staged.keys is not None:
+            return staged.keys.take(source)
+        return letters.column(name[1:]).take(source)  # metadata of the message
+
+    def _keep(
+        self,
+        batch: MessageBatch,
+        letters: pa.RecordBatch,
+        places: pa.Array,
+        bad: Sequence[Bad],
+    ) -> None:
+        """Write letters again, with what is wrong with them now."""
+        index = pa.array([one.index for one in bad], pa.int64())
+        again = letters.take(index)
+        origin = self._source.origin
+        ordinals = [
+            held if held is not None else one.ordinal
+            for held, one in zip(again.column("ordinal").to_pylist(), bad, strict=True)
+        ]
+        said = {
+            "ordinal": ordinals,
+            "error_code": [one.code for one in bad],
+            "error_message": [one.what for one in bad],
+            "decoder": [origin.decoder] * len(bad),
+            "decoder_version": [origin.version] * len(bad),
+            "failed_at": [failed_now()] * len(bad),
+        }
+        columns = [
+            pa.array(said[field.name], field.type)
+            if field.name in said
+            else again.column(field.name)
+            for field in DEAD_LETTER_SCHEMA
+        ]
+        rows = pa.RecordBatch.from_arrays(columns, schema=DEAD_LETTER_SCHEMA)
+        assert self._diversion is not None
+        self._diversion.put(
+            batch.partition, rows, places.take(index), batch.incarnation
+        )
+
+
+def own_letters(
+    batch: MessageBatch, stream: str | None, met: Again
+) -> tuple[pa.RecordBatch, pa.Array]:
+    """The letters of a stream, and the offset of each among the dead letters.
+
+    Args:
+        batch: Dead letters, as anybody wrote them.
+        stream: Whose letters; None means all.
+        met: Counts those of others.
+
+    Raises:
+        CorruptData: data_loss; a row is no dead letter.
+    """
+    rows = batch.rows.select(_LETTERS.names)
+    letters, places = conform(rows, _LETTERS), batch.offsets
+    if places is None:
+        first = batch.first_offset or 0
+        places = pa.arange(first, first + letters.num_rows)
+    _check(letters, places, batch.partition)
+    if stream is None:
+        return letters, places
+    mine = pc.equal(letters.column("stream"), stream)
+    chosen = letters.filter(mine)
+    met.others += letters.num_rows - chosen.num_rows
+    return chosen, places.filter(mine)
+
+
+def _check(letters: pa.RecordBatch, places: pa.Array, partition: Partition) -> None:
+    """Refuse letters that name no message: anybody may write to their stream.
+
+    Raises:
+        CorruptData: data_loss; a required column is null, or out of range.
+    """
+    for field in DEAD_LETTER_SCHEMA:
+        if field.nullable:
+            continue
+        column = letters.column(field.name)
+        sound = column.is_valid()
+        if field.name in ("partition", "offset"):
+            sound = pc.and_kleene(sound, pc.greater_equal(column, 0))
+        elif field.name == "topic":
+            sound = pc.and_kleene(sound, pc.not_equal(column, ""))
+        at = pc.index(pc.fill_null(sound, False), False).as_py()
+        if at >= 0:
+            value = column[at].as_py()
+            msg = f"this is no dead letter: its {field.name} is {value!r}"
+            remedy = "write it again without this row: only dead letters are replayed"
+            raise CorruptData(
+                msg, partition=partition, offset=places[at].as_py(), remedy=remedy
+            )
+
+
+def _first_of_each(letters: pa.RecordBatch) -> pa.Array:
+    """Which letter is the first, in this batch, of those of one message's rows."""
+    names = ("stream", "topic", "partition", "offset", "incarnation")
+    keys = zip(*(letters.column(name).to_pylist() for name in names), strict=True)
+    rows = letters.column("ordinal").is_valid().to_pylist()
+    seen: set[tuple[object, ...]] = set()
+    first = []
+    for key, is_row in zip(keys, rows, strict=True):
+        first.append(not (is_row and key in seen))
+        seen.add(key)
+    return pa.array(first, pa.bool_())
+
+
+def _envelopes(letters: pa.RecordBatch) -> pa.RecordBatch:
+    count = letters.num_rows
+    columns = [
+        pa.repeat(pa.scalar(-1, pa.int32()), count)
+        if field.name == "timestampType"
+        else letters.column(field.name)
+        for field in envelope_schema()
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=envelope_schema())
+
+
+def _ordinals(source: pa.Array, bad: Sequence[Bad]) -> pa.Array:
+    """The number of each row within its message, counting those that were dropped."""
+    index = source.to_numpy()
+    found = np.arange(len(index)) - np.searchsorted(index, index)
+    for one in bad:
+        if one.ordinal is not None:
+            found[(index == one.index) & (found >= one.ordinal)] += 1
+    return pa.array(found, pa.int32())

@@ -1,0 +1,1 @@
+"""From text to a validated configuration, with every problem at once."""

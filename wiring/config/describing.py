@@ -1,0 +1,282 @@
+"""Declarations and configurations as facts to print; connects to nothing.
+
+What follows from option declarations (tables, JSON Schema), from a validated
+configuration (effective values), and from a backend's classes (abilities, promises).
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from streamfactory.spi import (
+    Claims,
+    ConsumerFactory,
+    MetadataProvider,
+    PartitionLevelConsumer,
+    ProducerFactory,
+    StreamCommitter,
+    sink_guarantee,
+    source_guarantee,
+)
+from streamfactory.spi.masking import MASK, mask_value
+from streamfactory.wiring.config.configure import stream_options
+from streamfactory.wiring.config.settling import looks_secret
+from streamfactory.wiring.options.vocabulary import FRAMEWORK_OPTIONS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from streamfactory.spi import Backend, Option, StreamConfig, Verdict
+
+_DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
+_TEXT: Final = {"type": ["string", "integer", "boolean"]}
+"""Whatever has a canonical text."""
+_REFERENCE: Final = {"$ref": "#/$defs/reference"}
+_TOPIC_CHOOSERS: Final = ("subscribe", "subscribePattern", "assign")
+
+
+# --- options --------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class OptionRow:
+    """One option as tables show it."""
+
+    key: str
+    """As it is written in a configuration."""
+    type: str
+    default: str | None
+    required: bool
+    secret: bool
+    doc: str
+    aliases: tuple[str, ...] = ()
+    applies: tuple[str, ...] = ()
+    """``read``, ``write``, ``spark``; empty means always."""
+    example: str | None = None
+
+
+def option_rows(options: Iterable[Option], prefix: str = "") -> list[OptionRow]:
+    """The rows of a table, in the order of the declarations."""
+    return [
+        OptionRow(
+            prefix + option.key,
+            option.type.name,
+            option.default,
+            option.required,
+            option.secret,
+            option.doc,
+            tuple(prefix + alias for alias in option.aliases),
+            tuple(sorted(option.applies)),
+            option.example,
+        )
+        for option in options
+    ]
+
+
+# --- effective values -----------------------------------------------------------
+
+
+class Effective(NamedTuple):
+    """One value that holds, and why."""
+
+    key: str
+    value: str
+    """As written; a literal secret masked, a reference unresolved."""
+    origin: str
+
+
+def effective(config: StreamConfig) -> list[Effective]:
+    """Every value of a configuration with its origin, by key; secrets masked."""
+    settings = [*config.settings.values(), *config.decoder_settings.values()]
+    for namespace in config.client.values():
+        settings += namespace.values()
+    values = [Effective(s.full_key, s.shown, s.origin) for s in settings]
+    values += [
+        Effective(
+            f"stream.meta.{key}", MASK if looks_secret(key) else mask_value(text), ""
+        )
+        for key, text in config.meta.items()
+    ]
+    return sorted(values)
+
+
+# --- JSON Schema ----------------------------------------------------------------
+
+
+def json_schema(backend: Backend) -> dict[str, Any]:
+    """JSON Schema, draft 2020-12, of the properties of a stream of this type.
+
+    Flat keys as in a map of strings; numbers and booleans are allowed where their
+    canonical text is.
+    """
+    prefix = f"stream.{backend.name}."
+    own = {prefix + key: option for key, option in stream_options(backend).items()}
+    properties: dict[str, Any] = {}
+    for key, option in {**FRAMEWORK_OPTIONS, **own}.items():
+        start = key.removesuffix(option.key)
+        properties[key] = _option_schema(option)
+        for alias in option.aliases:
+            doc = f"The same as {key}."
+            properties[start + alias] = {**properties[key], "description": doc}
+    for key in ("streamType", *FRAMEWORK_OPTIONS["streamType"].aliases):
+        properties[key] |= {"enum": [backend.name], "examples": [backend.name]}
+    return {
+        "$schema": _DIALECT,
+        "title": f"Properties of a stream of type {backend.name}",
+        "description": backend.doc,
+        "$comment": "Keys match whatever their case, which JSON Schema cannot say: "
+        "these are the canonical spellings.",
+        "type": "object",
+        "properties": properties,
+        "patternProperties": {
+            f"^{_escaped(start)}": _TEXT for start in _open_namespaces(backend)
+        },
+        "additionalProperties": False,
+        "allOf": list(_requirements(own)),
+        "$defs": {
+            "reference": {
+                "description": "Holds ${env:NAME} or ${file:PATH}.",
+                "type": "string",
+                "pattern": r"\$\{",
+            }
+        },
+    }
+
+
+def _option_schema(option: Option) -> dict[str, Any]:
+    schema: dict[str, Any] = {"description": option.doc}
+    value = dict(option.type.schema or _TEXT)
+    words = value.pop("enum", None)
+    if words is not None:
+        # A choice may come from the environment, like any other value.
+        value = {"anyOf": [{"enum": words}, _REFERENCE]}
+    schema |= value
+    for word, bound in (("minimum", option.minimum), ("maximum", option.maximum)):
+        if bound is not None:
+            schema[word] = bound
+    if option.default is not None:
+        schema["default"] = option.default
+    if option.example is not None:
+        schema["examples"] = [option.example]
+    if option.secret:
+        schema["writeOnly"] = True
+    if option.deprecated:
+        schema["deprecated"] = True
+    return schema
+
+
+def _open_namespaces(backend: Backend) -> Iterator[str]:
+    prefix = f"stream.{backend.name}."
+    yield "stream.meta."
+    yield f"{prefix}decoder.prop."
+    for namespace in sorted(backend.client_namespaces):
+        yield f"{prefix}{namespace}.prop."
+
+
+def _escaped(text: str) -> str:
+    return text.replace(".", r"\.")
+
+
+def _requirements(own: dict[str, Option]) -> Iterator[dict[str, Any]]:
+    """One entry for each required option: some spelling of it is there."""
+    for key, option in {**FRAMEWORK_OPTIONS, **own}.items():
+        if option.required:
+            start = key.removesuffix(option.key)
+            spellings = [key, *(start + alias for alias in option.aliases)]
+            if option.key == "topic.name":
+                spellings += _TOPIC_CHOOSERS
+            yield {"anyOf": [{"required": [spelling]} for spelling in spellings]}
+
+
+# --- abilities ------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Abilities:
+    """What a backend can do, as its classes show. None: not known before it is used."""
+
+    read: bool
+    write: bool
+    offsets_by_time: bool | None = False
+    topic_list: bool | None = False
+    schema: bool | None = False
+    wake: bool | None = False
+    own_group: bool | None = False
+    keeps_checkpoints: bool | None = False
+    replace: bool | None = False
+    manage_topics: bool | None = False
+    carries: tuple[str, ...] = ()
+    """Which of ``_key``, ``_headers``, ``_timestamp``, ``_topic`` a sink stores."""
+
+
+def abilities(backend: Backend) -> Abilities:
+    """What a backend overrides; none of its code is called.
+
+    A factory's class is known. Its providers, consumers and committers are looked for
+    in the modules of the factory and of what it derives from: where none is found, or
+    some have an ability and others have not, the answer is None.
+    """
+    reads, writes = backend.consumer_factory, backend.producer_factory
+    found: dict[str, Any] = {"manage_topics": backend.topic_admin is not None}
+    if reads is not None:
+        found |= {
+            "offsets_by_time": _made(reads, MetadataProvider, "fetch_offsets_at"),
+            "topic_list": _made(reads, MetadataProvider, "fetch_topics"),
+            "schema": _made(reads, MetadataProvider, "fetch_schema"),
+            "wake": _made(reads, PartitionLevelConsumer, "wake"),
+            "own_group": _overrides(
+                reads, ConsumerFactory, "create_stream_level_consumer"
+            ),
+            "keeps_checkpoints": _overrides(
+                reads, ConsumerFactory, "create_checkpoint_store"
+            ),
+        }
+    if writes is not None:
+        found["replace"] = _made(writes, StreamCommitter, "replace")
+        found["carries"] = tuple(sorted(writes.CARRIES))
+    return Abilities(reads is not None, writes is not None, **found)
+
+
+def _made(factory: type, kind: type, method: str) -> bool | None:
+    """Whether what a factory makes overrides a method."""
+    modules = {sys.modules[parent.__module__] for parent in factory.__mro__}
+    classes = [
+        value
+        for module in modules
+        for value in vars(module).values()
+        if isinstance(value, type)
+        and issubclass(value, kind)
+        and not inspect.isabstract(value)
+    ]
+    answers = {_overrides(value, kind, method) for value in classes}
+    return answers.pop() if len(answers) == 1 else None
+
+
+def _overrides(value: type, base: type, method: str) -> bool:
+    return getattr(value, method) is not getattr(base, method)
+
+
+# --- promises -------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Promise:
+    """What a type claims in one role, and what follows at the most."""
+
+    claims: Claims
+    verdict: Verdict
+
+
+def promises(backend: Backend) -> tuple[Promise | None, Promise | None]:
+    """As a source and as a sink: the most that any configuration can have."""
+    source = sink = None
+    reads: type[ConsumerFactory] | None = backend.consumer_factory
+    writes: type[ProducerFactory] | None = backend.producer_factory
+    if reads is not None:
+        source = Promise(reads.CLAIMS, source_guarantee(reads.CLAIMS))
+    if writes is not None:
+        sink = Promise(writes.CLAIMS, sink_guarantee(writes.CLAIMS, writer_id=True))
+    return source, sink

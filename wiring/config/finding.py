@@ -1,0 +1,117 @@
+"""Finding the plug-ins that a definition names, or telling why there is none."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeVar
+
+from streamfactory.spi import (
+    Backend,
+    Decoder,
+    NotInstalled,
+    PluginError,
+    Setting,
+    UnknownPlugin,
+)
+from streamfactory.wiring.config.known import (
+    KNOWN_BACKENDS,
+    KNOWN_DECODERS,
+    PINOT_DECODERS,
+    pinot_name,
+)
+from streamfactory.wiring.config.settling import clip
+from streamfactory.wiring.plugins.classpath import load_descriptor
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from streamfactory.wiring.config.settling import Settler
+    from streamfactory.wiring.plugins.manager import PluginManager
+
+D = TypeVar("D", Backend, Decoder)
+"""The kind of descriptor that a class path names."""
+
+
+class Finder:
+    """Answers descriptors; None where there is none, which is told then.
+
+    Args:
+        plugins: What is installed.
+        settler: Is told the problems.
+        allow_class_paths: Whether a plug-in may be named by where it lies.
+    """
+
+    def __init__(
+        self, plugins: PluginManager, settler: Settler, *, allow_class_paths: bool
+    ) -> None:
+        self._plugins = plugins
+        self._settler = settler
+        self._allowed = allow_class_paths
+
+    def backend(self, name: str, origin: str) -> Backend | None:
+        """The backend of a type, which a word at that place names."""
+        try:
+            return self._plugins.backend(name)
+        except PluginError as error:
+            known = KNOWN_BACKENDS.get(name)
+            self._absent_plugin("streamType", origin, error, known)
+        return None
+
+    def decoder(self, word: Setting) -> tuple[str, Decoder | None]:
+        """A decoder and its name, which a setting gives or leads to."""
+        name = str(word.value)
+        if ":" in name:
+            found = self.by_path(word.full_key, name, word.origin, Decoder, None)
+            return (name, None) if found is None else (str(found.name), found)
+        name = name.lower()
+        try:
+            return name, self._plugins.decoder(name)
+        except PluginError as error:
+            known = KNOWN_DECODERS.get(name)
+            hint = java_hint(str(word.value), PINOT_DECODERS)
+            if hint is not None:
+                what = f"names {clip(str(word.value))}"
+                self._settler.error(word.full_key, what, word.origin, hint)
+            else:
+                self._absent_plugin(word.full_key, word.origin, error, known)
+        return name, None
+
+    def by_path(
+        self, key: str, path: str, origin: str, kind: type[D], name: str | None
+    ) -> D | None:
+        """The descriptor that a class path leads to.
+
+        Args:
+            key: The property that holds it.
+            path: As ``module:NAME``, of a descriptor.
+            origin: Where the property stands.
+            kind: Which descriptor is wanted.
+            name: That it has to have; None for any.
+        """
+        found = load_descriptor(path, kind, allowed=self._allowed)
+        if isinstance(found, str):
+            self._settler.error(key, found, origin)
+            return None
+        if name is not None and found.name != name:
+            what = f"{path} is of type {found.name!r}, not {name!r}"
+            self._settler.error(key, what, origin)
+        return found
+
+    def _absent_plugin(
+        self, key: str, origin: str, error: PluginError, known: str | None
+    ) -> None:
+        if isinstance(error, UnknownPlugin) and known is not None:
+            self._settler.warn(key, "is known, but not installed here", origin, known)
+        elif isinstance(error, NotInstalled):
+            self._settler.warn(key, error.what, origin, error.remedy)
+        else:
+            self._settler.error(key, error.what, origin, error.remedy)
+
+
+def java_hint(text: str, names: Mapping[str, str]) -> str | None:
+    """What to write instead of a Java class; None for what is none."""
+    if "." not in text.strip(".") or ":" in text:
+        return None
+    ours = pinot_name(text, names)
+    if ours is not None:
+        return f"here that is {ours}"
+    return "a Java class cannot run here: docs/spi.md shows how to write a plug-in"

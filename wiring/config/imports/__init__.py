@@ -1,0 +1,1 @@
+"""Configurations of other systems: Pinot's table configs, Hop's metadata."""

@@ -1,0 +1,76 @@
+"""Values of Pinot's table configs that Pinot itself does not use."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final
+
+from streamfactory.spi import SIZE
+from streamfactory.wiring.options.sharedwords import SHARED_OPTIONS
+from streamfactory.wiring.options.vocabulary import FRAMEWORK_OPTIONS
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from streamfactory.spi import Option
+
+FLUSH: Final = "realtime.segment.flush.threshold."
+_ROWS: Final = FRAMEWORK_OPTIONS[f"{FLUSH}rows"]
+_SEGMENT_SIZE: Final = FRAMEWORK_OPTIONS[f"{FLUSH}segment.size"]
+_THRESHOLDS: Final = {
+    spelling: option
+    for option in FRAMEWORK_OPTIONS.values()
+    if option.key.startswith(FLUSH)
+    for spelling in (option.key, *option.aliases)
+}
+_TIMEOUTS: Final = {
+    suffix: SHARED_OPTIONS[suffix]
+    for suffix in (
+        "connection.timeout.millis",
+        "fetch.timeout.millis",
+        "idle.timeout.millis",
+    )
+}
+_DATA_SIZE: Final = re.compile(r"\d+(?:\.\d+)?[KMGTP]?B?", re.IGNORECASE)
+"""What Pinot reads as a size (its DataSizeUtils)."""
+
+
+def ignored_value(
+    key: str, suffix: str | None, text: str, given: Collection[str]
+) -> tuple[str, str] | None:
+    """Why Pinot does not use a value, and what to write; None where it does.
+
+    Of thresholds, Pinot looks for the newest spelling first and uses no other then. For
+    thresholds and timeouts that it cannot parse it takes the default (newer versions
+    refuse the thresholds).
+
+    Args:
+        key: As it is written.
+        suffix: Of the key, behind ``stream.<type>.``; None where it has no such prefix.
+        text: The value.
+        given: All keys of the stream config.
+    """
+    option = _TIMEOUTS.get(suffix or "") or _THRESHOLDS.get(key)
+    if option is None:
+        return None
+    spellings = [option.key, *option.aliases]
+    newer = spellings[: spellings.index(key)] if key in spellings else []
+    used = next((other for other in newer if other in given), None)
+    if used is not None:
+        return f"Pinot uses {used} instead", ""
+    if "${" in text:
+        return None  # a reference, which only the reading process can resolve
+    try:
+        option.parse(text)
+    except ValueError as error:
+        if option.type is SIZE and _DATA_SIZE.fullmatch(text):
+            return None  # Pinot uses it, and the validator says why it cannot be used
+        return f"{text!r} {error}; Pinot ignores such a value", _hint(option, text)
+    return None
+
+
+def _hint(option: Option, text: str) -> str:
+    """What to write where a number of rows is a size in bytes."""
+    if option is _ROWS and _DATA_SIZE.fullmatch(text):
+        return f"for a size in bytes write {_SEGMENT_SIZE.key}"
+    return ""

@@ -1,0 +1,1 @@
+"""Messages to rows: decoders, schema contracts, error budgets, dead letters."""

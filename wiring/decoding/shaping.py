@@ -1,0 +1,173 @@
+"""From what an author answered to rows of the declared schema."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, final
+
+import pyarrow as pa
+
+from streamfactory.spi import ContractBroken, envelope_schema, headers_type
+from streamfactory.wiring.core.conform import conform, empty_rows
+from streamfactory.wiring.decoding.deadletters import EVIDENCE
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from streamfactory.spi import Fetched, Partition
+    from streamfactory.wiring.decoding.stage import DecodeStage
+
+METADATA_FIELDS: Final = (
+    pa.field("_topic", pa.string(), nullable=False),
+    pa.field("_partition", pa.int32(), nullable=False),
+    pa.field("_offset", pa.int64(), nullable=False),
+)
+ENVELOPE_FIELDS: Final = (
+    pa.field("_timestamp", pa.timestamp("us", tz="UTC")),
+    pa.field("_key", pa.binary()),
+)
+_HEADERS: Final = pa.field("_headers", headers_type())
+_EVIDENCE: Final = frozenset(field.name for field in EVIDENCE)
+
+
+def metadata_fields(
+    source: pa.Schema, *, headers: bool, key: pa.DataType | None = None
+) -> list[pa.Field]:
+    """The metadata columns that a stream can have.
+
+    Args:
+        source: What consumers answer.
+        headers: Whether ``_headers`` is one of them.
+        key: What ``_key`` is, where keys are decoded.
+    """
+    if not source.equals(envelope_schema()):
+        return [*METADATA_FIELDS]
+    time, raw_key = ENVELOPE_FIELDS
+    own = [time, raw_key if key is None else raw_key.with_type(key)]
+    return [*METADATA_FIELDS, *own, *([_HEADERS] if headers else [])]
+
+
+@final
+class Shaper:
+    """Shapes the answers of one consumer. One thread at a time.
+
+    Args:
+        base: What the rows have before anything is added: the source's columns, or
+            the decoder's.
+        fields: Columns wanted of them, in this order; None means all.
+        added: Metadata columns: `metadata_fields`; and `EVIDENCE`, where the stage
+            has it.
+        envelopes: Whether the author answers envelopes.
+        stage: Decodes them; None where rows stay as they are.
+    """
+
+    def __init__(
+        self,
+        base: pa.Schema,
+        *,
+        fields: Sequence[str] | None,
+        added: Sequence[pa.Field],
+        envelopes: bool,
+        stage: DecodeStage | None,
+    ) -> None:
+        self._known = frozenset(base.names)
+        self._names = list(base.names if fields is None else fields)
+        self._added = [field.name for field in added]
+        self.schema = pa.schema([*(base.field(name) for name in self._names), *added])
+        """Of every batch."""
+        self._empty = empty_rows(self.schema)
+        self._envelopes = envelopes
+        self._stage = stage
+        self._letters: list[pa.RecordBatch] = []
+
+    @property
+    def bad_messages(self) -> int:
+        """Messages that could not be decoded, so far."""
+        return 0 if self._stage is None else self._stage.bad
+
+    def begin_range(self) -> None:
+        """Begin a planned range: it has an error budget of its own."""
+        if self._stage is not None:
+            self._stage.begin_range()
+
+    def take_letters(self) -> pa.RecordBatch | None:
+        """The dead letters of what was shaped since the last call, if there are any."""
+        letters, self._letters = self._letters, []
+        return pa.concat_batches(letters) if letters else None
+
+    def offsets_of(self, fetched: Fetched) -> pa.Int64Array | None:
+        """The offset of each row; None where they are consecutive."""
+        if fetched.offsets is not None or fetched.rows is None:
+            return fetched.offsets
+        if not self._envelopes:
+            return None
+        if not fetched.rows.schema.equals(envelope_schema()):
+            msg = "the consumer answers rows that are not of the envelope schema"
+            raise ContractBroken(msg)
+        return fetched.rows.column("offset")
+
+    def shape(
+        self,
+        rows: pa.RecordBatch | None,
+        offsets: pa.Int64Array | None,
+        start: int,
+        partition: Partition,
+    ) -> tuple[pa.RecordBatch, pa.Int64Array | None]:
+        """Rows of the schema, and the offset of each; None: consecutive from ``start``.
+
+        Raises:
+            SchemaMismatch: permanent; the author's rows do not fit (rule D4).
+            DecodeError: decode.
+        """
+        if rows is None:
+            return self._empty, None
+        if not isinstance(rows, pa.RecordBatch):
+            msg = f"the consumer answers a {type(rows).__name__}, wanted a RecordBatch"
+            raise ContractBroken(msg)
+        source = keys = None
+        shaped = rows
+        if self._stage is not None:
+            staged = self._stage.decode(rows)
+            shaped, source, keys = staged.rows, staged.source, staged.keys
+            if staged.letters is not None:
+                self._letters.append(staged.letters)
+            if source is not None:
+                assert offsets is not None
+                offsets = offsets.take(source)
+        if self._added or len(self._names) != shaped.num_columns:
+            if keys is not None:
+                rows = rows.set_column(0, pa.field("key", keys.type), keys)
+            shaped = self._assemble(rows, shaped, source, offsets, start, partition)
+        return conform(shaped, self.schema), offsets
+
+    def close(self) -> None:
+        """Close the decoder."""
+        if self._stage is not None:
+            self._stage.close()
+
+    def _assemble(
+        self,
+        rows: pa.RecordBatch,
+        shaped: pa.RecordBatch,
+        source: pa.Array | None,
+        offsets: pa.Int64Array | None,
+        start: int,
+        partition: Partition,
+    ) -> pa.RecordBatch:
+        have, count = shaped.schema.names, shaped.num_rows
+        # What was not wanted is dropped here; what nobody knows is told by `conform`.
+        kept = [n for n in have if n in self._names or n not in self._known]
+        columns = {name: shaped.column(name) for name in kept}
+        for name in self._added:
+            if name == "_topic":
+                column = pa.repeat(pa.scalar(partition.topic, pa.string()), count)
+            elif name == "_partition":
+                column = pa.repeat(pa.scalar(partition.id, pa.int32()), count)
+            elif name == "_offset":
+                column = pa.arange(start, start + count) if offsets is None else offsets
+            elif name in _EVIDENCE:
+                column = shaped.column(name)
+            else:
+                column = rows.column(name[1:])
+                column = column if source is None else column.take(source)
+            columns[name] = column
+        return pa.RecordBatch.from_pydict(columns)

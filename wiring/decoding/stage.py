@@ -1,0 +1,364 @@
+"""From envelopes to rows: tombstones, bad messages, their budget (rules D1 to D4)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from streamfactory.spi import (
+    ContractBroken,
+    DecodeContext,
+    Decoded,
+    DecodeError,
+    StreamError,
+    UntranslatedError,
+)
+from streamfactory.wiring.decoding.budgets import Budget, Rounds
+from streamfactory.wiring.decoding.contracts import Contract, agreed, refused
+from streamfactory.wiring.decoding.deadletters import (
+    EVIDENCE,
+    Bad,
+    Origin,
+    evidence_of,
+    letters_of,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from streamfactory.spi import MessageDecoder, Partition, StreamConfig
+    from streamfactory.wiring.decoding.keys import KeyStage
+    from streamfactory.wiring.decoding.payloads import Payloads
+
+
+@dataclass(frozen=True, slots=True)
+class DecodePolicy:
+    """What becomes of bad messages, and of rows that do not fit."""
+
+    on_error: str
+    """``fail``, ``skip``, ``null`` or ``dead-letter``."""
+    max_errors: int | None
+    max_ratio: float | None
+    contract: str | None = None
+    """``evolve``, ``freeze``, ``discard_row`` or ``discard_value``."""
+    aside: Origin | None = None
+    """Under ``dead-letter``: dead letters are taken aside, and say this; None where bad
+    messages leave as rows with evidence."""
+    rounds: Rounds = field(default_factory=Rounds)
+
+    @classmethod
+    def of(
+        cls, config: StreamConfig, aside: Origin | None, rounds: Rounds
+    ) -> DecodePolicy:
+        """As the options say."""
+        return cls(
+            config["decode.on.error"],
+            config.get("max.errors"),
+            config.get("max.error.ratio"),
+            config.get("schema.contract"),
+            aside,
+            rounds,
+        )
+
+    @property
+    def evidence(self) -> bool:
+        """Whether bad messages leave as rows with ``_error`` and ``_raw``."""
+        return self.on_error == "dead-letter" and self.aside is None
+
+
+@dataclass(frozen=True, slots=True)
+class Staged:
+    """What became of the envelopes of one answer."""
+
+    rows: pa.RecordBatch
+    """Of the schema of the stage, and `EVIDENCE` where the policy has it."""
+    source: pa.Int32Array | None
+    """For each row the index of its envelope; None where row i is of envelope i."""
+    keys: pa.Array | None = None
+    """The decoded key of each envelope, where keys are decoded."""
+    letters: pa.RecordBatch | None = None
+    """Of the bad messages, where dead letters are taken aside."""
+    bad: Sequence[Bad] = ()
+    """By message, and by row within it."""
+
+
+@final
+class DecodeStage:
+    """Decodes one partition's envelopes. One thread at a time.
+
+    Args:
+        decoder: The author's; closed with this stage.
+        policy: What becomes of bad messages.
+        partition: Named in errors.
+        fields: Columns wanted; None means all.
+        declared: The schema by the option ``schema``, if it was given.
+        keys: Decodes keys; closed with this stage.
+        payloads: Opens compressed payloads.
+    """
+
+    def __init__(
+        self,
+        decoder: MessageDecoder,
+        policy: DecodePolicy,
+        partition: Partition,
+        fields: Sequence[str] | None,
+        *,
+        declared: pa.Schema | None = None,
+        keys: KeyStage | None = None,
+        payloads: Payloads | None = None,
+    ) -> None:
+        self._decoder = decoder
+        self._policy = policy
+        self._partition = partition
+        self._fields = fields
+        self._payloads = payloads
+        self.keys = keys
+        found = decoder.schema()
+        self.schema = agreed(declared, found, policy.contract)
+        """Of all columns, wanted or not; every one nullable."""
+        promised = found if declared is None else declared
+        required = [one.name for one in promised if not one.nullable]
+        self._contract = Contract(self.schema, policy.contract, fields, required)
+        self._budget = Budget(policy.max_errors, policy.max_ratio, policy.rounds)
+        self.bad = 0
+        """Bad messages so far, and rows that were discarded."""
+
+    def begin_range(self) -> None:
+        """Begin a planned range: it has a budget of its own."""
+        self._budget.begin()
+
+    def apply(
+        self, envelopes: pa.RecordBatch
+    ) -> tuple[pa.RecordBatch, pa.Int32Array | None]:
+        """The rows of `decode`, and the index of the envelope of each."""
+        staged = self.decode(envelopes)
+        return staged.rows, staged.source
+
+    def decode(self, envelopes: pa.RecordBatch) -> Staged:
+        """Decode.
+
+        Raises:
+            DecodeError: decode; a message is bad and the policy is ``fail``.
+            ErrorBudgetExceeded: decode.
+            SchemaMismatch: permanent; rows do not fit, and the contract is ``freeze``
+                or ``evolve``.
+            ContractBroken: plugin; the decoder's answer contradicts itself.
+        """
+        values, keys, bad = self._opened(envelopes)
+        alive = _alive(values, bad)
+        headers = envelopes.column("headers")
+        context = DecodeContext(
+            self._partition,
+            self._fields,
+            headers if alive is None else headers.take(alive),
+            undeclared=self._contract.undeclared,
+            salvage=self._contract.salvages,
+        )
+        given = values if alive is None else values.take(alive)
+        decoded = call_decoder(self._decoder, given, context)
+        self._budget.saw(envelopes.num_rows)
+        self._contract.warn_of_case(decoded.lookalikes)
+        if decoded.misfits and self._contract.refuses:
+            decoded = refused(decoded)
+        rows, wrong = self._contract.fit(decoded.rows, decoded.misfits)
+        source = decoded.source
+        if alive is None and not (decoded.errors or wrong or self._policy.evidence):
+            return Staged(rows, source, keys)
+        if source is None and (alive is not None or wrong):
+            source = pa.arange(0, rows.num_rows).cast(pa.int32())
+        if alive is not None:
+            source = alive.take(source)
+        for error in decoded.errors:
+            index = error.message if alive is None else alive[error.message].as_py()
+            bad.append(Bad(index, None, error.code, error.what))
+        if wrong:
+            assert source is not None
+            bad += _discarded(wrong, source)
+            mask = np.ones(rows.num_rows, bool)
+            mask[list(wrong)] = False
+            rows, source = rows.filter(pa.array(mask)), source.filter(pa.array(mask))
+        bad.sort(key=lambda one: (one.index, one.ordinal or 0))
+        letters = self._judge(envelopes, bad) if bad else None
+        return self._composed(envelopes, rows, source, bad, keys, letters)
+
+    def _opened(
+        self, envelopes: pa.RecordBatch
+    ) -> tuple[pa.Array, pa.Array | None, list[Bad]]:
+        """Payloads and keys as they were before they were packed."""
+        values, keys = envelopes.column("value"), None
+        bad: dict[int, Bad] = {}
+        if self._payloads is not None:
+            values, found = self._payloads.open(values)
+            bad |= {one.index: one for one in found}
+        if self.keys is not None:
+            context = DecodeContext(self._partition, None, envelopes.column("headers"))
+            keys, found = self.keys.decode(envelopes.column("key"), context)
+            bad |= {one.index: one for one in found if one.index not in bad}
+        return values, keys, list(bad.values())
+
+    def _judge(
+        self, envelopes: pa.RecordBatch, bad: Sequence[Bad]
+    ) -> pa.RecordBatch | None:
+        """Count what is bad; answers dead letters where they are taken aside."""
+        policy, offsets = self._policy, envelopes.column("offset")
+        first = next((one for one in bad if one.ordinal is None), None)
+        if policy.on_error == "fail" and first is not None:
+            msg = f"a message cannot be decoded: {first.code}: {first.what}"
+            offset = offsets[first.index].as_py()
+            raise DecodeError(msg, partition=self._partition, offset=offset)
+        self.bad += len(bad)
+        where: dict[str, Any] = {"partition": self._partition}
+        where["offset"] = offsets[bad[0].index].as_py()
+        told = [
+            (offsets[one.index].as_py(), f"{one.code}: {one.what}") for one in bad[:10]
+        ]
+        told += [(0, "")] * (len(bad) - len(told))  # counted, never shown
+        self._budget.spend(told, where)
+        if policy.on_error != "dead-letter" or policy.aside is None:
+            return None
+        return letters_of(envelopes, bad, policy.aside)
+
+    def _composed(
+        self,
+        envelopes: pa.RecordBatch,
+        rows: pa.RecordBatch,
+        source: pa.Array | None,
+        bad: Sequence[Bad],
+        keys: pa.Array | None,
+        letters: pa.RecordBatch | None,
+    ) -> Staged:
+        """Put tombstones, and rows for bad messages, among the rows, in order."""
+        values = envelopes.column("value")
+        shown: list[Bad] = []
+        if self._policy.evidence:
+            shown = list(bad)
+        elif self._policy.on_error == "null":
+            shown = [one for one in bad if one.ordinal is None]
+        dead: list[int] = []
+        if values.null_count:
+            ill = {one.index for one in bad}
+            found = pc.indices_nonzero(values.is_null()).to_pylist()
+            dead = [index for index in found if index not in ill]
+        places: np.ndarray | None = None
+        extra: list[tuple[int, int | None]]
+        extra = [(one.index, at) for at, one in enumerate(shown)]
+        extra += [(index, None) for index in dead]
+        if extra:
+            assert source is not None
+            extra.sort(key=lambda pair: pair[0])
+            rows, source, places = _inserted(rows, source, [at for at, _ in extra])
+        if self._policy.evidence:
+            columns = [pa.nulls(rows.num_rows, one.type) for one in EVIDENCE]
+            if shown:
+                which = np.full(rows.num_rows, -1)
+                which[places] = [-1 if at is None else at for _, at in extra]
+                index = pa.array(which, mask=which < 0)
+                columns = [one.take(index) for one in evidence_of(shown, values)]
+            schema = pa.schema([*rows.schema, *EVIDENCE])
+            rows = pa.RecordBatch.from_arrays([*rows.columns, *columns], schema=schema)
+        return Staged(rows, source, keys, letters, bad)
+
+    def close(self) -> None:
+        """Close the decoders."""
+        try:
+            self._decoder.close()
+        finally:
+            if self.keys is not None:
+                self.keys.close()
+
+
+def _inserted(
+    rows: pa.RecordBatch, source: pa.Array, messages: Sequence[int]
+) -> tuple[pa.RecordBatch, pa.Array, np.ndarray]:
+    """Rows of nulls put behind those of their messages.
+
+    Args:
+        rows: The rows of other messages, in order.
+        source: The message of each.
+        messages: Of each new row, in order.
+
+    Returns:
+        All rows, the message of each, and where the new ones are.
+    """
+    found = source.to_numpy()
+    at = np.searchsorted(found, messages, side="right")
+    index = np.insert(np.arange(len(found)), at, -1)
+    merged = np.insert(found, at, messages)
+    wanted = pa.array(index, mask=index < 0)
+    return rows.take(wanted), pa.array(merged, pa.int32()), np.flatnonzero(index < 0)
+
+
+def call_decoder(
+    decoder: MessageDecoder, values: pa.Array, context: DecodeContext
+) -> Decoded:
+    """Call an author's decoder, and check its answer (rule D1).
+
+    Raises:
+        UntranslatedError: plugin; it raised.
+        ContractBroken: plugin; its answer contradicts itself.
+        StreamError: Its own, about what it needs: a registry, say.
+    """
+    try:
+        decoded = decoder.decode(values, context)
+    except StreamError:
+        raise  # about what the decoder needs, not about the data
+    except Exception as error:
+        what = f"the decoder raised {type(error).__name__}, which rule D1 forbids"
+        broken = UntranslatedError(what, partition=context.partition)
+        # Its text may hold what nobody should log: it stays in this process.
+        broken.cause_text = type(error).__name__
+        raise broken from error
+    contradiction = _contradiction(decoded, len(values))
+    if contradiction is not None:
+        msg = f"rule D1: {contradiction}"
+        raise ContractBroken(msg, partition=context.partition)
+    return decoded
+
+
+def _alive(values: pa.Array, bad: Sequence[Bad]) -> pa.Array | None:
+    """The indices of messages to decode; None for all."""
+    if not values.null_count and not bad:
+        return None
+    mask = values.is_valid().to_numpy(zero_copy_only=False)
+    if bad:
+        mask = mask.copy()
+        mask[[one.index for one in bad]] = False
+    return pa.array(np.flatnonzero(mask), pa.int32())
+
+
+def _discarded(wrong: dict[int, str], source: pa.Array) -> list[Bad]:
+    """What the contract found wrong, by message and row within it."""
+    indices = source.to_numpy()
+    firsts = np.searchsorted(indices, indices[list(wrong)])
+    return [
+        Bad(int(indices[row]), row - int(first), "contract", what)
+        for (row, what), first in zip(wrong.items(), firsts, strict=True)
+    ]
+
+
+def _contradiction(decoded: Decoded, messages: int) -> str | None:
+    """What does not fit in a decoder's answer; None where all does."""
+    rows, source = decoded.rows.num_rows, decoded.source
+    bad = [error.message for error in decoded.errors]
+    for misfit in decoded.misfits:
+        found = misfit.rows.to_numpy()
+        if len(found) and (np.diff(found, prepend=-1, append=rows) <= 0).any():
+            return f"the misfits do not rise from 0 to {rows - 1}"
+    if source is None:
+        if rows != messages or bad:
+            return f"{rows} rows do not match {messages} messages, {len(bad)} bad"
+        return None
+    if len(source) != rows or source.null_count:
+        return f"{rows} rows have {len(source)} sources, {source.null_count} null"
+    steps = np.diff(source.to_numpy(), prepend=0, append=messages - 1)
+    if rows and (steps < 0).any():
+        return f"the sources do not rise from 0 to {messages - 1}"
+    if len(set(bad)) < len(bad) or not all(0 <= index < messages for index in bad):
+        return f"the bad messages are not different ones of {messages}"
+    if bad and pc.any(pc.is_in(source, pa.array(bad, source.type))).as_py():
+        return "a message is bad and has rows"
+    return None

@@ -1,0 +1,1 @@
+"""The options of the framework, and the types of their values."""

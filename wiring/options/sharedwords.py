@@ -1,0 +1,93 @@
+"""The words that follow ``stream.<type>.`` whatever the type: Pinot's names."""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final
+
+from streamfactory.spi import BOOLEAN, INTEGER, PERIOD, Option, choice
+from streamfactory.spi.topics import topic_name_problem
+from streamfactory.wiring.options.wordtypes import PLUGIN, RESET
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+READ: Final = frozenset({"read", "spark"})
+
+_SHARED: Final = (
+    Option(
+        "topic.name",
+        "Name of the topic.",
+        required=True,
+        validator=topic_name_problem,
+        example="clicks",
+    ),
+    Option(
+        "consumer.type",
+        "How `open()` reads: lowlevel by partition and offset, highlevel as a member "
+        "of the group `group.id`, from its last checkpoint.",
+        choice("lowlevel", "simple", "highlevel"),
+        default="lowlevel",
+        applies=READ,
+    ),
+    Option(
+        "consumer.factory.class.name",
+        "The stream type again, or with --allow-class-paths `module:DESCRIPTOR`.",
+        PLUGIN,
+    ),
+    Option(
+        "decoder.class.name",
+        "Name of the decoder, or with --allow-class-paths `module:DESCRIPTOR`.",
+        PLUGIN,
+        example="json",
+    ),
+    Option(
+        "key.decoder.class.name",
+        "Name of the decoder of keys, whose options are key.decoder.prop.*; without "
+        "one, `_key` is bytes.",
+        PLUGIN,
+        applies=READ,
+        example="avro",
+    ),
+    Option(
+        "connection.timeout.millis",
+        "How long connecting and asking for metadata may take, retries included.",
+        PERIOD,
+        default="30000",
+        minimum=1,
+    ),
+    Option(
+        "fetch.timeout.millis",
+        "How long one fetch waits for messages.",
+        PERIOD,
+        default="5000",
+        applies=READ,
+    ),
+    Option(
+        "idle.timeout.millis",
+        "Make a new consumer after so long without data; negative: never.",
+        INTEGER,
+        default="180000",
+        applies=READ,
+    ),
+    Option(
+        "metadata.populate",
+        "Pinot's word for metadata.columns=true with includeHeaders=true.",
+        BOOLEAN,
+        default="false",
+        applies=READ,
+    ),
+    Option(
+        "consumer.prop.auto.offset.reset",
+        "Where a new reader starts when no start option says: smallest, largest, "
+        "earliest, latest, a period before now, a time, or milliseconds. Never passed "
+        "on.",
+        RESET,
+        applies=READ,
+        example="2d",
+    ),
+)
+
+SHARED_OPTIONS: Final[Mapping[str, Option]] = MappingProxyType(
+    {option.key: option for option in _SHARED}
+)

@@ -1,0 +1,381 @@
+"""The words that stand bare and mean the same for every stream, each declared once.
+
+They carry Spark-Kafka's spelling where it has one.
+"""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final
+
+from streamfactory.spi import (
+    BOOLEAN,
+    INTEGER,
+    LIST,
+    NUMBER,
+    PATH,
+    PERIOD,
+    SIZE,
+    Option,
+    choice,
+)
+from streamfactory.wiring.options.sharedwords import READ
+from streamfactory.wiring.options.spool import SPOOL_OPTIONS
+from streamfactory.wiring.options.wordtypes import (
+    ASSIGNMENT,
+    GUARANTEE,
+    INSTANCE,
+    OFFSETS,
+    OUT_OF_RANGE,
+    PATTERN,
+    PLUGIN,
+    SCHEMA,
+    TIMESTAMPS,
+    TOPICS,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+WRITE: Final = frozenset({"write", "spark"})
+SPARK: Final = frozenset({"spark"})
+
+
+_FRAMEWORK: Final = (
+    Option(
+        "streamType",
+        "The stream type, which is the <type> of every stream.<type>.* key.",
+        PLUGIN,
+        aliases=("stream.type",),
+        required=True,
+        example="memory",
+    ),
+    # where to start and end
+    Option(
+        "startingOffsets",
+        "Where a new reader starts: earliest, latest, or offsets by topic and "
+        "partition as JSON, where -2 is earliest and -1 latest.",
+        OFFSETS,
+        applies=READ,
+        example="earliest",
+    ),
+    Option(
+        "startingTimestamp",
+        "Start at the first message at or after this time, in milliseconds.",
+        INTEGER,
+        minimum=0,
+        applies=READ,
+    ),
+    Option(
+        "startingOffsetsByTimestamp",
+        "The same by topic and partition, as JSON.",
+        TIMESTAMPS,
+        applies=READ,
+    ),
+    Option(
+        "startingOffsetsByTimestampStrategy",
+        "When no message is that late: fail, or start at latest.",
+        choice("error", "latest"),
+        default="error",
+        applies=READ,
+    ),
+    Option("endingOffsets", "Where a batch ends, exclusive.", OFFSETS, applies=READ),
+    Option(
+        "endingTimestamp",
+        "End a batch before the first message at or after this time.",
+        INTEGER,
+        minimum=0,
+        applies=READ,
+    ),
+    Option(
+        "endingOffsetsByTimestamp",
+        "The same by topic and partition, as JSON.",
+        TIMESTAMPS,
+        applies=READ,
+    ),
+    # what to read
+    Option("subscribe", "Topics to read, instead of topic.name.", TOPICS, applies=READ),
+    Option(
+        "subscribePattern",
+        "Topics to read, as a regular expression of RE2 over whole names.",
+        PATTERN,
+        applies=READ,
+    ),
+    Option(
+        "assign",
+        'Partitions to read, as JSON such as {"topic": [0, 1]}.',
+        ASSIGNMENT,
+        applies=READ,
+    ),
+    Option(
+        "schema",
+        "Declared schema, where the source has none, as Spark DDL.",
+        SCHEMA,
+        example="id bigint not null, name string",
+    ),
+    Option(
+        "metadata.columns",
+        "Add _topic, _partition, _offset and, where there are any, _timestamp and "
+        "_key.",
+        BOOLEAN,
+        default="false",
+        applies=READ,
+    ),
+    Option(
+        "includeHeaders",
+        "Add _headers to the metadata columns.",
+        BOOLEAN,
+        default="false",
+        applies=READ,
+    ),
+    Option(
+        "metadata.refresh.millis",
+        "How often a reader that follows looks for new partitions.",
+        PERIOD,
+        default="30000",
+        minimum=1,
+        applies=READ,
+    ),
+    # how far to trust, and what to do when it fails
+    Option(
+        "out.of.range",
+        "When a start is gone: fail, or go on at earliest or latest with a loss "
+        "record. failOnDataLoss=true and =false are fail and earliest.",
+        OUT_OF_RANGE,
+        default="fail",
+        aliases=("failOnDataLoss",),
+        applies=READ,
+    ),
+    Option(
+        "guarantee",
+        "The least delivery guarantee wanted: less is refused.",
+        GUARANTEE,
+        example="exactly-once",
+    ),
+    Option(
+        "retry.max.attempts",
+        "Attempts at an operation that fails in passing.",
+        INTEGER,
+        default="5",
+        minimum=1,
+        maximum=1000,
+    ),
+    Option(
+        "retry.initial.millis",
+        "Longest first wait between attempts; doubles, with full jitter.",
+        PERIOD,
+        default="100",
+        minimum=1,
+    ),
+    Option(
+        "retry.max.millis",
+        "Longest wait between attempts.",
+        PERIOD,
+        default="10000",
+        minimum=1,
+    ),
+    Option(
+        "decode.on.error",
+        "What a bad message becomes: an error, nothing, a row of nulls, or a dead "
+        "letter: in dead.letter.stream where ranges are committed, elsewhere a row of "
+        "nulls with `_error` and `_raw`.",
+        choice("fail", "skip", "null", "dead-letter"),
+        default="fail",
+        applies=READ,
+    ),
+    Option(
+        "dead.letter.stream",
+        "Name of the stream that takes dead letters, with the range that they are of.",
+        applies=READ,
+        example="bad_clicks",
+    ),
+    Option(
+        "max.errors",
+        "Bad messages that a range may have before reading fails, unless the first "
+        "one fails: a round of `copy`, what a Spark task reads, else all of a "
+        "partition.",
+        INTEGER,
+        minimum=0,
+        applies=READ,
+    ),
+    Option(
+        "max.error.ratio",
+        "The same as a share of the range's messages, once 1000 were read.",
+        NUMBER,
+        minimum=0,
+        maximum=1,
+        applies=READ,
+    ),
+    Option(
+        "schema.contract",
+        "What becomes of fields and values that do not fit the declared schema: "
+        "`freeze` refuses the message, `evolve` takes columns that the decoder's "
+        "schema has when the stream is opened and leaves out other fields, "
+        "`discard_row` drops the row, `discard_value` the field or the value. Without "
+        "it, values are as under `freeze`, and fields that only messages have are "
+        "left out.",
+        choice("evolve", "freeze", "discard_row", "discard_value"),
+        applies=READ,
+    ),
+    Option(
+        "payload.compression",
+        "How each message's value is packed; auto goes by its first bytes, and knows "
+        "gzip, zstd and lz4.",
+        choice("none", "gzip", "zstd", "lz4", "snappy", "auto"),
+        default="none",
+        applies=READ,
+    ),
+    Option(
+        "payload.max.bytes",
+        "Bytes that one packed value may have, unpacked; more make a bad message.",
+        SIZE,
+        default="64M",
+        minimum=1,
+        applies=READ,
+    ),
+    # stream level
+    Option("group.id", "Name of the group of stream-level readers.", applies=READ),
+    Option(
+        "group.instance",
+        "Which of how many readers of the group this is, as 0/3.",
+        INSTANCE,
+        default="0/1",
+        applies=READ,
+    ),
+    Option(
+        "checkpoint.location",
+        "Folder in which the group's checkpoints are kept; where it is not given, the "
+        "stream keeps them itself, if it can.",
+        PATH,
+        applies=READ,
+    ),
+    # writing
+    Option("writer.id", "Who writes; survives restarts.", applies=SPARK),
+    Option("epoch", "Epoch of a batch write.", INTEGER, minimum=0, applies=SPARK),
+    Option(
+        "epoch.mismatch",
+        "When a repeated epoch has another number of rows: warn and count, or fail. "
+        "With fail its content is compared as well, which costs time on every write.",
+        choice("warn", "fail"),
+        default="warn",
+        applies=WRITE,
+    ),
+    Option(
+        "epoch.adopt",
+        "Take this epoch for new though the record of its predecessor is gone.",
+        INTEGER,
+        minimum=0,
+        applies=WRITE,
+    ),
+    Option(
+        "writer.memory",
+        "How long an idle writer is remembered.",
+        PERIOD,
+        default="30d",
+        applies=WRITE,
+    ),
+    Option(
+        "producer.key.columns",
+        "Columns whose values choose the partition, where there is no _key.",
+        LIST,
+        applies=WRITE,
+    ),
+    Option(
+        "batch.rows",
+        "Rows that a batch has at the most.",
+        INTEGER,
+        default="65536",
+        minimum=1,
+    ),
+    Option(
+        "batch.bytes",
+        "Bytes that a batch has at the most; a longer message comes alone.",
+        SIZE,
+        default="8M",
+        minimum=1,
+    ),
+    # Pinot's thresholds
+    Option(
+        "realtime.segment.flush.threshold.rows",
+        "End an epoch of publish or copy after so many rows.",
+        INTEGER,
+        minimum=0,
+        aliases=(
+            "realtime.segment.flush.threshold.size",
+            "realtime.segment.flush.threshold.size.llc",
+        ),
+        applies=WRITE,
+    ),
+    Option(
+        "realtime.segment.flush.threshold.segment.rows",
+        "The same; in Pinot, rows per segment rather than per server.",
+        INTEGER,
+        minimum=0,
+        applies=WRITE,
+    ),
+    Option(
+        "realtime.segment.flush.threshold.time",
+        "End an epoch of publish or copy after so long.",
+        PERIOD,
+        minimum=1,
+        aliases=("realtime.segment.flush.threshold.time.llc",),
+        applies=WRITE,
+    ),
+    Option(
+        "realtime.segment.flush.threshold.segment.size",
+        "End an epoch of publish or copy at about this size.",
+        SIZE,
+        minimum=0,
+        aliases=("realtime.segment.flush.desired.size",),
+        applies=WRITE,
+    ),
+    # Spark
+    Option(
+        "maxOffsetsPerTrigger",
+        "Offsets that one trigger reads at the most, shared by backlog.",
+        INTEGER,
+        minimum=1,
+        applies=SPARK,
+    ),
+    Option(
+        "minOffsetsPerTrigger",
+        "Wait until so many offsets are there.",
+        INTEGER,
+        minimum=1,
+        applies=SPARK,
+    ),
+    Option(
+        "maxTriggerDelay",
+        "With minOffsetsPerTrigger: do not wait longer than this.",
+        PERIOD,
+        default="15m",
+        applies=SPARK,
+    ),
+    Option(
+        "minPartitions",
+        "Split ranges so that about so many tasks read.",
+        INTEGER,
+        minimum=1,
+        applies=SPARK,
+    ),
+    Option(
+        "maxRecordsPerPartition",
+        "Split any range that is longer.",
+        INTEGER,
+        minimum=1,
+        applies=SPARK,
+    ),
+    Option(
+        "progress.group",
+        "Group to which a query on Spark, or `copy`, commits its position after each "
+        "batch, for tools that show lag, where the stream type has groups; nothing is "
+        "read back from it.",
+        applies=READ,
+    ),
+    # in front of a transport that cannot be read again
+    *SPOOL_OPTIONS,
+)
+
+FRAMEWORK_OPTIONS: Final[Mapping[str, Option]] = MappingProxyType(
+    {option.key: option for option in _FRAMEWORK}
+)

@@ -1,0 +1,1 @@
+"""Stream types and decoders: how they are found, checked and made."""

@@ -1,0 +1,88 @@
+"""What a plug-in says about itself, checked before anything relies on it."""
+
+from __future__ import annotations
+
+import re
+from typing import Final, TypeVar
+
+from streamfactory.spi import (
+    SPI_LEVEL,
+    Backend,
+    BrokenPlugin,
+    Decoder,
+    Option,
+    PluginTooNew,
+)
+from streamfactory.wiring.options.sharedwords import SHARED_OPTIONS
+from streamfactory.wiring.options.vocabulary import FRAMEWORK_OPTIONS
+
+_NAME: Final = re.compile("[a-z][a-z0-9_-]*")
+
+D = TypeVar("D", Backend, Decoder)
+"""The kind of a descriptor."""
+
+
+def checked(kind: type[D], name: str, descriptor: object) -> D:
+    """A descriptor that the framework can work with.
+
+    Args:
+        kind: Which one is wanted.
+        name: Of the plug-in, for the message.
+        descriptor: What its author answered.
+
+    Raises:
+        PluginTooNew: plugin; it was written for a later level.
+        BrokenPlugin: plugin; it is something else, or contradicts itself.
+    """
+    if not isinstance(descriptor, kind):
+        got = type(descriptor).__name__
+        msg = f"plug-in {name!r} answers a {got}, wanted a {kind.__name__}"
+        raise BrokenPlugin(msg)
+    level: object = descriptor.spi_level
+    if isinstance(level, int) and level > SPI_LEVEL:
+        what = f"needs SPI level {level}, this is level {SPI_LEVEL}"
+        msg = f"{descriptor.name!r} {what}"
+        raise PluginTooNew(msg)
+    complaint = _complaint(descriptor)
+    if complaint is not None:
+        msg = f"plug-in {name!r} {complaint}"
+        raise BrokenPlugin(msg)
+    return descriptor
+
+
+def _complaint(descriptor: Backend | Decoder) -> str | None:
+    """What no descriptor may say, in words that follow its name."""
+    level: object = descriptor.spi_level
+    if type(level) is not int or level < 1:
+        return f"has the SPI level {level!r}, wanted a number from 1"
+    if _NAME.fullmatch(str(descriptor.name)) is None:
+        return f"has the name {descriptor.name!r}: lower-case letters, digits, _ and -"
+    if not all(isinstance(option, Option) for option in descriptor.options):
+        return "has options that are no `Option`"
+    keys = [
+        key.lower()
+        for option in descriptor.options
+        for key in (option.key, *option.aliases)
+    ]
+    twice = next((key for key in keys if keys.count(key) > 1), None)
+    if twice is not None:
+        return f"declares {twice!r} twice"
+    return _backend_complaint(descriptor) if isinstance(descriptor, Backend) else None
+
+
+def _backend_complaint(backend: Backend) -> str | None:
+    if backend.consumer_factory is None and backend.producer_factory is None:
+        return "has neither a consumer factory nor a producer factory"
+    words = {key.lower() for key in FRAMEWORK_OPTIONS}
+    own = {key for o in backend.options for key in (o.key.lower(), *o.aliases)}
+    clash = sorted(key for key in own if key.lower() in words)
+    if clash:
+        return f"declares {clash[0]!r}, a word of the framework"
+    aliases = {alias for option in backend.options for alias in option.aliases}
+    shared = sorted(alias for alias in aliases if alias.lower() in SHARED_OPTIONS)
+    if shared:
+        return f"has the alias {shared[0]!r}, an option of every stream"
+    strange = sorted(backend.client_namespaces - {"consumer", "producer"})
+    if strange:
+        return f"has a client namespace {strange[0]!r}: consumer, producer, or both"
+    return None

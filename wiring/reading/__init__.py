@@ -1,0 +1,1 @@
+"""From a consumer to checked batches: ranges, starts, several partitions."""

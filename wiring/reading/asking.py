@@ -1,0 +1,187 @@
+"""Asking an author until there is an answer: slices, pauses, checks (rules R1, R7)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final, final
+
+from streamfactory.spi import (
+    BatchState,
+    ClosedError,
+    ContractBroken,
+    Fetched,
+    OffsetOutOfRange,
+    TransientError,
+)
+from streamfactory.wiring.reading.cutting import Answer
+
+if TYPE_CHECKING:
+    import threading
+
+    from streamfactory.spi import FetchLimits
+    from streamfactory.wiring.core.clock import Clock
+    from streamfactory.wiring.decoding.shaping import Shaper
+    from streamfactory.wiring.reading.bounds import Bounds
+    from streamfactory.wiring.reading.holding import HeldConsumer
+
+_SLICE: Final = 0.25
+"""Seconds that an author may block at a time, unless it can be woken."""
+_LONGEST_NAP: Final = 0.05
+
+
+@final
+class Asking:
+    """The talk of a reader with an author's consumer. One thread at a time.
+
+    Args:
+        held: The consumer.
+        bounds: Judges what the answers say of offsets and incarnations.
+        shaper: Knows where the offsets of rows stand.
+        clock: Time.
+        closed: Set when the reader is closed.
+        idle: Seconds without data after which the consumer is made anew; 0 for never.
+    """
+
+    def __init__(
+        self,
+        held: HeldConsumer,
+        bounds: Bounds,
+        shaper: Shaper,
+        clock: Clock,
+        *,
+        closed: threading.Event,
+        idle: float,
+    ) -> None:
+        self._held = held
+        self._bounds = bounds
+        self._shaper = shaper
+        self._clock = clock
+        self._closed = closed
+        self._idle = idle
+        self._last_data = clock.now()
+        self.renewed = False
+        """Whether the consumer was dropped, by the last call, for being idle."""
+
+    def wake(self) -> None:
+        """Make a blocked `ask` come back soon. From any thread."""
+        self._held.wake()
+
+    def stop(self) -> None:
+        """Close the consumer, if there is one."""
+        self._held.drop()
+
+    def ask(
+        self, where: int, end: int | None, limits: FetchLimits
+    ) -> tuple[int, Answer]:
+        """Ask until there is something, or time is up.
+
+        Returns:
+            Where the answer begins, which may be elsewhere after a loss, and the
+            answer: rows at or after that place, or none.
+
+        Raises:
+            ClosedError: misuse; closed meanwhile.
+            StreamError: The author's; a transient one has used up its attempts.
+        """
+        self.renewed = False
+        deadline = self._clock.now() + limits.timeout
+        nap = 0.001
+        while True:
+            if not self._rested(deadline):
+                return where, Answer.of(where, Fetched(None, where))
+            asked_at = self._clock.now()
+            left = max(0.0, deadline - asked_at)
+            slice_ = left if self._held.can_wake else min(left, _SLICE)
+            try:
+                fetched = self._held.fetch(where, end, replace(limits, timeout=slice_))
+            except TransientError as error:
+                self._check_open()
+                self._held.recover(error)
+                continue
+            except OffsetOutOfRange:
+                where = self._bounds.check(where, end=end, refused=True)
+                return where, Answer.of(where, Fetched(None, where))
+            self._check_open()
+            elsewhere = self._elsewhere(where, fetched)
+            if elsewhere is not None:
+                told = Fetched(None, elsewhere, losses=fetched.losses)
+                return elsewhere, Answer.of(elsewhere, told)
+            answer = self._answer(where, fetched)
+            if (
+                answer.rows is not None
+                or fetched.next_offset > where
+                or fetched.losses
+                or _ends(fetched)
+            ):
+                first = fetched.next_offset if answer.rows is None else answer.offset(0)
+                self._bounds.check_gap(where, first, fetched, end=end)
+                self._last_data = self._clock.now()
+                return where, answer
+            left = deadline - self._clock.now()
+            if left <= 0:
+                self._renew_when_idle()
+                return where, answer
+            if self._clock.now() - asked_at < slice_:
+                # The author came back early: do not spin.
+                self._wait(min(nap, left))
+                nap = min(nap * 2, _LONGEST_NAP)
+
+    def _rested(self, deadline: float) -> bool:
+        """Wait until the source may be asked again; False when time is up before."""
+        while pause := self._held.pause:
+            left = deadline - self._clock.now()
+            if left <= 0:
+                return False
+            self._wait(min(pause, left))
+        return True
+
+    def _wait(self, seconds: float) -> None:
+        self._clock.wait(self._closed, seconds)
+        self._check_open()
+
+    def _elsewhere(self, where: int, fetched: Fetched) -> int | None:
+        """Where to go on instead, when the answer is not about ``where`` (rule R7)."""
+        elsewhere = self._bounds.meet(fetched.incarnation, where)
+        if elsewhere is not None:
+            if fetched.rows and not self._held.newly_made:
+                msg = "rule R7: rows came with a new incarnation"
+                raise ContractBroken(msg)
+            return elsewhere
+        if fetched.latest is not None and fetched.latest < where:
+            checked = self._bounds.check(where)
+            return None if checked == where else checked
+        return None
+
+    def _answer(self, where: int, fetched: Fetched) -> Answer:
+        offsets = self._shaper.offsets_of(fetched)
+        answer = Answer.of(where, fetched, offsets)
+        rows = answer.num_rows
+        if not rows:
+            return answer
+        if offsets is not None and len(offsets) != rows:
+            msg = f"rule R1: {rows} rows with {len(offsets)} offsets"
+            raise ContractBroken(msg)
+        first, last = answer.offset(0), answer.offset(rows - 1)
+        if last >= fetched.next_offset or last < first:
+            msg = (
+                f"rule R1: rows from {first} to {last}, but {fetched.next_offset} "
+                "is next"
+            )
+            raise ContractBroken(msg)
+        # What came before was not asked for: a chunk's beginning, a redelivery.
+        return answer.drop(where) if first < where else answer
+
+    def _renew_when_idle(self) -> None:
+        if self._idle and self._clock.now() - self._last_data > self._idle:
+            self._last_data = self._clock.now()
+            self._held.renew()
+            self.renewed = True
+
+    def _check_open(self) -> None:
+        if self._closed.is_set():
+            msg = "the reader is closed"
+            raise ClosedError(msg)
+
+
+def _ends(fetched: Fetched) -> bool:
+    return fetched.state is BatchState.END_OF_PARTITION and not fetched.rows

@@ -1,0 +1,142 @@
+"""Places in a topic as people say them: offsets, times, words, positions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from streamfactory.spi import (
+    IncarnationChanged,
+    OffsetOutOfRange,
+    Partition,
+    PartitionVanished,
+    Position,
+    PositionRefused,
+    TopicNotFound,
+)
+from streamfactory.wiring.reading.starts import starting_offsets
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from streamfactory.spi import PartitionInfo, StreamConfig
+    from streamfactory.wiring.reading.metadata import Metadata
+
+Mark = int | str | datetime | Position
+"""An offset, ``earliest`` or ``latest``, a time, or a position."""
+Marks = Mark | Mapping[int, Mark]
+"""One for all partitions, or some by the number of a partition."""
+
+
+def offsets_of(
+    config: StreamConfig,
+    metadata: Metadata,
+    infos: Sequence[PartitionInfo],
+    marks: Marks,
+) -> dict[Partition, int]:
+    """The offset that each partition has at a mark.
+
+    A time that no message reaches is the latest. A partition that a position does not
+    name is new since then: its earliest.
+
+    Args:
+        config: The stream's.
+        metadata: Is asked where a mark is a time.
+        infos: The partitions as they are now.
+        marks: Where.
+
+    Returns:
+        An entry for each partition; where marks go by partition, for those.
+
+    Raises:
+        OffsetOutOfRange: data_loss; an offset is beyond the latest.
+        IncarnationChanged: data_loss; a position counts what is gone.
+        PartitionVanished: data_loss; a position names one that is no longer there.
+        PositionRefused: permanent; a position is of another topic.
+        TopicNotFound: permanent; there is no such partition.
+    """
+    there = {info.partition.id: info for info in infos}
+    if isinstance(marks, Mapping) and not isinstance(marks, Position):
+        refuse_unknown(config, infos, marks)
+        chosen = [([there[number]], mark) for number, mark in marks.items()]
+    else:
+        chosen = [(list(infos), marks)]
+    found: dict[Partition, int] = {}
+    for some, mark in chosen:
+        if isinstance(mark, int):
+            found |= {info.partition: mark for info in some}
+            continue
+        if isinstance(mark, Position):
+            _refuse_foreign(config, metadata, infos, mark)
+        found |= starting_offsets(
+            config, metadata, some, start=mark, default="earliest"
+        )
+    for info in infos:
+        _refuse_beyond(config, info, found.get(info.partition))
+    return found
+
+
+def refuse_unknown(
+    config: StreamConfig, infos: Sequence[PartitionInfo], wanted: Mapping[int, object]
+) -> None:
+    """Refuse numbers that no partition has.
+
+    Raises:
+        TopicNotFound: permanent.
+    """
+    there = sorted(info.partition.id for info in infos)
+    unknown = sorted(set(wanted) - set(there))
+    if unknown:
+        have = f"{there[0]} to {there[-1]}" if len(there) > 1 else str(there)[1:-1]
+        msg = f"there is no partition {unknown[0]}; there are {have or 'none'}"
+        raise TopicNotFound(msg, stream=config.name)
+
+
+def _refuse_foreign(
+    config: StreamConfig,
+    metadata: Metadata,
+    infos: Sequence[PartitionInfo],
+    position: Position,
+) -> None:
+    """Refuse a position that says nothing about these partitions."""
+    there = {info.partition: info for info in infos}
+    for partition, offset in position.items():
+        if not metadata.covers(partition.topic):
+            msg = f"the position is of {partition}, which is not of this stream"
+            raise PositionRefused(msg, stream=config.name)
+        if partition not in there:
+            msg = "the position names a partition that is no longer there"
+            raise PartitionVanished(
+                msg, stream=config.name, partition=partition, offset=offset
+            )
+        expected = position.incarnations.get(partition)
+        found = there[partition].incarnation
+        if None not in (expected, found) and expected != found:
+            msg = "the position is of an earlier life of the topic"
+            raise IncarnationChanged(
+                msg,
+                expected=expected,
+                found=found,
+                stream=config.name,
+                partition=partition,
+                offset=offset,
+                remedy="say earliest, latest or a time instead",
+            )
+
+
+def _refuse_beyond(
+    config: StreamConfig, info: PartitionInfo, offset: int | None
+) -> None:
+    if offset is None or info.latest is None or offset <= info.latest:
+        return
+    msg = f"the partition ends at {info.latest}, before {offset}"
+    raise OffsetOutOfRange(
+        msg,
+        earliest=info.earliest,
+        latest=info.latest,
+        stream=config.name,
+        partition=info.partition,
+        offset=offset,
+        remedy="say latest for all that there is",
+    )

@@ -1,0 +1,51 @@
+"""The group that a source's own tools show the lag of: ``progress.group``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, final
+
+from streamfactory.spi import StreamError, Unsupported
+from streamfactory.wiring.core.guard import log
+
+if TYPE_CHECKING:
+    from streamfactory.spi import Position
+    from streamfactory.wiring.reading.source import Source
+
+
+@final
+class ProgressGroup:
+    """Commits positions to the group that ``progress.group`` names, if it does.
+
+    Advice only: nothing is read back from the group, and a position that could not be
+    committed is a warning. One thread at a time.
+
+    Args:
+        source: The stream.
+    """
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+        self._group: str | None = source.config.get("progress.group")
+        self._last: Position | None = None
+
+    def publish(self, position: Position | None) -> None:
+        """Commit a position, unless it is the last one that was committed.
+
+        Args:
+            position: Next offset of each partition; None where there is none yet.
+
+        Raises:
+            Unsupported: misuse; the stream type has no groups.
+        """
+        if self._group is None or not position or position == self._last:
+            return
+        name = self._source.config.name
+        try:
+            self._source.metadata.publish_position(self._group, position)
+        except Unsupported as error:
+            raise error.at(stream=name) from None
+        except StreamError as error:
+            what = "stream %r: the position was not committed to group %r: %s"
+            log.warning(what, name, self._group, error)
+        else:
+            self._last = position

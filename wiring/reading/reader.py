@@ -1,0 +1,375 @@
+"""The final `Reader`: makes the [f] rules of R true once, over any consumer."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, final
+
+from streamfactory.spi import (
+    BatchState,
+    ClosedError,
+    Fetched,
+    FetchLimits,
+    Finished,
+    MessageBatch,
+    MisuseError,
+    StreamError,
+)
+from streamfactory.wiring.reading.asking import Asking
+from streamfactory.wiring.reading.bounds import Bounds
+from streamfactory.wiring.reading.counters import Counters
+from streamfactory.wiring.reading.cutting import Answer, cut
+from streamfactory.wiring.reading.holding import HeldConsumer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    import pyarrow as pa
+
+    from streamfactory.spi import (
+        Loss,
+        Partition,
+        PartitionInfo,
+        PartitionLevelConsumer,
+    )
+    from streamfactory.wiring.core.clock import Clock
+    from streamfactory.wiring.core.guard import Guard
+    from streamfactory.wiring.decoding.shaping import Shaper
+
+    Divert = Callable[[Partition, pa.RecordBatch, str | None], None]
+
+log = logging.getLogger("streamfactory")
+
+_CLOSE: Final = 5.0
+"""Seconds that `close` waits for a fetch of another thread to come back."""
+_LONGEST_PAUSE: Final = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class ReaderSettings:
+    """What a reader needs to know of the configuration."""
+
+    stream: str
+    timeout: float
+    """Seconds; for fetches that do not say."""
+    max_rows: int
+    max_bytes: int
+    out_of_range: str
+    """``fail``, ``earliest`` or ``latest``."""
+    idle: float
+    """Seconds without data after which the consumer is made anew; 0 for never."""
+
+
+@final
+class Reader:
+    """Reads one partition by offset. One thread fetches; any may close.
+
+    Made by `Source.reader`.
+
+    Args:
+        partition: What it reads.
+        settings: Limits and policies.
+        create: Makes the author's consumer.
+        look_up: Asks the source for this partition's bounds, now, and gives up when
+            the event is set.
+        shaper: Makes rows of the declared schema.
+        guard: Translates errors.
+        clock: Time.
+        info: The partition as it was just seen, if it was: spares the first look-up.
+        incarnation: What the caller's offsets count, where it knows.
+        divert: Takes the dead letters of each fetch that succeeds.
+    """
+
+    def __init__(
+        self,
+        partition: Partition,
+        settings: ReaderSettings,
+        *,
+        create: Callable[[], PartitionLevelConsumer],
+        look_up: Callable[[threading.Event], PartitionInfo],
+        shaper: Shaper,
+        guard: Guard,
+        clock: Clock,
+        info: PartitionInfo | None = None,
+        incarnation: str | None = None,
+        divert: Divert | None = None,
+    ) -> None:
+        self.partition = partition
+        self.counters = Counters()
+        self._settings = settings
+        self._shaper = shaper
+        self._divert = divert
+        self._clock = clock
+        self._closed = threading.Event()
+        self._bounds = Bounds(
+            settings.stream,
+            partition,
+            settings.out_of_range,
+            look_up=lambda: look_up(self._closed),
+            info=info,
+            incarnation=incarnation,
+        )
+        self._asking = Asking(
+            HeldConsumer(partition, create, guard, clock, self.counters),
+            self._bounds,
+            shaper,
+            clock,
+            closed=self._closed,
+            idle=settings.idle,
+        )
+        self._busy = threading.Lock()
+        self._asked: int | None = None
+        self._next: int | None = None
+        self._checked = False
+        self._was_empty = False
+        self._released = False
+        self._rest: Answer | None = None
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The schema of every batch."""
+        return self._shaper.schema
+
+    @property
+    def incarnation(self) -> str | None:
+        """What the offsets count, as far as it is known."""
+        return self._bounds.incarnation
+
+    def fetch(
+        self,
+        start: int,
+        *,
+        end: int | None = None,
+        max_rows: int | None = None,
+        max_bytes: int | None = None,
+        timeout: float | None = None,
+    ) -> MessageBatch:
+        """Read messages at or after ``start`` and before ``end``.
+
+        Returns as soon as there is anything: rows, an offset that moved on, an end.
+        The same ``start`` again goes on after an empty answer and replays after one
+        with rows (rule R6).
+
+        Args:
+            start: First offset wanted, inclusive.
+            end: First offset not wanted; None for no end.
+            max_rows: Rows at the most, before decoding; a message is never split.
+            max_bytes: Bytes at the most; a longer message comes alone.
+            timeout: Seconds to wait for messages; ``fetch.timeout.millis`` by default.
+
+        Raises:
+            OffsetOutOfRange, IncarnationChanged: data_loss (rule R7); carry what is
+                available.
+            ClosedError: misuse; closed before, or while it waited.
+            StreamError: The source's failure, translated; a transient one has used up
+                its attempts.
+        """
+        if not self._busy.acquire(blocking=False):
+            self._check_open()
+            msg = "two threads fetch from one reader"
+            raise MisuseError(msg, partition=self.partition, remedy="make one for each")
+        known, checked = self._bounds.incarnation, self._checked
+        before = self._asked, self._next, self._was_empty
+        try:
+            self._check_open()
+            limits = self._limits(start, max_rows, max_bytes, timeout)
+            if start == end and not self._bounds.begun_again:
+                return self._nothing(start, end)
+            return self._with_letters(self._fetch(start, end, limits))
+        except BaseException as error:
+            # What failed has not happened: the next fetch does all of it again.
+            self._rest, self._checked = None, checked
+            self._asked, self._next, self._was_empty = before
+            self._shaper.take_letters()
+            self._bounds.forget(known)
+            if not isinstance(error, StreamError):
+                raise
+            if self._closed.is_set() and not isinstance(error, ClosedError):
+                raise self._closed_error() from error
+            error.at(stream=self._settings.stream, partition=self.partition)
+            raise
+        finally:
+            if self._closed.is_set():
+                self._release()
+            self._busy.release()
+
+    def begin_range(self) -> None:
+        """Begin a planned range: it has an error budget of its own (rule D3)."""
+        self._shaper.begin_range()
+
+    def verify(self) -> None:
+        """Ask once more that the offsets still count the same.
+
+        Called after the last fetch of a range: a source that was deleted and begun
+        again while it was read may answer rows of both lives (rule R7).
+
+        Raises:
+            IncarnationChanged: data_loss.
+        """
+        self._bounds.verify(self._next or 0)
+
+    def close(self) -> None:
+        """Close; twice is fine. A fetch that waits in another thread is woken."""
+        self._closed.set()
+        deadline = self._clock.now() + _CLOSE
+        while not self._busy.acquire(timeout=_LONGEST_PAUSE):
+            self._asking.wake()
+            if self._clock.now() > deadline:
+                # That thread releases the consumer when it comes back.
+                log.warning("partition %s: a fetch does not come back", self.partition)
+                return
+        try:
+            self._release()
+        finally:
+            self._busy.release()
+
+    def _limits(
+        self,
+        start: int,
+        max_rows: int | None,
+        max_bytes: int | None,
+        timeout: float | None,
+    ) -> FetchLimits:
+        settings = self._settings
+        limits = FetchLimits(
+            settings.max_rows if max_rows is None else max_rows,
+            settings.max_bytes if max_bytes is None else max_bytes,
+            settings.timeout if timeout is None else timeout,
+        )
+        if start < 0 or limits.max_rows < 1 or limits.max_bytes < 1:
+            msg = (
+                f"start {start}, max_rows {limits.max_rows} and max_bytes "
+                f"{limits.max_bytes} are not all at least 0, 1 and 1"
+            )
+            raise MisuseError(msg, partition=self.partition)
+        return limits
+
+    def _fetch(self, start: int, end: int | None, limits: FetchLimits) -> MessageBatch:
+        again = self._was_empty and start == self._asked and self._next is not None
+        where = self._next if again and self._next is not None else start
+        if where != self._next or not self._checked:
+            self._rest = None
+            where = self._bounds.check(where, end=end)
+            self._checked = True
+        if end is not None and where >= end:
+            if start > end and where == start:
+                msg = f"the range ends at {end}, before its start"
+                raise MisuseError(msg, partition=self.partition, offset=start)
+            batch = self._nothing(start, end)
+            self._checked = where == end
+        else:
+            answer, self._rest = self._rest, None
+            if answer is None:
+                where, answer = self._asking.ask(where, end, limits)
+                # Who is idle for long may wait for what is gone.
+                self._checked = not self._asking.renewed
+            batch = self._batch(start, where, end, limits, answer)
+        self._asked, self._next = start, batch.next_offset
+        self._was_empty = batch.num_rows == 0
+        return batch
+
+    def _batch(
+        self,
+        start: int,
+        where: int,
+        end: int | None,
+        limits: FetchLimits,
+        answer: Answer,
+    ) -> MessageBatch:
+        answer, self._rest, next_offset = cut(answer, end, limits)
+        next_offset = max(next_offset, where)
+        if end is not None:
+            next_offset = min(next_offset, end)
+        fetched = answer.fetched
+        rows, offsets = self._shaper.shape(
+            answer.rows, answer.offsets, answer.start, self.partition
+        )
+        self._count(int(rows.num_rows), answer)
+        state = self._state(int(rows.num_rows), fetched, next_offset, end)
+        ended = state is BatchState.END_OF_PARTITION
+        return MessageBatch(
+            partition=self.partition,
+            rows=rows,
+            start_offset=start,
+            next_offset=next_offset,
+            state=state,
+            first_offset=_first(answer, offsets) if rows.num_rows else None,
+            offsets=offsets,
+            latest=fetched.latest,
+            unfiltered_count=answer.count,
+            size=answer.size,
+            incarnation=self.incarnation,
+            losses=self._take_losses(fetched.losses),
+            end=(fetched.end or Finished()) if ended else None,
+        )
+
+    def _state(
+        self, rows: int, fetched: Fetched, next_offset: int, end: int | None
+    ) -> BatchState:
+        if rows:
+            return BatchState.DATA
+        if fetched.state is BatchState.END_OF_PARTITION and not fetched.rows:
+            return BatchState.END_OF_PARTITION
+        if fetched.state is BatchState.THROTTLED:
+            return fetched.state
+        if fetched.latest is not None:
+            reached = next_offset >= fetched.latest
+        else:
+            reached = fetched.state is BatchState.CAUGHT_UP and self._rest is None
+        if reached or (end is not None and next_offset >= end):
+            return BatchState.CAUGHT_UP
+        return BatchState.IDLE
+
+    def _nothing(self, start: int, next_offset: int) -> MessageBatch:
+        rows, _ = self._shaper.shape(None, None, start, self.partition)
+        return MessageBatch(
+            self.partition,
+            rows,
+            start,
+            next_offset,
+            BatchState.CAUGHT_UP,
+            incarnation=self.incarnation,
+            losses=self._take_losses(()),
+        )
+
+    def _count(self, rows: int, answer: Answer) -> None:
+        counters = self.counters
+        counters.messages += answer.count
+        counters.bytes += answer.size
+        counters.bad_messages = self._shaper.bad_messages
+        if rows:
+            counters.rows += rows
+            counters.batches += 1
+
+    def _with_letters(self, batch: MessageBatch) -> MessageBatch:
+        """The batch, once its dead letters have been taken."""
+        letters = self._shaper.take_letters()
+        if letters is not None and self._divert is not None:
+            self._divert(self.partition, letters, self.incarnation)
+        return batch
+
+    def _take_losses(self, said: Sequence[Loss]) -> tuple[Loss, ...]:
+        losses = (*self._bounds.losses, *said)
+        self._bounds.losses = []
+        self.counters.losses.extend(losses)
+        return losses
+
+    def _release(self) -> None:
+        self._rest = None
+        self._asking.stop()
+        if not self._released:
+            self._released = True
+            self._shaper.close()
+
+    def _check_open(self) -> None:
+        if self._closed.is_set():
+            raise self._closed_error()
+
+    def _closed_error(self) -> ClosedError:
+        return ClosedError("the reader is closed", partition=self.partition)
+
+
+def _first(answer: Answer, offsets: pa.Int64Array | None) -> int:
+    return answer.start if offsets is None else int(offsets[0].as_py())

@@ -1,0 +1,373 @@
+"""One stream opened for reading: what Spark, the command line and `open()` hold."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from contextlib import ExitStack, suppress
+from typing import TYPE_CHECKING, Any, Final, final
+
+from streamfactory.spi import (
+    SCHEMA,
+    ConfigError,
+    ConsumerFactory,
+    Partition,
+    PartitionInfo,
+    Role,
+    SchemaMismatch,
+    StreamError,
+    Unsupported,
+    Yields,
+    envelope_schema,
+)
+from streamfactory.spi.ddl import parse_ddl
+from streamfactory.wiring.config.guarantees import (
+    check_guarantee,
+    end_verdict,
+    transport_claims,
+)
+from streamfactory.wiring.core.clock import Clock
+from streamfactory.wiring.core.conform import check_columns
+from streamfactory.wiring.core.guard import Guard, log, log_warnings
+from streamfactory.wiring.decoding.budgets import Rounds
+from streamfactory.wiring.decoding.deadletters import EVIDENCE, Origin
+from streamfactory.wiring.decoding.keys import KEY_PREFIX, KeyStage
+from streamfactory.wiring.decoding.payloads import Payloads
+from streamfactory.wiring.decoding.shaping import Shaper, metadata_fields
+from streamfactory.wiring.decoding.stage import DecodePolicy, DecodeStage
+from streamfactory.wiring.plugins.manager import default_manager
+from streamfactory.wiring.reading.metadata import Metadata
+from streamfactory.wiring.reading.reader import Reader, ReaderSettings
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    import pyarrow as pa
+
+    from streamfactory.spi import Decoder, MessageDecoder, StreamConfig
+    from streamfactory.wiring.config.configure import Configured
+    from streamfactory.wiring.reading.reader import Divert
+
+    Wrap = Callable[[ConsumerFactory], ConsumerFactory]
+
+_NUMBERS: Final = itertools.count()
+
+
+def unique_client_id(prefix: str) -> str:
+    """An id that no other client of this process, or of another one here, has."""
+    return f"{prefix}-{os.getpid()}-{next(_NUMBERS)}"
+
+
+@final
+class Source:
+    """A stream's readers and metadata, made from its configuration. Thread-safe.
+
+    Nothing is connected before something is asked for.
+
+    Args:
+        configured: The configuration and its plug-ins.
+        fields: Columns wanted, in this order; None means all.
+        client_id: Prefix of the name in the source's logs.
+        clock: Time; another one in simulations.
+        wrap: Puts something around the author's factory: faults, in simulations.
+        aside: Whether dead letters are taken aside, for `divert`, rather than left
+            among the rows; None: for a group whose ``dead.letter.stream`` is set.
+        raw_keys: Whether keys stay bytes, though they have a decoder.
+        source_schema: What consumers answer, where that is known: the source is not
+            asked for it.
+
+    Raises:
+        Unsupported: misuse; the type cannot be read.
+        GuaranteeRefused: config; ``guarantee`` asks for more than the source can give.
+    """
+
+    def __init__(
+        self,
+        configured: Configured,
+        *,
+        fields: Sequence[str] | None = None,
+        client_id: str = "streamfactory",
+        clock: Clock | None = None,
+        wrap: Wrap | None = None,
+        aside: bool | None = None,
+        raw_keys: bool = False,
+        source_schema: pa.Schema | None = None,
+    ) -> None:
+        self.config = configured.config
+        self._decoder = configured.decoder
+        self._key_decoder = None if raw_keys else _key_decoder(configured)
+        self.origin = Origin.of(self.config, self._decoder)
+        """What dead letters of this stream say of where they come from."""
+        if aside is None:
+            grouped = self.config["consumer.type"] == "highlevel"
+            aside = grouped and "dead.letter.stream" in self.config
+        self._rounds = Rounds()
+        self._policy = DecodePolicy.of(
+            self.config, self.origin if aside else None, self._rounds
+        )
+        self._divert: Divert | None = None
+        self._told = False
+        self._fields = None if fields is None else tuple(fields)
+        self._client_id = unique_client_id(client_id)
+        self.clock = clock or Clock()
+        backend = configured.backend
+        self._envelopes = backend.yields is Yields.ENVELOPE
+        if backend.consumer_factory is None:
+            msg = f"the stream type {backend.name!r} cannot be read"
+            raise Unsupported(msg, stream=self.config.name)
+        self.guard = Guard(self.config, backend, self.clock)
+        with self.guard.border():
+            factory = backend.consumer_factory(self.config)
+            self.factory = factory if wrap is None else wrap(factory)
+            self.claims = self.factory.claims()
+            transport = transport_claims(factory)
+        verdict = end_verdict(self.config, self.claims, Role.READ, transport=transport)
+        self.guarantee = check_guarantee("source", verdict, [self.config])
+        self.metadata = Metadata(self.config, self.factory, self.guard, self._client_id)
+        self._source_schema = source_schema
+        self._closing = ExitStack()
+        self._schema: pa.Schema | None = None
+        self._settings = ReaderSettings(
+            stream=self.config.name,
+            timeout=self.config["fetch.timeout.millis"] / 1000,
+            max_rows=self.config["batch.rows"],
+            max_bytes=self.config["batch.bytes"],
+            out_of_range=self.config["out.of.range"],
+            idle=max(0, self.config["idle.timeout.millis"]) / 1000,
+        )
+        log_warnings(self.config)
+
+    @property
+    def decodes(self) -> bool:
+        """Whether messages become rows here, rather than staying as they are."""
+        return self._decoder is not None and self._decoder.decoder is not None
+
+    # Not `cached_property`: on Python 3.11 that has one lock for all instances, and
+    # a schema may be waited for.
+    @property
+    def source_schema(self) -> pa.Schema:
+        """The schema of what the consumers answer, before decoding."""
+        if self._source_schema is None:
+            self._source_schema = self._ask_schema()
+        return self._source_schema
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The schema of every batch: decoded, projected, with metadata columns.
+
+        Raises:
+            SchemaUnknown: config.
+            ConfigError: config; a wanted column is not there.
+        """
+        if self._schema is None:
+            shaper = self.shaper(Partition("schema", 0))
+            shaper.close()
+            self._schema = shaper.schema
+        return self._schema
+
+    def reader(
+        self,
+        partition: Partition,
+        *,
+        info: PartitionInfo | None = None,
+        incarnation: str | None = None,
+    ) -> Reader:
+        """A reader of one partition. The caller closes it.
+
+        Args:
+            partition: Which.
+            info: The partition, if it was seen just now: spares a look-up.
+            incarnation: What the caller's offsets count; another one is
+                `IncarnationChanged`.
+        """
+        return Reader(
+            partition,
+            self._settings,
+            create=lambda: self.factory.create_partition_level_consumer(
+                f"{self._client_id}-{partition}", partition, self._pushed_fields()
+            ),
+            look_up=lambda closed: self.metadata.info(partition, closed),
+            shaper=self.shaper(partition),
+            guard=self.guard,
+            clock=self.clock,
+            info=info,
+            incarnation=incarnation,
+            divert=self.deliver,
+        )
+
+    def divert(self, take: Divert) -> None:
+        """Say who takes the dead letters of all readers, before the next fetch."""
+        self._divert = take
+
+    def deliver(
+        self, partition: Partition, letters: pa.RecordBatch, incarnation: str | None
+    ) -> None:
+        """Hand dead letters over to who takes them."""
+        if self._divert is not None:
+            self._divert(partition, letters, incarnation)
+        elif not self._told:
+            self._told = True
+            what = "bad messages are left out here: who commits keeps dead letters"
+            log.warning("stream %r: " + what, self.config.name)
+
+    def begin_round(self) -> None:
+        """Begin a round of ranges: each of them has an error budget of its own."""
+        self._rounds.number += 1
+
+    def shaper(self, partition: Partition) -> Shaper:
+        """What turns the answers of one consumer into rows of the schema."""
+        source = self.source_schema
+        with self.guard.border():
+            stage = self.decode_stage(partition)
+        base = source if stage is None else stage.schema
+        populate = self.config["metadata.populate"]
+        added: list[pa.Field] = []
+        if populate or self.config["metadata.columns"]:
+            headers = populate or self.config["includeHeaders"]
+            keys = None if stage is None else stage.keys
+            key = None if keys is None else keys.type
+            added = metadata_fields(source, headers=headers, key=key)
+        if stage is not None and self._policy.evidence:
+            added += EVIDENCE
+        try:
+            self._check_columns(base, added)
+            return Shaper(
+                base,
+                fields=self._fields,
+                added=added,
+                envelopes=source.equals(envelope_schema()),
+                stage=stage,
+            )
+        except BaseException:
+            if stage is not None:
+                stage.close()
+            raise
+
+    def close_with(self, close: Callable[[], object]) -> None:
+        """Call something when this source is closed, before anything else."""
+        self._closing.callback(close)
+
+    def close(self) -> None:
+        """Close the metadata and what the factory shares; readers are closed before."""
+        try:
+            self._closing.close()
+            self.metadata.close()
+        finally:
+            with self.guard.border():
+                self.factory.close()
+
+    def _ask_schema(self) -> pa.Schema:
+        # Where consumers answer envelopes, `schema` declares what they decode to.
+        declared = self._envelopes and "schema" in self.config
+        schema = envelope_schema() if declared else self.metadata.schema()
+        if schema.equals(envelope_schema()):
+            if self._decoder is None:
+                msg = "this stream holds undecoded messages, and no decoder is named"
+                key = f"stream.{self.config.type}.decoder.class.name"
+                raise ConfigError(
+                    msg, stream=self.config.name, remedy=f"set {key}; raw keeps them so"
+                )
+        elif self._decoder is not None:
+            name = self._decoder.name
+            msg = f"this stream has typed rows: the decoder {name!r} is refused"
+            raise ConfigError(msg, stream=self.config.name, remedy="leave it out")
+        return schema
+
+    def _pushed_fields(self) -> Sequence[str] | None:
+        return self._fields if self._decoder is None else None
+
+    def decode_stage(self, partition: Partition) -> DecodeStage | None:
+        """What decodes the messages of a partition; None where they stay as they are.
+
+        The caller closes it.
+        """
+        try:
+            return self._decode_stage(partition)
+        except StreamError as error:
+            error.at(stream=self.config.name)
+            raise
+
+    def _decode_stage(self, partition: Partition) -> DecodeStage | None:
+        descriptor, config = self._decoder, self.config
+        if descriptor is None or descriptor.decoder is None:
+            return None
+        declared = config.settings.get("schema")
+        options = config.decoder_options()
+        codec, most = config["payload.compression"], config["payload.max.bytes"]
+        with ExitStack() as unless_made:
+            keys = None
+            if self._key_decoder is not None:
+                of_keys = _prefixed(config, KEY_PREFIX)
+                keys = KeyStage(self._make(self._key_decoder, of_keys))
+                unless_made.callback(keys.close)
+            if declared is not None:
+                options |= _handed_over(descriptor, options, declared.text)
+            decoder = self._make(descriptor, options)
+            unless_made.callback(decoder.close)
+            stage = DecodeStage(
+                decoder,
+                self._policy,
+                partition,
+                self._fields,
+                declared=None if declared is None else parse_ddl(declared.value),
+                keys=keys,
+                payloads=None if codec == "none" else Payloads(codec, most),
+            )
+            unless_made.pop_all()
+        return stage
+
+    def _make(self, descriptor: Decoder, options: dict[str, Any]) -> MessageDecoder:
+        assert descriptor.decoder is not None
+        return descriptor.decoder(options, self.config.get("topic.name", ""))
+
+    def _check_columns(self, base: pa.Schema, added: Sequence[pa.Field]) -> None:
+        try:
+            check_columns(base)
+        except SchemaMismatch as error:  # of a topic that others wrote
+            error.at(stream=self.config.name)
+            error.remedy = "write the rows again, to another topic"
+            raise
+        names, complaint = list(base.names), None
+        wanted = names if self._fields is None else list(self._fields)
+        missing = [name for name in wanted if name not in names]
+        added_names = [field.name for field in added]
+        twice = [name for name in wanted if (wanted + added_names).count(name) > 1]
+        if not wanted:
+            complaint = "no columns are wanted"
+        elif missing:
+            complaint = f"there is no column {missing[0]!r}; there are " + ", ".join(
+                names
+            )
+        elif twice:
+            complaint = f"the column {twice[0]!r} would be there twice"
+        if complaint is not None:
+            raise ConfigError(complaint, stream=self.config.name)
+
+
+def _key_decoder(configured: Configured) -> Decoder | None:
+    config = configured.config
+    if configured.key_decoder is not None or "key.decoder.class.name" not in config:
+        return configured.key_decoder
+    # Configured in another process: plug-ins are found here again.
+    return default_manager().decoder(config["key.decoder.class.name"].lower())
+
+
+def _handed_over(
+    decoder: Decoder, given: Mapping[str, Any], schema: str
+) -> dict[str, Any]:
+    """The stream's ``schema`` as the decoder's, where it has none and knows the form.
+
+    A decoder whose schema is written otherwise (Avro's, say) keeps its own.
+    """
+    if any(key.startswith("schema") for key, value in given.items() if value):
+        return {}
+    for option in decoder.options:
+        if option.key == "schema" and (option.type is SCHEMA or option.validator):
+            with suppress(ValueError):
+                return {"schema": option.parse(schema)}
+    return {}
+
+
+def _prefixed(config: StreamConfig, prefix: str) -> dict[str, Any]:
+    found = [key for key in config if key.startswith(prefix)]
+    return {key.removeprefix(prefix): config[key] for key in found}

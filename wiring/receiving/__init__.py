@@ -1,0 +1,1 @@
+"""Receivers: they read a transport and write its spool."""

@@ -1,0 +1,291 @@
+"""The receiver of one partition: one thread that reads the transport, and its lane."""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from typing import TYPE_CHECKING, Final, final
+
+from streamfactory.arrowlog.writing import retention_of
+from streamfactory.spi import (
+    BatchState,
+    ClosedError,
+    ConfigError,
+    Failed,
+    Loss,
+    MisuseError,
+    PluginError,
+    SchemaUnknown,
+    SpoolFull,
+    StreamError,
+    TransientError,
+    WriterFenced,
+)
+from streamfactory.wiring.core.clock import Clock
+from streamfactory.wiring.core.guard import RetryPolicy
+from streamfactory.wiring.core.guard import log as logger
+from streamfactory.wiring.options.spool import store_config
+from streamfactory.wiring.reading.acknowledging import Acknowledger
+from streamfactory.wiring.reading.source import Source
+from streamfactory.wiring.receiving.lane import Lane, LanePlan
+from streamfactory.wiring.receiving.statistics import Statistics
+from streamfactory.wiring.spool.rows import delivered_schema
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from streamfactory.arrowlog.disk import DiskLog
+    from streamfactory.spi import Partition, Position, StreamConfig
+    from streamfactory.wiring.config.configure import Configured
+    from streamfactory.wiring.reading.reader import Reader
+
+_TURN: Final = 0.2
+"""Seconds that one fetch waits at the most: a stop is noticed that soon."""
+AGAIN: Final = 0.02
+"""Seconds between the end of a sender and the wait for the next one."""
+_FINAL: Final = (
+    ConfigError,
+    PluginError,
+    MisuseError,
+    SpoolFull,
+    WriterFenced,
+)
+"""What no later attempt can change."""
+
+
+def is_final(error: StreamError) -> bool:
+    """Whether no later attempt can succeed.
+
+    A sender that leaves before its schema came is followed by another one.
+    """
+    return isinstance(error, _FINAL) and not isinstance(error, SchemaUnknown)
+
+
+def writer_prefix(stream: str) -> str:
+    """What the writer ids of a stream's receivers begin with; the partition follows."""
+    return f"spool/{stream}/"
+
+
+@final
+class PartitionReceiver:
+    """Receives one partition, in a thread of its own, until it is stopped.
+
+    Args:
+        partition: Of the transport.
+        log: The spool's.
+        transport: How the transport is read.
+        shared: The source that found the schema; used until its sender ends. None
+            where it was not looked for.
+        config: Of the stream.
+        stop: Ends it, once what was received is committed.
+    """
+
+    def __init__(
+        self,
+        partition: Partition,
+        log: DiskLog,
+        transport: Configured,
+        shared: Shared | None,
+        config: StreamConfig,
+        stop: threading.Event,
+    ) -> None:
+        self.partition = partition
+        self.statistics = Statistics(partition)
+        self.error: StreamError | None = None
+        """What has ended it for good; None while it goes on."""
+        self._log = log
+        self._transport = transport
+        self._shared = None if shared is None else shared.use()
+        self._source: Source | None = None
+        self._stop = stop
+        self._policy = RetryPolicy.of(config)
+        self._pending: list[Loss] = []
+        """Losses that no row was stored behind yet."""
+        self._renewed = False
+        """Whether the last sender has ended, and nothing came since."""
+        self._plan = LanePlan(
+            f"{writer_prefix(config.name)}{partition.id}",
+            uuid.uuid4().hex,
+            config["spool.full"],
+            config.get("spool.full.bytes"),
+            retention_of(store_config(config)),
+            self._policy,
+        )
+        name = f"streamfactory-receive-{partition}"
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+
+    def start(self) -> None:
+        """Begin; returns at once."""
+        self._thread.start()
+
+    def join(self) -> None:
+        """Wait for the end, after the stop was set."""
+        self._thread.join()
+
+    def _run(self) -> None:
+        failures, claimed = 0, False
+        try:
+            while not self._stop.is_set():
+                before = self.statistics.report().commits
+                try:
+                    if not claimed:
+                        self._log.claim(self._plan.writer, self._plan.instance)
+                        claimed = True
+                    self._session()
+                    failures = 0
+                except StreamError as error:
+                    if self._stop.is_set() and isinstance(error, ClosedError):
+                        return
+                    if is_final(error):
+                        self._give_up(error)
+                        return
+                    progress = self.statistics.report().commits > before
+                    failures = 1 if progress else failures + 1
+                    self._fail(error, failures)
+                self._stop.wait(AGAIN)
+        except Exception as error:  # noqa: BLE001 - shown in `error`
+            logger.exception("partition %s: the receiver failed", self.partition)
+            self.error = internal_error(error)
+            self.statistics.enter("failed", str(error))
+        finally:
+            self._leave()
+            if self.error is None:
+                self.statistics.enter("stopped")
+
+    def _give_up(self, error: StreamError) -> None:
+        self.error = error
+        state = "fenced" if isinstance(error, WriterFenced) else "failed"
+        self.statistics.enter(state, str(error))
+        logger.error("partition %s: received no more: %s", self.partition, error)
+
+    def _fail(self, error: StreamError, failures: int) -> None:
+        """Wait, longer each time, before the transport is opened again."""
+        self.statistics.enter("waiting", str(error))
+        level = logger.info if isinstance(error, TransientError) else logger.error
+        level("partition %s: receiving again: %s", self.partition, error)
+        if not isinstance(error, TransientError):
+            self._leave()  # a source that refused keeps refusing
+        self._stop.wait(self._policy.pause(min(failures, 10)))
+
+    # --- one sender --------------------------------------------------------------
+
+    def _session(self) -> None:
+        """Receive until the sender ends, something fails, or the stop is set."""
+        source = self._opened()
+        acknowledger = Acknowledger(source)
+        lane = Lane(
+            self.partition,
+            self._log,
+            self._plan,
+            self.statistics,
+            acknowledger.acknowledge,
+        )
+        try:
+            # The last receiver may have ended between its commit and this.
+            acknowledger.acknowledge(lane.position)
+            reader, at = self._reader(source, lane.position)
+            try:
+                self._pump(reader, at, lane)
+            finally:
+                reader.close()
+        finally:
+            lane.close()
+
+    def _reader(self, source: Source, stored: Position | None) -> tuple[Reader, int]:
+        info = source.metadata.info(self.partition)
+        if stored is None or self.partition not in stored:
+            return source.reader(self.partition, info=info), info.earliest
+        incarnation = stored.incarnations.get(self.partition)
+        if incarnation is None and self._renewed:
+            # Whether the next sender goes on counting cannot be known.
+            return source.reader(self.partition, info=info), info.earliest
+        reader = source.reader(self.partition, info=info, incarnation=incarnation)
+        return reader, stored[self.partition]
+
+    def _pump(self, reader: Reader, at: int, lane: Lane) -> None:
+        while not self._stop.is_set():
+            batch = reader.fetch(at, timeout=_TURN)
+            for loss in batch.losses:
+                self._lose(loss)
+            if batch.num_rows:
+                while not lane.put(batch, self._pending, _TURN):
+                    if self._stop.is_set():
+                        return  # not acknowledged, and not stored
+                self._pending = []
+                self._renewed = False
+            elif lane.error is not None:
+                raise lane.error
+            at = batch.next_offset
+            if batch.state is BatchState.END_OF_PARTITION:
+                if isinstance(batch.end, Failed):
+                    cause = f"the sender broke off: {batch.end.cause}"
+                    self._lose(Loss(self.partition, at, None, cause))
+                self._renewed = True
+                self.statistics.enter("waiting", "the sender has ended")
+                self._leave()
+                return
+
+    def _lose(self, loss: Loss) -> None:
+        if self._renewed and loss.cause == "incarnation":
+            return  # the last sender had ended: another one counts from its beginning
+        self._pending.append(loss)
+        self.statistics.lost()
+
+    # --- the transport -----------------------------------------------------------
+
+    def _opened(self) -> Source:
+        if self._shared is not None:
+            return self._shared.source
+        if self._source is None:
+            schema = delivered_schema(self._log.schema, self._log.storage.location)
+            self._source = open_transport(self._transport, schema)
+        return self._source
+
+    def _leave(self) -> None:
+        """Give the source back: the next sender is read by another one."""
+        shared, self._shared = self._shared, None
+        if shared is not None:
+            shared.release()
+        source, self._source = self._source, None
+        if source is not None:
+            source.close()
+
+
+class Shared:
+    """A source with several users; the last one closes it. Thread-safe."""
+
+    def __init__(self, source: Source) -> None:
+        self.source = source
+        self._lock = threading.Lock()
+        self._users = 1
+
+    def use(self) -> Shared:
+        """Count one more user."""
+        with self._lock:
+            self._users += 1
+        return self
+
+    def release(self) -> None:
+        """Count one less; the last one closes the source."""
+        with self._lock:
+            self._users -= 1
+            last = self._users == 0
+        if last:
+            self.source.close()
+
+
+def open_transport(transport: Configured, schema: pa.Schema | None) -> Source:
+    """The transport as a source; with its schema where that is known."""
+    return Source(
+        transport,
+        client_id="streamfactory-spool",
+        clock=Clock(),
+        aside=False,
+        source_schema=schema,
+    )
+
+
+def internal_error(error: Exception) -> StreamError:
+    """The error for a defect of the receiver's own."""
+    msg = f"the receiver failed: {type(error).__name__}: {error}"
+    return PluginError(msg)

@@ -1,0 +1,275 @@
+"""Receivers: threads that read a transport and store it in a spool, exactly once.
+
+The position of the transport is stored with each commit, so that whoever receives next
+goes on there. A partition has one receiver: the last one to claim its writer in the
+spool's log. An earlier one is refused at its next commit, and ends.
+"""
+
+from __future__ import annotations
+
+import threading
+from contextlib import ExitStack, suppress
+from dataclasses import replace
+from typing import TYPE_CHECKING, final
+
+from streamfactory.arrowlog.disk.sharing import StoreHandle
+from streamfactory.spi import (
+    ConfigError,
+    MisuseError,
+    PartitionState,
+    StreamError,
+    TopicNotFound,
+    TransientError,
+)
+from streamfactory.wiring.config.configure import Configured
+from streamfactory.wiring.core.guard import RetryPolicy
+from streamfactory.wiring.core.guard import log as logger
+from streamfactory.wiring.options.spool import PATH, store_config, transport_config
+from streamfactory.wiring.plugins.manager import PluginManager, default_manager
+from streamfactory.wiring.receiving.partition import (
+    AGAIN,
+    PartitionReceiver,
+    Shared,
+    internal_error,
+    is_final,
+    open_transport,
+    writer_prefix,
+)
+from streamfactory.wiring.spool.reading import transport_of
+from streamfactory.wiring.spool.rows import (
+    delivered_schema,
+    stored_schema,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import pyarrow as pa
+
+    from streamfactory.arrowlog.disk import DiskLog, DiskLogStore
+    from streamfactory.spi import Partition
+    from streamfactory.wiring.reading.source import Source
+    from streamfactory.wiring.receiving.statistics import PartitionReport
+
+
+@final
+class StreamReceiver:
+    """Receives all partitions of one stream, in threads of its own.
+
+    Args:
+        configured: Of the stream, with ``spool.path``.
+        plugins: Where the stream's types are found; the process's own by default.
+
+    Raises:
+        ConfigError: config; the stream has no spool.
+    """
+
+    def __init__(
+        self, configured: Configured, *, plugins: PluginManager | None = None
+    ) -> None:
+        transport = transport_of(configured.backend)
+        if transport is None:
+            msg = "the stream has no spool"
+            raise ConfigError(
+                msg, stream=configured.config.name, remedy=f"set {PATH} to a folder"
+            )
+        self.config = configured.config
+        self._transport = _transport(configured, plugins or default_manager())
+        self._handle = StoreHandle(store_config(self.config))
+        self._stop = threading.Event()
+        self._lock = threading.Lock()
+        self._receivers: dict[Partition, PartitionReceiver] = {}
+        self._policy = RetryPolicy.of(self.config)
+        self._error: StreamError | None = None
+        self.trouble: StreamError | None = None
+        """Why partitions could not be found, or the spool not be made, at the last
+        attempt; another one follows."""
+        self._ready = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    @property
+    def store(self) -> DiskLogStore:
+        """Where the spool is; open until the receiver is closed."""
+        return self._handle.get()
+
+    @property
+    def error(self) -> StreamError | None:
+        """What ended the stream's receiver, or one of its partitions'; else None."""
+        if self._error is not None:
+            return self._error
+        with self._lock:
+            errors = [receiver.error for receiver in self._receivers.values()]
+        return next((error for error in errors if error is not None), None)
+
+    @property
+    def ended(self) -> bool:
+        """Whether nothing will be received any more."""
+        if self._error is not None:
+            return True
+        with self._lock:
+            receivers = list(self._receivers.values())
+        return bool(receivers) and all(r.error is not None for r in receivers)
+
+    def start(self) -> None:
+        """Begin to receive; returns at once."""
+        name = f"streamfactory-spool-{self.config.name}"
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread.start()
+
+    def wait_ready(self, timeout: float) -> bool:
+        """Wait until each partition has a receiver; False where time was up before."""
+        return self._ready.wait(timeout)
+
+    def reports(self) -> Sequence[PartitionReport]:
+        """One for each partition, by id."""
+        with self._lock:
+            return [self._receivers[p].statistics.report() for p in self._sorted()]
+
+    def stop(self) -> None:
+        """Begin to stop; `close` waits for it."""
+        self._stop.set()
+
+    def close(self) -> None:
+        """Stop receiving, and commit what was received. Twice is allowed."""
+        self._stop.set()
+        if self._thread is not None:
+            self._thread.join()
+        with self._lock:
+            receivers = list(self._receivers.values())
+        for receiver in receivers:
+            receiver.join()
+        self._handle.close()
+
+    def _sorted(self) -> list[Partition]:
+        return sorted(self._receivers)
+
+    # --- the stream's own thread -----------------------------------------------------
+
+    def _run(self) -> None:
+        failures = 0
+        while not self._stop.is_set():
+            try:
+                self._supervise()
+            except StreamError as error:
+                if is_final(error):
+                    self._error = error
+                    logger.error("stream %r: not received: %s", self.config.name, error)
+                    return
+                failures += 1
+                self.trouble = error
+                # Waiting for the first sender is no failure to speak of.
+                quiet = isinstance(error, TransientError)
+                level = logger.info if quiet else logger.warning
+                level("stream %r: receiving again: %s", self.config.name, error)
+                self._stop.wait(max(AGAIN, self._policy.pause(min(failures, 10))))
+            except Exception as error:  # noqa: BLE001 - shown in `error`
+                logger.exception("stream %r: the receiver failed", self.config.name)
+                self._error = internal_error(error)
+                return
+
+    def _supervise(self) -> None:
+        """Find partitions, and start a receiver for each; until the stop."""
+        with ExitStack() as stack:
+            schema = self._known_schema()
+            shared = None
+            with ExitStack() as looking:
+                scout = open_transport(self._transport, schema)
+                looking.callback(scout.close)
+                log = self._open_log(scout)
+                self._refuse_foreign(log)
+                if schema is None and "schema" not in self.config:
+                    # It was looked for: its connections may hold rows already.
+                    looking.pop_all()
+                    shared = Shared(scout)
+                    stack.callback(shared.release)
+                self._begin_all(scout, log, shared)
+        refresh = self.config["metadata.refresh.millis"] / 1000
+        while not self._stop.wait(refresh):
+            # Another source: one that stays open may hold what the receivers need.
+            source = open_transport(self._transport, self._known_schema())
+            try:
+                self._begin_all(source, log, None)
+            finally:
+                source.close()
+
+    def _begin_all(self, source: Source, log: DiskLog, shared: Shared | None) -> None:
+        """Begin to receive the partitions that are not received yet."""
+        infos = source.metadata.partitions()
+        there = [i for i in infos if i.state is not PartitionState.VANISHED]
+        partitions = [info.partition for info in there]
+        wanted = max((p.id for p in partitions), default=0) + 1
+        if wanted > len(log.bounds()):
+            log.grow(wanted)
+        for partition in partitions:
+            self._begin(partition, log, shared)
+        self.trouble = None
+        self._ready.set()
+
+    def _begin(self, partition: Partition, log: DiskLog, shared: Shared | None) -> None:
+        with self._lock:
+            if partition in self._receivers:
+                return
+            receiver = PartitionReceiver(
+                partition, log, self._transport, shared, self.config, self._stop
+            )
+            self._receivers[partition] = receiver
+        receiver.start()
+
+    def _known_schema(self) -> pa.Schema | None:
+        """The schema of the spool; None where there is none yet."""
+        with suppress(TopicNotFound):
+            log = self._handle.get().open(self._topic)
+            return delivered_schema(log.schema, self.config[PATH])
+        return None
+
+    def _open_log(self, scout: Source) -> DiskLog:
+        """The spool's log, created where it is not there."""
+        store = self._handle.get()
+        try:
+            return store.open(self._topic)
+        except TopicNotFound:
+            pass
+        wanted = stored_schema(scout.source_schema)
+        infos = scout.metadata.partitions()
+        count = max((info.partition.id for info in infos), default=0) + 1
+        try:
+            return store.create(self._topic, wanted, count)
+        except MisuseError:  # another receiver was first
+            return store.open(self._topic)
+
+    def _refuse_foreign(self, log: DiskLog) -> None:
+        """Refuse a spool that another stream is received into.
+
+        Raises:
+            ConfigError: config.
+        """
+        delivered_schema(log.schema, self.config[PATH])
+        mine = writer_prefix(self.config.name)
+        others = [name for name in log.writers() if not name.startswith(mine)]
+        if others:
+            other = others[0].removeprefix("spool/").rpartition("/")[0]
+            msg = (
+                f"the spool in {self.config[PATH]} is of the stream {other!r}, not of "
+                f"{self.config.name!r}"
+            )
+            remedy = f"give each stream a folder of its own: {PATH}"
+            raise ConfigError(msg, stream=self.config.name, remedy=remedy)
+
+    @property
+    def _topic(self) -> str:
+        if "topic.name" not in self.config:
+            msg = "a stream of several topics cannot be received into a spool"
+            remedy = "name one topic: topic.name"
+            raise ConfigError(msg, stream=self.config.name, remedy=remedy)
+        return self.config.topic
+
+
+def _transport(configured: Configured, plugins: PluginManager) -> Configured:
+    """The transport behind a spool, its messages left as they are."""
+    config = transport_config(configured.config)
+    factory = transport_of(configured.backend)
+    backend = replace(
+        plugins.backend(config.type), consumer_factory=factory, producer_factory=None
+    )
+    decoder = None if config.decoder is None else plugins.decoder(config.decoder)
+    return Configured(config, backend, decoder)

@@ -1,0 +1,1 @@
+"""Servers of streams, and their metrics."""

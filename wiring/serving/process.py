@@ -1,0 +1,227 @@
+"""Servers of streams: their settings, and running one in a process of its own."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import threading
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final, Self
+
+from streamfactory.spi import (
+    ConfigError,
+    ConnectionFailed,
+    Problem,
+    StreamConfig,
+    Unsupported,
+)
+from streamfactory.wiring.config.definition import Property, canonical_text
+from streamfactory.wiring.config.settling import Settler, by_spelling
+from streamfactory.wiring.core.guard import log_warnings
+from streamfactory.wiring.plugins.manager import PluginManager, default_manager
+from streamfactory.wiring.serving.monitoring import (
+    SERVER_OPTIONS,
+    MetricsEndpoint,
+    metrics_problems,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from streamfactory.spi import StreamServer
+
+_START_TIMEOUT: Final = 60.0
+_STOP_TIMEOUT: Final = 30.0
+
+
+def open_server(
+    kind: str,
+    properties: Sequence[Property],
+    *,
+    plugins: PluginManager | None = None,
+) -> StreamServer:
+    """Start a server in this process; it listens when this returns.
+
+    Args:
+        kind: Name of the stream type that brings the server: ``flight``.
+        properties: Its settings, by the keys of its ``OPTIONS``.
+        plugins: Where types are found; the process's own by default.
+
+    Raises:
+        ConfigError: config; every problem at once.
+        PluginError: plugin; the type is not installed, or broken.
+        Unsupported: misuse; the type has no server.
+    """
+    backend = (plugins or default_manager()).backend(kind)
+    if backend.server is None:
+        msg = f"stream type {kind!r} has no server"
+        raise Unsupported(msg)
+    config = configure_server(kind, backend.server, properties)
+    log_warnings(config)
+    return backend.server(config)
+
+
+def open_metrics(server: StreamServer) -> MetricsEndpoint | None:
+    """Start the HTTP endpoint of a server; None where none is configured.
+
+    Raises:
+        ConfigError: config; the address cannot be used.
+        NotInstalled: plugin; prometheus-client is missing.
+    """
+    if "metrics.address" not in server.config:
+        return None
+    return MetricsEndpoint(server, server.config["metrics.address"])
+
+
+def configure_server(
+    kind: str, server: type[StreamServer], properties: Sequence[Property]
+) -> StreamConfig:
+    """Validated settings of a server.
+
+    Raises:
+        ConfigError: config; every problem at once.
+    """
+    problems: list[Problem] = []
+    options = (*server.OPTIONS, *SERVER_OPTIONS)
+    known = by_spelling(options)
+    given: dict[str, list[Property]] = {}
+    for prop in properties:
+        option = known.get(prop.key.lower())
+        if option is None:
+            problems.append(Problem(prop.key, "unknown option", prop.origin))
+        else:
+            given.setdefault(option.key, []).append(prop)
+    settings = Settler(problems, "serve").settle(options, given, "")
+    config = StreamConfig(f"{kind} server", kind, settings)
+    if not _errors(problems):
+        problems += server.check_options(config)
+        problems += metrics_problems(config)
+    if errors := _errors(problems):
+        msg = f"the {kind} server cannot be configured"
+        raise ConfigError(msg, problems=errors)
+    return replace(config, warnings=tuple(problems))
+
+
+def _errors(problems: Sequence[Problem]) -> list[Problem]:
+    return [problem for problem in problems if problem.level == "error"]
+
+
+class ServerProcess:
+    """A server in a child process. A context manager; thread-safe.
+
+    The child ends with this object, and with this process, however that ends.
+    """
+
+    def __init__(
+        self, process: subprocess.Popen[str], location: str, metrics: str | None
+    ) -> None:
+        self._process = process
+        self.location = location
+        """Where clients connect: ``grpc://127.0.0.1:port``."""
+        self.metrics = metrics
+        """URL of the metrics; None without ``metrics.address``."""
+
+    @property
+    def pid(self) -> int:
+        """Of the child."""
+        return self._process.pid
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Exit status of the child, once it has ended.
+
+        Raises:
+            TimeoutError: It has not ended after so many seconds.
+        """
+        try:
+            return self._process.wait(timeout)
+        except subprocess.TimeoutExpired:
+            msg = f"the server process {self.pid} has not ended after {timeout} s"
+            raise TimeoutError(msg) from None
+
+    def close(self) -> None:
+        """Shut down gracefully: commits under way are finished. Twice is allowed."""
+        if self._process.poll() is None:
+            self._process.terminate()
+        try:
+            self._process.communicate(timeout=_STOP_TIMEOUT)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.communicate()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def serve(kind: str = "flight", **settings: Any) -> ServerProcess:
+    """Run a server in a child process; it listens when this returns.
+
+    Args:
+        kind: Name of the stream type that brings the server.
+        settings: Its settings; an underscore stands for a dot
+            (``fsync_interval="1s"``). Without ``address`` a free port of the loopback
+            address is taken.
+
+    Returns:
+        The running server: a context manager that shuts it down.
+
+    Raises:
+        ConfigError: config; every problem at once.
+        ConnectionFailed: transient; the child did not start.
+
+    Example:
+        >>> import streamfactory
+        >>> with streamfactory.serve(memory=True) as server:
+        ...     server.location.startswith("grpc://127.0.0.1:")
+        True
+    """
+    words = {
+        key.replace("_", "."): canonical_text(value)
+        for key, value in {"address": "127.0.0.1:0", **settings}.items()
+    }
+    backend = default_manager().backend(kind)
+    if backend.server is None:
+        msg = f"stream type {kind!r} has no server"
+        raise Unsupported(msg)
+    given = [Property(key, text, "argument") for key, text in words.items()]
+    configure_server(kind, backend.server, given)  # errors here, not in the child
+    command = [sys.executable, "-m", "streamfactory", "serve", "--json"]
+    process = subprocess.Popen(  # noqa: S603 - this interpreter, and our own words
+        [*command, "--type", kind, "--config", "-"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdin is not None
+    # Settings go through a pipe: secrets must not stand in the title of a process.
+    # The pipe stays open; the child ends when it is closed, as it is when we die.
+    process.stdin.write(json.dumps(words) + "\n")
+    process.stdin.flush()
+    answer = _answer(process)
+    return ServerProcess(process, answer["location"], answer["metrics"])
+
+
+def _answer(process: subprocess.Popen[str]) -> dict[str, Any]:
+    """The JSON object that the child prints when it listens."""
+    assert process.stdout is not None
+    watchdog = threading.Timer(_START_TIMEOUT, process.kill)
+    watchdog.start()
+    try:
+        text = ""
+        while (line := process.stdout.readline()) and line != "}\n":
+            text += line
+        text += line
+    finally:
+        watchdog.cancel()
+    try:
+        found: dict[str, Any] = json.loads(text)
+        found["location"]
+    except (ValueError, KeyError, TypeError):
+        process.kill()
+        process.communicate()
+        msg = f"the server process ended with status {process.returncode}"
+        raise ConnectionFailed(msg, remedy="see what it wrote to stderr") from None
+    return found

@@ -1,0 +1,174 @@
+"""Checkpoint stores: in files of the framework's, or of a backend behind the guard."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import threading
+from typing import TYPE_CHECKING, Final, TypeVar, final
+
+from streamfactory.spi import (
+    Checkpoint,
+    CheckpointFailed,
+    CheckpointStore,
+    MisuseError,
+    Position,
+    PositionRefused,
+)
+from streamfactory.wiring.core.durable import make_folder, replace_file, sync_folder
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
+
+    from streamfactory.wiring.core.guard import Guard
+
+T = TypeVar("T")
+"""What a call of an author's store answers."""
+
+_VERSION: Final = 1
+_SAFE: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+_MEMBERS: Final = frozenset({"version", "position", "generation"})
+_SUFFIX: Final = ".json"
+
+
+@final
+class FileCheckpointStore(CheckpointStore):
+    """One file an instance: ``<folder>/<group>/<instance>.json``.
+
+    Written to a temporary name, fsynced, renamed over the old, folder fsynced (rule
+    P3). Instances of one group write different files, so they never wait.
+
+    Args:
+        folder: Made when the first checkpoint is saved.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def load(self, group: str) -> Mapping[str, Checkpoint]:
+        """The checkpoints of a group, by instance."""
+        folder = self._group(group)
+        try:
+            names = sorted(os.listdir(folder))  # noqa: PTH208 - a path's own way hides errors
+        except FileNotFoundError:
+            return {}
+        except OSError as error:
+            msg = f"the checkpoints in {folder} cannot be read: {_why(error)}"
+            raise PositionRefused(msg) from error
+        # Names with a leading dot are what a crash left of a checkpoint half written.
+        found = [n for n in names if n.endswith(_SUFFIX) and not n.startswith(".")]
+        return {name.removesuffix(_SUFFIX): _read(folder / name) for name in found}
+
+    def save(self, group: str, instance: str, checkpoint: Checkpoint) -> None:
+        """Replace an instance's checkpoint."""
+        path = self._group(group) / f"{_safe('instance', instance)}{_SUFFIX}"
+        body = {
+            "version": _VERSION,
+            "generation": checkpoint.generation,
+            "position": json.loads(checkpoint.position.to_json()),
+        }
+        text = json.dumps(body, sort_keys=True, separators=(",", ":")) + "\n"
+        try:
+            make_folder(path.parent)
+            replace_file(path, text.encode())
+        except OSError as error:
+            msg = f"the checkpoint {path} could not be saved: {_why(error)}"
+            raise CheckpointFailed(
+                msg, remedy="the previous one still holds"
+            ) from error
+        try:
+            sync_folder(path.parent)
+        except OSError as error:
+            msg = f"the checkpoint {path} may not outlive a crash: {_why(error)}"
+            raise CheckpointFailed(msg, remedy="save it again") from error
+
+    def _group(self, group: str) -> Path:
+        return self._folder / _safe("group", group)
+
+
+@final
+class GuardedCheckpointStore(CheckpointStore):
+    """A backend's store: errors translated, transient ones retried.
+
+    Args:
+        author: The backend's.
+        guard: Of the stream.
+        timeout: Seconds for one call with its retries.
+    """
+
+    def __init__(self, author: CheckpointStore, guard: Guard, timeout: float) -> None:
+        self._author = author
+        self._guard = guard
+        self._timeout = timeout
+        self._closed = threading.Event()
+
+    def claim(self, group: str, instance: str) -> None:
+        """See `CheckpointStore`."""
+        self._call(
+            f"claim instance {instance!r} of group {group!r}",
+            lambda: self._author.claim(group, instance),
+        )
+
+    def load(self, group: str) -> Mapping[str, Checkpoint]:
+        """See `CheckpointStore`."""
+        return self._call(
+            f"load the checkpoints of group {group!r}", lambda: self._author.load(group)
+        )
+
+    def save(self, group: str, instance: str, checkpoint: Checkpoint) -> None:
+        """See `CheckpointStore`."""
+        self._call(
+            f"save the checkpoint of group {group!r}",
+            lambda: self._author.save(group, instance, checkpoint),
+        )
+
+    def close(self) -> None:
+        """See `CheckpointStore`."""
+        if not self._closed.is_set():
+            self._closed.set()
+            with self._guard.border():
+                self._author.close()
+
+    def _call(self, operation: str, function: Callable[[], T]) -> T:
+        return self._guard.call(
+            operation, function, closed=self._closed, timeout=self._timeout
+        )
+
+
+def _safe(what: str, name: str) -> str:
+    # A name becomes a file's name: it cannot be a path.
+    if _SAFE.fullmatch(name) is None:
+        msg = f"the {what} {name!r} cannot name a file"
+        raise MisuseError(msg, remedy="use letters, digits, dots, dashes, underscores")
+    return name
+
+
+def _why(error: OSError) -> str:
+    return error.strerror or str(error)
+
+
+def _read(path: Path) -> Checkpoint:
+    try:
+        body = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        msg = f"the checkpoint {path} cannot be read: {_why(error)}"
+        raise PositionRefused(msg) from error
+    except (ValueError, RecursionError) as error:
+        msg = f"the checkpoint {path} is not JSON"
+        raise PositionRefused(msg) from error
+    version = body.get("version") if isinstance(body, dict) else None
+    if type(version) is int and version > _VERSION:
+        msg = f"the checkpoint {path} has version {version}, this reads {_VERSION}"
+        raise PositionRefused(msg, remedy="upgrade streamfactory")
+    whole = type(version) is int and version == _VERSION and set(body) == _MEMBERS
+    if not whole or type(body["generation"]) is not int or body["generation"] < 0:
+        msg = f"{path} is not a checkpoint"
+        raise PositionRefused(msg)
+    try:
+        position = Position.from_json(json.dumps(body["position"]))
+    except PositionRefused as error:
+        msg = f"the checkpoint {path}: {error.what}"
+        raise PositionRefused(msg) from error
+    return Checkpoint(position, body["generation"])

@@ -1,0 +1,403 @@
+"""Stream-level reading: a whole stream, shared among a group, with checkpoints."""
+
+from __future__ import annotations
+
+import re
+import threading
+import zlib
+from abc import ABC, abstractmethod
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Final, TypeVar, final
+
+from streamfactory.spi import (
+    BatchState,
+    Checkpoint,
+    CheckpointStore,
+    ClosedError,
+    FetchLimits,
+    Finished,
+    Loss,
+    MessageBatch,
+    Partition,
+    PartitionVanished,
+    Position,
+    PositionRefused,
+    StreamLevelConsumer,
+)
+from streamfactory.wiring.options.patterns import matching_topics
+from streamfactory.wiring.reading.acknowledging import Acknowledger
+from streamfactory.wiring.reading.counters import Counters
+from streamfactory.wiring.reading.rotation import Rotation
+from streamfactory.wiring.reading.starts import starting_offsets
+from streamfactory.wiring.writing.diverting import Letters
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from streamfactory.spi import Fetched, PartitionInfo
+    from streamfactory.wiring.core.clock import Clock
+    from streamfactory.wiring.decoding.shaping import Shaper
+    from streamfactory.wiring.reading.source import Source
+
+T = TypeVar("T")
+"""What a call of an author's code answers."""
+
+_MEMBER: Final = re.compile(r"(0|[1-9][0-9]*)-of-([1-9][0-9]*)")
+
+
+def instance_of(partition: Partition, instances: int) -> int:
+    """Which of so many instances reads a partition.
+
+    Depends on the partition alone, so that growth moves none; partitions of a topic are
+    dealt out in turn, and topics begin at different instances.
+    """
+    return (partition.id + zlib.crc32(partition.topic.encode())) % instances
+
+
+class GroupReader(ABC):
+    """One member of a group of readers.
+
+    Rows of one partition come in order; each row to one member, unless restarted; a
+    restart goes on at the last `commit`. Not promised: an order among partitions, and
+    that rows after the last `commit` do not come again.
+    """
+
+    @abstractmethod
+    def next_batch(self, timeout: float) -> MessageBatch | None:
+        """The next batch; None when none came within ``timeout`` seconds."""
+
+    @abstractmethod
+    def commit(self) -> Position:
+        """Save the position after the last batch handed out; nothing else saves it.
+
+        Raises:
+            CheckpointFailed: permanent; the previous checkpoint still holds.
+        """
+
+    @property
+    @abstractmethod
+    def position(self) -> Position:
+        """Next offset of each partition of this member, saved or not."""
+
+    @property
+    @abstractmethod
+    def counters(self) -> Counters:
+        """What this member has done so far."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Close without committing."""
+
+
+@final
+class CheckpointedGroup(GroupReader):
+    """The framework's own, for every backend: partition readers and a store.
+
+    Members are named by number, not found out: instance k of n. When n changes, stop
+    all of them first; then each partition goes on at its newest checkpoint, whichever
+    member saved it.
+
+    Args:
+        source: The stream.
+        store: Where checkpoints are kept.
+        group: Name of the group.
+        instance: This one, counted from 0.
+        instances: How many there are.
+        clock: Time.
+
+    Raises:
+        PositionRefused: permanent; a checkpoint is corrupt, foreign or newer.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        store: CheckpointStore,
+        group: str,
+        *,
+        instance: int,
+        instances: int,
+        clock: Clock,
+    ) -> None:
+        self._store = store
+        self._group = group
+        self._name = f"{instance}-of-{instances}"
+        self._closed = threading.Event()
+        self._gone = Counters()
+        self._acknowledger = Acknowledger(source)
+        self._letters = Letters(source, f"{group}/{self._name}", clock)
+        try:
+            self._begin(source, instance, instances, clock)
+        except BaseException:
+            with ExitStack() as last:
+                last.callback(store.close)
+                last.callback(self._letters.close)
+            raise
+
+    def _begin(
+        self, source: Source, instance: int, instances: int, clock: Clock
+    ) -> None:
+        self._store.claim(self._group, self._name)
+        saved = _Saved(self._group, self._store.load(self._group))
+        self._generation = saved.generation
+
+        def mine(partition: Partition) -> bool:
+            return instance_of(partition, instances) == instance
+
+        # The last run may have ended between its commit and this.
+        self._acknowledger.acknowledge(
+            saved.position.only({*filter(mine, saved.position)})
+        )
+        infos = source.metadata.partitions()
+        starts = saved.starts(source, infos, mine)
+        self._miss(source, saved.position, {i.partition for i in infos}, mine)
+        self._rotation = Rotation(
+            source,
+            [info for info in infos if mine(info.partition)],
+            starts,
+            ends=None,
+            incarnations=Position(starts, saved.position.incarnations).incarnations,
+            mine=mine,
+            refresh=source.config["metadata.refresh.millis"] / 1000,
+            clock=clock,
+        )
+
+    def next_batch(self, timeout: float) -> MessageBatch | None:
+        """See `GroupReader`."""
+        return self._rotation.next_batch(timeout)
+
+    def commit(self) -> Position:
+        """See `GroupReader`."""
+        if self._closed.is_set():
+            msg = "the group reader is closed"
+            raise ClosedError(msg)
+        position = self.position
+        self._letters.commit(position)
+        checkpoint = Checkpoint(position, self._generation + 1)
+        self._store.save(self._group, self._name, checkpoint)
+        self._generation += 1
+        self._acknowledger.acknowledge(position)
+        return position
+
+    @property
+    def position(self) -> Position:
+        """See `GroupReader`."""
+        return self._rotation.position
+
+    @property
+    def counters(self) -> Counters:
+        """See `GroupReader`."""
+        return self._rotation.counters + self._gone
+
+    def close(self) -> None:
+        """See `GroupReader`."""
+        if not self._closed.is_set():
+            self._closed.set()
+            with ExitStack() as last:
+                last.callback(self._store.close)
+                last.callback(self._letters.close)
+                last.callback(self._rotation.close)
+
+    def _miss(
+        self,
+        source: Source,
+        saved: Position,
+        there: set[Partition],
+        mine: Callable[[Partition], bool],
+    ) -> None:
+        """Tell of partitions that were read before and are no longer there."""
+        for partition in sorted(set(saved) - there):
+            if not mine(partition) or not _wanted(source, partition):
+                continue
+            if source.config["out.of.range"] == "fail":
+                msg = "the partition is gone since the last checkpoint"
+                raise PartitionVanished(
+                    msg,
+                    stream=source.config.name,
+                    partition=partition,
+                    offset=saved[partition],
+                )
+            loss = Loss(partition, saved[partition], None, "vanished")
+            self._gone.losses.append(loss)
+
+
+class _Saved:
+    """What the members of a group saved, whatever their number was."""
+
+    def __init__(self, group: str, checkpoints: Mapping[str, Checkpoint]) -> None:
+        self._members = [_member(group, name) for name in checkpoints]
+        ordered = sorted(checkpoints.values(), key=lambda c: c.generation)
+        self.generation = max((c.generation for c in ordered), default=0)
+        self.position = Position()
+        for one in ordered:
+            self.position = self.position.merge(one.position)
+
+    def starts(
+        self,
+        source: Source,
+        infos: Sequence[PartitionInfo],
+        mine: Callable[[Partition], bool],
+    ) -> dict[Partition, int]:
+        """Where a member begins with each of its partitions."""
+        wanted = [info for info in infos if mine(info.partition)]
+        starts = {
+            i.partition: self.position.get(i.partition, i.earliest) for i in wanted
+        }
+        fresh = [p for p in starts if p not in self.position and not self._had(p)]
+        if fresh:
+            # Of all partitions: start options may name each of them.
+            first = starting_offsets(
+                source.config, source.metadata, infos, start=None, default="latest"
+            )
+            starts |= {partition: first[partition] for partition in fresh}
+        return starts
+
+    def _had(self, partition: Partition) -> bool:
+        """Whether a member whose it would have been saved a checkpoint without it.
+
+        Then it is new, and begins at its earliest. Otherwise nobody has read it yet,
+        and the start options hold.
+        """
+        return any(instance_of(partition, n) == k for k, n in self._members)
+
+
+def _member(group: str, name: str) -> tuple[int, int]:
+    found = _MEMBER.fullmatch(name)
+    if found is None or int(found[1]) >= int(found[2]):
+        msg = f"the group {group!r} has a checkpoint of {name!r}, which is no member"
+        raise PositionRefused(msg)
+    return int(found[1]), int(found[2])
+
+
+def _wanted(source: Source, partition: Partition) -> bool:
+    """Whether the stream, as it is configured, still has the partition's topic."""
+    config = source.config
+    if "assign" in config:
+        return False  # the user says which: those that are not there fail by themselves
+    if "subscribePattern" in config:
+        return bool(matching_topics(config["subscribePattern"], [partition.topic]))
+    return partition.topic in source.metadata.topics()
+
+
+@final
+class AuthoredGroup(GroupReader):
+    """A backend's own group member, its rows shaped and its errors translated.
+
+    Args:
+        source: The stream.
+        author: The backend's.
+    """
+
+    def __init__(self, source: Source, author: StreamLevelConsumer) -> None:
+        self._source = source
+        self._author = author
+        self._shapers: dict[Partition, Shaper] = {}
+        self._next: dict[Partition, int] = {}
+        self._incarnations: dict[Partition, str] = {}
+        self._counters = Counters()
+        self._closed = threading.Event()
+        # Members of such a group have no names that survive a restart.
+        self._letters = Letters(source, None, source.clock)
+
+    def next_batch(self, timeout: float) -> MessageBatch | None:
+        """See `GroupReader`."""
+        config = self._source.config
+        limits = FetchLimits(config["batch.rows"], config["batch.bytes"], timeout)
+        self._counters.fetches += 1
+        found = self._call(lambda: self._author.fetch_messages(limits))
+        self._drop_revoked()
+        return None if found is None else self._batch(*found)
+
+    def commit(self) -> Position:
+        """See `GroupReader`; what was taken from this member meanwhile is left out."""
+        position = self.position
+        self._letters.commit(position)
+        self._call(lambda: self._author.commit(position))
+        return position
+
+    @property
+    def position(self) -> Position:
+        """See `GroupReader`."""
+        self._drop_revoked()
+        return Position(self._next, self._incarnations)
+
+    @property
+    def counters(self) -> Counters:
+        """See `GroupReader`."""
+        bad = (shaper.bad_messages for shaper in self._shapers.values())
+        return self._counters + Counters(bad_messages=sum(bad))
+
+    def close(self) -> None:
+        """See `GroupReader`."""
+        if self._closed.is_set():
+            return
+        with ExitStack() as last:
+            for shaper in self._shapers.values():
+                last.callback(shaper.close)
+            last.callback(self._letters.close)
+            last.callback(self._closed.set)
+            last.callback(self._call, self._author.close)
+
+    def _batch(self, partition: Partition, fetched: Fetched) -> MessageBatch:
+        shaper = self._shapers.get(partition)
+        if shaper is None:
+            shaper = self._shapers[partition] = self._source.shaper(partition)
+        messages = 0 if fetched.rows is None else fetched.rows.num_rows
+        offsets = shaper.offsets_of(fetched)
+        # Nobody said where the author began: at the latest with its first row.
+        first = fetched.next_offset - messages
+        if offsets is not None and messages:
+            first = offsets[0].as_py()
+        start = min(self._next.get(partition, first), first)
+        rows, offsets = shaper.shape(fetched.rows, offsets, first, partition)
+        letters = shaper.take_letters()
+        if letters is not None:
+            self._source.deliver(partition, letters, fetched.incarnation)
+        self._next[partition] = fetched.next_offset
+        if fetched.incarnation is not None:
+            self._incarnations[partition] = fetched.incarnation
+        if offsets is not None and rows.num_rows:
+            first = offsets[0].as_py()
+        ended = fetched.state is BatchState.END_OF_PARTITION and not rows.num_rows
+        self._count(rows.num_rows, messages, fetched)
+        return MessageBatch(
+            partition,
+            rows,
+            start,
+            fetched.next_offset,
+            BatchState.DATA if rows.num_rows else fetched.state or BatchState.IDLE,
+            first_offset=first if rows.num_rows else None,
+            offsets=offsets,
+            latest=fetched.latest,
+            unfiltered_count=fetched.unfiltered_count or messages,
+            size=fetched.size or 0,
+            incarnation=fetched.incarnation,
+            losses=tuple(fetched.losses),
+            end=(fetched.end or Finished()) if ended else None,
+        )
+
+    def _drop_revoked(self) -> None:
+        """Forget what another member reads now: it may come back further on."""
+        if not self._closed.is_set():
+            mine = self._call(self._author.assignment)
+            self._next = {p: o for p, o in self._next.items() if p in mine}
+
+    def _call(self, function: Callable[[], T]) -> T:
+        if self._closed.is_set():
+            msg = "the group reader is closed"
+            raise ClosedError(msg, stream=self._source.config.name)
+        try:
+            return function()
+        except Exception as error:
+            found = self._source.guard.translate(error)
+            if found is error:
+                raise
+            raise found from error
+
+    def _count(self, rows: int, messages: int, fetched: Fetched) -> None:
+        counters = self._counters
+        counters.rows += rows
+        counters.messages += messages
+        counters.bytes += fetched.size or 0
+        counters.batches += bool(rows)
+        counters.losses.extend(fetched.losses)

@@ -1,0 +1,128 @@
+"""Loading plug-ins in a child process: one that hangs or crashes hurts no other."""
+
+from __future__ import annotations
+
+import json
+import os
+import selectors
+import subprocess
+import sys
+import time
+from typing import IO, TYPE_CHECKING, Any, Final
+
+from streamfactory.spi import BrokenPlugin, PluginError
+from streamfactory.spi.hooks import BACKENDS
+from streamfactory.wiring.plugins.manager import default_manager
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+Plugin = tuple[str, str]
+"""Group and name."""
+
+_CHILD: Final = """
+import json, sys
+sys.path[:] = json.loads(sys.argv[2])
+from streamfactory.wiring.streams.probing import report
+report()
+"""
+
+
+def probe(
+    plugins: Sequence[Plugin], seconds: float
+) -> dict[Plugin, PluginError | None]:
+    """Load each plug-in in a child process; answers why one cannot be, or None.
+
+    The child loads one after the other. Where one takes too long, or ends the process,
+    the next child begins behind it.
+
+    Args:
+        plugins: Which, by group and name.
+        seconds: That each may take.
+    """
+    found: dict[Plugin, PluginError | None] = {}
+    while len(found) < len(plugins):
+        left = [plugin for plugin in plugins if plugin not in found]
+        outcomes = _outcomes(left, seconds)
+        found |= zip(left, outcomes, strict=False)
+    return found
+
+
+def _outcomes(
+    plugins: Sequence[Plugin], seconds: float
+) -> Iterator[PluginError | None]:
+    """What becomes of plug-ins in one child, up to the one that ends it."""
+    reading, writing = os.pipe()
+    with (
+        os.fdopen(reading, "rb", buffering=0) as answers,
+        subprocess.Popen(  # noqa: S603 - our own interpreter and code
+            [sys.executable, "-P", "-c", _CHILD, str(writing), json.dumps(sys.path)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            pass_fds=[writing],
+        ) as child,
+    ):
+        os.close(writing)
+        try:
+            assert child.stdin is not None
+            child.stdin.write(json.dumps(plugins).encode())
+            child.stdin.close()
+            for name in (plugin[1] for plugin in plugins):
+                line = _line(answers, seconds)
+                if line is None:
+                    msg = f"plug-in {name!r} was not loaded within {seconds:g} s"
+                    yield BrokenPlugin(msg)
+                    return
+                if not line:
+                    status = child.wait()
+                    msg = f"plug-in {name!r} ended the process that loaded it"
+                    yield BrokenPlugin(f"{msg}, with status {status}")
+                    return
+                yield _error(json.loads(line))
+        finally:
+            child.kill()
+
+
+def _line(answers: IO[bytes], seconds: float) -> bytes | None:
+    """The next line of a child; empty at its end, None where it takes too long."""
+    deadline, text = time.monotonic() + seconds, b""
+    with selectors.DefaultSelector() as selector:
+        selector.register(answers, selectors.EVENT_READ)
+        while not text.endswith(b"\n"):
+            if not selector.select(max(0.0, deadline - time.monotonic())):
+                return None
+            part = answers.read(65_536 if text else 1)
+            if not part:
+                return b""
+            text += part
+    return text
+
+
+def _error(plain: dict[str, Any] | None) -> PluginError | None:
+    if plain is None:
+        return None
+    kinds: dict[str, type[PluginError]] = {PluginError.code: PluginError}
+    kinds |= {kind.code: kind for kind in PluginError.__subclasses__()}
+    kind = kinds.get(plain["error"], BrokenPlugin)
+    return kind(plain["what"], remedy=plain["remedy"])
+
+
+def report() -> None:
+    """In the child: load what standard input names, and write a line for each."""
+    with os.fdopen(int(sys.argv[1]), "w") as answers:
+        for group, name in json.load(sys.stdin):
+            try:
+                manager = default_manager()
+                _ = (manager.backend if group == BACKENDS else manager.decoder)(name)
+                plain = None
+            except PluginError as error:
+                plain = error.to_dict()
+            except KeyboardInterrupt as error:
+                # No terminal interrupts this process: the plug-in has raised it.
+                msg = f"plug-in {name!r} failed to load: {type(error).__name__}"
+                plain = BrokenPlugin(msg).to_dict()
+            answers.write(f"{json.dumps(plain)}\n")
+            answers.flush()
+        # A plug-in's threads must not keep the process.
+    os._exit(0)

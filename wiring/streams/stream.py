@@ -1,0 +1,330 @@
+"""`streamfactory.open`: any stream as an iterator of batches, or as an Arrow reader."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, final
+
+import pyarrow as pa
+
+from streamfactory.spi import (
+    ClosedError,
+    ConfigError,
+    ConnectionFailed,
+    Failed,
+    MessageBatch,
+    MisuseError,
+    Position,
+    PositionRefused,
+    Unsupported,
+    Verdict,
+)
+from streamfactory.wiring.config.catalogue import Catalogue
+from streamfactory.wiring.config.configure import configure
+from streamfactory.wiring.config.definition import StreamDefinition, from_mapping
+from streamfactory.wiring.core.closing import Closing
+from streamfactory.wiring.plugins.manager import PluginManager, default_manager
+from streamfactory.wiring.reading.rotation import Rotation
+from streamfactory.wiring.reading.source import Source
+from streamfactory.wiring.reading.starts import Start, ending_offsets, starting_offsets
+from streamfactory.wiring.receiving.embedded import receive_embedded
+from streamfactory.wiring.streams.checkpoints import (
+    FileCheckpointStore,
+    GuardedCheckpointStore,
+)
+from streamfactory.wiring.streams.groups import (
+    AuthoredGroup,
+    CheckpointedGroup,
+    GroupReader,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from streamfactory.spi import (
+        CheckpointStore,
+        ConsumerFactory,
+        End,
+        Partition,
+        StreamConfig,
+    )
+    from streamfactory.wiring.reading.counters import Counters
+    from streamfactory.wiring.testing.faults import Faults
+
+_PATIENCE: Final = 1.0
+"""Seconds that one turn waits; only closing has to interrupt it."""
+
+
+def open_stream(
+    stream: str | Mapping[str, Any] | StreamDefinition,
+    *,
+    start: Start | None = None,
+    follow: bool = False,
+    columns: Sequence[str] | None = None,
+    options: Mapping[str, str] | None = None,
+    allow_class_paths: bool = False,
+    plugins: PluginManager | None = None,
+    faults: Faults | None = None,
+) -> Stream:
+    """Open a stream for reading; exported as ``streamfactory.open``.
+
+    Args:
+        stream: The name of a stream in the catalogue, or its properties.
+        start: ``earliest``, ``latest``, a datetime with time zone, or a `Position`;
+            over all start options. By default the options decide; else the earliest,
+            and when following the latest.
+        follow: Go on when the latest is reached, new partitions included, until
+            closed. Otherwise the stream ends at what is there now.
+        columns: Columns wanted, in this order; None means all.
+        options: Properties that replace those of the definition.
+        allow_class_paths: Whether the configuration may name Python objects.
+        plugins: Where types are found; the process's own by default.
+        faults: Goes around the backend: the simulator for tests.
+
+    Raises:
+        ConfigError: config; every problem at once.
+        UnknownStream: config; no stream of that name.
+        PluginError: plugin; the type is not installed, or broken.
+        StreamError: The source's, when it is asked for partitions.
+    """
+    plugins = plugins or default_manager()
+    definition = find_definition(stream).with_overrides(options or {})
+    configured = configure(
+        definition, plugins, use="read", allow_class_paths=allow_class_paths
+    )
+    wrap = None if faults is None else faults.around_consumers
+    clock = None if faults is None else faults.clock
+    source = Source(configured, fields=columns, clock=clock, wrap=wrap)
+    try:
+        receive_embedded(source, configured, plugins)
+        return Stream(source, start=start, follow=follow)
+    except BaseException:
+        source.close()
+        raise
+
+
+def find_definition(
+    stream: str | Mapping[str, Any] | StreamDefinition,
+) -> StreamDefinition:
+    """The definition behind a name, a map of properties, or itself."""
+    if isinstance(stream, StreamDefinition):
+        return stream
+    if isinstance(stream, str):
+        return Catalogue().get(stream)
+    return from_mapping(stream)
+
+
+@final
+class Stream(Closing):
+    """An open stream: a context manager and an iterator of `MessageBatch`.
+
+    One thread iterates; ``close`` may be called from any. Closing ends the iteration
+    of a stream that is followed, for which nothing else does; one that has an end of
+    its own raises `ClosedError` instead, so that a part is never taken for the whole.
+    It can be handed to whatever takes Arrow streams: pyarrow, Polars, DuckDB, pandas.
+    """
+
+    def __init__(self, source: Source, *, start: Start | None, follow: bool) -> None:
+        self._source = source
+        self._follow = follow
+        self._closed = False
+        self._group: GroupReader | None = None
+        self._rotation: Rotation | None = None
+        self.schema: pa.Schema = source.schema
+        """The schema of every batch."""
+        if self.config["consumer.type"] == "highlevel":
+            if start is not None:
+                msg = "a group goes on at its checkpoint: it takes no start"
+                remedy = "use a new group.id with a start option"
+                raise MisuseError(msg, stream=self.config.name, remedy=remedy)
+            self._group = _group(source)
+        else:
+            self._rotation = _rotation(source, start, follow=follow)
+
+    @property
+    def config(self) -> StreamConfig:
+        """The effective configuration."""
+        return self._source.config
+
+    @property
+    def guarantee(self) -> Verdict:
+        """What reading promises, with reasons."""
+        return self._source.guarantee
+
+    @property
+    def position(self) -> Position:
+        """Next offset of each partition, after the last batch handed out.
+
+        Give it to ``open(..., start=)`` to go on from here.
+        """
+        return self._reading.position
+
+    @property
+    def counters(self) -> Counters:
+        """Rows, messages, bytes, retries, losses so far."""
+        return self._reading.counters
+
+    @property
+    def ends(self) -> Mapping[Partition, End]:
+        """How partitions ended, for those that did."""
+        return {} if self._rotation is None else self._rotation.ends
+
+    def lag(self) -> dict[Partition, int | None]:
+        """How far each partition is behind its latest; asks the source."""
+        return self._source.metadata.lag(self.position)
+
+    def commit(self) -> Position:
+        """Save the group's position; only with ``consumer.type=highlevel``.
+
+        Raises:
+            Unsupported: misuse; this stream is read by partition, without a group.
+            CheckpointFailed: permanent; the previous checkpoint still holds.
+        """
+        self._check_open()
+        if self._group is None:
+            msg = "a stream read by partition has no group to commit for"
+            raise Unsupported(
+                msg,
+                stream=self.config.name,
+                remedy="keep `position`, or set consumer.type=highlevel",
+            )
+        return self._group.commit()
+
+    def next_batch(self, timeout: float) -> MessageBatch | None:
+        """The next batch, without waiting for ever.
+
+        Args:
+            timeout: Seconds.
+
+        Returns:
+            A batch with rows, losses or an end; None when none came in time, or when
+            the stream is at its end.
+
+        Raises:
+            ConnectionFailed: transient; the other side broke off, after its last rows.
+            StreamError: As it fits.
+        """
+        self._check_open()
+        batch = self._reading.next_batch(timeout)
+        if batch is not None and isinstance(batch.end, Failed):
+            msg = f"the stream broke off: {batch.end.cause}"
+            raise ConnectionFailed(
+                msg,
+                stream=self.config.name,
+                partition=batch.partition,
+                offset=batch.next_offset,
+            )
+        return batch
+
+    def to_reader(self) -> pa.RecordBatchReader:
+        """The rest of the stream as an Arrow reader."""
+        batches = (batch.rows for batch in self if batch.num_rows)
+        return pa.RecordBatchReader.from_batches(self.schema, batches)
+
+    def close(self) -> None:
+        """Close everything; twice is fine."""
+        if self._closed:
+            return
+        self._closed = True
+        try:
+            self._reading.close()
+        finally:
+            self._source.close()
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        return self.to_reader().__arrow_c_stream__(requested_schema)
+
+    def __iter__(self) -> Iterator[MessageBatch]:
+        self._check_open()
+        while not self._finished:
+            try:
+                batch = self.next_batch(_PATIENCE)
+            except ClosedError:
+                if self._closed and self._endless:
+                    return
+                raise
+            if batch is not None and (batch.num_rows or batch.losses):
+                yield batch
+
+    def __repr__(self) -> str:
+        return f"<Stream {self.config.name!r} of type {self.config.type!r}>"
+
+    @property
+    def _reading(self) -> Rotation | GroupReader:
+        reading = self._rotation or self._group
+        assert reading is not None
+        return reading
+
+    @property
+    def _endless(self) -> bool:
+        return self._follow or self._rotation is None
+
+    def _check_open(self) -> None:
+        if self._closed:
+            msg = "the stream is closed"
+            raise ClosedError(msg, stream=self.config.name)
+
+    @property
+    def _finished(self) -> bool:
+        return self._rotation is not None and self._rotation.finished
+
+
+def _rotation(source: Source, start: Start | None, *, follow: bool) -> Rotation:
+    config, metadata = source.config, source.metadata
+    known: Position = start if isinstance(start, Position) else Position()
+    for partition in known:
+        if not metadata.covers(partition.topic):
+            msg = f"the position is of {partition}, which is not of this stream"
+            raise PositionRefused(msg, stream=config.name)
+    infos = metadata.partitions(known)
+    starts = starting_offsets(
+        config,
+        metadata,
+        infos,
+        start=start,
+        default="latest" if follow else "earliest",
+    )
+    return Rotation(
+        source,
+        infos,
+        starts,
+        ends=None if follow else ending_offsets(config, metadata, infos),
+        incarnations=known.incarnations,
+        mine=lambda _: True,
+        refresh=config["metadata.refresh.millis"] / 1000,
+        clock=source.clock,
+    )
+
+
+def _group(source: Source) -> GroupReader:
+    config = source.config
+    group = config["group.id"]
+    factory: ConsumerFactory = source.factory
+    with source.guard.border():
+        authored = factory.create_stream_level_consumer(f"streamfactory-{group}", group)
+    if authored is not None:
+        return AuthoredGroup(source, authored)
+    instance, instances = config["group.instance"]
+    return CheckpointedGroup(
+        source,
+        _checkpoints(source),
+        group,
+        instance=instance,
+        instances=instances,
+        clock=source.clock,
+    )
+
+
+def _checkpoints(source: Source) -> CheckpointStore:
+    """Where a group keeps its checkpoints: a folder, or the stream itself."""
+    config = source.config
+    location = config.get("checkpoint.location")
+    if location is not None:
+        return FileCheckpointStore(Path(location))
+    with source.guard.border():
+        made = source.factory.create_checkpoint_store()
+    if made is None:
+        msg = "checkpoint.location is required by consumer.type=highlevel"
+        raise ConfigError(msg, stream=config.name)
+    timeout = config["connection.timeout.millis"] / 1000
+    return GuardedCheckpointStore(made, source.guard, timeout)

@@ -1,0 +1,1 @@
+"""Faults on purpose, for the tests of users and the conformance kit."""

@@ -1,0 +1,362 @@
+"""Topics for whoever operates them: the guarded front to an author's `TopicAdmin`."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final, TypeVar, final
+
+from streamfactory.spi import (
+    ClosedError,
+    IncarnationChanged,
+    MisuseError,
+    PartitionInfo,
+    PartitionState,
+    Setting,
+    StreamError,
+    TopicAdmin,
+    TopicNotFound,
+    Unsupported,
+)
+from streamfactory.wiring.config.configure import Configured, configure
+from streamfactory.wiring.core.canonical import canonical_schema
+from streamfactory.wiring.core.clock import Clock
+from streamfactory.wiring.core.closing import Closing
+from streamfactory.wiring.core.conform import check_columns
+from streamfactory.wiring.core.guard import Guard
+from streamfactory.wiring.plugins.manager import PluginManager, default_manager
+from streamfactory.wiring.reading.metadata import Metadata
+from streamfactory.wiring.reading.source import unique_client_id
+from streamfactory.wiring.streams.stream import find_definition
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    import pyarrow as pa
+
+    from streamfactory.spi import (
+        ConsumerFactory,
+        Partition,
+        StreamConfig,
+        Verification,
+    )
+    from streamfactory.wiring.config.definition import StreamDefinition
+
+T = TypeVar("T")
+"""What an author's code answers."""
+
+_TOPIC: Final = "topic.name"
+_CHOOSERS: Final = ("subscribe", "subscribePattern", "assign")
+
+
+@dataclass(frozen=True, slots=True)
+class Overview:
+    """One topic of a place."""
+
+    topic: str
+    partitions: tuple[PartitionInfo, ...] = ()
+    problem: StreamError | None = None
+    """Why nothing else is known of it."""
+
+
+def open_admin(
+    stream: str | Mapping[str, Any] | StreamDefinition,
+    *,
+    topic: str | None = None,
+    options: Mapping[str, str] | None = None,
+    allow_class_paths: bool = False,
+    plugins: PluginManager | None = None,
+) -> Admin:
+    """Open a stream's topic for operating it; the topic need not be there yet.
+
+    Args:
+        stream: The name of a stream in the catalogue, or its properties.
+        topic: Another topic of the same place; None for the stream's own.
+        options: Properties that replace those of the definition.
+        allow_class_paths: Whether the configuration may name Python objects.
+        plugins: Where types are found; the process's own by default.
+
+    Raises:
+        ConfigError: config; every problem at once.
+        UnknownStream: config; no stream of that name.
+        PluginError: plugin; the type is not installed, or broken.
+    """
+    configured = configure(
+        find_definition(stream).with_overrides(options or {}),
+        plugins or default_manager(),
+        use="write",
+        allow_class_paths=allow_class_paths,
+    )
+    return Admin(of_topic(configured, topic))
+
+
+def of_topic(configured: Configured, topic: str | None) -> Configured:
+    """The same place with another topic; None leaves it as it is.
+
+    Raises:
+        MisuseError: misuse; the name is empty.
+    """
+    if topic is None:
+        return configured
+    config = configured.config
+    if not topic.strip():
+        msg = "an empty name names no topic"
+        raise MisuseError(msg, stream=config.name)
+    return replace(configured, config=_named(config, topic))
+
+
+def _named(config: StreamConfig, topic: str) -> StreamConfig:
+    setting = Setting(
+        _TOPIC, f"stream.{config.type}.{_TOPIC}", topic, topic, "argument"
+    )
+    kept = {k: s for k, s in config.settings.items() if k not in _CHOOSERS}
+    own = f"{config.type}:{config.get(_TOPIC)}"
+    name = f"{config.type}:{topic}" if config.name == own else config.name
+    return replace(config, name=name, settings={**kept, _TOPIC: setting})
+
+
+@final
+class Admin(Closing):
+    """One topic, and a look at those beside it. Thread-safe.
+
+    Connects when something is asked. What can be repeated is tried again after passing
+    trouble, within ``connection.timeout.millis``.
+
+    Args:
+        configured: The configuration and its plug-ins.
+        clock: Time; another one in simulations.
+    """
+
+    def __init__(self, configured: Configured, *, clock: Clock | None = None) -> None:
+        self.config = configured.config
+        self._backend = configured.backend
+        self._guard = Guard(self.config, self._backend, clock or Clock())
+        self._timeout = self.config["connection.timeout.millis"] / 1000
+        self._closed = threading.Event()
+        self._lock = threading.Lock()
+        self._opened = ExitStack()
+        self._author: TopicAdmin | None = None
+        self._factory: ConsumerFactory | None = None
+        self._metadata: Metadata | None = None
+
+    @property
+    def topic(self) -> str:
+        """The topic's name.
+
+        Raises:
+            MisuseError: misuse; the stream is of several topics.
+        """
+        self._refuse_several()
+        return self.config.topic
+
+    # --- looking --------------------------------------------------------------------
+
+    def topics(self) -> list[str]:
+        """The names of all topics of the place.
+
+        Raises:
+            Unsupported: misuse; the type cannot list topics.
+        """
+        return self.metadata.list_topics()
+
+    def overview(self) -> list[Overview]:
+        """All topics of the place; one that cannot be read hides no other.
+
+        Raises:
+            Unsupported: misuse; the type cannot list topics.
+        """
+        found = []
+        for name in self.topics():
+            metadata = self._metadata_of(_named(self.config, name))
+            try:
+                found.append(Overview(name, tuple(metadata.partitions())))
+            except TopicNotFound:
+                continue  # deleted since it was listed
+            except StreamError as error:
+                found.append(Overview(name, problem=error))
+            finally:
+                metadata.close()
+        return found
+
+    def partitions(self) -> list[PartitionInfo]:
+        """The topic's partitions with their bounds, as they are now.
+
+        Raises:
+            TopicNotFound: permanent.
+        """
+        self._refuse_several()
+        infos = self.metadata.partitions()
+        return [info for info in infos if info.state is not PartitionState.VANISHED]
+
+    def schema(self) -> pa.Schema:
+        """The schema of what the topic holds, before any decoding.
+
+        Raises:
+            SchemaUnknown: config.
+        """
+        self._refuse_several()
+        return self.metadata.schema()
+
+    def refuse_another_life(self, incarnations: Mapping[Partition, str | None]) -> None:
+        """Refuse to go on where the topic is not the one that was looked at.
+
+        Args:
+            incarnations: What the offsets counted, by partition, when it was.
+
+        Raises:
+            IncarnationChanged: data_loss; it was deleted and created again.
+        """
+        for info in self.partitions():
+            expected, found = incarnations.get(info.partition), info.incarnation
+            if None not in (expected, found) and expected != found:
+                msg = "the topic was deleted and created again meanwhile"
+                raise IncarnationChanged(
+                    msg,
+                    expected=expected,
+                    found=found,
+                    stream=self.config.name,
+                    partition=info.partition,
+                    remedy="look at it again: nothing was done",
+                )
+
+    def facts(self) -> Mapping[str, str | int]:
+        """What is worth showing beside partitions; empty where the type knows none."""
+        if self._backend.topic_admin is None:
+            return {}
+        topic = self.topic
+        try:
+            return self._ask("ask for facts", lambda admin: admin.facts(topic))
+        except Unsupported:
+            return {}  # files of others, say: they have no operator here
+
+    def verify(self) -> Verification:
+        """Read everything, and check it against what was committed."""
+        topic = self.topic
+        return self._ask("verify the topic", lambda admin: admin.verify(topic))
+
+    # --- doing ----------------------------------------------------------------------
+
+    def create(self, schema: pa.Schema | None, partitions: int | None = None) -> None:
+        """Create the topic.
+
+        Args:
+            schema: Of its rows, in any types; None for undecoded messages.
+            partitions: How many; None for what the configuration says.
+
+        Raises:
+            MisuseError: misuse; it is there already.
+            SchemaMismatch: permanent; a column is there twice, or there is none.
+        """
+        if schema is not None:
+            check_columns(schema)
+        stored = None if schema is None else self._stored(schema)
+        topic = self.topic
+        self._do(lambda admin: admin.create(topic, stored, partitions))
+
+    def grow(self, partitions: int) -> None:
+        """Have so many partitions.
+
+        Raises:
+            MisuseError: misuse; there are more.
+        """
+        topic = self.topic
+        self._ask("grow the topic", lambda admin: admin.grow(topic, partitions))
+
+    def truncate(self, before: Mapping[int, int]) -> None:
+        """Let go of everything before these offsets, by partition; exclusive."""
+        topic = self.topic
+        self._ask("truncate the topic", lambda admin: admin.truncate(topic, before))
+
+    def retain(self, hold: Mapping[int, int]) -> None:
+        """Apply the configured retention; by partition, keep all from ``hold`` on."""
+        topic = self.topic
+        self._ask("apply retention", lambda admin: admin.retain(topic, hold))
+
+    def delete(self) -> None:
+        """Delete the topic and all that it holds.
+
+        Raises:
+            TopicNotFound: permanent.
+        """
+        topic = self.topic
+        self._do(lambda admin: admin.delete(topic))
+
+    def compact(self) -> None:
+        """Merge small files and sweep what nobody needs; offsets stay."""
+        topic = self.topic
+        self._ask("compact the topic", lambda admin: admin.compact(topic))
+
+    def close(self) -> None:
+        """Close everything; twice is fine."""
+        self._closed.set()
+        with self._lock:
+            opened = self._opened.pop_all()
+        with self._guard.border():
+            opened.close()
+
+    # --- the border -----------------------------------------------------------------
+
+    @property
+    def metadata(self) -> Metadata:
+        """What answers names, bounds and schemas; made on first use."""
+        with self._lock:
+            if self._metadata is None:
+                self._check_open()
+                self._metadata = self._metadata_of(self.config)
+                self._opened.callback(self._metadata.close)
+            return self._metadata
+
+    def _metadata_of(self, config: StreamConfig) -> Metadata:
+        if self._factory is None:
+            make = self._backend.consumer_factory
+            if make is None:
+                msg = f"the stream type {self._backend.name!r} cannot be read"
+                raise Unsupported(msg, stream=self.config.name)
+            with self._guard.border():
+                self._factory = make(self.config)
+            self._opened.callback(self._factory.close)
+        client_id = unique_client_id("streamfactory-topics")
+        return Metadata(config, self._factory, self._guard, client_id)
+
+    def _operator(self) -> TopicAdmin:
+        with self._lock:
+            self._check_open()
+            if self._author is None:
+                make = self._backend.topic_admin
+                if make is None:
+                    msg = f"the stream type {self._backend.name!r} has no operator"
+                    remedy = "use the tools of the other side"
+                    raise Unsupported(msg, stream=self.config.name, remedy=remedy)
+                self._author = make(self.config)
+                self._opened.callback(self._author.close)
+            return self._author
+
+    def _ask(self, operation: str, question: Callable[[TopicAdmin], T]) -> T:
+        """Call the author's code; again after passing trouble."""
+        return self._guard.call(
+            operation,
+            lambda: question(self._operator()),
+            closed=self._closed,
+            timeout=self._timeout,
+        )
+
+    def _do(self, action: Callable[[TopicAdmin], None]) -> None:
+        """Call the author's code once: what cannot be repeated blindly."""
+        with self._guard.border():
+            action(self._operator())
+
+    def _stored(self, schema: pa.Schema) -> pa.Schema:
+        producer = self._backend.producer_factory
+        kept = producer is not None and producer.KEEPS_DICTIONARIES
+        return canonical_schema(schema, dictionaries=kept)
+
+    def _refuse_several(self) -> None:
+        if _TOPIC not in self.config:
+            msg = "this stream reads several topics"
+            raise MisuseError(msg, stream=self.config.name, remedy="name one of them")
+
+    def _check_open(self) -> None:
+        if self._closed.is_set():
+            msg = "the topic's operator is closed"
+            raise ClosedError(msg, stream=self.config.name)

@@ -1,0 +1,1 @@
+"""From rows to committed epochs: writers, committers, routing."""

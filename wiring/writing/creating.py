@@ -1,0 +1,112 @@
+"""Making sure that a topic is there before it is written."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from streamfactory.spi import MisuseError, TopicNotFound, Unsupported, envelope_schema
+from streamfactory.wiring.core.clock import Clock
+from streamfactory.wiring.core.conform import check_columns
+from streamfactory.wiring.core.guard import Guard
+from streamfactory.wiring.reading.metadata import Metadata
+from streamfactory.wiring.reading.source import unique_client_id
+from streamfactory.wiring.writing.routing import SPECIAL
+
+if TYPE_CHECKING:
+    from streamfactory.wiring.config.configure import Configured
+    from streamfactory.wiring.writing.sink import Sink
+
+
+def ensure_topic(
+    configured: Configured,
+    sink: Sink,
+    schema: pa.Schema,
+    *,
+    create: bool = True,
+    partitions: int | None = None,
+) -> bool:
+    """Create the topic of a sink where it is not there.
+
+    A type without an operator's half creates what it writes to in its own way, or not.
+
+    Args:
+        configured: The sink's.
+        sink: Knows whether the topic is to hold undecoded messages.
+        schema: Of the rows to come; the framework's columns are left out.
+        create: Whether it may be created.
+        partitions: Of a topic that is created; None for what the configuration says.
+
+    Returns:
+        True where this call created it.
+
+    Raises:
+        TopicNotFound: permanent; it is not there, and may not be created.
+        SchemaMismatch: permanent; a column is there twice, or there is none.
+        Unsupported: misuse; partitions are wanted of a type that cannot create topics.
+        StreamError: The other side's.
+    """
+    config = sink.config
+    there = _is_there(configured)
+    if there:
+        return False
+    if not create:
+        if there is None:
+            return False
+        msg = f"the topic {config.topic!r} does not exist, and may not be created"
+        raise TopicNotFound(msg, stream=config.name, remedy="leave --no-create out")
+    if configured.backend.topic_admin is None:
+        if partitions is None:
+            return False
+        msg = f"{config.type} cannot create topics, so it takes no number of partitions"
+        remedy = "create the topic with the tools of the other side"
+        raise Unsupported(msg, stream=config.name, remedy=remedy)
+    messages = sink.schema is not None and sink.schema.equals(envelope_schema())
+    stored = None
+    if not messages:
+        plain = pa.schema([field for field in schema if field.name not in SPECIAL])
+        check_columns(plain)
+        stored = sink.canonical(plain)
+    return _create(configured, stored, partitions)
+
+
+def _create(
+    configured: Configured, schema: pa.Schema | None, partitions: int | None
+) -> bool:
+    config, backend = configured.config, configured.backend
+    assert backend.topic_admin is not None
+    guard = Guard(config, backend, Clock())
+    with ExitStack() as stack:
+        stack.enter_context(guard.border())
+        admin = backend.topic_admin(config)
+        stack.callback(admin.close)
+        try:
+            admin.create(config.topic, schema, partitions)
+        except MisuseError:
+            if not _is_there(configured):
+                raise
+            return False  # another one was first
+    return True
+
+
+def _is_there(configured: Configured) -> bool | None:
+    """Whether the topic exists; None where the type cannot be asked."""
+    config, backend = configured.config, configured.backend
+    if backend.consumer_factory is None or "topic.name" not in config:
+        return None
+    guard = Guard(config, backend, Clock())
+    with ExitStack() as stack:
+        with guard.border():
+            factory = backend.consumer_factory(config)
+        stack.callback(factory.close)
+        metadata = Metadata(
+            config, factory, guard, unique_client_id("streamfactory-topic")
+        )
+        stack.callback(metadata.close)
+        try:
+            metadata.partitions()
+        except TopicNotFound:
+            return False
+    return True

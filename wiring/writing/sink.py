@@ -1,0 +1,370 @@
+"""One stream opened for writing: what Spark, the command line and pipelines hold.
+
+`Sink`, `Writer` and `Committer` make the [f] rules of W true once: routing, schema,
+draining of what is there already, comparison of summaries, refusal of epochs whose
+predecessor nobody remembers.
+"""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from contextlib import ExitStack, closing
+from functools import cached_property
+from typing import TYPE_CHECKING, TypeVar, final
+
+import pyarrow as pa
+from streamfactory.wiring.writing.claimed import ClaimedCommitters
+
+from streamfactory.spi import (
+    ClosedError,
+    ConfigError,
+    ContractBroken,
+    MessageEncoder,
+    MisuseError,
+    ProducerFactory,
+    Role,
+    StreamError,
+    Unsupported,
+    Verdict,
+    WriteContext,
+    WriteKind,
+    WriterFenced,
+    envelope_schema,
+)
+from streamfactory.wiring.config.guarantees import check_guarantee, end_verdict
+from streamfactory.wiring.core.canonical import canonical_schema
+from streamfactory.wiring.core.clock import Clock
+from streamfactory.wiring.core.closing import Closing
+from streamfactory.wiring.core.conform import (
+    check_columns,
+    check_names,
+    conform,
+    empty_rows,
+)
+from streamfactory.wiring.core.guard import Guard, log_warnings
+from streamfactory.wiring.writing.committer import Committer
+from streamfactory.wiring.writing.routing import SPECIAL, home_of
+from streamfactory.wiring.writing.writer import Target, Writer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from streamfactory.spi import End, Position
+    from streamfactory.wiring.config.configure import Configured
+
+    Wrap = Callable[[ProducerFactory], ProducerFactory]
+
+T = TypeVar("T")
+"""What a guarded call answers."""
+
+
+@final
+class Sink(Closing):
+    """A stream's writers and committers. Thread-safe; connects when something is asked.
+
+    Args:
+        configured: The configuration and its plug-ins.
+        clock: Time; another one in simulations.
+        wrap: Puts something around the author's factory: faults, in simulations.
+
+    Raises:
+        Unsupported: misuse; the type cannot be written.
+    """
+
+    def __init__(
+        self,
+        configured: Configured,
+        *,
+        clock: Clock | None = None,
+        wrap: Wrap | None = None,
+    ) -> None:
+        self.config = configured.config
+        backend = configured.backend
+        if backend.producer_factory is None:
+            msg = f"the stream type {backend.name!r} cannot be written"
+            raise Unsupported(msg, stream=self.config.name)
+        factory = backend.producer_factory(self.config)
+        self._dictionaries = factory.KEEPS_DICTIONARIES
+        self.factory = factory if wrap is None else wrap(factory)
+        self.guard = Guard(self.config, backend, clock or Clock())
+        self.claims = self.factory.claims()
+        self._descriptor = configured.decoder
+        self._closed = threading.Event()
+        self._claimed = ClaimedCommitters(clock or Clock())
+        self._schema: pa.Schema | None = None
+        self._decided: tuple[pa.Schema, Target] | None = None
+        """What the rows before became, by their schema."""
+        self._counts: dict[str, int] = {}
+        log_warnings(self.config)
+
+    def guarantee(self, *, writer_id: str | None) -> Verdict:
+        """What writing under this id promises.
+
+        Raises:
+            GuaranteeRefused: config; ``guarantee`` asks for more.
+        """
+        if writer_id == "":
+            msg = "an empty writer id names nobody"
+            raise MisuseError(msg, stream=self.config.name, remedy="leave it out")
+        verdict = end_verdict(
+            self.config, self.claims, Role.WRITE, writer_id=writer_id is not None
+        )
+        return check_guarantee("sink", verdict, [self.config])
+
+    @property
+    def schema(self) -> pa.Schema | None:
+        """The schema that rows have to fit; None where the first rows decide it."""
+        # None is asked again: a first writer may have decided meanwhile.
+        if self._schema is None:
+            topic = self.config.get("topic.name", "")
+            self._schema = self.ask(
+                "ask for the schema", lambda: self.factory.fetch_schema(topic)
+            )
+        return self._schema
+
+    def canonical(self, schema: pa.Schema) -> pa.Schema:
+        """What typed rows of a schema are stored as, where they decide it."""
+        return canonical_schema(schema, dictionaries=self._dictionaries)
+
+    def partition_count(self, topic: str | None = None) -> int:
+        """How many partitions the rows of a topic are spread over.
+
+        Args:
+            topic: Where a sink takes several; None is its own.
+        """
+        name = self.config.get("topic.name", "") if topic is None else topic
+        if name not in self._counts:
+            count = self.ask(
+                "ask for partitions", lambda: self.factory.fetch_partition_count(name)
+            )
+            if count < 1:
+                msg = f"the topic {name!r} has {count} partitions"
+                raise ContractBroken(msg, stream=self.config.name)
+            self._counts[name] = count
+        return self._counts[name]
+
+    def check(self, schema: pa.Schema) -> None:
+        """Refuse rows of this schema that would not fit; makes nothing.
+
+        Raises:
+            ConfigError: config; typed rows with a decoder, or messages without one.
+            SchemaMismatch: permanent; the column is named.
+        """
+        self._target(schema)
+
+    def writer(
+        self,
+        schema: pa.Schema,
+        *,
+        writer_id: str | None = None,
+        epoch: int = 0,
+        task: int | None = None,
+        kind: WriteKind = WriteKind.STREAMING,
+        committer: Committer | None = None,
+    ) -> Writer:
+        """The writer of one attempt. The caller commits or aborts, and closes it.
+
+        Args:
+            schema: Of the rows to come, the framework's columns (``_key``, ...) among
+                them.
+            writer_id: Survives restarts; None claims no idempotence.
+            epoch: At least 0, rising per writer.
+            task: Number of the task within the epoch, which rows without a key are
+                spread by; None where the epoch has no others: then they are spread by
+                writer and epoch.
+            kind: Whether epochs continue one another.
+            committer: Of this writer, where it is in the same process: saves a call
+                where it knows that the epoch is not committed yet.
+
+        Raises:
+            GuaranteeRefused: config.
+            ConfigError: config; typed rows with a decoder, or messages without one.
+            SchemaMismatch: permanent; rows of this schema do not fit the sink.
+        """
+        self.guarantee(writer_id=writer_id)
+        number = task or 0
+        if epoch < 0 or number < 0:
+            msg = f"epoch {epoch} of task {number}: both count from 0"
+            raise MisuseError(msg, stream=self.config.name)
+        target = self._target(schema)
+        attempt = uuid.uuid4().hex
+        context = WriteContext(writer_id, epoch, number, attempt, kind, target.stored)
+        home = home_of(writer_id, epoch, task)
+        with ExitStack() as unless_made:
+            encoder = self._encoder()
+            if encoder is not None:
+                unless_made.callback(encoder.close)
+            fresh = committer is not None and committer.precedes(epoch)
+            writer = Writer(self, context, target, encoder, home, fresh=fresh)
+            unless_made.pop_all()
+        return writer
+
+    def committer(
+        self, *, writer_id: str | None = None, kind: WriteKind = WriteKind.STREAMING
+    ) -> Committer:
+        """The committer of one writer. The caller closes it.
+
+        Raises:
+            GuaranteeRefused: config.
+        """
+        self.guarantee(writer_id=writer_id)
+        author = self.ask(
+            "make a committer", lambda: self.factory.create_committer(writer_id)
+        )
+        return Committer(self, author, writer_id, kind)
+
+    def put(
+        self,
+        rows: pa.RecordBatch | pa.Table,
+        *,
+        writer_id: str | None = None,
+        epoch: int = 0,
+        source_position: Position | None = None,
+    ) -> bool:
+        """Write one epoch, whole, from this process.
+
+        Args:
+            rows: All rows of the epoch.
+            writer_id: Survives restarts; with it, the same epoch again has no effect.
+            epoch: At least 0, rising per writer.
+            source_position: Stored with the commit.
+
+        Returns:
+            True where this call wrote it, False where it was there.
+
+        Raises:
+            StreamError: As `Writer.write` and `Committer.commit`. A `TransientError`
+                may come after the commit: with a writer id, put the epoch again.
+        """
+        kept = None if writer_id is None else self._claimed.take(writer_id)
+        if kept is not None:
+            try:
+                return self._put(kept, rows, writer_id, epoch, source_position)
+            except WriterFenced:
+                pass  # another process put since: this one claims the writer again
+        committer = self.committer(writer_id=writer_id)
+        return self._put(committer, rows, writer_id, epoch, source_position)
+
+    def _put(
+        self,
+        committer: Committer,
+        rows: pa.RecordBatch | pa.Table,
+        writer_id: str | None,
+        epoch: int,
+        source_position: Position | None,
+    ) -> bool:
+        """Write an epoch; the committer is kept for the next one, or closed."""
+        batches = rows.to_batches() if isinstance(rows, pa.Table) else [rows]
+        with ExitStack() as unless_kept:
+            unless_kept.callback(committer.close)
+            writer = self.writer(
+                rows.schema, writer_id=writer_id, epoch=epoch, committer=committer
+            )
+            with closing(writer):
+                for batch in batches:
+                    writer.write(batch)
+                written = committer.commit(epoch, [writer.commit()], source_position)
+            if writer_id is not None:
+                unless_kept.pop_all()
+                self._claimed.keep(writer_id, committer)
+        return written
+
+    def end_stream(self, end: End) -> None:
+        """Tell readers how the stream ends, where its kind has an end."""
+        self.ask("end the stream", lambda: self.factory.end_stream(end))
+
+    def close(self) -> None:
+        """Close what the factory shares; twice is fine."""
+        if not self._closed.is_set():
+            self._closed.set()
+            with ExitStack() as last:
+                last.callback(self.call, self.factory.close)
+                self._claimed.close()
+
+    def ask(self, operation: str, function: Callable[[], T]) -> T:
+        """Call the author's code; tried again after passing trouble.
+
+        Raises:
+            ClosedError: misuse; the sink is closed.
+        """
+        if self._closed.is_set():
+            msg = "the sink is closed"
+            raise ClosedError(msg, stream=self.config.name)
+        timeout = self.config["connection.timeout.millis"] / 1000
+        return self.guard.call(
+            operation, function, closed=self._closed, timeout=timeout
+        )
+
+    def call(self, function: Callable[[], T]) -> T:
+        """Call the author's code once: what cannot be repeated blindly."""
+        try:
+            return function()
+        except Exception as error:
+            found = self.guard.translate(error)
+            if found is error:
+                raise
+            raise found from error
+
+    @cached_property
+    def config_digest(self) -> str:
+        """Of the configuration, which commit messages carry."""
+        return self.config.digest()
+
+    def _target(self, schema: pa.Schema) -> Target:
+        decided = self._decided
+        if decided is not None and decided[0].equals(schema, check_metadata=True):
+            return decided[1]
+        try:
+            target = self._decide_target(schema)
+        except StreamError as error:
+            error.at(stream=self.config.name)
+            raise
+        if self._schema is not None:  # else the first rows decide it
+            self._decided = schema, target
+        return target
+
+    def _decide_target(self, schema: pa.Schema) -> Target:
+        check_names(schema)
+        plain = pa.schema([field for field in schema if field.name not in SPECIAL])
+        wanted, carries = self.schema, self.factory.CARRIES
+        if wanted is not None and wanted.equals(envelope_schema()):
+            stored = pa.schema([wanted.field("value")])
+            encodes = self._encodes()
+            if encodes:
+                check_columns(plain)  # without one, `raw` takes rows for tombstones
+            rows = canonical_schema(plain) if encodes else stored
+        else:
+            self._refuse_decoder()
+            check_columns(plain)
+            stored = rows = self.canonical(plain) if wanted is None else wanted
+            carries &= {"_topic"}
+        # Told now rather than with the first rows: an empty table has to fit as well.
+        self.call(lambda: conform(empty_rows(plain), rows))
+        return Target(rows, stored, carries)
+
+    def _refuse_decoder(self) -> None:
+        if self._descriptor is not None:
+            name = self._descriptor.name
+            msg = f"this stream has typed rows: the decoder {name!r} is refused"
+            raise ConfigError(msg, stream=self.config.name, remedy="leave it out")
+
+    def _encodes(self) -> bool:
+        """Whether rows become messages here; ``raw`` takes them as they are."""
+        decoder = self._descriptor
+        if decoder is None:
+            msg = "this stream holds undecoded messages, and no decoder is named"
+            key = f"stream.{self.config.type}.decoder.class.name"
+            remedy = f"set {key}; raw takes the column `value` as it is"
+            raise ConfigError(msg, stream=self.config.name, remedy=remedy)
+        if decoder.encoder is None and decoder.decoder is not None:
+            msg = f"{decoder.name!r} can read messages, not write them"
+            raise Unsupported(msg, stream=self.config.name)
+        return decoder.encoder is not None
+
+    def _encoder(self) -> MessageEncoder | None:
+        if self._descriptor is None or self._descriptor.encoder is None:
+            return None
+        topic = self.config.get("topic.name", "")
+        make, options = self._descriptor.encoder, self.config.decoder_options()
+        return self.call(lambda: make(options, topic))
