@@ -1,8 +1,9 @@
 """Streams as plug-ins, configured by strings, read by partition and offset.
 
-``streamfactory.open("clicks")`` opens a stream of the catalogue; `StreamConfig` is a
-stream's configuration, and `hookimpl` marks the hook of a plug-in. Authors of backends
-import from `streamfactory.spi`.
+``streamfactory.open("clicks")`` opens a stream of the catalogue for reading, `open_sink`
+for writing. `copy`, `publish` and `export` are whole jobs, `serve` runs a server. The
+errors here are the classes of what all of them raise; `streamfactory.spi` has each error.
+Authors of backends import from `streamfactory.spi`.
 """
 
 from __future__ import annotations
@@ -11,26 +12,63 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from streamfactory.spi import StreamConfig, hookimpl
+    from streamfactory.spi import (
+        ConfigError,
+        DataLossError,
+        DecodeError,
+        MisuseError,
+        Partition,
+        PermanentError,
+        PluginError,
+        Position,
+        StreamConfig,
+        StreamError,
+        TransientError,
+        hookimpl,
+    )
+    from streamfactory.transfer.jobs import copy, export, publish
     from streamfactory.wiring.serving.process import serve
+    from streamfactory.wiring.streams.opening import open_sink
     from streamfactory.wiring.streams.stream import open_stream as open
 
-__all__ = ["StreamConfig", "hookimpl", "open", "serve"]
+__all__ = [
+    "ConfigError",
+    "DataLossError",
+    "DecodeError",
+    "MisuseError",
+    "Partition",
+    "PermanentError",
+    "PluginError",
+    "Position",
+    "StreamConfig",
+    "StreamError",
+    "TransientError",
+    "copy",
+    "export",
+    "hookimpl",
+    "open",
+    "open_sink",
+    "publish",
+    "serve",
+]
 
-_WHERE: Final = {
+_ELSEWHERE: Final = {
+    "copy": ("streamfactory.transfer.jobs", "copy"),
+    "export": ("streamfactory.transfer.jobs", "export"),
     "open": ("streamfactory.wiring.streams.stream", "open_stream"),
-    "StreamConfig": ("streamfactory.spi", "StreamConfig"),
-    "hookimpl": ("streamfactory.spi", "hookimpl"),
+    "open_sink": ("streamfactory.wiring.streams.opening", "open_sink"),
+    "publish": ("streamfactory.transfer.jobs", "publish"),
     "serve": ("streamfactory.wiring.serving.process", "serve"),
 }
+"""Of the names that `streamfactory.spi` does not have."""
 
 
 def __getattr__(name: str) -> Any:
     # Lazily: `streamfactory list` and every plug-in's import stay quick.
-    if name not in _WHERE:
+    if name not in __all__:
         msg = f"module {__name__!r} has no attribute {name!r}"
         raise AttributeError(msg)
-    module, attribute = _WHERE[name]
+    module, attribute = _ELSEWHERE.get(name, ("streamfactory.spi", name))
     return getattr(import_module(module), attribute)
 
 

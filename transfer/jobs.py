@@ -1,0 +1,166 @@
+"""Whole jobs as one call: what the package root exports."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from streamfactory.transfer.copies import open_copy
+from streamfactory.transfer.exporting import open_export
+from streamfactory.transfer.publishing import open_publisher
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
+    import pyarrow as pa
+
+    from streamfactory.transfer.copying import Copied
+    from streamfactory.transfer.exporting import Exported
+    from streamfactory.transfer.publishing import Published
+    from streamfactory.wiring.config.definition import StreamDefinition
+    from streamfactory.wiring.reading.marks import Marks
+
+    Named = str | Mapping[str, Any] | StreamDefinition
+
+
+def copy(
+    source: Named,
+    sink: Named,
+    *,
+    source_options: Mapping[str, str] | None = None,
+    sink_options: Mapping[str, str] | None = None,
+    writer_id: str | None = None,
+    follow: bool = False,
+    stop: threading.Event | None = None,
+) -> Copied:
+    """Copy a stream into another one; exported as ``streamfactory.copy``.
+
+    Called again, it continues where the sink stands: exactly once where the sink
+    remembers its writers.
+
+    Args:
+        source: The name of a stream in the catalogue, or its properties.
+        sink: Likewise. Its topic is created where there is none.
+        source_options: Properties that replace those of the source.
+        sink_options: Likewise, of the sink.
+        writer_id: Identifies the copy across restarts; by default a name made of both
+            streams' names.
+        follow: Continue when the latest offsets are reached, until ``stop`` is set.
+        stop: Once it is set, the open epoch is committed and the call returns.
+
+    Returns:
+        Rows, epochs, the position reached, and losses.
+
+    Raises:
+        ConfigError: config; every problem of one end at once.
+        GuaranteeRefused: config; ``guarantee`` of either end asks for more.
+        SchemaMismatch: permanent; rows of the source do not fit the sink.
+        StreamError: As either end raises; what was read before is committed.
+
+    Example:
+        >>> import streamfactory
+        >>> streamfactory.copy("clicks", "archive").rows  # doctest: +SKIP
+        1200
+    """
+    with open_copy(
+        source,
+        sink,
+        source_options=source_options,
+        sink_options=sink_options,
+        writer_id=writer_id,
+    ) as opened:
+        return opened.run(stop or threading.Event(), follow=follow)
+
+
+def publish(
+    stream: Named,
+    *inputs: str | Path,
+    options: Mapping[str, str] | None = None,
+    format: str | None = None,
+    schema: pa.Schema | None = None,
+    writer_id: str | None = None,
+    stop: threading.Event | None = None,
+) -> Published:
+    """Publish files into a stream; exported as ``streamfactory.publish``.
+
+    Args:
+        stream: The name of a stream in the catalogue, or its properties. Its topic is
+            created where there is none.
+        inputs: Files of CSV, JSON lines, Parquet or Arrow.
+        options: Properties that replace those of the definition.
+        format: Of all inputs; by default what each path ends in says.
+        schema: Of the rows; by default the stream's where it has one, else the first
+            input's.
+        writer_id: Identifies the writer across restarts: called again with the same
+            inputs, it publishes what is not published yet. None claims no idempotence.
+        stop: Once it is set, the open epoch is committed and the call returns.
+
+    Returns:
+        Rows, epochs, and whether the end of the inputs was reached.
+
+    Raises:
+        ConfigError: config; every problem at once.
+        MisuseError: misuse; there is no input.
+        StorageFailed: permanent; an input cannot be opened.
+        StreamError: As the stream raises.
+    """
+    names = [str(name) for name in inputs]
+    with open_publisher(
+        stream,
+        names,
+        options=options,
+        format=format,
+        schema=schema,
+        writer_id=writer_id,
+    ) as publisher:
+        return publisher.run(stop or threading.Event())
+
+
+def export(
+    stream: Named,
+    output: str | Path,
+    *,
+    start: Marks = "earliest",
+    end: Marks = "latest",
+    format: str | None = None,
+    by_partition: bool = False,
+    force: bool = False,
+    options: Mapping[str, str] | None = None,
+) -> Exported:
+    """Write a stream to a file, or a folder; exported as ``streamfactory.export``.
+
+    Args:
+        stream: The name of a stream in the catalogue, or its properties.
+        output: The file; with ``by_partition`` the folder, which must not exist. It
+            appears when it is complete.
+        start: First offsets wanted (inclusive).
+        end: First offsets not wanted (exclusive).
+        format: ``parquet``, ``arrow`` (a random-access file) or ``arrows`` (a stream);
+            by default what the output's name ends in.
+        by_partition: One file for each partition.
+        force: Replace a file that exists.
+        options: Properties that replace those of the definition.
+
+    Returns:
+        Rows, bytes, files, and the position reached.
+
+    Raises:
+        MisuseError: misuse; the output exists already, or no format is known.
+        ConfigError: config; every problem at once.
+        StreamError: As the stream raises.
+    """
+    with open_export(
+        stream,
+        Path(output),
+        start=start,
+        end=end,
+        format=format,
+        by_partition=by_partition,
+        force=force,
+        options=options,
+    ) as opened:
+        exported = opened.run(threading.Event())
+    assert exported is not None  # nobody stops it
+    return exported
