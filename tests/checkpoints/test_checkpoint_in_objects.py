@@ -41,6 +41,7 @@ def test_a_query_in_an_object_store_is_read(url: str, scheme: str) -> None:
     assert query.committed_at() is not None
 
 
+@pytest.mark.long("waits for timeouts of the client")
 def test_what_is_not_there_is_refused(url: str) -> None:
     with pytest.raises(PositionRefused) as caught:
         read_query(Place.of(url))
@@ -63,6 +64,7 @@ def test_a_pipeline_keeps_its_record_there(
     assert json.loads(content)["reset"] == "latest"
 
 
+@pytest.mark.long("waits for timeouts of the client")
 def test_a_store_that_does_not_answer_is_refused(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -261,6 +261,7 @@ HOSTILE = {
 }
 
 
+@pytest.mark.long("waits for a plug-in that hangs")
 def test_plugin_that_hangs_or_ends_its_process_stops_no_other(
     program: Callable[..., Outcome], tmp_path: Path
 ) -> None:

@@ -44,6 +44,7 @@ def column(folder: Path, topic: str, name: str) -> Counter[Any]:
         return Counter(stream.to_reader().read_all().column(name).to_pylist())
 
 
+@pytest.mark.long("a series of kills")
 @pytest.mark.slow("kills commands")
 def test_kills_lose_nothing_and_repeat_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

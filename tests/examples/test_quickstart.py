@@ -20,6 +20,7 @@ NUMBER = re.compile(r"\d[\d.]*(?= s\b| rows/s)")
 """What differs from run to run."""
 
 
+@pytest.mark.long("makes an environment and installs the wheel")
 @pytest.mark.usefixtures("own_spark")
 def test_the_quickstart_does_what_it_shows(tmp_path: Path) -> None:
     commands = 0

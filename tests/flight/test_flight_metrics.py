@@ -288,6 +288,7 @@ def test_a_client_sees_statistics_of_the_topics_that_it_may_read(
             by_action(client)
 
 
+@pytest.mark.long("waits for silent clients")
 def test_hostile_clients_do_not_stop_the_http_endpoint(server: ServerProcess) -> None:
     assert server.metrics is not None
     found = re.fullmatch(r"http://([\d.]+):(\d+)/metrics", server.metrics)

@@ -148,6 +148,7 @@ def test_a_failure_in_the_middle_leaves_nothing_of_the_attempt(
     assert seen.count(b"1") >= 1
 
 
+@pytest.mark.long("waits for timeouts of the client")
 def test_a_verdict_that_stays_unknown_is_told_as_such(
     kafka: Addresses,
     topic: str,
@@ -330,6 +331,7 @@ def test_a_broken_marker_is_refused(text: bytes) -> None:
         Marker.decode(text)
 
 
+@pytest.mark.long("waits for a transaction to end")
 def test_another_writers_open_transaction_is_waited_for(
     kafka: Addresses,
     topic: str,

@@ -72,6 +72,7 @@ def test_a_port_that_never_answers_is_told_within_the_timeout() -> None:
     assert "topics cannot be listed" in str(caught.value)
 
 
+@pytest.mark.long("waits for timeouts of the client")
 def test_brokers_that_stay_away_end_a_reader(mortal: Cluster, one_message: str) -> None:
     short = {
         "stream.kafka.broker.timeout.millis": "1500",

@@ -22,6 +22,7 @@ def test_rows_survive_drivers_that_are_killed_at_any_moment(
     assert verdict.kills >= 6
 
 
+@pytest.mark.long("a kill before each step")
 def test_rows_survive_a_driver_that_dies_before_each_step(
     kafka: Addresses, tmp_path: Path
 ) -> None:

@@ -139,6 +139,7 @@ def test_a_topic_that_is_not_there(kafka: Addresses) -> None:
     assert "check `topic.name`" in text
 
 
+@pytest.mark.long("creates 1,000 partitions")
 def test_a_thousand_partitions_are_one_call(topics: Topics) -> None:
     name = topics.create(partitions=1000)
     topics.send(name, [b"v"], partition=999)

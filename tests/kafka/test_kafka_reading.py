@@ -332,6 +332,7 @@ def test_a_topic_deleted_while_it_is_read_is_an_error(
 # --- brokers that go and come ---------------------------------------------------------
 
 
+@pytest.mark.long("kills a broker and waits for it")
 def test_a_reader_survives_a_killed_broker(mortal: Cluster) -> None:
     from tests.kafka.topics import Topics
 

@@ -66,7 +66,11 @@ def transactional_topic(topics: Topics) -> dict[str, int]:
             id="plain",
             marks=pytest.mark.long("waits until the broker compacts a topic"),
         ),
-        pytest.param("read_committed", transactional_topic, 400, id="transactional"),
+        pytest.param(
+            *("read_committed", transactional_topic, 400),
+            id="transactional",
+            marks=pytest.mark.long("both sources read two topics on Spark"),
+        ),
     ],
 )
 def test_both_sources_read_the_same(

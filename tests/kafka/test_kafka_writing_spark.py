@@ -82,6 +82,7 @@ def test_a_large_task_without_a_staging_location_is_told_what_to_set(
     assert values(kafka, topic) == []
 
 
+@pytest.mark.long("several queries")
 def test_an_epoch_that_spark_forgot_is_not_written_again(
     spark: SparkSession, kafka: Addresses, topics: Topics, tmp_path: Path
 ) -> None:

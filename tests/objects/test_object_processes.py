@@ -109,6 +109,7 @@ def test_killed_processes_write_each_epoch_once(
     check(log, 2, 60)
 
 
+@pytest.mark.long("series of lost replies")
 def test_lost_replies_write_each_epoch_once(
     server: ObjectServer, proxied: Any, url: str, log: DiskLog
 ) -> None:

@@ -154,6 +154,7 @@ def test_a_watch_ends_when_woken(storage: ObjectStorage) -> None:
     watch.close()
 
 
+@pytest.mark.long("waits for timeouts of the client")
 def test_a_server_that_is_not_there_is_a_passing_trouble(url: str) -> None:
     storage = storage_at(NOWHERE, url, timeout=0.3)
     for attempt in every_call(storage):

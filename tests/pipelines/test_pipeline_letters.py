@@ -81,6 +81,7 @@ def test_bad_messages_go_around_the_steps(
     assert all(row["error_code"] and row["error_message"] for row in found)
 
 
+@pytest.mark.long("a stateful query")
 def test_bad_messages_travel_beside_a_state(
     spark: SparkSession, works: Works, messages: Messages
 ) -> None:

@@ -57,6 +57,7 @@ def test_a_single_sink_is_written_by_spark_itself(
     assert told.behind == 0
 
 
+@pytest.mark.long("a stateful query")
 def test_update_mode_leaves_the_last_row_of_each_key(
     spark: SparkSession, works: Works
 ) -> None:
@@ -75,6 +76,7 @@ def test_update_mode_leaves_the_last_row_of_each_key(
     ]
 
 
+@pytest.mark.long("a stateful query")
 @pytest.mark.parametrize("sinks", [1, 2])
 def test_complete_mode_replaces_what_was_there(
     spark: SparkSession, works: Works, sinks: int
@@ -138,6 +140,7 @@ def test_each_of_several_sinks_gets_each_row_once(
     assert third.column("word") == [*"ABCDEFGHIJ"]
 
 
+@pytest.mark.long("several pipelines on Spark")
 def test_a_sink_that_is_added_says_where_it_begins(
     spark: SparkSession, works: Works
 ) -> None:
@@ -193,6 +196,7 @@ class Watch:
             act()
 
 
+@pytest.mark.long("several rounds of a pipeline")
 def test_back_to_back_ends_after_rounds_without_rows(
     spark: SparkSession, works: Works
 ) -> None:
@@ -263,6 +267,7 @@ def test_a_stream_without_rows_is_read_to_its_end(
     assert (outcome.complete, outcome.rows) == (True, 0)
 
 
+@pytest.mark.long("a stateful query")
 def test_late_rows_are_counted_and_told(
     spark: SparkSession, works: Works, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -310,6 +315,7 @@ def test_one_that_fails_hinders_no_other_one(spark: SparkSession, works: Works) 
 # --- where a run begins ---------------------------------------------------------
 
 
+@pytest.mark.long("three pipelines on Spark")
 def test_overrides_hold_once(spark: SparkSession, works: Works) -> None:
     rows, out = works.topic("in"), works.topic("out")
     rows.write(id=[1, 2])

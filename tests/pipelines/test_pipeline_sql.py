@@ -212,6 +212,7 @@ def test_steps_that_look_at_more_than_one_row_are_known(
     assert found.stateful == ({"a"} if stateful else set())
 
 
+@pytest.mark.long("starts a Spark of its own")
 def test_functions_and_views_of_the_session_are_known(
     spark: SparkSession, works: Works
 ) -> None:

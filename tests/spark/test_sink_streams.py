@@ -125,6 +125,7 @@ def test_kills_at_random_lose_nothing_and_repeat_nothing(
     assert query.out.column("id") == rows
 
 
+@pytest.mark.long("several queries")
 def test_a_replay_with_other_tasks_and_other_content_keeps_the_first_commit(
     query: Query, topic: Topic
 ) -> None:
@@ -144,6 +145,7 @@ def test_a_replay_with_other_tasks_and_other_content_keeps_the_first_commit(
     assert "[epoch_mismatch] epoch 0 was repeated with other content" in told
 
 
+@pytest.mark.long("a stateful query that is replayed")
 def test_the_state_above_a_replayed_epoch_stays_whole(
     query: Query, topic: Topic
 ) -> None:
@@ -210,6 +212,7 @@ def test_a_query_that_is_stopped_in_mid_epoch_goes_on(
     assert query.out.column("id") == rows
 
 
+@pytest.mark.long("several queries")
 def test_a_rewound_checkpoint_is_refused_and_another_writer_goes_on(
     query: Query, topic: Topic, tmp_path: Path
 ) -> None:
@@ -229,6 +232,7 @@ def test_a_rewound_checkpoint_is_refused_and_another_writer_goes_on(
     assert query.out.column("id") == [0, 1, 1, 2, 2]
 
 
+@pytest.mark.long("several queries")
 def test_the_name_of_a_writer_outlives_its_checkpoint(
     query: Query, topic: Topic
 ) -> None:

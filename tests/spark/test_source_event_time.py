@@ -6,6 +6,7 @@ import datetime as dt
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+import pytest
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -76,6 +77,7 @@ class Reports:
         }
 
 
+@pytest.mark.long("three stateful queries and a restart")
 def test_windows_duplicates_and_joins_go_on_after_a_restart(
     spark: SparkSession, topic: Topic, tmp_path: Path
 ) -> None:

@@ -43,6 +43,7 @@ from streamfactory.wiring.core.conform import (
     empty_rows,
 )
 from streamfactory.wiring.core.guard import Guard, log_warnings
+from streamfactory.wiring.writing.claimed import ClaimedCommitters
 from streamfactory.wiring.writing.committer import Committer
 from streamfactory.wiring.writing.routing import SPECIAL, home_of
 from streamfactory.wiring.writing.writer import Target, Writer
