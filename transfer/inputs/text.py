@@ -8,6 +8,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
+
+from streamfactory.spi import DecodeError, FormatRefused, SchemaUnknown
+from streamfactory.spi.nesting import DEEPEST, json_depth
 from streamfactory.transfer.inputs.base import (
     UNREADABLE,
     Input,
@@ -15,9 +18,6 @@ from streamfactory.transfer.inputs.base import (
     first_line,
 )
 from streamfactory.transfer.inputs.raw import Blocks, Bytes
-
-from streamfactory.spi import DecodeError, FormatRefused, SchemaUnknown
-from streamfactory.spi.nesting import DEEPEST, json_depth
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

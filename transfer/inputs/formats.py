@@ -6,11 +6,6 @@ import stat
 from pathlib import Path
 from typing import Final
 
-from streamfactory.transfer.inputs.base import Input, InputOptions
-from streamfactory.transfer.inputs.columnar import ArrowInput, ParquetInput
-from streamfactory.transfer.inputs.raw import COMPRESSED, Bytes, FileBytes, PipeBytes
-from streamfactory.transfer.inputs.text import CsvInput, JsonInput
-
 from streamfactory.spi import (
     ConfigError,
     FormatRefused,
@@ -18,6 +13,10 @@ from streamfactory.spi import (
     StorageFailed,
     Unsupported,
 )
+from streamfactory.transfer.inputs.base import Input, InputOptions
+from streamfactory.transfer.inputs.columnar import ArrowInput, ParquetInput
+from streamfactory.transfer.inputs.raw import COMPRESSED, Bytes, FileBytes, PipeBytes
+from streamfactory.transfer.inputs.text import CsvInput, JsonInput
 
 FORMATS: Final = ("csv", "json", "parquet", "arrow")
 
