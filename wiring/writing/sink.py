@@ -14,7 +14,6 @@ from functools import cached_property
 from typing import TYPE_CHECKING, TypeVar, final
 
 import pyarrow as pa
-from streamfactory.wiring.writing.claimed import ClaimedCommitters
 
 from streamfactory.spi import (
     ClosedError,
