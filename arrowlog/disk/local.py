@@ -24,6 +24,7 @@ from streamfactory.arrowlog.disk.storage import (
     too_long,
 )
 from streamfactory.arrowlog.disk.watching import watch_folder
+from streamfactory.arrowlog.disk.writeback import WriteBackFile
 from streamfactory.spi import StorageFailed
 
 if TYPE_CHECKING:
@@ -42,7 +43,12 @@ class _NewFile(NewBlob):
         self._storage = storage
         self._name = name
         # Arrow's own files are opened by a path alone, which may lead over links.
-        self._file = os.fdopen(storage.begin(name), "wb")
+        file = storage.begin(name)
+        self._file = (
+            os.fdopen(file, "wb")
+            if storage.lazy
+            else io.BufferedWriter(WriteBackFile(file))
+        )
         self.sink = pa.PythonFile(self._file, mode="w")
 
     def finish(self) -> int:

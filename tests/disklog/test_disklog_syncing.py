@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import errno
 import os
+import threading
 import time
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.proving.numbers import SCHEMA, append, numbers_of
+from tests.proving.numbers import SCHEMA, append, batch, numbers_of
 from tests.proving.stepping import SteppedStorage
 
-from streamfactory.arrowlog.disk import DiskLogStore, LocalStorage, Settings
+from streamfactory.arrowlog.disk import (
+    DiskLogStore,
+    LocalStorage,
+    Settings,
+    writeback,
+)
 from streamfactory.spi import StorageFailed
 
 if TYPE_CHECKING:
@@ -166,3 +172,56 @@ def test_a_creation_makes_safe_what_one_before_it_was_killed_over(root: Path) ->
     storage = watched(root, "always")
     topic(storage)
     assert root in storage.synced
+
+
+LARGE = 64_000
+"""Rows of a batch, which has more bytes than `writeback` is told to leave unsynced."""
+
+
+def test_large_segment_is_synced_while_it_is_written(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writeback, "_EVERY", 1 << 16)
+    storage = watched(root, "always")
+    stage = topic(storage).stage("a")
+    thread, original = threading.current_thread(), os.fsync
+    early: list[int] = []
+
+    def fsync(file: int) -> None:
+        if threading.current_thread() is not thread:
+            early.append(os.fstat(file).st_size)
+        original(file)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    storage.synced.clear()
+    for _ in range(10):
+        stage.append(0, batch(range(LARGE)))
+    assert not storage.synced
+    stage.seal()
+    assert early[0] >= 1 << 16
+    assert [path.suffix for path in storage.synced if path.suffix] == [".arrow"]
+    names = {one.name for one in threading.enumerate()}
+    assert "write-back" not in names
+
+
+def test_early_sync_that_fails_fails_the_attempt(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The system reports lost bytes once: the sync at the end would succeed."""
+    monkeypatch.setattr(writeback, "_EVERY", 1 << 16)
+    log = topic(watched(root, "always"))
+    stage = log.stage("a")
+    thread, original = threading.current_thread(), os.fsync
+
+    def fsync(file: int) -> None:
+        if threading.current_thread() is not thread:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        original(file)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    stage.append(0, batch(range(LARGE)))
+    with pytest.raises(StorageFailed):
+        stage.seal()
+    assert not list(root.glob("t.topic/*/data/*.arrow"))
+    append(log, {0: [1]})
+    assert numbers_of(log) == [1]

@@ -22,6 +22,7 @@ from streamfactory.backends.flight.client.remote import RemoteLog, RemoteLogStor
 from streamfactory.backends.flight.client.uploading import Upload
 from streamfactory.backends.flight.protocol import messages as m
 from streamfactory.backends.flight.protocol.codec import decode, encode
+from streamfactory.backends.flight.protocol.rows import inline_rows
 from streamfactory.spi import (
     FormatRefused,
     IncarnationChanged,
@@ -349,3 +350,46 @@ def test_topic_that_was_deleted_is_created_by_the_next_put(
             sink.put(rows(3))
         sink.put(rows(3))
         assert store.open(topic).bounds()[0].latest in (3, 6)
+
+
+# --- batches that are joined -----------------------------------------------------
+
+
+def texts(count: int, size: int) -> pa.RecordBatch:
+    return pa.record_batch({"s": pa.array(["x" * size] * count, pa.string())})
+
+
+def test_small_batches_that_grow_are_not_joined_to_one_that_is_too_large() -> None:
+    with streamfactory.serve(memory=True, batch_bytes="20M") as server:
+        properties = {
+            "streamType": "flight",
+            "stream.flight.location": server.location,
+            "stream.flight.topic.name": "texts",
+        }
+        with open_sink(properties) as sink:
+            schema = texts(0, 0).schema
+            with closing(sink.writer(schema, writer_id="w")) as writer:
+                writer.write(texts(1, 1))  # by which the others are guessed
+                for _ in range(6):
+                    writer.write(texts(1000, 10_000))
+                message = writer.commit()
+            with closing(sink.committer(writer_id="w")) as committer:
+                committer.commit(0, [message])
+        with streamfactory.open(properties) as opened:
+            found = opened.to_reader().read_all()["s"]
+        assert found.num_chunks > 1
+        assert len(found) == 6001
+
+
+def test_rows_that_grow_are_uploaded_rather_than_sent_with_the_commit(
+    connection: Connection, topic: str
+) -> None:
+    log = RemoteLogStore(connection).create(topic, texts(0, 0).schema)
+    for size in (1, 100_000):
+        stage = log.stage(uuid.uuid4().hex)
+        stage.append(0, texts(1, 1))
+        stage.append(0, texts(10, size))
+        sealed = stage.seal()
+        assert (inline_rows(sealed) is None) == (size > 1)
+        log.commit(None, 0, [sealed], summary=Summary(11))
+    assert log.bounds()[0].latest == 22

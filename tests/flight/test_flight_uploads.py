@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 import uuid
 from contextlib import closing, suppress
@@ -19,16 +20,19 @@ import pytest
 from tests.flight.conftest import stream
 
 import streamfactory
+from streamfactory.arrowlog import LogStage, Staged
 from streamfactory.backends.flight.protocol.codec import decode, encode
 from streamfactory.backends.flight.protocol.messages import (
     Commit,
     Discard,
     Failure,
     Part,
+    Received,
     Sealed,
     Stage,
     Topic,
 )
+from streamfactory.backends.flight.server.writing import Stager
 from streamfactory.spi import StorageFailed
 from streamfactory.wiring.streams.opening import open_sink
 
@@ -362,3 +366,79 @@ def test_an_upload_is_committed_or_gone_whenever_it_expires(
     assert info.total_records == rows
     assert hasty.do_get(info.endpoints[0].ticket).read_all().num_rows == rows
     assert staged(hasty) == 0
+
+
+# --- staging while more is received --------------------------------------------------
+
+
+class Staging(LogStage):
+    """A stage that waits, and fails, when it is told to."""
+
+    def __init__(self, fails_at: int = 1 << 30) -> None:
+        self.rows: list[int] = []
+        self.free = threading.Event()
+        self._fails_at = fails_at
+
+    def append(self, partition: int, rows: pa.RecordBatch) -> None:
+        assert self.free.wait(DEADLINE)
+        if len(self.rows) == self._fails_at:
+            msg = "the disk is full"
+            raise StorageFailed(msg)
+        self.rows.append(rows.num_rows)
+
+    def seal(self) -> Staged:
+        raise NotImplementedError
+
+    def discard(self) -> None:
+        raise NotImplementedError
+
+
+class Acknowledgements:
+    def __init__(self) -> None:
+        self.rows: list[int] = []
+
+    def write(self, data: bytes) -> None:
+        self.rows.append(decode(data, Received).rows)
+
+
+def test_batches_are_received_while_one_is_staged_but_not_without_bound() -> None:
+    stage, replies = Staging(), Acknowledgements()
+    stager = Stager(stage, replies)
+    put = 0
+
+    def put_all() -> None:
+        nonlocal put
+        for _ in range(10):
+            stager.put(Part(0), BATCH)
+            put += 1
+        stager.finish()
+
+    thread = threading.Thread(target=put_all)
+    thread.start()
+    until(lambda: put == 3)  # one is being staged, two wait
+    thread.join(0.2)
+    assert put == 3
+    assert replies.rows == []  # what is not staged is not acknowledged
+    stage.free.set()
+    thread.join(DEADLINE)
+    assert not thread.is_alive()
+    assert stage.rows == [BATCH.num_rows] * 10
+    assert replies.rows == [BATCH.num_rows * (n + 1) for n in range(10)]
+
+
+def test_failure_to_stage_reaches_the_put_and_nothing_more_is_staged() -> None:
+    stage = Staging(fails_at=2)
+    stage.free.set()
+    stager = Stager(stage, Acknowledgements())
+
+    def put_all() -> None:
+        for _ in range(10):
+            stager.put(Part(0), BATCH)
+        stager.finish()
+
+    with pytest.raises(StorageFailed, match="the disk is full"):
+        put_all()
+    stager.close()
+    stager.close()
+    assert len(stage.rows) == 2
+    assert "stage" not in {one.name for one in threading.enumerate()}

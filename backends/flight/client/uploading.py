@@ -42,7 +42,24 @@ class _Pending:
     batches: list[pa.RecordBatch] = field(default_factory=list)
     rows: int = 0
     size: int = 0
-    """Bytes."""
+    """Bytes, about."""
+    _row_bytes: float = 0.0
+    _measured: int = -_SMALL_ROWS
+    """Rows at the last measurement."""
+
+    def add(self, rows: pa.RecordBatch) -> int:
+        """Add a batch; answers its bytes, as those of a batch not long before.
+
+        To measure each one costs as much as to copy a thousand rows.
+        """
+        if self.rows - self._measured >= _SMALL_ROWS and rows.num_rows:
+            self._row_bytes = rows.nbytes / rows.num_rows
+            self._measured = self.rows
+        size = int(self._row_bytes * rows.num_rows)
+        self.batches.append(rows)
+        self.rows += rows.num_rows
+        self.size += size
+        return size
 
 
 class RemoteStage(LogStage):
@@ -66,11 +83,7 @@ class RemoteStage(LogStage):
             self._send(partition, rows)
             return
         pending = self._pending.setdefault(partition, _Pending())
-        size = rows.nbytes  # once: it looks at every buffer
-        pending.batches.append(rows)
-        pending.rows += rows.num_rows
-        pending.size += size
-        self._pending_bytes += size
+        self._pending_bytes += pending.add(rows)
         if self._pending_bytes >= _JOINED_BYTES:
             self._flush_all()
         elif pending.rows >= _JOINED_ROWS:
@@ -78,8 +91,12 @@ class RemoteStage(LogStage):
 
     def seal(self) -> Staged:
         if self._upload is None and self._pending_bytes <= _INLINE_BYTES:
-            inline = InlineRows(tuple(self._take_all()), self._log.schema)
-            return Staged(self._attempt, ({INLINE: inline},))
+            taken = self._take_all()
+            if sum(rows.nbytes for _, rows in taken) <= _INLINE_BYTES:
+                inline = InlineRows(tuple(taken), self._log.schema)
+                return Staged(self._attempt, ({INLINE: inline},))
+            for partition, rows in taken:
+                self._send_joined(partition, rows)
         self._flush_all()
         sealed = self._opened().finish()
         return Staged(sealed.attempt, sealed.files)
@@ -96,7 +113,7 @@ class RemoteStage(LogStage):
     def _flush(self, partition: int) -> None:
         if pending := self._pending.pop(partition, None):
             self._pending_bytes -= pending.size
-            self._send(partition, _joined(pending.batches))
+            self._send_joined(partition, _joined(pending.batches))
 
     def _take_all(self) -> list[tuple[int, pa.RecordBatch]]:
         taken = [
@@ -104,6 +121,13 @@ class RemoteStage(LogStage):
         ]
         self._pending.clear()
         return taken
+
+    def _send_joined(self, partition: int, rows: pa.RecordBatch) -> None:
+        """Send rows whose bytes were guessed: in pieces where they are too many."""
+        pieces = min(-(-rows.nbytes // (2 * _JOINED_BYTES)), rows.num_rows)
+        step = -(-rows.num_rows // max(1, pieces))
+        for start in range(0, rows.num_rows, step or 1):
+            self._send(partition, rows.slice(start, step))
 
     def _send(self, partition: int, rows: pa.RecordBatch) -> None:
         self._opened().write(partition, rows)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import queue
+import threading
+from typing import TYPE_CHECKING, Final, final
 
 from streamfactory.backends.flight.protocol.codec import decode, encode
 from streamfactory.backends.flight.protocol.messages import Part, Received, Sealed
@@ -19,6 +21,9 @@ if TYPE_CHECKING:
     from streamfactory.arrowlog import LogStage, LogStore
     from streamfactory.backends.flight.protocol.messages import Stage
     from streamfactory.backends.flight.server.uploads import Uploads
+
+_QUEUED: Final = 2
+"""Batches of a put that wait to be staged: they bound its memory."""
 
 
 def receive_stage(
@@ -49,15 +54,89 @@ def _receive(
     batches: Iterable[tuple[pa.RecordBatch | None, bytes]],
     writer: fl.FlightMetadataWriter,
 ) -> None:
-    rows = size = 0
-    for batch, metadata in batches:
-        part = decode(metadata, Part)
-        if part.abort:
-            msg = "the client aborted the attempt"
-            raise MisuseError(msg)
-        if batch is None:
-            continue
-        stage.append(part.partition, batch)
-        rows, size = rows + batch.num_rows, size + batch.nbytes
+    """Stage all batches: the next one is received while one is written."""
+    stager = Stager(stage, writer)
+    try:
+        for batch, metadata in batches:
+            part = decode(metadata, Part)
+            if part.abort:
+                msg = "the client aborted the attempt"
+                raise MisuseError(msg)
+            if batch is not None:
+                stager.put(part, batch)
+        stager.finish()
+    finally:
+        stager.close()
+
+
+@final
+class Stager:
+    """Stages batches of one put in a thread, and acknowledges them. One thread puts.
+
+    Args:
+        stage: Where to.
+        writer: Of acknowledgements; nobody else writes to it until the end.
+    """
+
+    def __init__(self, stage: LogStage, writer: fl.FlightMetadataWriter) -> None:
+        self._stage = stage
+        self._writer = writer
+        self._queue: queue.Queue[tuple[Part, pa.RecordBatch] | None] = queue.Queue(
+            _QUEUED
+        )
+        self._failure: BaseException | None = None
+        self._rows = self._bytes = 0
+        """Staged so far."""
+        self._thread: threading.Thread | None = None
+
+    def put(self, part: Part, batch: pa.RecordBatch) -> None:
+        """Have a batch staged; blocks while some wait.
+
+        Raises:
+            StreamError: Why a batch before could not be staged.
+        """
+        self._raise_failure()
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="stage", daemon=True)
+            self._thread.start()
+        self._queue.put((part, batch))
+
+    def finish(self) -> None:
+        """Wait until all batches are staged.
+
+        Raises:
+            StreamError: Why one could not be.
+        """
+        self._end()
+        self._raise_failure()
+
+    def close(self) -> None:
+        """End the thread; what waits is not staged. Twice is allowed."""
+        if self._thread is not None:
+            self._failure = self._failure or MisuseError("the put has failed")
+            self._end()
+
+    def _end(self) -> None:
+        thread, self._thread = self._thread, None
+        if thread is not None:
+            self._queue.put(None)
+            thread.join()
+
+    def _raise_failure(self) -> None:
+        if self._failure is not None:
+            raise self._failure
+
+    def _run(self) -> None:
+        while (found := self._queue.get()) is not None:
+            if self._failure is None:  # else the call is about to end
+                try:
+                    self._append(*found)
+                except BaseException as error:  # noqa: BLE001 - raised by the put
+                    self._failure = error
+
+    def _append(self, part: Part, batch: pa.RecordBatch) -> None:
+        self._stage.append(part.partition, batch)
+        self._rows += batch.num_rows
+        self._bytes += batch.nbytes
         if part.acknowledge:
-            writer.write(encode(Received(rows, size)))
+            self._writer.write(encode(Received(self._rows, self._bytes)))
