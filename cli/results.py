@@ -43,5 +43,6 @@ def table(rows: Sequence[Sequence[str]], indent: str = "") -> Iterator[str]:
 
 
 def count(number: int, noun: str) -> str:
-    """``1 error``, ``2 errors``."""
-    return f"{number} {noun}{'s' * (number != 1)}"
+    """``1 error``, ``2 errors``, ``2 losses``."""
+    ending = "es" if noun.endswith("s") else "s"
+    return f"{number} {noun}{ending * (number != 1)}"

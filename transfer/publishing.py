@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, final
 
 import pyarrow as pa
-from streamfactory.transfer.inputs.formats import STANDARD_INPUT
 
 from streamfactory.spi import (
     Finished,
@@ -27,6 +26,7 @@ from streamfactory.spi import (
     envelope_schema,
 )
 from streamfactory.transfer.inputs import Input, InputOptions, open_input
+from streamfactory.transfer.inputs.formats import STANDARD_INPUT
 from streamfactory.wiring.config.configure import configure
 from streamfactory.wiring.core.clock import Clock
 from streamfactory.wiring.core.closing import Closing

@@ -387,7 +387,7 @@ class DiskLog(Log):
                 "segments": state.segments,
                 "small segments": len(state.small),
                 "bytes": state.index.held(state.floor()),
-                "writers": len(state.writers),
+                "remembered writer ids": len(state.writers),
                 "location": self.storage.location,
             }
 

@@ -27,8 +27,8 @@ from streamfactory.spi import (
 )
 from streamfactory.wiring.config.configure import inspect
 from streamfactory.wiring.config.definition import from_mapping
-from streamfactory.wiring.decoding.payloads import CODECS, Payloads
 from streamfactory.wiring.decoding import payloads
+from streamfactory.wiring.decoding.payloads import CODECS, Payloads
 from streamfactory.wiring.streams.stream import open_stream
 
 if TYPE_CHECKING:

@@ -16,6 +16,7 @@ from tests.proving.commands import command_of
 from tests.spool.receiving import DEADLINE
 
 import streamfactory
+from streamfactory.cli.results import count
 from streamfactory.spi import TopicNotFound
 
 if TYPE_CHECKING:
@@ -181,3 +182,10 @@ def test_check_explains_the_guarantee_of_transport_and_spool(
     assert done.status == 0, done.out
     assert "at-most-once until received, exactly-once from there" in done.out
     assert "1 row of one-0 from offset 0" in done.out
+
+
+@pytest.mark.parametrize(
+    ("number", "words"), [(0, "0 losses"), (1, "1 loss"), (2, "2 losses")]
+)
+def test_losses_are_counted_in_words(number: int, words: str) -> None:
+    assert count(number, "loss") == words

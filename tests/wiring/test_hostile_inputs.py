@@ -9,11 +9,11 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
-from streamfactory.transfer.inputs.base import InputOptions
-from streamfactory.transfer.inputs.formats import open_input
 
 from streamfactory.spark.checkpoints.resolving import Reset
 from streamfactory.spi import DecodeError, FormatRefused, MisuseError, SchemaMismatch
+from streamfactory.transfer.inputs.base import InputOptions
+from streamfactory.transfer.inputs.formats import open_input
 
 HOSTILE = Path(__file__).parents[1] / "data" / "hostile"
 NO_TEXT = b"\xff\xfe"

@@ -26,6 +26,7 @@ from streamfactory.spi import (
     TopicNotFound,
 )
 from streamfactory.wiring.options.spool import PATH, store_config
+from streamfactory.wiring.spool.administration import SpoolTopicAdmin
 from streamfactory.wiring.spool.rows import delivered_schema, from_stored
 
 if TYPE_CHECKING:
@@ -171,7 +172,7 @@ def read_through_spool(backend: Backend, config: StreamConfig) -> Backend:
     return replace(
         backend,
         consumer_factory=spooled(transport),
-        topic_admin=None,
+        topic_admin=SpoolTopicAdmin,
         translate=None,
     )
 

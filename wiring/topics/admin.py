@@ -25,6 +25,7 @@ from streamfactory.wiring.core.clock import Clock
 from streamfactory.wiring.core.closing import Closing
 from streamfactory.wiring.core.conform import check_columns
 from streamfactory.wiring.core.guard import Guard
+from streamfactory.wiring.options.spool import PATH as SPOOL_PATH
 from streamfactory.wiring.plugins.manager import PluginManager, default_manager
 from streamfactory.wiring.reading.metadata import Metadata
 from streamfactory.wiring.reading.source import unique_client_id
@@ -70,6 +71,8 @@ def open_admin(
 ) -> Admin:
     """Open a stream's topic for operating it; the topic need not be there yet.
 
+    Of a stream with a spool it is the spool's: the transport is not opened.
+
     Args:
         stream: The name of a stream in the catalogue, or its properties.
         topic: Another topic of the same place; None for the stream's own.
@@ -82,10 +85,12 @@ def open_admin(
         UnknownStream: config; no stream of that name.
         PluginError: plugin; the type is not installed, or broken.
     """
+    definition = find_definition(stream).with_overrides(options or {})
+    has_spool = any(given.key.lower() == SPOOL_PATH for given in definition.properties)
     configured = configure(
-        find_definition(stream).with_overrides(options or {}),
+        definition,
         plugins or default_manager(),
-        use="write",
+        use="read" if has_spool else "write",
         allow_class_paths=allow_class_paths,
     )
     return Admin(of_topic(configured, topic))

@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
-from streamfactory.transfer.inputs.base import InputOptions
-from streamfactory.transfer.inputs.formats import open_input
 from tests.fuzz import mutating
 from tests.fuzz.columns import batch_of
 from tests.fuzz.entries.base import Entry, configured
@@ -19,6 +17,8 @@ from tests.fuzz.entries.base import Entry, configured
 import streamfactory
 from streamfactory.backends.file import FileConsumerFactory
 from streamfactory.spi import FetchLimits, Partition
+from streamfactory.transfer.inputs.base import InputOptions
+from streamfactory.transfer.inputs.formats import open_input
 
 if TYPE_CHECKING:
     import random
