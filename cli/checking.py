@@ -308,7 +308,7 @@ class _Checker:
             msg = "nothing was opened"
             raise _SkipStep(msg)
         self._source.close()
-        return "everything is given back"
+        return "closed without leaks"
 
 
 def _held(info: PartitionInfo) -> int | None:

@@ -63,7 +63,7 @@ class NewBackend(Result):
 @json_flag
 @click.pass_obj
 def new_backend_command(printer: Printer, *, name: str, into: Path) -> None:
-    """Make a package for a stream type NAME of your own.
+    """Create a package for a new stream type NAME.
 
     It is small, complete and tested, and passes the conformance kit: a read-only stream
     to be changed into yours, a harness, tests, and a README that leads. The folder

@@ -122,7 +122,7 @@ def schema_command(
     printer.mask = config.mask
     seconds = config["connection.timeout.millis"] / 1000
     if infer:
-        from streamfactory.wiring.reading.undecoded import infer_schema
+        from streamfactory.wiring.reading.raw_messages import infer_schema
 
         seconds += config["fetch.timeout.millis"] / 1000
         found = bounded(

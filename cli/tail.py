@@ -20,7 +20,7 @@ from streamfactory.cli.rows import Table, json_lines
 from streamfactory.cli.status import Status
 from streamfactory.spi import Position, PositionRefused, TopicNotFound
 from streamfactory.wiring.config.configure import configure
-from streamfactory.wiring.options.wordtypes import RESET, Ago
+from streamfactory.wiring.options.types import RESET, Ago
 from streamfactory.wiring.plugins.manager import default_manager
 from streamfactory.wiring.reading.following import all_ended, read_from, refuse_torn
 from streamfactory.wiring.reading.source import Source

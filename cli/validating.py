@@ -100,7 +100,7 @@ def validate_command(
     overrides: dict[str, str],
     allow_class_paths: bool,
 ) -> Status:
-    """Tell every mistake in the configuration of streams and pipelines.
+    """Validate the configuration of streams and pipelines.
 
     NAME-OR-FILE is a stream of the catalogue, or a file: TOML, JSON, Java properties,
     an Apache Pinot table config, an Apache Hop data-stream, a pipeline. Connects to

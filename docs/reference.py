@@ -41,7 +41,7 @@ from streamfactory.spark.pipelines.options import (
 from streamfactory.spi.hooks import BACKENDS, DECODERS
 from streamfactory.spi.metrics import LABELS
 from streamfactory.wiring.config.describing import OptionRow, option_rows
-from streamfactory.wiring.options.sharedwords import SHARED_OPTIONS
+from streamfactory.wiring.options.shared import SHARED_OPTIONS
 from streamfactory.wiring.options.vocabulary import FRAMEWORK_OPTIONS
 from streamfactory.wiring.plugins.manager import OWN_DISTRIBUTION, default_manager
 from streamfactory.wiring.serving.monitoring import SERVER_OPTIONS

@@ -43,7 +43,7 @@ class StreamFactoryError(RuntimeError):
 
 
 @contextmanager
-def told() -> Iterator[None]:
+def translate_errors() -> Iterator[None]:
     """Failures of our tree as text with their code, without causes."""
     try:
         yield

@@ -17,7 +17,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from streamfactory.spark.definition import configured_again
-from streamfactory.spark.failures import told
+from streamfactory.spark.failures import translate_errors
 from streamfactory.spark.shipping import Shipped
 from streamfactory.spark.types import arrow_schema
 from streamfactory.spi import (
@@ -206,17 +206,17 @@ class BatchWriter(_Writing, DataSourceArrowWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Stage the rows of one task. In a task."""
-        with told():
+        with translate_errors():
             return self._stage(iterator, *self._who)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Make all rows visible. On the driver."""
-        with told():
+        with translate_errors():
             self._decide(messages, *self._who, made=True)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Forget what tasks have staged. On the driver."""
-        with told():
+        with translate_errors():
             self._decide(messages, *self._who, made=False)
 
 
@@ -230,7 +230,7 @@ class MicroBatchWriter(_Writing, DataSourceStreamArrowWriter):
         context = TaskContext.get()
         query = None if context is None else context.getLocalProperty(_QUERY)
         batch = None if context is None else context.getLocalProperty(_BATCH)
-        with told():
+        with translate_errors():
             if query is None or batch is None:
                 msg = "Spark does not say which query and batch this task is of"
                 raise MisuseError(msg, stream=self._config.name)
@@ -242,7 +242,7 @@ class MicroBatchWriter(_Writing, DataSourceStreamArrowWriter):
         batchId: int,  # noqa: N803
     ) -> None:
         """Make the epoch visible. On the driver, which knows it by messages."""
-        with told():
+        with translate_errors():
             try:
                 self._decide(messages, self._writer_of(messages), batchId, made=True)
             except EpochInThePast as error:
@@ -256,7 +256,7 @@ class MicroBatchWriter(_Writing, DataSourceStreamArrowWriter):
     ) -> None:
         """Forget what tasks have staged. On the driver."""
         if any(isinstance(one, TaskMessage) for one in messages):
-            with told():
+            with translate_errors():
                 self._decide(messages, self._writer_of(messages), batchId, made=False)
 
     def _writer_id(self, query: str) -> str:

@@ -18,7 +18,7 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from streamfactory.spark.definition import configured_again, configured_by
-from streamfactory.spark.failures import told
+from streamfactory.spark.failures import translate_errors
 from streamfactory.spark.shipping import Shipped
 from streamfactory.spark.sink import BatchWriter, MicroBatchWriter, check_sink
 from streamfactory.spark.tasks import read
@@ -58,7 +58,7 @@ class StreamFactorySource(DataSource):
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
         super().__init__({})
-        with told():
+        with translate_errors():
             configured, self._arranged = configured_by(options)
             self._config = configured.config
 
@@ -69,7 +69,7 @@ class StreamFactorySource(DataSource):
 
     def schema(self) -> StructType:
         """The stream's schema, metadata columns among them."""
-        with told():
+        with translate_errors():
             configured = configured_again(self._config)
             source = open_receiving(configured, aside=False)
             try:
@@ -79,20 +79,20 @@ class StreamFactorySource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """A batch, by the start and end options."""
-        with told():
+        with translate_errors():
             check_batch(self._config)
         return BatchReader(self._config, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
         """Micro-batches."""
-        with told():
+        with translate_errors():
             check_stream(self._config)
         return MicroBatchReader(self._config, schema, self._arranged)
 
     def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
         """A batch, appended or in place of all that was there."""
         arranged = self._arranged
-        with told():
+        with translate_errors():
             check_sink(
                 self._config,
                 schema,
@@ -108,7 +108,7 @@ class StreamFactorySource(DataSource):
         overwrite: bool,
     ) -> MicroBatchWriter:
         """Epochs; ``complete`` output replaces what was there, each time."""
-        with told():
+        with translate_errors():
             check_sink(self._config, schema, overwrite=overwrite, streaming=True)
         return MicroBatchWriter(
             self._config, schema, overwrite=overwrite, arranged=self._arranged
@@ -148,7 +148,7 @@ class _Reading(Shipped):
         wanted = partition.value
         if wanted is None:
             return  # of a batch without ranges Spark still makes a task
-        with told():
+        with translate_errors():
             yield from read(self._config, wanted, arrow_schema(self._schema))
 
     def _plan(self) -> Planner:
@@ -199,7 +199,7 @@ class BatchReader(_Reading, DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         """Its ranges."""
-        with told():
+        with translate_errors():
             try:
                 return [RangePartition(one) for one in self._plan().batch()]
             finally:
@@ -214,7 +214,7 @@ class MicroBatchReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailabl
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
         """Where a new query begins."""
-        with told():
+        with translate_errors():
             return self._plan().initial().to_plain()
 
     def latestOffset(  # noqa: N802
@@ -223,7 +223,7 @@ class MicroBatchReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailabl
         """Where the next batch ends."""
         # By name: managed platforms load two copies of PySpark.
         limited = type(limit).__name__ != "ReadAllAvailable"
-        with told():
+        with translate_errors():
             before = BatchOffset.from_plain(start)
             if self._arranged is not None and self._arranged.draining:
                 self._plan().drain()
@@ -240,19 +240,19 @@ class MicroBatchReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailabl
 
         Spark passes it back, but for triggers that take all that there is.
         """
-        with told():
+        with translate_errors():
             return (
                 ReadMaxRows(2**63 - 1) if self._plan().limited else ReadAllAvailable()
             )
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         """From here on the end is fixed."""
-        with told():
+        with translate_errors():
             self._plan().prepare_for_available_now()
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
         """The latest of all partitions, for progress reports."""
-        with told():
+        with translate_errors():
             newest = self._plan().newest
             return None if newest is None else BatchOffset(newest).to_plain()
 
@@ -260,13 +260,13 @@ class MicroBatchReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailabl
         self, start: dict[str, Any], end: dict[str, Any]
     ) -> Sequence[InputPartition]:
         """The ranges of a batch. Pure."""
-        with told():
+        with translate_errors():
             before, after = BatchOffset.from_plain(start), BatchOffset.from_plain(end)
             return [RangePartition(one) for one in self._plan().ranges(before, after)]
 
     def commit(self, end: dict[str, Any]) -> None:
         """Acknowledge the end of a batch, and commit it to ``progress.group``."""
-        with told():
+        with translate_errors():
             self._publish(BatchOffset.from_plain(end))
 
     def _publish(self, done: BatchOffset) -> None:

@@ -13,7 +13,7 @@ from streamfactory.spark.definition import configured_again
 from streamfactory.spi import SchemaMismatch, envelope_schema
 from streamfactory.wiring.core.conform import conform
 from streamfactory.wiring.decoding.deadletters import EVIDENCE
-from streamfactory.wiring.decoding.shaping import metadata_fields
+from streamfactory.wiring.decoding.row_schema import metadata_fields
 from streamfactory.wiring.microbatch import Range, read_range
 from streamfactory.wiring.reading.source import Source
 

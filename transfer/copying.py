@@ -345,7 +345,9 @@ class Copy(Closing):
             self._generation = max(self._generation, saved.generation)
         if last is not None:
             if last.source_position is None:
-                msg = f"the writer {self.writer_id!r} stored no position: it is no copy"
+                msg = (
+                    f"writer id {self.writer_id!r} was used by a writer other than copy"
+                )
                 raise PositionRefused(
                     msg, stream=name, remedy="copy under another writer id"
                 )

@@ -27,7 +27,7 @@ from streamfactory.wiring.core.closing import Closing
 from streamfactory.wiring.core.conform import conform
 from streamfactory.wiring.plugins.manager import PluginManager, default_manager
 from streamfactory.wiring.reading.following import refuse_torn
-from streamfactory.wiring.reading.marks import offsets_of, refuse_unknown
+from streamfactory.wiring.reading.position_arguments import offsets_of, refuse_unknown
 from streamfactory.wiring.reading.source import Source
 from streamfactory.wiring.streams.stream import find_definition
 from streamfactory.wiring.topics.admin import of_topic
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from streamfactory.spi import Loss, PartitionInfo, StreamConfig
     from streamfactory.transfer.outputs import Output
     from streamfactory.wiring.config.definition import StreamDefinition
-    from streamfactory.wiring.reading.marks import Marks
+    from streamfactory.wiring.reading.position_arguments import Marks
     from streamfactory.wiring.reading.reader import Reader
 
 _TURN: Final = 0.2
@@ -229,7 +229,7 @@ class Export(Closing):
             start = starts.get(partition, info.earliest)
             end = ends.get(partition, info.latest)
             if end is None or (info.latest is None and self._end == "latest"):
-                msg = "nobody knows where this stream ends"
+                msg = "the latest offset of this stream is unknown"
                 remedy = "copy it into a stream that keeps it, and export that"
                 raise Unsupported(
                     msg, stream=config.name, partition=partition, remedy=remedy

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from streamfactory.transfer.exporting import Exported
     from streamfactory.transfer.publishing import Published
     from streamfactory.wiring.config.definition import StreamDefinition
-    from streamfactory.wiring.reading.marks import Marks
+    from streamfactory.wiring.reading.position_arguments import Marks
 
     Named = str | Mapping[str, Any] | StreamDefinition
 

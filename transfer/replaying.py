@@ -21,8 +21,8 @@ from streamfactory.wiring.core.closing import Closing
 from streamfactory.wiring.decoding.deadletters import DEAD_LETTER_SCHEMA
 from streamfactory.wiring.plugins.manager import default_manager
 from streamfactory.wiring.reading.following import read_from
+from streamfactory.wiring.reading.raw_messages import as_raw
 from streamfactory.wiring.reading.source import Source
-from streamfactory.wiring.reading.undecoded import as_raw
 from streamfactory.wiring.writing.creating import ensure_topic
 from streamfactory.wiring.writing.sink import Sink
 

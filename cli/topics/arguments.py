@@ -18,14 +18,14 @@ from streamfactory.cli.parameters import (
     set_option,
 )
 from streamfactory.spi import MisuseError, Position, PositionRefused
-from streamfactory.wiring.options.wordtypes import RESET, Ago
+from streamfactory.wiring.options.types import RESET, Ago
 from streamfactory.wiring.topics.admin import open_admin
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from streamfactory.cli.printing import Printer
-    from streamfactory.wiring.reading.marks import Mark, Marks
+    from streamfactory.wiring.reading.position_arguments import Mark, Marks
     from streamfactory.wiring.topics.admin import Admin
 
 C = TypeVar("C", bound="Callable[..., Any]")

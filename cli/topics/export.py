@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from streamfactory.cli.printing import Printer
-    from streamfactory.wiring.reading.marks import Marks
+    from streamfactory.wiring.reading.position_arguments import Marks
 
 
 @dataclass(frozen=True, slots=True)

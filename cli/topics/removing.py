@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from streamfactory.cli.printing import Printer
     from streamfactory.spi import Partition
-    from streamfactory.wiring.reading.marks import Marks
+    from streamfactory.wiring.reading.position_arguments import Marks
     from streamfactory.wiring.topics.admin import Admin
     from streamfactory.wiring.topics.trimming import Hold, Plan
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final, final
 
 from streamfactory.spi import MisuseError, Position, PositionRefused
-from streamfactory.wiring.options.wordtypes import RESET, Ago
+from streamfactory.wiring.options.types import RESET, Ago
 
 MAX_LABEL: Final = 200
 

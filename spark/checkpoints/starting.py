@@ -15,7 +15,7 @@ from streamfactory.spi import (
     PartitionVanished,
     PositionRefused,
 )
-from streamfactory.wiring.options.wordtypes import Ago
+from streamfactory.wiring.options.types import Ago
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

@@ -11,7 +11,7 @@ from streamfactory.spi import ConfigError, Problem, envelope_schema
 from streamfactory.spi.arrowjson import parse_schema
 from streamfactory.wiring.config.configure import configure
 from streamfactory.wiring.decoding.deadletters import EVIDENCE, letter_expressions
-from streamfactory.wiring.decoding.shaping import metadata_fields
+from streamfactory.wiring.decoding.row_schema import metadata_fields
 from streamfactory.wiring.plugins.manager import default_manager
 from streamfactory.wiring.receiving.embedded import open_receiving
 

@@ -29,7 +29,7 @@ from streamfactory.wiring.config.documents import (
     open_document,
     read_toml,
 )
-from streamfactory.wiring.config.settling import Settler, by_spelling
+from streamfactory.wiring.config.resolution import Resolver, by_spelling
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -323,7 +323,7 @@ class _Reader:
             )
             self._problem(prop.key, what, None, hint, prop.origin)
         problems: list[Problem] = []
-        settings = Settler(problems, "pipeline").settle(options, given, "")
+        settings = Resolver(problems, "pipeline").settle(options, given, "")
         self._document.problems += [
             replace(problem, origin=problem.origin or self._at(pointer))
             for problem in problems

@@ -6,7 +6,7 @@ import pytest
 
 from streamfactory.spark.checkpoints import Memory, Reset, resolve
 from streamfactory.spi import MisuseError, Partition, Position, PositionRefused
-from streamfactory.wiring.options.wordtypes import Ago
+from streamfactory.wiring.options.types import Ago
 
 EARLIEST = Reset.parse("earliest")
 LATEST = Reset.parse("latest")

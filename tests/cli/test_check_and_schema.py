@@ -34,7 +34,7 @@ def test_check_takes_every_step(
         "  schema         ok  2 columns",
         f"  fetch          ok  1 row of {topic}-1 from offset 0",
         "  lag            ok  3 offsets behind, where a new reader starts",
-        "  close          ok  everything is given back",
+        "  close          ok  closed without leaks",
     ]
 
 

@@ -166,7 +166,7 @@ def test_copy_without_a_place_for_dead_letters_is_refused(words: Streams) -> Non
     with pytest.raises(ConfigError) as caught:
         copied(words)
     assert str(caught.value) == (
-        "decode.on.error=dead-letter says not where to (stream 'from'); set "
+        "decode.on.error=dead-letter requires dead.letter.stream (stream 'from'); set "
         "dead.letter.stream to a stream's name"
     )
 

@@ -27,7 +27,7 @@ from streamfactory.spi.ddl import parse_ddl
 from streamfactory.spi.hooks import DECODERS
 from streamfactory.wiring.config.definition import from_mapping
 from streamfactory.wiring.plugins.manager import default_manager
-from streamfactory.wiring.reading.undecoded import infer_schema
+from streamfactory.wiring.reading.raw_messages import infer_schema
 from streamfactory.wiring.streams.stream import open_stream
 
 if TYPE_CHECKING:

@@ -144,4 +144,4 @@ def test_whoever_only_looks_is_told_that_bad_messages_are_left_out(
     ):
         rows = reader.fetch(0).rows
     assert rows.to_pydict() == {"word": ["a"]}
-    assert "bad messages are left out here" in caplog.records[-1].getMessage()
+    assert "undecodable messages are dropped here" in caplog.records[-1].getMessage()

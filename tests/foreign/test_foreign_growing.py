@@ -405,7 +405,7 @@ def test_file_that_is_emptied_is_told(
     growing.write_bytes(b"")
     with pytest.raises(IncarnationChanged) as caught:
         consumer.fetch_messages(0, None, NOW)
-    assert caught.value.what.endswith("it was begun again, and is empty")
+    assert "was recreated and is empty: expected id" in caught.value.what
 
 
 def test_replay_beyond_the_end_is_empty(

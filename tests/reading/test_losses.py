@@ -239,7 +239,7 @@ def test_start_of_another_incarnation_is_refused() -> None:
         reader.fetch(5)
     error = caught.value
     assert (error.expected, error.found, error.offset) == ("a", "b", 5)
-    assert error.what == "the offsets counted 'a', the stream is now 'b'"
+    assert error.what == "topic 'script' was recreated: expected id 'a', found 'b'"
     reader.close()
     source.close()
 

@@ -509,7 +509,7 @@ def test_a_stream_without_a_known_end_is_refused(tmp_path: Path) -> None:
     author = Author(latest=None)
     with pytest.raises(MisuseError) as caught:
         exported(author, tmp_path / "out.arrow")
-    assert caught.value.what == "nobody knows where this stream ends"
+    assert caught.value.what == "the latest offset of this stream is unknown"
     assert left(tmp_path) == []
 
 

@@ -187,7 +187,10 @@ def test_a_type_without_an_operator_is_told() -> None:
         assert admin.facts() == {}
         with pytest.raises(Unsupported) as caught:
             admin.delete()
-    assert caught.value.what == "the stream type 'script' has no operator"
+    assert (
+        caught.value.what
+        == "stream type 'script' does not support topic administration"
+    )
     assert caught.value.remedy == "use the tools of the other side"
 
 

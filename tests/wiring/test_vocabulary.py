@@ -10,10 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamfactory.spi import Guarantee, Option, OptionType
-from streamfactory.wiring.config.settling import by_spelling
-from streamfactory.wiring.options.sharedwords import SHARED_OPTIONS
-from streamfactory.wiring.options.vocabulary import FRAMEWORK_OPTIONS
-from streamfactory.wiring.options.wordtypes import (
+from streamfactory.wiring.config.resolution import by_spelling
+from streamfactory.wiring.options.shared import SHARED_OPTIONS
+from streamfactory.wiring.options.types import (
     ASSIGNMENT,
     GUARANTEE,
     INSTANCE,
@@ -25,6 +24,7 @@ from streamfactory.wiring.options.wordtypes import (
     TIMESTAMPS,
     Ago,
 )
+from streamfactory.wiring.options.vocabulary import FRAMEWORK_OPTIONS
 
 OPTIONS = [*SHARED_OPTIONS.values(), *FRAMEWORK_OPTIONS.values()]
 

@@ -101,7 +101,7 @@ def test_numbers_below_zero_are_refused(
 def test_an_empty_writer_id_names_nobody(sink_factory: Callable[..., Sink]) -> None:
     with pytest.raises(MisuseError) as caught:
         sink_factory().writer(SCHEMA, writer_id="")
-    assert caught.value.what == "an empty writer id names nobody"
+    assert caught.value.what == "writer.id must not be empty"
 
 
 def test_guarantee_that_memory_cannot_give_is_refused_with_the_reason(

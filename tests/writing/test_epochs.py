@@ -259,7 +259,7 @@ def test_drained_task_whose_marker_got_lost_never_commits_without_its_rows(
         with pytest.raises(EpochMarkerLost) as caught:
             commit(sink, 0, drained, kind=kind)
         assert str(caught.value) == (
-            "epoch 0 was there when a task looked, and is not any more "
+            "a task saw epoch 0 committed, but the sink no longer has it "
             "(stream 'memory:clicks'); abort the epoch, and write it again"
         )
     assert commit(sink, 0, staged(sink, 1))

@@ -354,18 +354,18 @@ class BelongsToOneThread(LogMetadata):
 
     def __init__(self, factory: LogConsumerFactory) -> None:
         super().__init__(factory)
-        self._asking = False
+        self._fetch_loop = False
 
     def fetch_partitions(self, topics: Any, known: Any) -> Any:
-        if self._asking:
+        if self._fetch_loop:
             msg = "already asking"
             raise RuntimeError(msg)
-        self._asking = True
+        self._fetch_loop = True
         try:
             time.sleep(0.001)
             return super().fetch_partitions(topics, known)
         finally:
-            self._asking = False
+            self._fetch_loop = False
 
 
 @caught_by("closing_wakes_a_blocked_fetch")

@@ -6,7 +6,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from streamfactory.spi import Backend, ConfigError, Decoder, Role, StreamConfig
-from streamfactory.wiring.config.ladder import Inspection, Ladder, stream_options
+from streamfactory.wiring.config.validation import (
+    ConfigValidator,
+    Inspection,
+    stream_options,
+)
 from streamfactory.wiring.options.spool import PATH as SPOOL_PATH
 
 if TYPE_CHECKING:
@@ -88,7 +92,7 @@ def inspect(
     stay unchecked. Where the use is not known, so is a reference that cannot be
     resolved here; its setting has the value None.
     """
-    ladder = Ladder(
+    validator = ConfigValidator(
         definition, plugins, use=use, allow_class_paths=allow_class_paths, role=role
     )
-    return ladder.climb()
+    return validator.validate()

@@ -23,7 +23,7 @@ from streamfactory.spi import (
 )
 from streamfactory.spi.masking import MASK, mask_value
 from streamfactory.wiring.config.configure import stream_options
-from streamfactory.wiring.config.settling import looks_secret
+from streamfactory.wiring.config.resolution import looks_secret
 from streamfactory.wiring.options.vocabulary import FRAMEWORK_OPTIONS
 
 if TYPE_CHECKING:

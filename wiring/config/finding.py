@@ -18,13 +18,13 @@ from streamfactory.wiring.config.known import (
     PINOT_DECODERS,
     pinot_name,
 )
-from streamfactory.wiring.config.settling import clip
+from streamfactory.wiring.config.resolution import clip
 from streamfactory.wiring.plugins.classpath import load_descriptor
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from streamfactory.wiring.config.settling import Settler
+    from streamfactory.wiring.config.resolution import Resolver
     from streamfactory.wiring.plugins.manager import PluginManager
 
 D = TypeVar("D", Backend, Decoder)
@@ -41,7 +41,7 @@ class Finder:
     """
 
     def __init__(
-        self, plugins: PluginManager, settler: Settler, *, allow_class_paths: bool
+        self, plugins: PluginManager, settler: Resolver, *, allow_class_paths: bool
     ) -> None:
         self._plugins = plugins
         self._settler = settler

@@ -10,7 +10,6 @@ import logging
 from typing import TYPE_CHECKING, final
 
 from streamfactory.spi import (
-    IncarnationChanged,
     OffsetOutOfRange,
     PartitionState,
     PartitionVanished,
@@ -22,6 +21,7 @@ from streamfactory.spi import (
 from streamfactory.wiring.microbatch.admission import Admission
 from streamfactory.wiring.microbatch.offsets import BatchOffset
 from streamfactory.wiring.microbatch.ranges import Range, split
+from streamfactory.wiring.reading.bounds import recreated
 from streamfactory.wiring.reading.starts import ending_offsets, starting_offsets
 
 if TYPE_CHECKING:
@@ -223,10 +223,7 @@ class Planner:
         partition, found = info.partition, info.incarnation
         error: StreamError
         if None not in (life, found) and life != found:
-            msg = f"the offsets counted {life!r}, the stream is now {found!r}"
-            error = IncarnationChanged(
-                msg, expected=life, found=found, partition=partition, offset=wanted
-            )
+            error = recreated(partition, life, found, wanted)
         elif wanted < info.earliest or (
             info.latest is not None and wanted > info.latest
         ):

@@ -13,7 +13,7 @@ from streamfactory.arrowlog.disk.options import (
 )
 from streamfactory.arrowlog.options import LOG_OPTIONS
 from streamfactory.spi import SIZE, Option, StreamConfig, choice
-from streamfactory.wiring.options.sharedwords import READ
+from streamfactory.wiring.options.shared import READ
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -19,9 +19,9 @@ from streamfactory.spi import (
     Option,
     choice,
 )
-from streamfactory.wiring.options.sharedwords import READ
+from streamfactory.wiring.options.shared import READ
 from streamfactory.wiring.options.spool import SPOOL_OPTIONS
-from streamfactory.wiring.options.wordtypes import (
+from streamfactory.wiring.options.types import (
     ASSIGNMENT,
     GUARANTEE,
     INSTANCE,

@@ -13,7 +13,7 @@ from streamfactory.spi import (
     Option,
     PluginTooNew,
 )
-from streamfactory.wiring.options.sharedwords import SHARED_OPTIONS
+from streamfactory.wiring.options.shared import SHARED_OPTIONS
 from streamfactory.wiring.options.vocabulary import FRAMEWORK_OPTIONS
 
 _NAME: Final = re.compile("[a-z][a-z0-9_-]*")

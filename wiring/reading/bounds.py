@@ -197,15 +197,23 @@ class Bounds:
         return target
 
     def _changed(self, found: str | None, where: int) -> IncarnationChanged:
-        msg = f"the offsets counted {self.incarnation!r}, the stream is now {found!r}"
-        return IncarnationChanged(
-            msg,
-            expected=self.incarnation,
-            found=found,
-            stream=self._stream,
-            partition=self._partition,
-            offset=where,
-        )
+        error = recreated(self._partition, self.incarnation, found, where)
+        error.stream = self._stream
+        return error
+
+
+def recreated(
+    partition: Partition, expected: str | None, found: str | None, offset: int
+) -> IncarnationChanged:
+    """The error for a topic whose offsets began again (rule R7)."""
+    msg = f"topic {partition.topic!r} was recreated: expected id {expected!r}, "
+    return IncarnationChanged(
+        f"{msg}found {found!r}",
+        expected=expected,
+        found=found,
+        partition=partition,
+        offset=offset,
+    )
 
 
 def _outside(where: int, info: PartitionInfo) -> bool:

@@ -17,11 +17,11 @@ from streamfactory.spi import (
     MisuseError,
     StreamError,
 )
-from streamfactory.wiring.reading.asking import Asking
 from streamfactory.wiring.reading.bounds import Bounds
+from streamfactory.wiring.reading.clipping import Answer, cut
 from streamfactory.wiring.reading.counters import Counters
-from streamfactory.wiring.reading.cutting import Answer, cut
-from streamfactory.wiring.reading.holding import HeldConsumer
+from streamfactory.wiring.reading.fetching import FetchLoop
+from streamfactory.wiring.reading.recovering import RecoveringConsumer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     )
     from streamfactory.wiring.core.clock import Clock
     from streamfactory.wiring.core.guard import Guard
-    from streamfactory.wiring.decoding.shaping import Shaper
+    from streamfactory.wiring.decoding.row_schema import Shaper
 
     Divert = Callable[[Partition, pa.RecordBatch, str | None], None]
 
@@ -111,8 +111,8 @@ class Reader:
             info=info,
             incarnation=incarnation,
         )
-        self._asking = Asking(
-            HeldConsumer(partition, create, guard, clock, self.counters),
+        self._fetch_loop = FetchLoop(
+            RecoveringConsumer(partition, create, guard, clock, self.counters),
             self._bounds,
             shaper,
             clock,
@@ -215,7 +215,7 @@ class Reader:
         self._closed.set()
         deadline = self._clock.now() + _CLOSE
         while not self._busy.acquire(timeout=_LONGEST_PAUSE):
-            self._asking.wake()
+            self._fetch_loop.wake()
             if self._clock.now() > deadline:
                 # That thread releases the consumer when it comes back.
                 log.warning("partition %s: a fetch does not come back", self.partition)
@@ -262,9 +262,9 @@ class Reader:
         else:
             answer, self._rest = self._rest, None
             if answer is None:
-                where, answer = self._asking.ask(where, end, limits)
+                where, answer = self._fetch_loop.ask(where, end, limits)
                 # Who is idle for long may wait for what is gone.
-                self._checked = not self._asking.renewed
+                self._checked = not self._fetch_loop.renewed
             batch = self._batch(start, where, end, limits, answer)
         self._asked, self._next = start, batch.next_offset
         self._was_empty = batch.num_rows == 0
@@ -358,7 +358,7 @@ class Reader:
 
     def _release(self) -> None:
         self._rest = None
-        self._asking.stop()
+        self._fetch_loop.stop()
         if not self._released:
             self._released = True
             self._shaper.close()

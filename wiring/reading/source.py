@@ -33,7 +33,7 @@ from streamfactory.wiring.decoding.budgets import Rounds
 from streamfactory.wiring.decoding.deadletters import EVIDENCE, Origin
 from streamfactory.wiring.decoding.keys import KEY_PREFIX, KeyStage
 from streamfactory.wiring.decoding.payloads import Payloads
-from streamfactory.wiring.decoding.shaping import Shaper, metadata_fields
+from streamfactory.wiring.decoding.row_schema import Shaper, metadata_fields
 from streamfactory.wiring.decoding.stage import DecodePolicy, DecodeStage
 from streamfactory.wiring.plugins.manager import default_manager
 from streamfactory.wiring.reading.metadata import Metadata
@@ -207,7 +207,8 @@ class Source:
             self._divert(partition, letters, incarnation)
         elif not self._told:
             self._told = True
-            what = "bad messages are left out here: who commits keeps dead letters"
+            what = "undecodable messages are dropped here: "
+            what += "only copy and groups write dead letters"
             log.warning("stream %r: " + what, self.config.name)
 
     def begin_round(self) -> None:

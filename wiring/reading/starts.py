@@ -18,7 +18,7 @@ from streamfactory.spi import (
     Position,
     Problem,
 )
-from streamfactory.wiring.options.wordtypes import Ago
+from streamfactory.wiring.options.types import Ago
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -17,7 +17,7 @@ from streamfactory.spi import (
     Unsupported,
 )
 from streamfactory.wiring.config.definition import Property, canonical_text
-from streamfactory.wiring.config.settling import Settler, by_spelling
+from streamfactory.wiring.config.resolution import Resolver, by_spelling
 from streamfactory.wiring.core.guard import log_warnings
 from streamfactory.wiring.plugins.manager import PluginManager, default_manager
 from streamfactory.wiring.serving.monitoring import (
@@ -92,7 +92,7 @@ def configure_server(
             problems.append(Problem(prop.key, "unknown option", prop.origin))
         else:
             given.setdefault(option.key, []).append(prop)
-    settings = Settler(problems, "serve").settle(options, given, "")
+    settings = Resolver(problems, "serve").settle(options, given, "")
     config = StreamConfig(f"{kind} server", kind, settings)
     if not _errors(problems):
         problems += server.check_options(config)

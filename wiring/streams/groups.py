@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from streamfactory.spi import Fetched, PartitionInfo
     from streamfactory.wiring.core.clock import Clock
-    from streamfactory.wiring.decoding.shaping import Shaper
+    from streamfactory.wiring.decoding.row_schema import Shaper
     from streamfactory.wiring.reading.source import Source
 
 T = TypeVar("T")

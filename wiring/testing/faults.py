@@ -42,7 +42,7 @@ from streamfactory.spi import (
     envelope_schema,
 )
 from streamfactory.wiring.core.clock import Clock
-from streamfactory.wiring.reading.cutting import Answer, cut
+from streamfactory.wiring.reading.clipping import Answer, cut
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

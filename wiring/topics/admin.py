@@ -330,7 +330,8 @@ class Admin(Closing):
             if self._author is None:
                 make = self._backend.topic_admin
                 if make is None:
-                    msg = f"the stream type {self._backend.name!r} has no operator"
+                    msg = f"stream type {self._backend.name!r} does not support topic "
+                    msg += "administration"
                     remedy = "use the tools of the other side"
                     raise Unsupported(msg, stream=self.config.name, remedy=remedy)
                 self._author = make(self.config)

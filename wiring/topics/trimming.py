@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
 from streamfactory.spi import ConfigError, MisuseError, Position, PositionRefused
-from streamfactory.wiring.reading.marks import offsets_of
+from streamfactory.wiring.reading.position_arguments import offsets_of
 from streamfactory.wiring.reading.starts import starting_offsets
 from streamfactory.wiring.streams.checkpoints import FileCheckpointStore
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from streamfactory.spi import Checkpoint, Partition, PartitionInfo
-    from streamfactory.wiring.reading.marks import Marks
+    from streamfactory.wiring.reading.position_arguments import Marks
     from streamfactory.wiring.topics.admin import Admin
 
 _RETENTION: Final = "retention."

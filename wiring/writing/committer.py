@@ -156,7 +156,7 @@ class Committer:
         last = self.last()
         if drained and (last is None or last.epoch < epoch):
             # A task skipped what it took for done: to commit now would lose its rows.
-            msg = f"epoch {epoch} was there when a task looked, and is not any more"
+            msg = f"a task saw epoch {epoch} committed, but the sink no longer has it"
             remedy = "abort the epoch, and write it again"
             raise EpochMarkerLost(msg, stream=self._sink.config.name, remedy=remedy)
         streaming = self._kind is WriteKind.STREAMING

@@ -62,7 +62,7 @@ def open_target(
     """
     name = config.get("dead.letter.stream")
     if name is None:
-        msg = "decode.on.error=dead-letter says not where to"
+        msg = "decode.on.error=dead-letter requires dead.letter.stream"
         raise ConfigError(
             msg, stream=config.name, remedy="set dead.letter.stream to a stream's name"
         )

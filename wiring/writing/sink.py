@@ -105,7 +105,7 @@ class Sink(Closing):
             GuaranteeRefused: config; ``guarantee`` asks for more.
         """
         if writer_id == "":
-            msg = "an empty writer id names nobody"
+            msg = "writer.id must not be empty"
             raise MisuseError(msg, stream=self.config.name, remedy="leave it out")
         verdict = end_verdict(
             self.config, self.claims, Role.WRITE, writer_id=writer_id is not None

@@ -24,7 +24,7 @@ from streamfactory.backends.file.foreign.arrowfile import AUTO, RANDOM, STREAM
 from streamfactory.backends.file.foreign.consumer import ForeignConsumer
 from streamfactory.backends.file.foreign.folder import Folder
 from streamfactory.backends.file.foreign.layout import Layout, Settings, SingleFile
-from streamfactory.backends.file.foreign.medium import told
+from streamfactory.backends.file.foreign.medium import translate_errors
 from streamfactory.backends.file.foreign.metadata import ForeignMetadata
 from streamfactory.spi import (
     BOOLEAN,
@@ -148,7 +148,7 @@ def create_metadata(
 
 
 def _layout(settings: Settings) -> Layout:
-    with told(settings.path):
+    with translate_errors(settings.path):
         os.stat(settings.path)  # noqa: PTH116 - raises where nothing is
     is_folder = os.path.isdir(settings.path)  # noqa: PTH112 - the same
     return Folder(settings) if is_folder else SingleFile(settings)

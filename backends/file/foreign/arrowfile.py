@@ -24,7 +24,7 @@ from streamfactory.backends.file.foreign.framing import (
     read_footer,
     read_frame,
 )
-from streamfactory.backends.file.foreign.medium import Medium, told
+from streamfactory.backends.file.foreign.medium import Medium, translate_errors
 from streamfactory.backends.file.foreign.types import plain_schema
 from streamfactory.spi import BatchValidator, FormatRefused, SchemaMismatch
 
@@ -87,7 +87,7 @@ class ArrowFile:
         self._mark = b""
         self._legacy = False
         self._incarnation: str | None = None
-        with told(path):
+        with translate_errors(path):
             self.medium = Medium(path)
         self._seen: Stamp | None = None
         try:
@@ -112,7 +112,7 @@ class ArrowFile:
         """
         if self.whole or not self._seen or not stamp.same_file(self._seen):
             return False
-        with told(self.path):
+        with translate_errors(self.path):
             last = self.medium.peek(self._last, len(self._mark))
         return stamp.size >= self._at and last == self._mark
 
@@ -124,7 +124,7 @@ class ArrowFile:
         """
         if self.whole:
             return
-        with told(self.path):
+        with translate_errors(self.path):
             stamp = self.medium.look()
             if stamp == self._seen:
                 return
@@ -141,7 +141,7 @@ class ArrowFile:
         """
         if self._incarnation is None and (self.frames or self.whole):
             until = self.frames[0].end if self.frames else self._at
-            with told(self.path):
+            with translate_errors(self.path):
                 head = self.medium.peek(0, min(until, _HEAD))
             digest = hashlib.blake2b(head, digest_size=12).hexdigest()
             self._incarnation = f"{self.medium.stamp.inode:x}-{digest}"
@@ -156,7 +156,7 @@ class ArrowFile:
         if size > _SAMPLE * _SAMPLES:
             return self.sampled()
         digest = hashlib.blake2b(str(size).encode(), digest_size=12)
-        with told(self.path):
+        with translate_errors(self.path):
             digest.update(self.medium.peek(0, size))
         return digest.hexdigest()
 
@@ -168,7 +168,7 @@ class ArrowFile:
         size = self.medium.stamp.size
         step = max(1, (size - _SAMPLE) // (_SAMPLES - 1))
         digest = hashlib.blake2b(str(size).encode(), digest_size=12)
-        with told(self.path):
+        with translate_errors(self.path):
             for offset in range(0, size, step):
                 digest.update(self.medium.peek(offset, _SAMPLE))
         return digest.hexdigest()

@@ -107,7 +107,7 @@ class ForeignConsumer(PartitionLevelConsumer):
             # It has no name before it has a row, and so cannot be told by an answer.
             if self._goes_on:
                 return False
-            msg = f"the offsets counted {before!r}; it was begun again, and is empty"
+            msg = f"the file was recreated and is empty: expected id {before!r}"
             raise IncarnationChanged(msg, expected=before)
         self._incarnation = found
         return before is not None

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from streamfactory.backends.file.foreign.arrowfile import ArrowFile
 from streamfactory.backends.file.foreign.layout import Layout, Lost, Settings
 from streamfactory.backends.file.foreign.manifest import Entry, Manifest
-from streamfactory.backends.file.foreign.medium import Stamp, stamp_of, told
+from streamfactory.backends.file.foreign.medium import Stamp, stamp_of, translate_errors
 from streamfactory.backends.file.foreign.types import difference
 from streamfactory.spi import (
     CorruptData,
@@ -120,7 +120,7 @@ class Folder(Layout):
             if not same or not file.is_listed_as(entry.incarnation):
                 raise self._lost(index, changed, file.fingerprint())
             if settings.mapped:
-                with told(file.path):
+                with translate_errors(file.path):
                     file.medium.map()
         except BaseException:
             file.close()
@@ -139,7 +139,7 @@ class Folder(Layout):
     def _present(self) -> dict[str, os.DirEntry[str]]:
         """What is there by name, but for what does not belong to the stream."""
         path, names = self._settings.path, self._settings.names
-        with told(path), os.scandir(path) as entries:
+        with translate_errors(path), os.scandir(path) as entries:
             return {
                 entry.name: entry
                 for entry in entries
@@ -212,7 +212,7 @@ class Folder(Layout):
     def _watch(self, name: str) -> ArrowFile | None:
         """The index of a file that is whole; None while it is not."""
         path, settings = self._path(name), self._settings
-        with told(path):
+        with translate_errors(path):
             status = os.stat(path)  # noqa: PTH116 - thousands of them
         stamp = Stamp.of(status)
         seen, file = self._watched.pop(name, (None, None))

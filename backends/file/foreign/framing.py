@@ -332,11 +332,11 @@ def uncompressed(data: bytes, body: memoryview) -> int:
             if offset < 0:
                 msg = "a buffer begins before the body"
                 raise Malformed(msg)
-            told = int(_I64(body, offset)[0])
-            if told < -1:
-                msg = f"a buffer of {told} bytes"
+            size = int(_I64(body, offset)[0])
+            if size < -1:
+                msg = f"a buffer of {size} bytes"
                 raise Malformed(msg)
-            total += length if told == -1 else told
+            total += length if size == -1 else size
     except struct.error as error:
         msg = "a compressed buffer lies outside of its message"
         raise Malformed(msg) from error

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from streamfactory.backends.file.foreign.arrowfile import RANDOM, ArrowFile
-from streamfactory.backends.file.foreign.medium import Stamp, stamp_of, told
+from streamfactory.backends.file.foreign.medium import Stamp, stamp_of, translate_errors
 from streamfactory.spi import StreamTimeout
 
 if TYPE_CHECKING:
@@ -140,7 +140,7 @@ class SingleFile(Layout):
             file = ArrowFile(settings.path, settings.form, settings.longest)
             self._file = file
         if file.whole and self._settings.mapped:
-            with told(file.path):
+            with translate_errors(file.path):
                 file.medium.map()
         self.latest = file.rows
         self.ended = file.whole

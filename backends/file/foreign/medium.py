@@ -49,7 +49,7 @@ class Medium:
         path: The file.
 
     Raises:
-        OSError: As the system says; `told` makes it ours.
+        OSError: As the system raises; `translate_errors` makes it ours.
     """
 
     def __init__(self, path: str) -> None:
@@ -133,7 +133,7 @@ def stamp_of(path: str) -> Stamp:
 
 
 @contextmanager
-def told(path: str) -> Iterator[None]:
+def translate_errors(path: str) -> Iterator[None]:
     """Turn what fails at a file into errors of ours that name it."""
     try:
         yield

@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from streamfactory.spi import SIZE
-from streamfactory.wiring.options.sharedwords import SHARED_OPTIONS
+from streamfactory.wiring.options.shared import SHARED_OPTIONS
 from streamfactory.wiring.options.vocabulary import FRAMEWORK_OPTIONS
 
 if TYPE_CHECKING:

@@ -35,17 +35,17 @@ from streamfactory.wiring.config.known import (
     KNOWN_BACKENDS,
     PINOT_FACTORIES,
 )
-from streamfactory.wiring.config.settling import (
-    Settler,
+from streamfactory.wiring.config.resolution import (
+    Resolver,
     by_spelling,
     clip,
     looks_secret,
 )
-from streamfactory.wiring.options.sharedwords import SHARED_OPTIONS
+from streamfactory.wiring.options.shared import SHARED_OPTIONS
 from streamfactory.wiring.options.spool import PATH as SPOOL_PATH
 from streamfactory.wiring.options.spool import spool_strays, transport_options
+from streamfactory.wiring.options.types import PLUGIN
 from streamfactory.wiring.options.vocabulary import FRAMEWORK_OPTIONS
-from streamfactory.wiring.options.wordtypes import PLUGIN
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -90,8 +90,8 @@ def stream_options(backend: Backend | None) -> dict[str, Option]:
     return {**SHARED_OPTIONS, **{option.key: option for option in own}}
 
 
-class Ladder:
-    """One climb of a definition; holds what the steps share."""
+class ConfigValidator:
+    """Validates one definition in steps; holds what the steps share. Used once."""
 
     def __init__(
         self,
@@ -107,7 +107,7 @@ class Ladder:
         self._use = use
         self._role = role or _ROLES.get(use or "")
         self._result = Inspection(definition, problems=list(definition.notes))
-        self._settler = Settler(self._result.problems, use)
+        self._settler = Resolver(self._result.problems, use)
         self._finder = Finder(
             plugins, self._settler, allow_class_paths=allow_class_paths
         )
@@ -123,7 +123,7 @@ class Ladder:
         self._meta: dict[str, str] = {}
         self._meant: set[str] = set()
 
-    def climb(self) -> Inspection:
+    def validate(self) -> Inspection:
         """Check everything; once."""
         count = len(self._definition.properties)
         if count > _MOST:

@@ -24,8 +24,8 @@ log = logging.getLogger("streamfactory")
 
 
 @final
-class HeldConsumer:
-    """One consumer at a time; after an error it is closed, and the next call makes one.
+class RecoveringConsumer:
+    """Recreates the consumer after an error: it is closed, and the next call makes one.
 
     Args:
         partition: Named in errors.

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from streamfactory.spi import BOOLEAN, INTEGER, PERIOD, Option, choice
 from streamfactory.spi.topics import topic_name_problem
-from streamfactory.wiring.options.wordtypes import PLUGIN, RESET
+from streamfactory.wiring.options.types import PLUGIN, RESET
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -54,7 +54,7 @@ def example_of(option: Option) -> str | None:
     return None if option.example is None else f"for instance {option.example}"
 
 
-class Settler:
+class Resolver:
     """Turns properties into settings, and collects what is wrong with them.
 
     Where the use is not known, a reference that cannot be resolved here is a warning,

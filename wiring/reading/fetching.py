@@ -1,4 +1,4 @@
-"""Asking an author until there is an answer: slices, pauses, checks (rules R1, R7)."""
+"""Fetching with a deadline: slices, pauses, checks of the answer (rules R1, R7)."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from streamfactory.spi import (
     OffsetOutOfRange,
     TransientError,
 )
-from streamfactory.wiring.reading.cutting import Answer
+from streamfactory.wiring.reading.clipping import Answer
 
 if TYPE_CHECKING:
     import threading
 
     from streamfactory.spi import FetchLimits
     from streamfactory.wiring.core.clock import Clock
-    from streamfactory.wiring.decoding.shaping import Shaper
+    from streamfactory.wiring.decoding.row_schema import Shaper
     from streamfactory.wiring.reading.bounds import Bounds
-    from streamfactory.wiring.reading.holding import HeldConsumer
+    from streamfactory.wiring.reading.recovering import RecoveringConsumer
 
 _SLICE: Final = 0.25
 """Seconds that an author may block at a time, unless it can be woken."""
@@ -30,8 +30,8 @@ _LONGEST_NAP: Final = 0.05
 
 
 @final
-class Asking:
-    """The talk of a reader with an author's consumer. One thread at a time.
+class FetchLoop:
+    """Polls a consumer until data, an end or the deadline. One thread at a time.
 
     Args:
         held: The consumer.
@@ -39,12 +39,12 @@ class Asking:
         shaper: Knows where the offsets of rows stand.
         clock: Time.
         closed: Set when the reader is closed.
-        idle: Seconds without data after which the consumer is made anew; 0 for never.
+        idle: Seconds without data after which the consumer is recreated; 0 for never.
     """
 
     def __init__(
         self,
-        held: HeldConsumer,
+        held: RecoveringConsumer,
         bounds: Bounds,
         shaper: Shaper,
         clock: Clock,
