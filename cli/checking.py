@@ -17,7 +17,7 @@ from streamfactory.cli.parameters import (
     one_definition,
     set_option,
 )
-from streamfactory.cli.results import Result, count, table
+from streamfactory.cli.results import Result, count, printable, table
 from streamfactory.cli.status import InternalError, Status, status_of
 from streamfactory.spi import (
     NotAuthorized,
@@ -82,12 +82,16 @@ class Check(Result):
                 step.name,
                 step.outcome,
                 "" if step.millis is None else f"{step.millis:.1f} ms",
-                step.what.replace("\n", "\n    "),
+                step.what.partition("\n")[0],
             )
             for step in self.steps
         ]
         yield f"{self.stream}: {'ok' if self.ok else 'failed'}"
-        yield from table(rows, indent="  ")
+        for step, line in zip(self.steps, table(rows, indent="  "), strict=True):
+            yield line
+            # Problems of a configuration have a line each.
+            for more in step.what.splitlines()[1:]:
+                yield f"    {printable(more.strip())}"
         for warning in self.warnings:
             yield f"  warning: {warning}"
 

@@ -172,6 +172,8 @@ def tail_command(
         # Not before: what opens a stream may wait long, and has no batch to finish.
         stop = stack.enter_context(draining())
         ended = _show_all(show, source, rotation, stop, follow=not no_follow)
+        if ended and not no_follow:
+            printer.note("note", f"{configured.config.name}: {_end_of(rotation)}")
     return Status.FINE if ended or not no_follow else Status.INTERRUPTED
 
 
@@ -195,6 +197,13 @@ def _show_all(
         if batch is None and follow and all_ended(source, rotation):
             return True
     return False
+
+
+def _end_of(rotation: Rotation) -> str:
+    """Why a stream that was followed has no more rows."""
+    number = len(rotation.ends)
+    lanes = "its partition" if number == 1 else f"all {number} partitions"
+    return f"the source ended {lanes}"
 
 
 def _shower(printer: Printer, schema: pa.Schema) -> Callable[[pa.RecordBatch], None]:

@@ -177,3 +177,17 @@ def test_schema_is_told_as_ddl_and_as_arrow(
             {"name": "at", "type": "date32[day]", "nullable": True},
         ],
     }
+
+
+def test_check_shows_each_problem_of_a_configuration_on_a_line(
+    streamfactory: Callable[..., Outcome], tmp_path: Path
+) -> None:
+    path = tmp_path / "bad.toml"
+    path.write_text('[properties]\nstreamType = "memory"\nnone = "1"\nnada = "2"\n')
+    done = streamfactory("check", path)
+    assert "\\n" not in done.out
+    lines = [line.strip() for line in done.out.splitlines()]
+    assert [line.partition(":")[0] for line in lines if "unknown option" in line] == [
+        "none",
+        "nada",
+    ]

@@ -245,6 +245,10 @@ def test_missing_client_is_a_warning_until_it_is_used(
 # --- one option -----------------------------------------------------------------------
 
 HOST = "stream.tiny.host"
+NOT_REMOVED = (
+    "an empty value does not remove a property: take it out of the definition, or set "
+    "the default"
+)
 
 
 @pytest.mark.parametrize(
@@ -252,8 +256,14 @@ HOST = "stream.tiny.host"
     [
         # bad values
         ({"stream.tiny.port": "x"}, ["stream.tiny.port: 'x' is not a whole number"]),
-        ({"stream.tiny.port": ""}, ["stream.tiny.port: '' is not a whole number"]),
-        ({"stream.tiny.port": "  "}, ["stream.tiny.port: '  ' is not a whole number"]),
+        (
+            {"stream.tiny.port": ""},
+            [f"stream.tiny.port: '' is not a whole number; {NOT_REMOVED}"],
+        ),
+        (
+            {"stream.tiny.port": "  "},
+            [f"stream.tiny.port: '  ' is not a whole number; {NOT_REMOVED}"],
+        ),
         (
             {"stream.tiny.port": "\u0667"},
             ["stream.tiny.port: '\u0667' is not a whole number"],

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import socket
+import time
+from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
 import pytest
-from tests.zeromq.peers import numbers_of, properties, rows
+import zmq
+from tests.zeromq.peers import DEADLINE, numbers_of, properties, rows, subscribed
 
 import streamfactory
 from streamfactory.spi import Finished
@@ -64,4 +70,76 @@ def test_what_is_written_is_read_once_and_in_order(
     assert found == [*range(EPOCHS * EACH)]
     assert losses == []
     assert ended == ([Finished] if framing == "sequenced" else [])
+    peers.join()
+
+
+def test_a_reader_selects_messages_by_their_prefixes(place: str, peers: Peers) -> None:
+    publisher = peers.socket(zmq.XPUB)
+    publisher.bind(place)
+    ours = properties(
+        "pub-sub",
+        connect=place,
+        framing="plain",
+        payload="raw",
+        prefixes="eu., asia.",
+        decoder__class__name="raw",
+    )
+    with streamfactory.open(ours, follow=True) as stream:
+        # The first look opens the socket.
+        assert stream.next_batch(0.1) is None
+        for _ in range(2):
+            subscribed(publisher)
+        for key in (b"eu.1", b"us.1", b"asia.1", b"eu", b"eu.2"):
+            publisher.send_multipart([key, b"of " + key])
+        values, _ = numbers_of(stream, 3, "value")
+        assert stream.next_batch(0.1) is None
+    wanted: list[object] = [b"of eu.1", b"of asia.1", b"of eu.2"]
+    assert values == wanted
+
+
+def test_inproc_connects_a_writer_and_a_reader_of_one_process(peers: Peers) -> None:
+    where = f"inproc://{os.urandom(8).hex()}"
+    ours = properties("push-pull", bind=where)
+    peers.write(properties("push-pull", connect=where), write)
+    with streamfactory.open(ours, follow=True) as stream:
+        found, losses = numbers_of(stream, EPOCHS * EACH)
+    assert (found, losses) == ([*range(EPOCHS * EACH)], [])
+    peers.join()
+
+
+def ports(count: int) -> int:
+    """The first of some free ports that follow each other."""
+    deadline = time.monotonic() + DEADLINE
+    while True:
+        assert time.monotonic() < deadline
+        with ExitStack() as stack, socket.create_server(("127.0.0.1", 0)) as first:
+            start = int(first.getsockname()[1])
+            try:
+                for port in range(start + 1, start + count):
+                    stack.enter_context(socket.create_server(("127.0.0.1", port)))
+            except (OSError, OverflowError):
+                continue
+            return start
+
+
+def test_a_range_of_ports_has_a_partition_for_each_port(peers: Peers) -> None:
+    start = ports(3)
+    where = f"tcp://127.0.0.1:{start}-{start + 2}"
+
+    def spread(sink: Sink) -> None:
+        lanes = pa.array([n % 3 for n in range(30)], pa.int32())
+        sink.put(rows(range(30)).append_column("_partition", lanes))
+        sink.factory.end_stream(Finished())
+
+    ours = properties("push-pull", bind=where)
+    found: dict[int, list[int]] = {0: [], 1: [], 2: []}
+    peers.write(properties("push-pull", connect=where), spread)
+    with streamfactory.open(ours, follow=True) as stream:
+        deadline = time.monotonic() + DEADLINE
+        while len(stream.ends) < 3:
+            assert time.monotonic() < deadline, found
+            batch = stream.next_batch(0.2)
+            if batch is not None and batch.num_rows:
+                found[batch.partition.id] += batch.rows["number"].to_pylist()
+    assert found == {lane: [*range(lane, 30, 3)] for lane in range(3)}
     peers.join()

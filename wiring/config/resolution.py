@@ -40,6 +40,12 @@ def clip(text: str) -> str:
     return repr(shown) if len(shown) <= 80 else f"{shown[:77]!r}..."
 
 
+_NO_UNSETTING: Final = (
+    "an empty value does not remove a property: take it out of the definition, or set "
+    "the default"
+)
+
+
 def by_spelling(options: Iterable[Option]) -> dict[str, Option]:
     """Options by every spelling of their keys, in lower case."""
     return {
@@ -175,6 +181,8 @@ class Resolver:
             words = option.type.schema.get("enum", ())
             near = difflib.get_close_matches(text.lower(), words, n=1)
             hint = f"did you mean {near[0]}?" if near else None
+            if not text.strip():
+                hint = _NO_UNSETTING
             reason = str(error)
             for secret in userinfo_secrets(text):
                 reason = reason.replace(secret, MASK)
