@@ -6,8 +6,10 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from streamfactory.spi.errors import Unsupported
+
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from streamfactory.spi.positions import Position
 
@@ -54,6 +56,26 @@ class CheckpointStore(ABC):
             TransientError: The outcome is unknown; the framework repeats the call,
                 and a checkpoint that was saved already is no error then.
         """
+
+    def groups(self) -> Sequence[str]:
+        """Names of all groups that have checkpoints here, sorted; for commands.
+
+        Raises:
+            Unsupported: misuse; a store that cannot list them keeps this default.
+        """
+        msg = "this store of checkpoints cannot list its groups"
+        raise Unsupported(msg)
+
+    def delete(self, group: str) -> None:
+        """Remove all checkpoints of a group; one without any is no error.
+
+        Members that still run may save again: they are stopped first.
+
+        Raises:
+            Unsupported: misuse; a store that cannot delete keeps this default.
+        """
+        msg = "this store of checkpoints cannot delete those of a group"
+        raise Unsupported(msg)
 
     def close(self) -> None:  # noqa: B027 - a store that holds nothing may keep this
         """Give back all that was opened."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from streamfactory.cli.checkpoint.comparing import diff_command, lag_command
+from streamfactory.cli.checkpoint.deleting import delete_command
 from streamfactory.cli.checkpoint.planning import next_command
 from streamfactory.cli.checkpoint.showing import show_command
 
@@ -20,7 +21,7 @@ class _AsGiven(click.Group):
 @click.group(
     "checkpoint",
     cls=_AsGiven,
-    commands=[show_command, lag_command, diff_command, next_command],
+    commands=[show_command, lag_command, diff_command, next_command, delete_command],
 )
 def checkpoint_command() -> None:
-    """Look at checkpoints of pipelines, Spark queries and groups; change nothing."""
+    """Look at checkpoints of pipelines, Spark queries and groups."""

@@ -9,9 +9,12 @@ import click
 
 from streamfactory.cli.checkpoint.answers import number, source_title, total
 from streamfactory.cli.checkpoint.locating import (
+    kept_target_argument,
     locate,
+    locate_kept,
     merged,
     opened,
+    server_option,
     streams_option,
     target_argument,
 )
@@ -19,6 +22,7 @@ from streamfactory.cli.parameters import json_flag
 from streamfactory.cli.results import Result, table
 from streamfactory.spark.checkpoints import differences, measure_lag
 from streamfactory.spi import MisuseError, PositionRefused
+from streamfactory.wiring.topics.admin import open_admin
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -82,18 +86,29 @@ class Lag(Result):
 
 
 @click.command("lag")
-@target_argument
+@kept_target_argument
+@server_option
 @streams_option
 @json_flag
 @click.pass_obj
-def lag_command(printer: Printer, /, *, target: str, streams: Sequence[str]) -> None:
+def lag_command(
+    printer: Printer,
+    /,
+    *,
+    target: str | None,
+    server: str | None,
+    streams: Sequence[str],
+) -> None:
     """Tell how far a query, or a group, is behind its streams, by partition.
 
     Counted are offsets from where the next batch begins to the latest. A partition
-    that is new counts from its earliest.
+    that is new counts from its earliest. Of the groups of a server, those count that
+    read the stream.
     """
-    located = locate(target, streams)
+    located = locate_kept(target, server, streams)
     positions = _positions(located)
+    if server is not None:
+        positions = _reading(located, positions)
     if located.groups is not None and len(located.definitions) == 1:
         # Groups of one folder may all read one stream.
         located = replace(located, definitions=located.definitions * len(positions))
@@ -104,6 +119,23 @@ def lag_command(printer: Printer, /, *, target: str, streams: Sequence[str]) -> 
             for (title, position), source in pairs
         ]
     printer.show(Lag(located.folder, total(one.behind for one in found), found))
+
+
+def _reading(
+    located: Located, positions: Sequence[tuple[str, Position]]
+) -> list[tuple[str, Position]]:
+    """The positions of groups that read the stream.
+
+    Raises:
+        MisuseError: misuse; there is none.
+    """
+    with open_admin(located.definitions[0]) as admin:
+        covers = admin.metadata.covers
+        found = [one for one in positions if any(covers(p.topic) for p in one[1])]
+    if not found:
+        msg = f"{located.folder}: no checkpoint is of the stream"
+        raise MisuseError(msg, remedy="`checkpoint show --server` shows all of them")
+    return found
 
 
 def _positions(located: Located) -> list[tuple[str, Position]]:

@@ -31,6 +31,7 @@ from streamfactory.wiring.config.configure import configure
 from streamfactory.wiring.plugins.manager import default_manager
 from streamfactory.wiring.reading.source import Source
 from streamfactory.wiring.streams.checkpoints import FileCheckpointStore
+from streamfactory.wiring.topics.admin import open_admin
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -39,6 +40,17 @@ if TYPE_CHECKING:
     from streamfactory.wiring.config.definition import StreamDefinition
 
 target_argument = click.argument("target", metavar="FILE-or-DIR")
+
+kept_target_argument = click.argument(
+    "target", metavar="[FILE-or-DIR-or-GROUP]", required=False
+)
+
+server_option = click.option(
+    "--server",
+    metavar="NAME-OR-FILE",
+    help="A stream whose server keeps the checkpoints of groups: GROUP is one of them; "
+    "without it, all that may be read.",
+)
 
 streams_option = click.option(
     "--stream",
@@ -115,6 +127,40 @@ def locate(target: str, streams: Sequence[str] = ()) -> Located:
         pairs = zip(own, record.start, strict=False)
         own = tuple(one.with_overrides(start) for one, start in pairs)
     return replace(located, definitions=own)
+
+
+def locate_kept(
+    target: str | None, server: str | None, streams: Sequence[str] = ()
+) -> Located:
+    """As `locate`, or groups whose checkpoints the server of a stream keeps.
+
+    Args:
+        target: As for `locate`; with a server, a group of it, or None for all.
+        server: A stream on it; None for files.
+        streams: As for `locate`.
+
+    Raises:
+        MisuseError: misuse; the arguments do not go together.
+        PositionRefused: permanent; the group has no checkpoint.
+        Unsupported: misuse; the stream's type keeps no checkpoints.
+    """
+    if server is None:
+        if target is None:
+            msg = "no checkpoint is named"
+            raise MisuseError(msg, remedy="give a file, a folder, or --server")
+        return locate(target, streams)
+    if streams:
+        msg = "--stream is for folders: --server names the stream"
+        raise MisuseError(msg, remedy="leave it out")
+    definition = one_definition(server, {})
+    with open_admin(definition) as admin:
+        store = admin.checkpoints()
+        names = store.groups() if target is None else [target]
+        groups = {name: store.load(name) for name in names}
+    if target is not None and not groups[target]:
+        msg = f"group {target!r} has no checkpoint on the server of stream {server!r}"
+        raise PositionRefused(msg, remedy="`checkpoint show --server` lists the groups")
+    return Located(f"server of {server}", groups=groups, definitions=(definition,))
 
 
 def _pipeline(path: Path) -> tuple[str, str, tuple[StreamDefinition, ...]]:

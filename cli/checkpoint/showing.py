@@ -15,7 +15,11 @@ from streamfactory.cli.checkpoint.answers import (
     source_title,
     span,
 )
-from streamfactory.cli.checkpoint.locating import locate, target_argument
+from streamfactory.cli.checkpoint.locating import (
+    kept_target_argument,
+    locate_kept,
+    server_option,
+)
 from streamfactory.cli.parameters import json_flag
 from streamfactory.cli.results import Result, table
 
@@ -110,17 +114,20 @@ class Shown(Result):
 
 
 @click.command("show")
-@target_argument
+@kept_target_argument
+@server_option
 @json_flag
 @click.pass_obj
-def show_command(printer: Printer, /, *, target: str) -> None:
+def show_command(
+    printer: Printer, /, *, target: str | None, server: str | None
+) -> None:
     """Show where a query, or a group, is: last batch, offsets, watermark.
 
     FILE is a pipeline's. DIR is a checkpoint: a pipeline's, that of any Spark query
     which reads streams of streamfactory, or a folder of checkpoints of groups. Neither
-    Spark nor Java is needed, and nothing is connected.
+    Spark nor Java is needed, and nothing is connected but the server of --server.
     """
-    printer.show(_shown(locate(target), datetime.now(UTC)))
+    printer.show(_shown(locate_kept(target, server), datetime.now(UTC)))
 
 
 def _shown(located: Located, now: datetime) -> Shown:

@@ -21,6 +21,8 @@ from streamfactory.cli.topics.arguments import (
 from streamfactory.cli.topics.looking import rows_of
 from streamfactory.wiring.topics.trimming import (
     held_by_checkpoints,
+    held_by_groups,
+    nearest,
     plan_retention,
     plan_truncation,
     retention_of,
@@ -115,6 +117,11 @@ class Truncated(Result):
     metavar="FOLDER",
     help="Keep what the readers whose checkpoints are there still want.",
 )
+@click.option(
+    "--hold-groups",
+    is_flag=True,
+    help="Keep what the groups whose checkpoints the server keeps still want.",
+)
 @deleting_options
 @place_options
 @click.pass_obj
@@ -126,6 +133,7 @@ def truncate_command(
     before: Marks | None,
     retention: bool,
     hold: Path | None,
+    hold_groups: bool,
     yes: bool,
     dry_run: bool,
     **where: Any,
@@ -139,10 +147,7 @@ def truncate_command(
         msg = "Give one of --before and --retention."
         raise click.UsageError(msg)
     with opened(printer, target, **where) as admin:
-        held = {} if hold is None else held_by_checkpoints(admin, hold)
-        if hold is not None and not held:
-            told = f"no checkpoint in {hold} is of the topic {admin.topic!r}"
-            printer.note("warning", told)
+        held = _held(printer, admin, hold, groups=hold_groups)
         if before is None:
             plan = plan_retention(admin, held)
             policy = retention_of(admin)
@@ -153,6 +158,22 @@ def truncate_command(
             answer = _truncate(printer, admin, plan, answer, held, yes=yes)
         printer.show(answer)
     return Status.INTERRUPTED if answer.outcome == DECLINED else Status.FINE
+
+
+def _held(
+    printer: Printer, admin: Admin, folder: Path | None, *, groups: bool
+) -> dict[Partition, Hold]:
+    """What readers still want, as the options name them."""
+    holds = {}
+    if folder is not None:
+        holds[str(folder)] = held_by_checkpoints(admin, folder)
+    if groups:
+        holds["the server"] = held_by_groups(admin)
+    for place, held in holds.items():
+        if not held:
+            msg = f"no checkpoint in {place} is of the topic {admin.topic!r}"
+            printer.note("warning", msg)
+    return nearest(*holds.values())
 
 
 def _planned(admin: Admin, plan: Plan, policy: dict[str, str] | None) -> Truncated:

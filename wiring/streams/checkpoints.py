@@ -19,9 +19,10 @@ from streamfactory.spi import (
 from streamfactory.wiring.core.durable import make_folder, replace_file, sync_folder
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
+    from streamfactory.spi import ConsumerFactory, StreamConfig
     from streamfactory.wiring.core.guard import Guard
 
 T = TypeVar("T")
@@ -124,6 +125,17 @@ class GuardedCheckpointStore(CheckpointStore):
             lambda: self._author.save(group, instance, checkpoint),
         )
 
+    def groups(self) -> Sequence[str]:
+        """See `CheckpointStore`."""
+        return self._call("list the groups", self._author.groups)
+
+    def delete(self, group: str) -> None:
+        """See `CheckpointStore`."""
+        self._call(
+            f"delete the checkpoints of group {group!r}",
+            lambda: self._author.delete(group),
+        )
+
     def close(self) -> None:
         """See `CheckpointStore`."""
         if not self._closed.is_set():
@@ -135,6 +147,19 @@ class GuardedCheckpointStore(CheckpointStore):
         return self._guard.call(
             operation, function, closed=self._closed, timeout=self._timeout
         )
+
+
+def stream_checkpoints(
+    factory: ConsumerFactory, guard: Guard, config: StreamConfig
+) -> GuardedCheckpointStore | None:
+    """The store that a stream has itself; None where its type has none."""
+    with guard.border():
+        made = factory.create_checkpoint_store()
+    if made is None:
+        return None
+    return GuardedCheckpointStore(
+        made, guard, config["connection.timeout.millis"] / 1000
+    )
 
 
 def _safe(what: str, name: str) -> str:

@@ -30,7 +30,7 @@ from streamfactory.wiring.reading.starts import Start, ending_offsets, starting_
 from streamfactory.wiring.receiving.embedded import receive_embedded
 from streamfactory.wiring.streams.checkpoints import (
     FileCheckpointStore,
-    GuardedCheckpointStore,
+    stream_checkpoints,
 )
 from streamfactory.wiring.streams.groups import (
     AuthoredGroup,
@@ -321,10 +321,8 @@ def _checkpoints(source: Source) -> CheckpointStore:
     location = config.get("checkpoint.location")
     if location is not None:
         return FileCheckpointStore(Path(location))
-    with source.guard.border():
-        made = source.factory.create_checkpoint_store()
+    made = stream_checkpoints(source.factory, source.guard, config)
     if made is None:
         msg = "checkpoint.location is required by consumer.type=highlevel"
         raise ConfigError(msg, stream=config.name)
-    timeout = config["connection.timeout.millis"] / 1000
-    return GuardedCheckpointStore(made, source.guard, timeout)
+    return made

@@ -29,6 +29,7 @@ from streamfactory.wiring.options.spool import PATH as SPOOL_PATH
 from streamfactory.wiring.plugins.manager import PluginManager, default_manager
 from streamfactory.wiring.reading.metadata import Metadata
 from streamfactory.wiring.reading.source import unique_client_id
+from streamfactory.wiring.streams.checkpoints import stream_checkpoints
 from streamfactory.wiring.streams.stream import find_definition
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from streamfactory.spi import (
+        CheckpointStore,
         ConsumerFactory,
         Partition,
         StreamConfig,
@@ -240,6 +242,22 @@ class Admin(Closing):
         topic = self.topic
         return self._ask("verify the topic", lambda admin: admin.verify(topic))
 
+    def checkpoints(self) -> CheckpointStore:
+        """Where groups keep checkpoints that have no ``checkpoint.location``.
+
+        Raises:
+            Unsupported: misuse; the type keeps none.
+        """
+        with self._lock:
+            self._check_open()
+            found = stream_checkpoints(self._consumers(), self._guard, self.config)
+            if found is None:
+                msg = f"stream type {self._backend.name!r} keeps no checkpoints"
+                remedy = "give the folder that checkpoint.location names"
+                raise Unsupported(msg, stream=self.config.name, remedy=remedy)
+            self._opened.callback(found.close)
+            return found
+
     # --- doing ----------------------------------------------------------------------
 
     def create(self, schema: pa.Schema | None, partitions: int | None = None) -> None:
@@ -313,6 +331,10 @@ class Admin(Closing):
             return self._metadata
 
     def _metadata_of(self, config: StreamConfig) -> Metadata:
+        client_id = unique_client_id("streamfactory-topics")
+        return Metadata(config, self._consumers(), self._guard, client_id)
+
+    def _consumers(self) -> ConsumerFactory:
         if self._factory is None:
             make = self._backend.consumer_factory
             if make is None:
@@ -321,8 +343,7 @@ class Admin(Closing):
             with self._guard.border():
                 self._factory = make(self.config)
             self._opened.callback(self._factory.close)
-        client_id = unique_client_id("streamfactory-topics")
-        return Metadata(config, self._factory, self._guard, client_id)
+        return self._factory
 
     def _operator(self) -> TopicAdmin:
         with self._lock:

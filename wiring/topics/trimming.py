@@ -147,23 +147,54 @@ def held_by_checkpoints(admin: Admin, folder: Path) -> dict[Partition, Hold]:
         PositionRefused: permanent; a checkpoint is corrupt, newer, or of an earlier
             life of the topic.
     """
-    infos = admin.partitions()
     store = FileCheckpointStore(folder)
     groups = {name: store.load(name) for name in _groups(folder)}
     if not any(groups.values()):
         msg = f"there are no checkpoints in {folder}"
         remedy = "give the folder that checkpoint.location names, or leave it out"
         raise MisuseError(msg, stream=admin.config.name, remedy=remedy)
+    return _held(admin, groups)
+
+
+def held_by_groups(admin: Admin) -> dict[Partition, Hold]:
+    """The same, of groups whose checkpoints are where the topic is: on its server.
+
+    Raises:
+        MisuseError: misuse; there are none that this user may read.
+        PositionRefused: permanent; as `held_by_checkpoints`.
+        Unsupported: misuse; the type keeps no checkpoints.
+    """
+    store = admin.checkpoints()
+    groups = {name: store.load(name) for name in store.groups()}
+    if not any(groups.values()):
+        msg = "no group has a checkpoint on the server, or none that may be read"
+        raise MisuseError(msg, stream=admin.config.name, remedy="leave the option out")
+    return _held(admin, groups)
+
+
+def nearest(*holds: Mapping[Partition, Hold]) -> dict[Partition, Hold]:
+    """What some readers, and others, still want."""
+    found: dict[Partition, Hold] = {}
+    for held in holds:
+        for partition, hold in held.items():
+            known = found.get(partition)
+            if known is None or hold.offset < known.offset:
+                found[partition] = hold
+    return found
+
+
+def _held(
+    admin: Admin, groups: Mapping[str, Mapping[str, Checkpoint]]
+) -> dict[Partition, Hold]:
+    """What some groups still want, those aside that read something else."""
+    infos = admin.partitions()
     found: dict[Partition, Hold] = {}
     for group, checkpoints in groups.items():
         position = _merged(checkpoints)
         if not any(p.topic == admin.topic for p in position):
             continue  # a group that reads something else
-        for info in infos:
-            offset = _wanted(admin, group, info, position)
-            known = found.get(info.partition)
-            if known is None or offset < known.offset:
-                found[info.partition] = Hold(offset, group)
+        wanted = {i.partition: _wanted(admin, group, i, position) for i in infos}
+        found = nearest(found, {p: Hold(offset, group) for p, offset in wanted.items()})
     return found
 
 

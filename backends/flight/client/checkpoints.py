@@ -9,7 +9,7 @@ from streamfactory.backends.flight.protocol import messages as m
 from streamfactory.spi import Checkpoint, CheckpointStore, Position, PositionRefused
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from streamfactory.backends.flight.client.connection import Connection
 
@@ -43,6 +43,12 @@ class RemoteCheckpointStore(CheckpointStore):
             checkpoint.position.to_json(),
         )
         self._connection.call("checkpoints-save", wanted, m.Done)
+
+    def groups(self) -> Sequence[str]:
+        return self._connection.call("checkpoints-groups", m.Done(), m.Names).names
+
+    def delete(self, group: str) -> None:
+        self._connection.call("checkpoints-delete", m.DeleteCheckpoints(group), m.Done)
 
 
 def _checkpoint(group: str, instance: str, saved: m.SavedCheckpoint) -> Checkpoint:

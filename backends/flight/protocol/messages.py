@@ -270,6 +270,13 @@ class LoadCheckpoints:
 
 
 @dataclass(frozen=True, slots=True)
+class DeleteCheckpoints:
+    """Action ``checkpoints-delete``: remove all checkpoints of a group."""
+
+    group: str
+
+
+@dataclass(frozen=True, slots=True)
 class SavedCheckpoint:
     """One checkpoint of a group."""
 
@@ -380,7 +387,7 @@ class TopicDescription:
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """The answer to ``topics``."""
+    """The answer to ``topics`` and ``checkpoints-groups``."""
 
     names: tuple[str, ...]
 

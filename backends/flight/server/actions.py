@@ -215,6 +215,15 @@ ACTIONS: Final[Mapping[str, AnyAction]] = {
         Right.WRITE,
         CheckpointKeeper.claim,
     ),
+    "checkpoints-groups": ServerAction(
+        m.Done, "Names of all groups whose checkpoints the client may read."
+    ),
+    "checkpoints-delete": GroupAction(
+        m.DeleteCheckpoints,
+        "Remove all checkpoints of a group.",
+        Right.WRITE,
+        CheckpointKeeper.delete,
+    ),
     "checkpoints-load": GroupAction(
         m.LoadCheckpoints,
         "The checkpoints of a group.",

@@ -8,6 +8,7 @@ generation of the checkpoint.
 from __future__ import annotations
 
 import threading
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
@@ -123,6 +124,14 @@ class CheckpointKeeper:
                 f"group {request.group!r}: another process has claimed the instance"
             )
             raise WriterFenced(msg, remedy=_FENCED_REMEDY)
+        return m.Done()
+
+    def delete(self, request: m.DeleteCheckpoints) -> m.Done:
+        """Remove all checkpoints of a group; none is fine, too."""
+        with self._lock:
+            with suppress(TopicNotFound):
+                self._store.delete(request.group)
+            self._sizes.pop(request.group, None)
         return m.Done()
 
     def groups(self) -> Sequence[str]:

@@ -350,6 +350,9 @@ class LogService(fl.FlightServerBase):  # type: ignore[misc]
         """The answer to an action on the server itself."""
         if action == "topics":
             return Names(tuple(self._readable(context)))
+        if action == "checkpoints-groups":
+            may_read = self._may_read(context, groups=True)
+            return Names(tuple(filter(may_read, self.checkpoints.groups())))
         if action == "health":
             problems = self.statistics.problems()
             return Health(not problems, tuple(problems))
