@@ -22,6 +22,8 @@ from streamfactory.spi import (
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    import zmq
+
 _ALIGNED: Final = 8
 """Arrow reads numbers at multiples of that only."""
 _REMEDY: Final = "the sender is no Arrow program, or the message is damaged"
@@ -237,6 +239,16 @@ class BatchReader:
             raise corrupt(str(error)) from error
         except ipc.IpcTooLong as error:
             raise too_large(error.length, "max.message.bytes", limit) from error
+
+
+def bytes_of(frame: bytes | zmq.Frame) -> bytes:
+    """A frame as bytes; copied where libzmq holds it."""
+    return frame if isinstance(frame, bytes) else frame.bytes
+
+
+def view_of(frame: bytes | zmq.Frame) -> memoryview:
+    """A frame without a copy."""
+    return memoryview(frame) if isinstance(frame, bytes) else memoryview(frame.buffer)
 
 
 def aligned(frame: memoryview) -> pa.Buffer:

@@ -6,16 +6,77 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
+from streamfactory.backends.zeromq.bodies import bytes_of, view_of
 from streamfactory.spi import MisuseError, envelope_schema
 from streamfactory.spi.envelope import TIMESTAMP_UNKNOWN
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    import zmq
+
+    from streamfactory.backends.zeromq.bodies import BatchReader
+    from streamfactory.backends.zeromq.joining import Backlog
+    from streamfactory.backends.zeromq.numbering import MergedNumbers
     from streamfactory.spi import Outgoing, Partition
 
 _HEADER: Final = "frame."
 """Begins the name of the header that a middle frame becomes; its number follows."""
+
+
+class PlainMessages:
+    """Receives messages of one partition; their rows are counted as they arrive.
+
+    Args:
+        partition: Of the rows.
+        numbers: Counts them.
+        reader: Reads Arrow streams, and validates them.
+        backlog: Where the rows go.
+        is_raw: Whether each message is a record, rather than a whole Arrow stream.
+    """
+
+    def __init__(
+        self,
+        partition: Partition,
+        numbers: MergedNumbers,
+        reader: BatchReader,
+        backlog: Backlog,
+        *,
+        is_raw: bool,
+    ) -> None:
+        self._partition = partition
+        self._numbers = numbers
+        self._reader = reader
+        self._backlog = backlog
+        self._is_raw = is_raw
+        self._records: list[list[bytes]] = []
+        """That no batch was made of yet."""
+        self.size = 0
+        """Bytes of them."""
+
+    def receive(self, frames: Sequence[bytes | zmq.Frame]) -> None:
+        """Add the rows of a message; those of records with `pack`.
+
+        Raises:
+            StreamError: As `BatchReader.read_stream`.
+        """
+        if self._is_raw:
+            parts = [bytes_of(frame) for frame in frames]
+            self._records.append(parts)
+            self.size += sum(map(len, parts))
+            return
+        for rows, size in self._reader.read_stream(view_of(frames[-1])):
+            placed = self._numbers.count(rows.num_rows)
+            self._backlog.add(rows, placed, size, is_checked=True)
+
+    def pack(self) -> None:
+        """Make one batch of the records that were received one by one."""
+        records, self._records = self._records, []
+        size, self.size = self.size, 0
+        if records:
+            rows = envelopes_of(records, self._partition, self._numbers.next)
+            placed = self._numbers.count(len(records))
+            self._backlog.add(rows, placed, size, is_checked=True)
 
 
 def envelopes_of(

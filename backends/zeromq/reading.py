@@ -12,7 +12,7 @@ import pyarrow as pa
 from streamfactory.arrowlog.messages import envelopes, message_schema
 from streamfactory.backends.zeromq.bodies import SchemaHolder
 from streamfactory.backends.zeromq.options import DEALER_ROUTER, Settings
-from streamfactory.backends.zeromq.receiving import Lane, Taken
+from streamfactory.backends.zeromq.receiving import Lane
 from streamfactory.backends.zeromq.transport import Place
 from streamfactory.backends.zeromq.waking import Wake
 from streamfactory.spi import (
@@ -37,6 +37,7 @@ from streamfactory.spi import (
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
+    from streamfactory.backends.zeromq.joining import Taken
     from streamfactory.spi import Position
 
 _GLANCE: Final = 0.05

@@ -9,15 +9,19 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections import deque
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-import pyarrow as pa
 import zmq
 
 from streamfactory.backends.zeromq.answering import Answers
-from streamfactory.backends.zeromq.bodies import BatchReader, Limits, corrupt
+from streamfactory.backends.zeromq.bodies import (
+    BatchReader,
+    Limits,
+    bytes_of,
+    corrupt,
+    view_of,
+)
+from streamfactory.backends.zeromq.joining import ENOUGH, Backlog, Taken
 from streamfactory.backends.zeromq.numbering import (
     MergedNumbers,
     OwnNumbers,
@@ -29,7 +33,7 @@ from streamfactory.backends.zeromq.options import (
     PUB_SUB,
     PUSH_PULL,
 )
-from streamfactory.backends.zeromq.plain import envelopes_of
+from streamfactory.backends.zeromq.plain import PlainMessages
 from streamfactory.backends.zeromq.protocol import SIZE, Kind, read_header
 from streamfactory.backends.zeromq.transport import Wire
 from streamfactory.backends.zeromq.waking import Wake
@@ -45,6 +49,8 @@ from streamfactory.spi import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    import pyarrow as pa
+
     from streamfactory.backends.zeromq.bodies import SchemaHolder
     from streamfactory.backends.zeromq.endpoints import Endpoint
     from streamfactory.backends.zeromq.numbering import Sender
@@ -58,38 +64,11 @@ log = logging.getLogger(__name__)
 _KINDS: Final = {PUB_SUB: zmq.SUB, PUSH_PULL: zmq.PULL, DEALER_ROUTER: zmq.ROUTER}
 _LONGEST_POLL: Final = 0.25
 """Seconds after which timers are looked at."""
-_TINY: Final = 128 * 1024
-"""Bytes below which batches are joined: handing on each costs more than a copy."""
-_ENOUGH: Final = 1024 * 1024
-"""Bytes up to which batches are joined, and received ahead."""
 _MOST_MESSAGES: Final = 4096
 """Messages received ahead."""
 _QUIET: Final = 0.05
 """Seconds without a message of the last sender, after which its successor's messages
 are read: queues of both are read in turns."""
-
-
-@dataclass(slots=True)
-class Piece:
-    """What one message contributed: rows, a loss, an end, or a move of the offset."""
-
-    rows: pa.RecordBatch | None
-    first: int
-    next: int
-    size: int = 0
-    losses: list[Loss] = field(default_factory=list)
-    is_checked: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Taken:
-    """Rows with their place in the partition, and what is missing before them."""
-
-    rows: pa.RecordBatch | None
-    first: int
-    next: int
-    size: int
-    losses: tuple[Loss, ...]
 
 
 class Lane:
@@ -128,17 +107,21 @@ class Lane:
         self._answers = Answers(self._send, is_merged=is_merged)
         self._wire: Wire | None = None
         self._bell: Wake | None = None
-        self._held: deque[Piece] = deque()
-        self._held_size = 0
-        self._messages: list[list[bytes]] = []
-        """Plain ones, each of several frames, that no batch was made of yet."""
+        self._backlog = Backlog(self._reader)
+        self._plain: PlainMessages | None = None
+        if settings.is_plain:
+            assert isinstance(self._numbers, MergedNumbers)
+            self._plain = PlainMessages(
+                partition,
+                self._numbers,
+                self._reader,
+                self._backlog,
+                is_raw=settings.is_raw,
+            )
         self._parked: list[list[bytes | zmq.Frame]] = []
         self._parked_at = 0.0
         self._greeting: tuple[bytes, Header] | None = None
         """Of a sender that has to wait until its predecessor's rows are handed out."""
-        self._losses: list[Loss] = []
-        self._handed = self._numbers.next
-        self._has_handed = False
         self._ends: dict[bytes, End] = {}
         self._failure: StreamError | None = None
         self._closed = False
@@ -151,19 +134,20 @@ class Lane:
     @property
     def next(self) -> int:
         """Offset of the next row to be handed out."""
-        return self._handed
+        return self._backlog.next
 
     @property
     def earliest(self) -> int:
         """First offset that can be read: of rows handed out, if a sender keeps them."""
         kept = self._answers.earliest(self._numbers)
-        return self._handed if kept is None else min(kept, self._handed)
+        handed = self._backlog.next
+        return handed if kept is None else min(kept, handed)
 
     @property
     def end(self) -> End | None:
         """How the partition ended; None while more may come."""
         wanted = self._senders
-        if self._held or wanted is None or len(self._ends) < wanted:
+        if self._backlog or wanted is None or len(self._ends) < wanted:
             return None
         ends = [*self._ends.values()]
         return next((end for end in ends if isinstance(end, Failed)), ends[0])
@@ -282,19 +266,21 @@ class Lane:
     def _receive(self, wire: Wire) -> None:
         """Receive what is there, up to what is worth being held."""
         wire.check()
-        if self._greeting is not None and not self._held:
+        if self._greeting is not None and not self._backlog:
             greeting, self._greeting = self._greeting, None
             self._greet(*greeting)
         copy = self._settings.is_plain and self._settings.is_raw
-        for _ in range(_MOST_MESSAGES - len(self._held)):
-            if self._held_size >= _ENOUGH or self._failure is not None:
+        for _ in range(_MOST_MESSAGES - len(self._backlog)):
+            waiting = 0 if self._plain is None else self._plain.size
+            if self._backlog.size + waiting >= ENOUGH or self._failure is not None:
                 break
             try:
                 frames: Any = wire.socket.recv_multipart(zmq.NOBLOCK, copy=copy)
             except zmq.Again:
                 break
             self._try(frames)
-        self._pack()
+        if self._plain is not None:
+            self._plain.pack()
         if self._parked and time.monotonic() - self._parked_at > _QUIET:
             self._unpark()
 
@@ -307,17 +293,17 @@ class Lane:
     # --- messages -----------------------------------------------------------------
 
     def _meet(self, frames: list[bytes | zmq.Frame]) -> None:
-        if self._settings.is_plain:
-            self._meet_plain(frames)
+        if self._plain is not None:
+            self._plain.receive(frames)
             return
         identity = b""
         if self._settings.pattern == DEALER_ROUTER:
-            identity = _bytes(frames[0])
+            identity = bytes_of(frames[0])
         behind = frames[int(self._settings.pattern != PUSH_PULL) :]
         if not behind:
             msg = "a message has no sequence frame"
             raise corrupt(msg)
-        text = _bytes(behind[0])
+        text = bytes_of(behind[0])
         header = read_header(text)
         if self._settings.pattern == DEALER_ROUTER:
             if header.kind is Kind.HELLO:
@@ -357,11 +343,13 @@ class Lane:
     def _unpark(self) -> None:
         """Begin the incarnation of the first message that was set aside."""
         parked, self._parked = self._parked, []
-        if self._held:
+        if self._backlog:
             # What came before is handed out first.
             self._parked = parked
             return
-        header = read_header(_bytes(parked[0][int(self._settings.pattern == PUB_SUB)]))
+        header = read_header(
+            bytes_of(parked[0][int(self._settings.pattern == PUB_SUB)])
+        )
         self._begin(header.stream, 0)
         for frames in parked:
             self._try(frames)
@@ -369,17 +357,15 @@ class Lane:
     def _begin(self, stream: bytes, start: int) -> Sender:
         sender = self._numbers.begin(stream, start)
         if isinstance(self._numbers, OwnNumbers):
-            self._held.clear()
-            self._held_size = 0
+            self._backlog.clear(self._numbers.next, has_begun=False)
             self._ends.clear()
-            self._handed, self._has_handed = self._numbers.next, False
         return sender
 
     def _greet(self, identity: bytes, header: Header) -> None:
         """A sender introduces itself: another instance, or once more."""
         sender = self._numbers.find(header.stream)
         if sender is None:
-            if self._held and isinstance(self._numbers, OwnNumbers):
+            if self._backlog and isinstance(self._numbers, OwnNumbers):
                 # What came before is handed out first.
                 self._greeting = (identity, header)
                 return
@@ -414,14 +400,14 @@ class Lane:
             self._ends[sender.stream] = Failed(f"the sender {sender.name} broke off")
         self._answers.note(sender, placed.next)
         if rows is None or not placed.skip:
-            self._hold(rows, placed, size)
+            self._backlog.add(rows, placed, size)
             return
         self._reader.validated([rows])
         at = placed.first
         for part, bytes_ in self._reader.parts(rows.slice(placed.skip), size):
             behind = at + part.num_rows
             where = Placed(at, behind, 0, None)
-            self._hold(part, where, bytes_, is_checked=True)
+            self._backlog.add(part, where, bytes_, is_checked=True)
             at = behind
 
     def _read(
@@ -430,50 +416,12 @@ class Lane:
         if len(bodies) != 1:
             msg = f"a sequence frame is followed by {len(bodies)} frames, not by one"
             raise corrupt(msg)
-        rows, size = self._reader.read(_view(bodies[0]))
+        rows, size = self._reader.read(view_of(bodies[0]))
         if rows.num_rows != header.next - header.first:
             count = header.next - header.first
             msg = f"a batch of {rows.num_rows} rows has numbers for {count}"
             raise corrupt(msg)
         return rows, size
-
-    def _meet_plain(self, frames: list[bytes | zmq.Frame]) -> None:
-        numbers = self._numbers
-        assert isinstance(numbers, MergedNumbers)
-        if self._settings.is_raw:
-            parts = [_bytes(frame) for frame in frames]
-            self._messages.append(parts)
-            self._held_size += sum(map(len, parts))
-            return
-        for rows, size in self._reader.read_stream(_view(frames[-1])):
-            self._hold(rows, numbers.count(rows.num_rows), size, is_checked=True)
-
-    def _pack(self) -> None:
-        """Make one batch of the plain messages that were received one by one."""
-        messages, self._messages = self._messages, []
-        if messages:
-            assert isinstance(self._numbers, MergedNumbers)
-            size = sum(len(part) for parts in messages for part in parts)
-            self._held_size -= size
-            rows = envelopes_of(messages, self.partition, self._numbers.next)
-            placed = self._numbers.count(len(messages))
-            self._hold(rows, placed, size, is_checked=True)
-
-    def _hold(
-        self,
-        rows: pa.RecordBatch | None,
-        placed: Placed,
-        size: int,
-        *,
-        is_checked: bool = False,
-    ) -> None:
-        losses, self._losses = self._losses, []
-        piece = Piece(rows, placed.first, placed.next, size, losses, is_checked)
-        self._held.append(piece)
-        self._held_size += size
-
-    def _lose(self, first: int, behind: int, cause: str) -> None:
-        self._losses.append(Loss(self.partition, first, behind, cause))
 
     # --- handing out --------------------------------------------------------------
 
@@ -485,117 +433,36 @@ class Lane:
         """
         if self._config.get("acknowledge") == "fetched":
             self._answers.store(self.incarnation, start, self.incarnation)
-        if start >= self._handed:
+        if start >= self._backlog.next:
             self._answers.welcome(self._numbers, start)
             return
-        if not self._has_handed:
+        if not self._backlog.has_begun:
             # Of a reader that begins, what was sent before is no loss.
             if start:
                 what = "sent while no reader was there"
-                lost = Loss(self.partition, start, self._handed, what)
+                lost = Loss(self.partition, start, self._backlog.next, what)
                 # It is told before the rows that follow it, which may be here already.
-                self._held.appendleft(Piece(None, start, self._handed, losses=[lost]))
-            self._answers.welcome(self._numbers, self._handed)
+                self._backlog.begin_after(lost, start)
+            self._answers.welcome(self._numbers, self._backlog.next)
             return
         if not self._answers.rewind(self._numbers, start):
             msg = f"offset {start} was read, and no sender keeps it"
             raise OffsetOutOfRange(
                 msg,
-                earliest=self._handed,
+                earliest=self._backlog.next,
                 partition=self.partition,
                 offset=start,
                 remedy=DURABLE_WAY,
             )
-        self._held.clear()
-        self._held_size = 0
+        self._backlog.clear(start, has_begun=True)
         self._ends.clear()
-        self._handed = start
 
     def _join(self, most: int) -> Taken | None:
-        """The pieces that are there as one answer, as far as they fit together."""
-        if not self._held and not self._losses:
-            return None
-        if not self._held:
-            losses, self._losses = self._losses, []
-            return Taken(None, self._handed, self._handed, 0, tuple(losses))
-        first = self._held.popleft()
-        pieces, size, rows = [first], first.size, _count(first)
-        while self._held and first.rows is not None:
-            after = self._held[0]
-            joins = not after.losses and after.first == pieces[-1].next
-            small = first.size < _TINY and after.size < _TINY and size < _ENOUGH
-            same = after.is_checked is first.is_checked and after.rows is not None
-            if not (joins and small and same and rows < most):
-                break
-            pieces.append(self._held.popleft())
-            size, rows = size + after.size, rows + _count(after)
-        self._held_size -= size
-        return self._answer(pieces, size)
-
-    def _answer(self, pieces: list[Piece], size: int) -> Taken | None:
-        first = pieces[0]
-        losses = tuple(first.losses)
-        rows = first.rows
-        if rows is None:
-            self._handed, self._has_handed = first.next, True
-            return Taken(None, first.first, first.next, 0, losses)
-        if not first.is_checked:
-            pieces = self._checked(pieces)
-        if len(pieces) > 1:
-            rows = pa.concat_batches([piece.rows for piece in pieces])
-        if not first.is_checked:
-            rows = self._sliced(rows, pieces, size)
-        self._handed, self._has_handed = first.first + rows.num_rows, True
-        behind = self._handed if rows.num_rows else pieces[-1].next
-        return Taken(rows, first.first, behind, size, losses)
-
-    def _checked(self, pieces: list[Piece]) -> list[Piece]:
-        """The sound pieces from the first on; what follows goes back.
-
-        Raises:
-            CorruptData: data_loss; the first one is not sound.
-        """
         try:
-            sound = self._reader.validated([piece.rows for piece in pieces])
+            return self._backlog.take(most)
         except StreamError as error:
             self._failure = error
             raise
-        self._back(pieces[sound:])
-        return pieces[:sound]
 
-    def _sliced(
-        self, rows: pa.RecordBatch, pieces: list[Piece], size: int
-    ) -> pa.RecordBatch:
-        """The first slice that is safe to convert; the others go back.
-
-        Raises:
-            MessageTooLarge: permanent; one row unpacks to too much.
-        """
-        try:
-            parts = list(self._reader.parts(rows, size))
-        except StreamError as error:
-            self._failure = error
-            raise
-        at, rest = pieces[0].first + parts[0][0].num_rows if parts else 0, []
-        for part, bytes_ in parts[1:]:
-            rest.append(Piece(part, at, at + part.num_rows, bytes_, is_checked=True))
-            at += part.num_rows
-        self._back(rest)
-        return parts[0][0] if parts else rows
-
-    def _back(self, pieces: list[Piece]) -> None:
-        for piece in reversed(pieces):
-            self._held.appendleft(piece)
-            self._held_size += piece.size
-
-
-def _count(piece: Piece) -> int:
-    return 0 if piece.rows is None else int(piece.rows.num_rows)
-
-
-def _bytes(frame: bytes | zmq.Frame) -> bytes:
-    return frame if isinstance(frame, bytes) else frame.bytes
-
-
-def _view(frame: bytes | zmq.Frame) -> memoryview:
-    return memoryview(frame) if isinstance(frame, bytes) else memoryview(frame.buffer)
+    def _lose(self, first: int, behind: int, cause: str) -> None:
+        self._backlog.lose(Loss(self.partition, first, behind, cause))
