@@ -6,14 +6,16 @@ same writer id goes on behind them, however the last one ended.
 
 from __future__ import annotations
 
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, final
 
 import pyarrow as pa
 
 from streamfactory.spi import (
+    DecodeError,
     Finished,
+    FormatRefused,
     Guarantee,
     MisuseError,
     Partition,
@@ -30,7 +32,7 @@ from streamfactory.transfer.inputs.formats import STANDARD_INPUT
 from streamfactory.wiring.config.configure import configure
 from streamfactory.wiring.core.clock import Clock
 from streamfactory.wiring.core.closing import Closing
-from streamfactory.wiring.core.conform import conform
+from streamfactory.wiring.core.conform import columns_of, conform
 from streamfactory.wiring.plugins.manager import PluginManager, default_manager
 from streamfactory.wiring.streams.stream import find_definition
 from streamfactory.wiring.writing.creating import ensure_topic
@@ -296,8 +298,9 @@ class Publisher(Closing):
     ) -> pa.RecordBatch | None:
         before = one.offset, one.digest()
         try:
-            rows = one.read(timeout, epochs.room)
-            return None if rows is None else self._fitting(one, rows)
+            with self._naming_columns():
+                rows = one.read(timeout, epochs.room)
+                return None if rows is None else self._fitting(one, rows)
         except StreamError:
             # What came before is good; the position must not cover what was not read.
             self._commit(epochs, {one: before})
@@ -371,11 +374,25 @@ class Publisher(Closing):
         if self._declared is not None:
             return self._declared
         while not stop.is_set():
-            found = self._inputs[0].columns(_TURN)
+            with self._naming_columns():
+                found = self._inputs[0].columns(_TURN)
             if found is not None:
                 self._expect(found)  # a guess holds for all that follows
                 return found
         return None
+
+    @contextmanager
+    def _naming_columns(self) -> Iterator[None]:
+        """Add to errors of an input the columns of the topic, which it was read by."""
+        try:
+            yield
+        except (DecodeError, FormatRefused, SchemaMismatch) as error:
+            known, topic = self._sink.schema, self._sink.config.get("topic.name")
+            typed = known is not None and not known.equals(envelope_schema())
+            if typed and self._declared is None:
+                has = f"topic {topic!r} has {columns_of(known)}"
+                error.remedy = has if error.remedy is None else f"{error.remedy}; {has}"
+            raise
 
     def _check_names(self, schema: pa.Schema) -> None:
         """Refuse columns that the topic does not have, or requires, all at once.
@@ -397,8 +414,8 @@ class Publisher(Closing):
         )
         config = self._sink.config
         msg = f"the columns do not fit the topic {config.topic!r}: {told}"
-        have = ", ".join(f"{field.name} {field.type}" for field in known)
-        remedy = f"rename the columns, or publish to another topic; this one has {have}"
+        remedy = "rename the columns, or publish to another topic; this one has "
+        remedy += columns_of(known)
         raise SchemaMismatch(msg, stream=config.name, remedy=remedy)
 
     def _expect(self, schema: pa.Schema) -> None:

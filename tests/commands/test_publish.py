@@ -280,6 +280,25 @@ def test_column_that_does_not_fit_is_named_before_a_row_is_written(
     assert flat(memory) == []
 
 
+@pytest.mark.parametrize("name", ["a.csv", "a.jsonl", "a.parquet"])
+def test_input_of_other_types_names_the_topic_and_its_columns(
+    memory: Memory, streamfactory: Command, tmp_path: Path, name: str
+) -> None:
+    schema = pa.schema([("id", pa.int64()), ("at", pa.timestamp("us"))])
+    memory.create("t", schema)
+    path = tmp_path / name
+    texts = {"a.csv": "id,at\nx,\n", "a.jsonl": '{"id": "x", "at": null}\n'}
+    if name in texts:
+        path.write_text(texts[name])
+    else:
+        parquet.write_table(pa.table({"id": ["x"]}), path)
+    done = streamfactory("publish", memory.stream("t"), path, "--json")
+    assert done.status == 1
+    assert "topic 't'" in done.error["remedy"]
+    assert done.error["remedy"].endswith("id int64, at timestamp[us]")
+    assert flat(memory) == []
+
+
 def test_all_columns_that_do_not_fit_are_named_with_those_of_the_topic(
     memory: Memory, streamfactory: Command, tmp_path: Path
 ) -> None:

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamfactory.spi import SchemaMismatch, can_rescale
+
+_NAMED: Final = 100
+"""Columns that a message names."""
 
 
 def check_names(schema: pa.Schema) -> None:
@@ -34,6 +38,13 @@ def check_columns(schema: pa.Schema) -> None:
     if not schema.names:
         msg = "the rows have no columns"
         raise SchemaMismatch(msg, remedy="write at least one column")
+
+
+def columns_of(schema: pa.Schema) -> str:
+    """Names and types of the first columns, for messages."""
+    texts = [f"{field.name} {field.type}" for field in schema]
+    more = len(texts) - _NAMED
+    return ", ".join([*texts[:_NAMED], *([f"{more} more"] if more > 0 else [])])
 
 
 def empty_rows(schema: pa.Schema) -> pa.RecordBatch:

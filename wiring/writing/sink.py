@@ -23,6 +23,7 @@ from streamfactory.spi import (
     MisuseError,
     ProducerFactory,
     Role,
+    SchemaMismatch,
     StreamError,
     Unsupported,
     Verdict,
@@ -38,6 +39,7 @@ from streamfactory.wiring.core.closing import Closing
 from streamfactory.wiring.core.conform import (
     check_columns,
     check_names,
+    columns_of,
     conform,
     empty_rows,
 )
@@ -317,6 +319,14 @@ class Sink(Closing):
             return decided[1]
         try:
             target = self._decide_target(schema)
+        except SchemaMismatch as error:
+            if self._schema is not None and error.remedy is None:
+                error.remedy = (
+                    f"write the columns of topic {self.config.get('topic.name')!r}: "
+                    f"{columns_of(self._schema)}"
+                )
+            error.at(stream=self.config.name)
+            raise
         except StreamError as error:
             error.at(stream=self.config.name)
             raise
