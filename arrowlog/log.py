@@ -190,7 +190,8 @@ class Log(ABC):
             what was staged is then discarded.
 
         Raises:
-            MisuseError: misuse; what an attempt staged is gone. Nothing was appended.
+            MisuseError: misuse; what an attempt staged no longer exists. Nothing was
+                appended.
             WriterFenced: permanent; another instance has claimed the writer.
         """
 

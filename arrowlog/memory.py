@@ -253,7 +253,7 @@ class MemoryLog(Log):
                 raise WriterFenced(fenced(writer, epoch))
             missing = [attempt for attempt in attempts if attempt not in self._staged]
             if missing:
-                msg = f"what attempt {missing[0]} staged is gone"
+                msg = f"what attempt {missing[0]} staged no longer exists"
                 raise MisuseError(msg, remedy="write the epoch again")
             if replace:
                 for lane in self._lanes:

@@ -202,7 +202,7 @@ class Bench:
             )
             before, at = at, fetched.next_offset
             if patience.over(_SLICE, progress=at > before or bool(found)):
-                msg = f"reading stands still at {at}, before {stop}"
+                msg = f"reading makes no progress at {at}, before {stop}"
                 raise Mismatch(msg)
         return [row for row in rows if end is None or row[0] < end]
 
@@ -219,7 +219,7 @@ class Bench:
             rows += zip(offsets, numbers, strict=True)
             before, at = at, batch.next_offset
             if patience.over(1.0, progress=at > before):
-                msg = f"reading stands still at {at}, before {end}"
+                msg = f"reading makes no progress at {at}, before {end}"
                 raise Mismatch(msg)
         return rows
 

@@ -336,7 +336,7 @@ class Walk(RuleBasedStateMachine):
             numbers = self.bench.harness.numbers(batch.rows)
             rows += list(zip(offsets, numbers, strict=True))
             idle = 0.0 if batch.next_offset > at else idle + 0.5
-            require(idle < STILL, f"reading stands still at {at}, before {end}")
+            require(idle < STILL, f"reading makes no progress at {at}, before {end}")
             at = batch.next_offset
         return rows
 

@@ -232,7 +232,7 @@ class MicroBatchWriter(_Writing, DataSourceStreamArrowWriter):
         batch = None if context is None else context.getLocalProperty(_BATCH)
         with translate_errors():
             if query is None or batch is None:
-                msg = "Spark does not say which query and batch this task is of"
+                msg = "Spark does not report the query and the batch of this task"
                 raise MisuseError(msg, stream=self._config.name)
             return self._stage(iterator, self._writer_id(query), int(batch))
 

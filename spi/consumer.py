@@ -193,7 +193,7 @@ class MetadataProvider(ABC):
                 with the option ``schema``. This is the default.
             StreamTimeout: transient; not yet: no writer has come.
         """
-        msg = "the source has no schema of its own"
+        msg = "the source has no schema"
         raise SchemaUnknown(msg)
 
     def fetch_topics(self) -> Sequence[str]:
@@ -211,7 +211,7 @@ class MetadataProvider(ABC):
             group: Name of the group that is told.
             position: Next offset of each partition.
         """
-        msg = "this stream has no groups that could be told a position"
+        msg = "this stream has no groups that could store a position"
         raise Unsupported(msg)
 
     def close(self) -> None:  # noqa: B027 - a provider may hold nothing

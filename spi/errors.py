@@ -363,7 +363,7 @@ class PositionRefused(PermanentError, ValueError):
     """A position or checkpoint is corrupt, foreign, or newer than this software."""
 
     code = "position_refused"
-    default_remedy = "nothing was changed: repair it, or start anew with a reset"
+    default_remedy = "nothing was changed: repair it, or reset the position"
 
 
 class MessageTooLarge(PermanentError, ValueError):

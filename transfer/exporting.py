@@ -298,7 +298,7 @@ class Export(Closing):
         if None in (reader.incarnation, info.incarnation):
             return
         if reader.incarnation != info.incarnation:
-            msg = "the topic was begun again while it was exported"
+            msg = "the topic was recreated while it was exported"
             raise IncarnationChanged(
                 msg,
                 expected=info.incarnation,

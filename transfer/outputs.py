@@ -49,7 +49,7 @@ def format_of(path: Path, said: str | None, *, by_partition: bool) -> str:
     if found is None and not by_partition:
         found = _SUFFIXES.get(path.suffix.lower())
     if found is None:
-        msg = f"nothing says which format {path} is to have"
+        msg = f"the format of {path} is unknown"
         raise MisuseError(msg, remedy=f"say it: {', '.join(FORMATS)}")
     if found not in FORMATS:
         msg = f"{found!r} is no format; there are {', '.join(FORMATS)}"

@@ -215,7 +215,7 @@ class CommitQueue:
         taken = {segment.name for segment in draft.segments}
         for file in request.files:
             if file.name in taken or not self._there(state, file):
-                msg = f"what attempt {file.attempt} staged is gone"
+                msg = f"what attempt {file.attempt} staged no longer exists"
                 raise MisuseError(msg, remedy="write the epoch again")
             last = max((run[0] for run in file.runs), default=0)
             if last >= len(state.latest):

@@ -110,7 +110,8 @@ class ObjectStorage(Storage):
                 return self.read(name) == data
         if isinstance(failure, TransientError):
             raise failure
-        msg = f"{self.location}/{name}: the store says that it is there, and it is not"
+        msg = f"{self.location}/{name}: the store reported an existing object, but it "
+        msg += "does not exist"
         raise TransientError(msg)
 
     def put_new(self, name: str, data: bytes) -> None:

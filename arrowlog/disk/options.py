@@ -34,7 +34,8 @@ def _location(text: str) -> str:
 def _url(text: str) -> str:
     parts = urlsplit(text)
     if "@" in parts.netloc and parts.scheme.lower() not in CONTAINER_FIRST:
-        msg = "has credentials in it: say them with storage.access.key and its like"
+        msg = "contains credentials: set them with storage.access.key and "
+        msg += "storage.secret.key"
         raise ValueError(msg)
     if parts.query or parts.fragment:
         msg = "has a query or a fragment, wanted a bucket and a folder"

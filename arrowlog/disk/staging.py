@@ -220,7 +220,7 @@ class DiskStage(LogStage):
 
     def _check_whole(self) -> None:
         if self._gone:
-            msg = f"what attempt {self._attempt} staged is gone"
+            msg = f"what attempt {self._attempt} staged no longer exists"
             raise MisuseError(msg, remedy="write the epoch again")
 
 

@@ -139,7 +139,7 @@ def refused(error: Exception, config: StreamConfig) -> ConfigError:
     """What it says when a client cannot be made: a setting is wrong."""
     inner = error.args[0] if error.args else error
     said = inner.str() if isinstance(inner, KafkaError) else str(inner)
-    msg = f"the client of Kafka refuses its settings: {said}"
+    msg = f"the Kafka client refuses its settings: {said}"
     prefix = f"stream.{config.type}."
     remedy = f"look at {prefix}consumer.prop.* and {prefix}producer.prop.*"
     return ConfigError(msg, stream=config.name, remedy=remedy)

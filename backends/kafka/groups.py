@@ -351,7 +351,8 @@ class KafkaGroupMember(StreamLevelConsumer):
     def _not_saved(self, error: KafkaError) -> CheckpointFailed:
         doing = f"the position of group {self._group!r} was not saved"
         told = failure(error, doing, where=brokers(self._config))
-        remedy = "rows since the last commit come again, to whoever has the partition"
+        remedy = "rows since the last commit are delivered again, to the new owner of "
+        remedy += "the partition"
         return CheckpointFailed(told.what, remedy=remedy)
 
 
@@ -376,6 +377,7 @@ def _start(config: StreamConfig) -> int:
         word = config.get("consumer.prop.auto.offset.reset", "latest")
     if word not in ("earliest", "latest"):
         msg = f"a group of Kafka cannot start at {word!r}"
-        remedy = "say startingOffsets=earliest or latest, or move the group by its tool"
+        remedy = "set startingOffsets to earliest or latest, or move the group with "
+        remedy += "Kafka's tools"
         raise ConfigError(msg, stream=config.name, remedy=remedy)
     return OFFSET_BEGINNING if word == "earliest" else OFFSET_END

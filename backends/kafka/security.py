@@ -101,7 +101,7 @@ def _truststore(found: dict[str, str]) -> None:
         return
     if kind != "PEM" and not _is_pem(location):
         msg = f"ssl.truststore.location={location!r} is a Java key store ({kind})"
-        remedy = "export its certificates as PEM, and say ssl.ca.location"
+        remedy = "export its certificates as PEM, and set ssl.ca.location"
         raise ConfigError(msg, remedy=remedy)
     found.setdefault("ssl.ca.location", location)
 
@@ -135,7 +135,7 @@ def _login(text: str) -> dict[str, str]:
     if match is None or module not in _LOGINS:
         what = module or "text of another form"
         msg = f"sasl.jaas.config names {what}, which only Java can use"
-        remedy = "say sasl.mechanism, sasl.username and sasl.password"
+        remedy = "set sasl.mechanism, sasl.username and sasl.password"
         raise ConfigError(msg, remedy=remedy)
     options = {
         name: re.sub(r"\\(.)", r"\1", quoted) if quoted else bare

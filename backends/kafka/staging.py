@@ -66,7 +66,7 @@ class Staged:
             msg = f"a commit message names the staged file {file!r}"
             raise CorruptData(msg)
         if type(rows) is not int or type(size) is not int or type(inline) is not bytes:
-            msg = "a commit message does not say what was staged"
+            msg = "a commit message does not name what was staged"
             raise CorruptData(msg)
         return cls(rows, size, file, inline)
 

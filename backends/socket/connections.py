@@ -241,7 +241,7 @@ class Connection:
         """Refuse the processes of other users (the file's mode does, mostly)."""
         option = getattr(socket, "SO_PEERCRED", None)
         if option is None:
-            msg = f"{self.name}: this system does not say who the peer is"
+            msg = f"{self.name}: this system does not report the user of the peer"
             raise NotAuthorized(msg, remedy="use TCP on the loopback address")
         form = "3i"
         told = self._socket.getsockopt(socket.SOL_SOCKET, option, struct.calcsize(form))

@@ -133,7 +133,7 @@ class SocketConsumer(PartitionLevelConsumer):
         )
 
     def _gone(self, start: int) -> OffsetOutOfRange:
-        msg = f"offset {start} was read, and is gone"
+        msg = f"offset {start} was read already and cannot be read again"
         return OffsetOutOfRange(
             msg,
             earliest=self._lane.next,

@@ -93,5 +93,5 @@ def _replay_problems(config: StreamConfig) -> Iterator[Problem]:
             what = f"{config.settings[key].text!r} needs replay"
             yield config.problem(key, what, DURABLE_WAY)
     if config["consumer.type"] == "highlevel":
-        what = "highlevel needs replay: a checkpoint could not be gone on from"
+        what = "highlevel requires replay: the stream cannot be read from a checkpoint"
         yield config.problem("consumer.type", what, DURABLE_WAY)

@@ -59,5 +59,5 @@ def declared_schema(options: Mapping[str, Any], topic: str, name: str) -> pa.Sch
     """
     if "schema" in options:
         return parse_schema(options["schema"])
-    msg = f"the schema of {topic!r} is not known: {name} does not tell it"
+    msg = f"the schema of {topic!r} is unknown: {name} does not contain it"
     raise SchemaUnknown(msg, remedy="declare it with the option schema")

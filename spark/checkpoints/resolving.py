@@ -144,7 +144,7 @@ def resolve(
     fresh_ignore = ignore is not None and ignore != memory.ignored
     fresh_reset = reset is not None and reset.token != memory.reset
     if fresh_ignore and fresh_reset:
-        msg = "--ignore-checkpoint and --reset both say where to begin"
+        msg = "--ignore-checkpoint and --reset both set where to begin"
         raise MisuseError(msg, remedy="--reset alone sets the checkpoint aside too")
     if fresh_ignore:
         why = f"--ignore-checkpoint {ignore} is new: begins as the stream says"

@@ -167,7 +167,7 @@ def _check_held(
         error = PartitionVanished(msg, remedy=remedy)
     elif None not in (life, info.incarnation) and life != info.incarnation:
         found = info.incarnation
-        msg = f"--reset counts {life!r}, the stream is now {found!r}"
+        msg = f"the topic was recreated: --reset names id {life!r}, found {found!r}"
         error = IncarnationChanged(msg, expected=life, found=found, remedy=remedy)
     elif offset < info.earliest or (info.latest is not None and offset > info.latest):
         first, last = info.earliest, info.latest

@@ -168,7 +168,7 @@ def test_commit_of_what_is_gone_appends_nothing_at_all(log: MemoryLog) -> None:
     with pytest.raises(MisuseError) as caught:
         log.commit("w", 1, [there, gone], summary=Summary(), replace=True)
     assert str(caught.value) == (
-        "what attempt gone staged is gone; write the epoch again"
+        "what attempt gone staged no longer exists; write the epoch again"
     )
     assert (numbers(log, 0), numbers(log, 1)) == ([0], [])
     assert log.last("w") == LastCommit(0, None, Summary())

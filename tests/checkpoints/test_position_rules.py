@@ -114,7 +114,7 @@ def test_two_fresh_overrides_at_once_are_refused() -> None:
     with pytest.raises(MisuseError) as caught:
         resolve(Memory(), EARLIEST, "monday")
     assert str(caught.value) == (
-        "--ignore-checkpoint and --reset both say where to begin; "
+        "--ignore-checkpoint and --reset both set where to begin; "
         "--reset alone sets the checkpoint aside too"
     )
 

@@ -426,7 +426,7 @@ def test_arrow_file_cut_off_anywhere_gives_whole_batches_only(
     ("line", "message"),
     [
         (["nowhere.csv"], "nowhere.csv cannot be read: No such file or directory"),
-        (["-"], "nothing says which format standard input has"),
+        (["-"], "the format of standard input is unknown"),
         (["-", "-", "--format", "csv"], "standard input is given twice"),
         (["-", "--format", "parquet"], "Parquet is read from its end"),
         (["a.csv", "--schema", "id nothing"], "is no schema: found 'nothing'"),

@@ -281,7 +281,7 @@ def test_a_broken_source_is_caught(
         (
             broken.AbortTakesTheEpoch,
             "an_epoch_that_was_given_up_is_written_again",
-            "staged is gone",
+            "staged no longer exists",
         ),
     ],
 )

@@ -106,7 +106,7 @@ def test_what_is_discarded_cannot_be_committed(log: DiskLog, other: DiskLog) -> 
     other.discard(staged)
     with pytest.raises(MisuseError) as caught:
         log.commit("w", 0, [staged], summary=Summary())
-    assert caught.value.what == f"what attempt {staged.attempt} staged is gone"
+    assert caught.value.what == f"what attempt {staged.attempt} staged no longer exists"
     assert caught.value.remedy == "write the epoch again"
     assert append(log, {0: [1]}, "w", 0) is None
 
@@ -326,7 +326,10 @@ def test_what_was_committed_cannot_be_committed_as_another_epoch(
         for one, writer in deeds:
             with pytest.raises(MisuseError) as caught:
                 one.commit(writer, 1, [staged], summary=Summary(1))
-            assert caught.value.what == f"what attempt {staged.attempt} staged is gone"
+            assert (
+                caught.value.what
+                == f"what attempt {staged.attempt} staged no longer exists"
+            )
         append(log, {1: [1]})
         log.compact()
     assert numbers_of(log) == [1]
@@ -352,6 +355,6 @@ def test_two_that_commit_the_same_files_in_one_record_are_told_apart(
             pass
     for thread in threads:
         thread.join(120)
-    refused = f"what attempt {staged.attempt} staged is gone"
+    refused = f"what attempt {staged.attempt} staged no longer exists"
     assert sorted(outcomes, key=str) == [None, refused]
     assert numbers_of(log) == [1]

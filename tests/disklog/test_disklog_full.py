@@ -203,7 +203,7 @@ def test_a_stage_that_lost_rows_is_never_sealed(
     for deed in (lambda: attempt.append(0, batch([1])), attempt.seal):
         with pytest.raises(MisuseError) as refused:
             deed()
-        assert refused.value.what == "what attempt a staged is gone"
+        assert refused.value.what == "what attempt a staged no longer exists"
     attempt.discard()
     assert not list(root.rglob("*.arrow"))
     staged = stage(log, {0: [1]})

@@ -99,7 +99,7 @@ def test_corrupt_or_foreign_checkpoint_is_refused_and_left_as_it_is(
         checkpoints.load("g")
     assert str(caught.value) == (
         f"{what.format(path=saved)}; "
-        "nothing was changed: repair it, or start anew with a reset"
+        "nothing was changed: repair it, or reset the position"
     )
     assert saved.read_bytes() == text
 

@@ -380,7 +380,7 @@ def test_partition_that_is_gone_since_the_last_checkpoint_is_told(
     with pytest.raises(PartitionVanished) as caught:
         member()
     assert str(caught.value) == (
-        "the partition is gone since the last checkpoint "
+        "the partition was removed after the last checkpoint "
         "(stream 'memory:t', partition t-3, offset 5)"
     )
     with closing(member(**{"out.of.range": "earliest"})) as stream:
@@ -403,8 +403,8 @@ def test_group_takes_no_start(member: Any, store_name: str, folder: Path) -> Non
     with pytest.raises(MisuseError) as caught:
         streamfactory.open(given, start="earliest")
     assert str(caught.value) == (
-        "a group goes on at its checkpoint: it takes no start (stream 'memory:t'); "
-        "use a new group.id with a start option"
+        "a group starts at its checkpoint: start is not allowed (stream 'memory:t'); "
+        "use a new group.id with a starting option"
     )
 
 

@@ -54,7 +54,7 @@ def drain(
             return batches
         batches.append(reader.fetch(at, end=end, timeout=1.0))
         at = batches[-1].next_offset
-    msg = f"reading stands still at {at}"
+    msg = f"reading makes no progress at {at}"
     raise TimeoutError(msg)
 
 

@@ -123,7 +123,7 @@ def test_a_conflict_without_a_winner_is_a_passing_trouble(
     with pytest.raises(TransientError) as caught:
         storage.publish("log/0", b"ours")
     assert str(caught.value) == (
-        f"{url}/log/0: the store says that it is there, and it is not"
+        f"{url}/log/0: the store reported an existing object, but it does not exist"
     )
 
 

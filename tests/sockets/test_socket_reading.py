@@ -658,6 +658,7 @@ def test_a_group_is_refused_as_well(address: str, tmp_path: Path) -> None:
             x_group__id="g",
             x_checkpoint__location=str(tmp_path),
         )
-    assert "highlevel needs replay: a checkpoint could not be gone on from" in str(
-        caught.value
+    assert (
+        "highlevel requires replay: the stream cannot be read from a checkpoint"
+        in str(caught.value)
     )

@@ -389,7 +389,7 @@ def test_a_stream_that_can_be_read_again_is_not_spooled(tmp_path: Path) -> None:
         "stream.file.path": str(tmp_path),
         "spool.path": str(tmp_path / "spool"),
     }
-    with pytest.raises(ConfigError, match="can be read again by itself"):
+    with pytest.raises(ConfigError, match="can replay without a spool"):
         streamfactory.open(properties)
 
 

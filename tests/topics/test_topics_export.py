@@ -380,9 +380,9 @@ def test_only_files_are_replaced(
 @pytest.mark.parametrize(
     ("words", "what"),
     [
-        (("out",), "nothing says which format out is to have"),
-        (("out.csv",), "nothing says which format out.csv is to have"),
-        (("out.d", "--by-partition"), "nothing says which format out.d is to have"),
+        (("out",), "the format of out is unknown"),
+        (("out.csv",), "the format of out.csv is unknown"),
+        (("out.d", "--by-partition"), "the format of out.d is unknown"),
         (
             ("out", "--by-partition", "--format", "arrow", "--force"),
             "a folder is never replaced",

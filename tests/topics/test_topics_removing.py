@@ -121,7 +121,7 @@ def test_text_tells_what_went(memory: Place, topics: Command) -> None:
             ),
             1,
             "incarnation_changed",
-            "the position is of an earlier life of the topic",
+            "the position belongs to an earlier incarnation of the topic",
         ),
         (
             "{",

@@ -316,7 +316,7 @@ def test_missing_message_is_refused_at_commit_and_tolerated_at_abort(
         committer.abort(0, [message, None])
         with pytest.raises(MisuseError) as caught:
             committer.commit(0, [message])
-        assert caught.value.what.endswith("staged is gone")
+        assert caught.value.what.endswith("staged no longer exists")
     assert contents() == {0: []}
 
 

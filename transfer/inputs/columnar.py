@@ -186,7 +186,7 @@ class ArrowInput(Input):
         except (*UNREADABLE, CorruptData) as error:
             reason = error.what if isinstance(error, CorruptData) else first_line(error)
             msg = f"{self.name}, byte {self._taken[0]}: {reason}"
-            remedy = "it is cut off or damaged: what came before it is published"
+            remedy = "it is cut off or damaged: the rows before it are published"
             raise DecodeError(msg, remedy=remedy) from error
         self._mark()
         return rows
@@ -301,7 +301,7 @@ class ParquetInput(Input):
 
     def _damaged(self, why: str) -> DecodeError:
         msg = f"{self.name}, row {self._taken}: {why}"
-        remedy = "it is damaged: what came before it is published"
+        remedy = "it is damaged: the rows before it are published"
         return DecodeError(msg, remedy=remedy)
 
     @property

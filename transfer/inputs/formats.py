@@ -70,7 +70,9 @@ def open_input(
     if found != "parquet":
         return _input(name, FileBytes(path), size, found, options)
     if path.suffix.lower() in COMPRESSED:
-        msg = f"{name}: Parquet is compressed by itself, not as a whole"
+        msg = (
+            f"{name}: Parquet compresses its own pages: the file must not be compressed"
+        )
         raise FormatRefused(msg, remedy="unpack it first")
     return ParquetInput(name, path, options.batch_rows)
 
@@ -91,7 +93,7 @@ def _format_of(name: str) -> str:
     found = _SUFFIXES.get(path.suffix.lower())
     if name == STANDARD_INPUT or found is None:
         shown = "standard input" if name == STANDARD_INPUT else name
-        msg = f"nothing says which format {shown} has"
+        msg = f"the format of {shown} is unknown"
         raise MisuseError(msg, remedy=f"give --format: {', '.join(FORMATS)}")
     return found
 

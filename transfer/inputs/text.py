@@ -222,7 +222,7 @@ class CsvInput(TextInput):
         else:
             self._names = list(self._expected)
             if not self._names:
-                msg = f"{self.name} has no header, so nobody knows its columns"
+                msg = f"{self.name} has no header: its columns are unknown"
                 raise SchemaUnknown(msg, remedy="declare them with --schema")
         return True
 
@@ -263,7 +263,7 @@ class JsonInput(TextInput):
             if not self._blocks.finished and not data:
                 return None
             if not self._expected:
-                msg = f"{self.name} holds nothing, so nobody knows its columns"
+                msg = f"{self.name} is empty: its columns are unknown"
                 raise SchemaUnknown(msg, remedy="declare them with --schema")
             return pa.schema(list(self._expected.items()))
         return self._guess(data)

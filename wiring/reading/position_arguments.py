@@ -113,7 +113,7 @@ def _refuse_foreign(
         expected = position.incarnations.get(partition)
         found = there[partition].incarnation
         if None not in (expected, found) and expected != found:
-            msg = "the position is of an earlier life of the topic"
+            msg = "the position belongs to an earlier incarnation of the topic"
             raise IncarnationChanged(
                 msg,
                 expected=expected,

@@ -245,7 +245,7 @@ class Rotation:
         if config["out.of.range"] == "fail":
             if error is not None:
                 raise error
-            msg = "the partition is gone while it was being read"
+            msg = "the partition was removed while it was read"
             raise PartitionVanished(
                 msg, stream=config.name, partition=partition, offset=lane.next
             )
@@ -276,7 +276,7 @@ class Rotation:
         for info in infos:
             known = self._incarnations.get(info.partition)
             if None not in (known, info.incarnation) and known != info.incarnation:
-                msg = "the stream was begun again while it was being read"
+                msg = "the topic was recreated while it was read"
                 raise IncarnationChanged(
                     msg,
                     expected=known,

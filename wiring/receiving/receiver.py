@@ -252,7 +252,7 @@ class StreamReceiver:
                 f"the spool in {self.config[PATH]} is of the stream {other!r}, not of "
                 f"{self.config.name!r}"
             )
-            remedy = f"give each stream a folder of its own: {PATH}"
+            remedy = f"give each stream another folder: {PATH}"
             raise ConfigError(msg, stream=self.config.name, remedy=remedy)
 
     @property

@@ -31,7 +31,7 @@ def spool_problems(config: StreamConfig, backend: Backend) -> Iterator[Problem]:
         what = "receives one topic"
         yield config.problem(PATH, what, "name the topic: topic.name")
     if _is_replayable(config, backend):
-        what = f"is refused: {config.type!r} can be read again by itself"
+        what = f"is refused: {config.type!r} can replay without a spool"
         yield config.problem(PATH, what, "leave it out")
 
 

@@ -210,7 +210,7 @@ class CheckpointedGroup(GroupReader):
             if not mine(partition) or not _wanted(source, partition):
                 continue
             if source.config["out.of.range"] == "fail":
-                msg = "the partition is gone since the last checkpoint"
+                msg = "the partition was removed after the last checkpoint"
                 raise PartitionVanished(
                     msg,
                     stream=source.config.name,

@@ -134,8 +134,8 @@ class Stream(Closing):
         """The schema of every batch."""
         if self.config["consumer.type"] == "highlevel":
             if start is not None:
-                msg = "a group goes on at its checkpoint: it takes no start"
-                remedy = "use a new group.id with a start option"
+                msg = "a group starts at its checkpoint: start is not allowed"
+                remedy = "use a new group.id with a starting option"
                 raise MisuseError(msg, stream=self.config.name, remedy=remedy)
             self._group = _group(source)
         else:

@@ -225,7 +225,7 @@ def _wanted(admin: Admin, group: str, info: PartitionInfo, position: Position) -
             f"the checkpoint of group {group!r} is of an earlier life of {partition}: "
             "what it still wants cannot be told"
         )
-        remedy = "remove it where nobody reads by it any more"
+        remedy = "remove it if no reader uses it any more"
         raise PositionRefused(msg, stream=admin.config.name, remedy=remedy)
     return position.get(partition, info.earliest)
 

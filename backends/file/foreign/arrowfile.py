@@ -224,7 +224,7 @@ class ArrowFile:
                 raise
             begin = self.medium.peek(0, 8)
             msg = f"{self.path!r} is no Arrow stream: it begins with {begin!r}"
-            remedy = "take it away, or say what it is with `format`"
+            remedy = "remove it, or name its format with `format`"
             if begin.startswith(MAGIC):
                 remedy = "it is a random-access file: set `format` to file or auto"
             raise FormatRefused(msg, remedy=remedy) from error
@@ -280,7 +280,7 @@ class ArrowFile:
                 f"{self.path!r} is no random-access file of Arrow: "
                 f"it begins with {begin!r}"
             )
-            remedy = "take it away, or say what it is with `format`"
+            remedy = "remove it, or name its format with `format`"
             raise FormatRefused(msg, remedy=remedy)
         footer = read_footer(self.medium.peek, size)
         if footer is None:

@@ -65,7 +65,7 @@ class ForeignMetadata(MetadataProvider):
         if self._declared:
             msg = f"{self._path!r} has no file with a schema yet"
             raise SchemaUnknown(msg)
-        msg = f"{self._path!r} has no file with a schema yet: nobody has written one"
+        msg = f"{self._path!r} has no file with a schema yet"
         remedy = "wait for its writer, or declare the option `schema`"
         raise StreamTimeout(msg, remedy=remedy)
 

@@ -47,7 +47,7 @@ class Endpoints:
         """
         info = self._info()
         if info.schema is None:
-            msg = "the server does not tell the schema before rows are read"
+            msg = "the server does not return the schema before rows are read"
             raise SchemaUnknown(msg)
         BatchValidator(info.schema)  # refuses what cannot be carried
         return info.schema
@@ -82,7 +82,7 @@ class Endpoints:
             # A token must not be sent to whatever address a server names.
             where = places[0].decode("utf-8", "replace")
             msg = f"endpoint {number} is on another server, {where}"
-            remedy = "read it as a stream of its own, with that stream.flight.location"
+            remedy = "read it as another stream, with that stream.flight.location"
             raise Unsupported(msg, remedy=remedy)
         connection = self.connection
         with connection.translated():
