@@ -25,13 +25,13 @@ from streamfactory.backends.socket.headers import (
     read_header,
     too_large,
 )
-from streamfactory.backends.socket.schemas import has_dictionary
 from streamfactory.spi import (
     BatchValidator,
     ConnectionFailed,
     CorruptData,
     StreamError,
 )
+from streamfactory.spi.soundness.senders import has_dictionary
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -299,7 +299,7 @@ class Inflow:
         self._validator = BatchValidator(self._reader.schema)
         self.schema = self._reader.schema
         # Dictionaries and another order of bytes are the stream reader's business.
-        self._direct = not (header.foreign_order or has_dictionary(self.schema))
+        self._direct = not (header.foreign_order or has_dictionary(self.schema.types))
 
     def _hold(self, header: Header, size: int) -> None:
         before = self._held.get(header.dictionary, 0) if header.delta else 0

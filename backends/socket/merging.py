@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from streamfactory.backends.socket.connections import Connection, Port
     from streamfactory.backends.socket.headers import Limits
     from streamfactory.backends.socket.options import Settings
-    from streamfactory.backends.socket.schemas import SchemaHolder
-    from streamfactory.backends.socket.waiting import Wake
+    from streamfactory.spi.soundness.senders import SharedSchema
+    from streamfactory.spi.waking import Wake
 
 log = logging.getLogger(__name__)
 
@@ -111,7 +111,7 @@ class Lane:
         settings: Settings,
         limits: Limits,
         places: int | None,
-        holder: SchemaHolder,
+        holder: SharedSchema,
     ) -> None:
         self._port = port
         self._settings = settings

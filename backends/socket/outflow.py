@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
-from streamfactory.backends.socket.schemas import has_dictionary
+from streamfactory.spi.soundness.senders import has_dictionary
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -38,7 +38,7 @@ class Outflow:
         self.schema = schema
         codec = None if compression == "none" else compression
         self._options = pa.ipc.IpcWriteOptions(compression=codec)
-        self._dictionaries = has_dictionary(schema)
+        self._dictionaries = has_dictionary(schema.types)
         self._plain = codec is None and not self._dictionaries
         self._pieces: list[memoryview] = []
         self._writer: Any = None

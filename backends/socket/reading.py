@@ -12,8 +12,6 @@ from streamfactory.backends.socket.connections import Port
 from streamfactory.backends.socket.headers import Limits
 from streamfactory.backends.socket.merging import Lane, Taken
 from streamfactory.backends.socket.options import DURABLE_WAY, Settings
-from streamfactory.backends.socket.schemas import SchemaHolder
-from streamfactory.backends.socket.waiting import Wake
 from streamfactory.spi import (
     BatchState,
     Claims,
@@ -32,6 +30,8 @@ from streamfactory.spi import (
     StreamTimeout,
     TopicNotFound,
 )
+from streamfactory.spi.soundness.senders import SharedSchema
+from streamfactory.spi.waking import Wake
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -49,7 +49,7 @@ class Lanes:
             config["max.message.bytes"],
             config["max.dictionary.bytes"],
         )
-        self.holder = SchemaHolder()
+        self.holder = SharedSchema()
         self.is_closed = False
         self.each = [
             Lane(

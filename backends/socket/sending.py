@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from streamfactory.backends.socket.connections import Connection, Port
     from streamfactory.backends.socket.options import Settings
-    from streamfactory.backends.socket.waiting import Wake
+    from streamfactory.spi.waking import Wake
 
 log = logging.getLogger(__name__)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import random
 import select
-import threading
 import time
 from typing import TYPE_CHECKING, Final
 
@@ -20,33 +19,6 @@ LONGEST_WAIT: Final = 0.25
 """Seconds after which timers are looked at, whatever happens."""
 _WATCHED: Final = 200e-6 if (os.cpu_count() or 1) > 1 else 0.0
 """Seconds at the beginning of a wait in which nobody sleeps."""
-
-
-class Wake:
-    """Makes a `wait` come back; remembered. From any thread, closed or not."""
-
-    def __init__(self) -> None:
-        self.is_set = False
-        self._lock = threading.Lock()
-        self._out, self._in = os.pipe()
-        self._closed = False
-
-    def fileno(self) -> int:
-        return self._out
-
-    def set(self) -> None:
-        # A descriptor that was closed may be somebody else's by now.
-        with self._lock:
-            if not self.is_set and not self._closed:
-                os.write(self._in, b"!")
-            self.is_set = True
-
-    def close(self) -> None:
-        with self._lock:
-            if not self._closed:
-                self._closed = True
-                os.close(self._in)
-                os.close(self._out)
 
 
 def wait(

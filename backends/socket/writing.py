@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from streamfactory.backends.socket.connections import Port
 from streamfactory.backends.socket.options import Settings
 from streamfactory.backends.socket.sending import OutLane
-from streamfactory.backends.socket.waiting import Wake
 from streamfactory.spi import (
     Claims,
     CommitMessage,
@@ -26,6 +25,7 @@ from streamfactory.spi import (
     StreamWriter,
     WriteContext,
 )
+from streamfactory.spi.waking import Wake
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

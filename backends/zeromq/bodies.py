@@ -18,6 +18,7 @@ from streamfactory.spi import (
     SchemaMismatch,
     ipc,
 )
+from streamfactory.spi.soundness.senders import SharedSchema, has_dictionary
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -49,30 +50,10 @@ def too_large(length: int, option: str, limit: int) -> MessageTooLarge:
     return MessageTooLarge(what, remedy=remedy)
 
 
-class SchemaHolder:
-    """The one schema of a stream's rows, shared by its partitions."""
-
-    def __init__(self, schema: pa.Schema | None = None) -> None:
-        self.schema = schema
-
-    def meet(self, schema: pa.Schema) -> None:
-        """Compare a sender's schema with it; the first one is kept.
-
-        Raises:
-            SchemaMismatch: permanent; it is another one.
-        """
-        if self.schema is None:
-            self.schema = schema
-        elif not schema.equals(self.schema):
-            what = f"a sender has another schema: {_difference(schema, self.schema)}"
-            remedy = "all senders of a stream need one schema; restart the reader to "
-            raise SchemaMismatch(what, remedy=remedy + "begin with a new one")
-
-
 class BatchReader:
     """Reads the batches of one sender. One thread at a time."""
 
-    def __init__(self, limits: Limits, holder: SchemaHolder) -> None:
+    def __init__(self, limits: Limits, holder: SharedSchema) -> None:
         self._limits = limits
         self._holder = holder
         self._text: bytes | None = None
@@ -99,7 +80,7 @@ class BatchReader:
             msg = "a schema has the byte order of another kind of machine"
             raise SchemaMismatch(msg, remedy="send little-endian values")
         schema = _parsed(lambda: pa.ipc.read_schema(pa.py_buffer(text)), "a schema")
-        if any(map(_has_dictionary, schema.types)):
+        if has_dictionary(schema.types):
             msg = "a sequenced message has a dictionary column"
             raise SchemaMismatch(msg, remedy="send the words themselves")
         self._validator = BatchValidator(schema)
@@ -268,27 +249,3 @@ def _parsed(read: Any, what: str) -> Any:
         reason = (str(error) or type(error).__name__).splitlines()[0]
         msg = f"{what} cannot be read: {reason}"
         raise corrupt(msg) from error
-
-
-def _difference(found: pa.Schema, wanted: pa.Schema) -> str:
-    """The first column that differs, with both types."""
-    for one, other in zip(found, wanted, strict=False):
-        if not one.equals(other):
-            return f"column {_shown(one)}, where the stream has {_shown(other)}"
-    return f"{len(found)} columns, where the stream has {len(wanted)}"
-
-
-def _shown(field: pa.Field) -> str:
-    return f"{field.name!r} {field.type}{'' if field.nullable else ' not null'}"
-
-
-def _has_dictionary(kind: pa.DataType) -> bool:
-    """Whether values of a type, or within one, are in a dictionary."""
-    if isinstance(kind, pa.BaseExtensionType):
-        return _has_dictionary(kind.storage_type)
-    if pa.types.is_dictionary(kind):
-        return True
-    if pa.types.is_run_end_encoded(kind):
-        return _has_dictionary(kind.value_type)
-    children = (kind.field(number).type for number in range(kind.num_fields))
-    return any(map(_has_dictionary, children))

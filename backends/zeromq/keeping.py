@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from streamfactory.backends.zeromq.endpoints import Endpoint
     from streamfactory.backends.zeromq.options import Settings
     from streamfactory.backends.zeromq.transport import Place, Wire
-    from streamfactory.backends.zeromq.waking import Wake
+    from streamfactory.spi.waking import Wake
 
 _LONGEST_POLL: Final = 0.25
 _PATIENCE: Final = 1.0

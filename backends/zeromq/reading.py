@@ -10,11 +10,9 @@ from typing import TYPE_CHECKING, ClassVar, Final
 import pyarrow as pa
 
 from streamfactory.arrowlog.messages import envelopes, message_schema
-from streamfactory.backends.zeromq.bodies import SchemaHolder
 from streamfactory.backends.zeromq.options import DEALER_ROUTER, Settings
 from streamfactory.backends.zeromq.receiving import Lane
 from streamfactory.backends.zeromq.transport import Place
-from streamfactory.backends.zeromq.waking import Wake
 from streamfactory.spi import (
     BatchState,
     Claims,
@@ -33,6 +31,8 @@ from streamfactory.spi import (
     TopicNotFound,
     envelope_schema,
 )
+from streamfactory.spi.soundness.senders import SharedSchema
+from streamfactory.spi.waking import Wake
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -49,7 +49,7 @@ class Lanes:
 
     def __init__(self, config: StreamConfig, settings: Settings) -> None:
         is_packed = settings.is_raw and not settings.is_plain
-        self.holder = SchemaHolder(message_schema() if is_packed else None)
+        self.holder = SharedSchema(message_schema() if is_packed else None)
         self.is_closed = False
         self._config = config
         self._settings = settings

@@ -36,7 +36,6 @@ from streamfactory.backends.zeromq.options import (
 from streamfactory.backends.zeromq.plain import PlainMessages
 from streamfactory.backends.zeromq.protocol import SIZE, Kind, read_header
 from streamfactory.backends.zeromq.transport import Wire
-from streamfactory.backends.zeromq.waking import Wake
 from streamfactory.spi import (
     ClosedError,
     Failed,
@@ -45,19 +44,20 @@ from streamfactory.spi import (
     OffsetOutOfRange,
     StreamError,
 )
+from streamfactory.spi.waking import Wake
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     import pyarrow as pa
 
-    from streamfactory.backends.zeromq.bodies import SchemaHolder
     from streamfactory.backends.zeromq.endpoints import Endpoint
     from streamfactory.backends.zeromq.numbering import Sender
     from streamfactory.backends.zeromq.options import Settings
     from streamfactory.backends.zeromq.protocol import Header
     from streamfactory.backends.zeromq.transport import Place
     from streamfactory.spi import End, Partition, StreamConfig
+    from streamfactory.spi.soundness.senders import SharedSchema
 
 log = logging.getLogger(__name__)
 
@@ -90,7 +90,7 @@ class Lane:
         endpoints: tuple[Endpoint, ...],
         config: StreamConfig,
         settings: Settings,
-        holder: SchemaHolder,
+        holder: SharedSchema,
     ) -> None:
         self.partition = partition
         self.lock = threading.Lock()

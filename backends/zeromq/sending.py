@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from streamfactory.backends.zeromq.endpoints import Endpoint
     from streamfactory.backends.zeromq.options import Settings
     from streamfactory.backends.zeromq.transport import Place
-    from streamfactory.backends.zeromq.waking import Wake
     from streamfactory.spi import Outgoing, StreamConfig
+    from streamfactory.spi.waking import Wake
 
 _KINDS: Final = {PUB_SUB: zmq.XPUB, PUSH_PULL: zmq.PUSH, DEALER_ROUTER: zmq.DEALER}
 _LONGEST_POLL: Final = 0.25

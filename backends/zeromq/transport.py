@@ -21,8 +21,8 @@ from streamfactory.spi import ConnectionFailed, NotAuthorized, StreamError
 if TYPE_CHECKING:
     from streamfactory.backends.zeromq.endpoints import Endpoint
     from streamfactory.backends.zeromq.options import Settings
-    from streamfactory.backends.zeromq.waking import Wake
     from streamfactory.spi import StreamConfig
+    from streamfactory.spi.waking import Wake
 
 log = logging.getLogger(__name__)
 

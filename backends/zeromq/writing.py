@@ -12,7 +12,6 @@ from streamfactory.backends.zeromq.keeping import KeepingLane
 from streamfactory.backends.zeromq.options import DEALER_ROUTER, Settings
 from streamfactory.backends.zeromq.sending import OutLane
 from streamfactory.backends.zeromq.transport import Place
-from streamfactory.backends.zeromq.waking import Wake
 from streamfactory.spi import (
     Claims,
     CommitMessage,
@@ -29,6 +28,7 @@ from streamfactory.spi import (
     WriteContext,
     envelope_schema,
 )
+from streamfactory.spi.waking import Wake
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -73,9 +73,9 @@ LAZY = {
 
 COMPUTING = {
     f"spi/soundness/{name}.py"
-    for name in ("checking", "nullability", "schemas", "unpacking")
+    for name in ("checking", "nullability", "schemas", "senders", "unpacking")
 }
-"""What `BatchValidator` loads when one is made."""
+"""What `BatchValidator` loads when one is made, and what backends with senders load."""
 
 PLUGGY = {"spi/hooks.py", "wiring/plugins/manager.py"}
 """The hook markers, and the manager that alone asks pluggy."""

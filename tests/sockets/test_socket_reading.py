@@ -531,9 +531,10 @@ def test_another_schema_is_refused(
         until(lambda: reader.fetch(0, timeout=0.3).end)
     assert is_cut(other.socket)
     assert str(caught.value) == (
-        "a writer came with another schema: column 'n' string not null, where the "
-        "first had 'n' int64 (stream 'socket:rows', partition rows-0, offset 0); all "
-        "writers, and later connections, need the first one's schema"
+        "a sender has another schema: column 'n' string not null, where the "
+        "stream has 'n' int64 (stream 'socket:rows', partition rows-0, offset 0); all "
+        "senders of a stream need one schema; restart the reader to begin with a new "
+        "one"
     )
     reader.close()
     source.close()

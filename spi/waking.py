@@ -1,4 +1,4 @@
-"""Ends a wait for sockets from another thread."""
+"""Ends a wait for descriptors from another thread: for consumers that define `wake`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,11 @@ import threading
 
 
 class Wake:
-    """Makes a poll return; remembered. From any thread, closed or not."""
+    """A pipe that is readable once it was set. From any thread, closed or not.
+
+    A consumer or writer waits for `fileno` beside what it waits for, and sets it in
+    its `wake`.
+    """
 
     def __init__(self) -> None:
         self.is_set = False
@@ -16,11 +20,11 @@ class Wake:
         self._closed = False
 
     def fileno(self) -> int:
-        """What a poll waits for."""
+        """The descriptor that a poll waits for."""
         return self._out
 
     def set(self) -> None:
-        """Make it return."""
+        """End the present wait, and each later one until `clear`."""
         # A closed descriptor may belong to another file by now.
         with self._lock:
             if not self.is_set and not self._closed:
@@ -28,14 +32,14 @@ class Wake:
             self.is_set = True
 
     def clear(self) -> None:
-        """Let polls wait again."""
+        """Let waits last again."""
         with self._lock:
             if self.is_set and not self._closed:
                 os.read(self._out, 1)
             self.is_set = False
 
     def close(self) -> None:
-        """Close the pipe."""
+        """Close the pipe; twice is allowed."""
         with self._lock:
             if not self._closed:
                 self._closed = True

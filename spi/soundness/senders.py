@@ -1,0 +1,64 @@
+"""One schema for all senders of a stream, for backends that merge senders."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from streamfactory.spi.errors import SchemaMismatch
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+
+class SharedSchema:
+    """The schema that all senders of a stream have.
+
+    Args:
+        schema: None where that of the first sender is taken.
+    """
+
+    def __init__(self, schema: pa.Schema | None = None) -> None:
+        self.schema = schema
+
+    def meet(self, schema: pa.Schema) -> None:
+        """Compare a sender's schema with it; the first one is kept.
+
+        Raises:
+            SchemaMismatch: permanent; it is another one.
+        """
+        if self.schema is None:
+            self.schema = schema
+        elif not schema.equals(self.schema):
+            what = f"a sender has another schema: {_difference(schema, self.schema)}"
+            remedy = "all senders of a stream need one schema; restart the reader to "
+            raise SchemaMismatch(what, remedy=remedy + "begin with a new one")
+
+
+def _difference(found: pa.Schema, wanted: pa.Schema) -> str:
+    """The first column that differs, with both types."""
+    for one, other in zip(found, wanted, strict=False):
+        if not one.equals(other):
+            return f"column {_shown(one)}, where the stream has {_shown(other)}"
+    return f"{len(found)} columns, where the stream has {len(wanted)}"
+
+
+def _shown(field: pa.Field) -> str:
+    return f"{field.name!r} {field.type}{'' if field.nullable else ' not null'}"
+
+
+def has_dictionary(kinds: Iterable[pa.DataType]) -> bool:
+    """Whether values of a type, or within one, are in a dictionary."""
+    return any(
+        pa.types.is_dictionary(kind) or has_dictionary(_children(kind))
+        for kind in kinds
+    )
+
+
+def _children(kind: pa.DataType) -> list[pa.DataType]:
+    if isinstance(kind, pa.BaseExtensionType):
+        return [kind.storage_type]
+    if pa.types.is_run_end_encoded(kind):
+        return [kind.value_type]
+    return [kind.field(number).type for number in range(kind.num_fields)]
