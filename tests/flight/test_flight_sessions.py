@@ -6,8 +6,9 @@ import itertools
 import os
 import pickle
 import signal
+import threading
 import time
-from contextlib import closing
+from contextlib import closing, suppress
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -23,6 +24,7 @@ from streamfactory.backends.flight.client.remote import RemoteLogStore
 from streamfactory.backends.flight.protocol import messages as m
 from streamfactory.backends.flight.protocol.codec import decode, encode
 from streamfactory.backends.flight.protocol.failures import from_status
+from streamfactory.backends.flight.protocol.rows import InlineRows
 from streamfactory.spi import (
     FormatRefused,
     NotAuthorized,
@@ -250,6 +252,44 @@ def test_rows_that_wait_for_their_commit_can_be_pickled(clicks: dict[str, str]) 
         with closing(sink.committer(writer_id="w")) as committer:
             committer.commit(0, [pickle.loads(message)])
     assert read(clicks) == [7, 8, 9]
+
+
+class Silent(fl.FlightServerBase):  # type: ignore[misc]
+    """Takes epochs, and answers none."""
+
+    def __init__(self) -> None:
+        super().__init__("grpc://127.0.0.1:0")
+        self.taken = threading.Event()
+
+    def do_exchange(
+        self, context: Any, descriptor: Any, reader: Any, writer: Any
+    ) -> None:
+        reader.read_chunk()
+        self.taken.set()
+        with suppress(StopIteration):
+            reader.read_chunk()
+
+
+def test_closing_does_not_wait_for_the_answer_to_a_commit() -> None:
+    commit = m.Commit("t", "w", 0, (), "i", 1)
+    parts = InlineRows(((0, rows(1)),), SCHEMA)
+    found: list[object] = []
+    with (
+        Silent() as server,
+        closing(
+            Connection([f"grpc://127.0.0.1:{server.port}"], 600, 600, lambda: ({}, []))
+        ) as connection,
+    ):
+        sessions = committing.CommitSessions(connection)
+        assert sessions.commit(commit, "a", parts) is None  # the first one
+        thread = threading.Thread(
+            target=lambda: found.append(sessions.commit(commit, "a", parts))
+        )
+        thread.start()
+        assert server.taken.wait(DEADLINE)
+        sessions.close()
+        thread.join(DEADLINE)
+        assert found == [None]  # the action has to do it
 
 
 # --- messages of other clients ------------------------------------------------------

@@ -87,7 +87,11 @@ class CommitSessions:
             self._lock.release()
 
     def close(self) -> None:
-        """End the call; never raises, and waits for nothing."""
+        """End the call; never raises. A commit under way is left to the action."""
+        opened = self._open
+        if opened is not None:
+            with suppress(fl.FlightError, OSError, ValueError):
+                opened.reader.cancel()
         with self._lock:
             self._end()
             self._wanted = None

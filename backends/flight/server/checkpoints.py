@@ -113,18 +113,16 @@ class CheckpointKeeper:
             raise CheckpointFailed(msg, remedy=remedy) from error
         again = held is not None and held.epoch == request.generation
         if held is not None and not (again and held.source_position == position):
-            msg = (
-                f"generation {request.generation} of instance {request.instance!r} of "
-                f"group {request.group!r}: generation {held.epoch} was saved before"
-            )
-            raise WriterFenced(msg, remedy=_FENCED_REMEDY)
-        if again and log.owner(request.instance) != request.owner:
-            msg = (
-                f"generation {request.generation} of instance {request.instance!r} of "
-                f"group {request.group!r}: another process has claimed the instance"
-            )
-            raise WriterFenced(msg, remedy=_FENCED_REMEDY)
-        return m.Done()
+            why = f"generation {held.epoch} was saved before"
+        elif again and log.owner(request.instance) != request.owner:
+            why = "another process has claimed the instance"
+        else:
+            return m.Done()
+        msg = (
+            f"generation {request.generation} of instance {request.instance!r} of "
+            f"group {request.group!r}: {why}"
+        )
+        raise WriterFenced(msg, remedy=_FENCED_REMEDY)
 
     def delete(self, request: m.DeleteCheckpoints) -> m.Done:
         """Remove all checkpoints of a group; none is fine, too."""
