@@ -240,7 +240,7 @@ class _Router(_End):
         socket.send_multipart([sender, frame])
 
 
-class ZeromqHarness:
+class ZeromqPublisherHarness:
     """Reads by pub-sub and writes by dealer-router, in the folder of the case."""
 
     SENDER: ClassVar[type[_Sender]] = _Publisher
@@ -316,7 +316,7 @@ class ZeromqHarness:
         self._routers.clear()
 
 
-class ZeromqDealerHarness(ZeromqHarness):
+class ZeromqHarness(ZeromqPublisherHarness):
     """Reads and writes by dealer-router: what is not acknowledged is sent again.
 
     Each configuration has endpoints of its own, so that a second reader can bind.

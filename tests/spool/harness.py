@@ -11,7 +11,7 @@ from tests.spool.receiving import DEADLINE, receiving
 
 from streamfactory.arrowlog.disk import DiskLogStore, LocalStorage, Settings
 from streamfactory.backends.socket.harness import SocketHarness
-from streamfactory.backends.zeromq.harness import ZeromqDealerHarness, ZeromqHarness
+from streamfactory.backends.zeromq.harness import ZeromqHarness, ZeromqPublisherHarness
 from streamfactory.conformance.specimens.forgetful import ForgetfulHarness
 from streamfactory.conformance.specimens.redelivering import RedeliveringHarness
 from streamfactory.conformance.subject import plugins_of
@@ -121,13 +121,13 @@ class SpooledSocketHarness(SpooledHarness):
 class SpooledZeromqHarness(SpooledHarness):
     """Over PUB/SUB of plain pyzmq."""
 
-    TRANSPORT = ZeromqHarness
+    TRANSPORT = ZeromqPublisherHarness
 
 
 class SpooledZeromqDealerHarness(SpooledHarness):
     """Over DEALER/ROUTER of plain pyzmq: the receiver acknowledges what it stored."""
 
-    TRANSPORT = ZeromqDealerHarness
+    TRANSPORT = ZeromqHarness
 
 
 class Growing(SpooledHarness):

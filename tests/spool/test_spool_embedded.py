@@ -10,7 +10,7 @@ import pytest
 from tests.spool.receiving import quick_spool
 
 import streamfactory
-from streamfactory.backends.zeromq.harness import ZeromqDealerHarness
+from streamfactory.backends.zeromq.harness import ZeromqHarness
 from streamfactory.spark.pipelines.together import Pipelines
 from streamfactory.spi import TopicNotFound
 
@@ -25,15 +25,15 @@ DEADLINE = 120.0
 
 
 @pytest.fixture
-def sender(tmp_path: Path) -> Iterator[ZeromqDealerHarness]:
+def sender(tmp_path: Path) -> Iterator[ZeromqHarness]:
     """Keeps what the receiver has not acknowledged."""
-    made = ZeromqDealerHarness(tmp_path)
+    made = ZeromqHarness(tmp_path)
     made.create(2)
     yield made
     made.close()
 
 
-def embedded(sender: ZeromqDealerHarness, folder: Path) -> dict[str, str]:
+def embedded(sender: ZeromqHarness, folder: Path) -> dict[str, str]:
     """A stream that is received where it is read."""
     return {
         **sender.properties(),
@@ -68,7 +68,7 @@ def until(condition: Callable[[], bool], what: Callable[[], object]) -> None:
 
 
 def test_a_query_receives_what_it_reads_and_continues_after_a_restart(
-    spark: SparkSession, sender: ZeromqDealerHarness, tmp_path: Path
+    spark: SparkSession, sender: ZeromqHarness, tmp_path: Path
 ) -> None:
     source, sink = embedded(sender, tmp_path), target(tmp_path)
 
@@ -105,7 +105,7 @@ def test_a_query_receives_what_it_reads_and_continues_after_a_restart(
 
 
 def test_a_pipeline_receives_what_it_reads(
-    spark: SparkSession, sender: ZeromqDealerHarness, tmp_path: Path
+    spark: SparkSession, sender: ZeromqHarness, tmp_path: Path
 ) -> None:
     streams = tmp_path / "configs" / "streams"
     streams.mkdir(parents=True)

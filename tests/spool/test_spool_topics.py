@@ -11,7 +11,7 @@ from tests.proving.commands import command_of
 from tests.spool.receiving import DEADLINE, quick_spool, receiving
 
 import streamfactory
-from streamfactory.backends.zeromq.harness import ZeromqDealerHarness
+from streamfactory.backends.zeromq.harness import ZeromqHarness
 from streamfactory.spi import TopicNotFound, Unsupported
 from streamfactory.wiring.topics.admin import open_admin
 
@@ -30,7 +30,7 @@ def command(capsys: pytest.CaptureFixture[str]) -> Callable[..., Outcome]:
 @pytest.fixture
 def spooled(tmp_path: Path) -> Iterator[dict[str, str]]:
     """A stream of two partitions whose receiver runs and has its endpoints."""
-    harness = ZeromqDealerHarness(tmp_path)
+    harness = ZeromqHarness(tmp_path)
     harness.create(2)
     given = {
         **harness.properties(),

@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
-from streamfactory.backends.zeromq.harness import ZeromqDealerHarness, ZeromqHarness
+from streamfactory.backends.zeromq.harness import ZeromqHarness, ZeromqPublisherHarness
 from streamfactory.conformance.runner import Outcome, all_cases, run
 from streamfactory.conformance.subject import find_subject
 from streamfactory.conformance.suite import ConformanceSuite
 
 
 class TestZeromq(ConformanceSuite):
+    """Reading by dealer-router: R12, what is not acknowledged is sent again."""
+
     harness = ZeromqHarness
 
 
-class TestZeromqDealers(ConformanceSuite):
-    """Reading by dealer-router: R12, what is not acknowledged is sent again."""
+class TestZeromqPublishers(ConformanceSuite):
+    """Reading by pub-sub."""
 
-    harness = ZeromqDealerHarness
+    harness = ZeromqPublisherHarness
 
 
 def test_the_cases_of_acknowledgement_run_on_zeromq() -> None:
-    path = f"{ZeromqDealerHarness.__module__}:{ZeromqDealerHarness.__name__}"
-    subject = find_subject("zeromq", path)
+    subject = find_subject("zeromq")
     cases = [case for case in all_cases() if case.rule == "R12"]
     results = run(subject.backend, subject.harness, subject.plugins, cases=cases)
     outcomes = {r.case.name: (r.outcome, r.reason) for r in results}

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from tests.zeromq.peers import DEADLINE, rows
 
-from streamfactory.backends.zeromq.harness import ZeromqHarness
+from streamfactory.backends.zeromq.harness import ZeromqPublisherHarness
 from streamfactory.wiring.streams.opening import open_sink
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ POLL = 0.25
 def test_a_commit_whose_rows_are_stored_already_returns_at_once(
     tmp_path: Path,
 ) -> None:
-    harness = ZeromqHarness(tmp_path)
+    harness = ZeromqPublisherHarness(tmp_path)
     harness.create(1)
     took = []
     try:
