@@ -226,6 +226,8 @@ class Sink(Closing):
     ) -> bool:
         """Write one epoch, whole, from this process.
 
+        Puts of one writer within a second of one another claim it once.
+
         Args:
             rows: All rows of the epoch.
             writer_id: Survives restarts; with it, the same epoch again has no effect.
