@@ -57,7 +57,9 @@ def copy(
     writer = writer.options(**sink(folder, bootstrap, topic))
     writer = writer.option("checkpointLocation", str(folder / "checkpoint"))
     query = writer.trigger(availableNow=True).start()
-    query.awaitTermination(100)
+    if not query.awaitTermination(300):
+        msg = "the query did not read everything in 300 s"
+        raise TimeoutError(msg)
     if query.exception() is not None:
         raise RuntimeError(str(query.exception()))
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 from tests.pipelines.driver import POINTS
-from tests.proving.drivers import Commits, Driver, forget_commit
+from tests.proving.drivers import Commits, Driver, batches_committed, forget_commit
 from tests.proving.java import missing_java
 from tests.proving.sessions import Topic
 from tests.proving.verdict import Verdict
@@ -25,12 +25,16 @@ SINKS: Final = {"all": "words", "even": "even", "odd": "odd"}
 """Topics by the step whose rows they take."""
 ROWS: Final = 100
 """Of an epoch."""
-PIPELINE: Final = """
+BATCH: Final = 150
+"""Rows of a batch, at most."""
+BACKLOG: Final = 300
+"""Rows that a run finds."""
+PIPELINE: Final = f"""
 checkpoint = "checkpoint"
 [source]
 stream = "in.json"
 startingOffsets = "earliest"
-maxOffsetsPerTrigger = 150
+maxOffsetsPerTrigger = {BATCH}
 [[steps]]
 id = "words"
 sql = "select id, hex(id) as word from input"
@@ -68,7 +72,8 @@ class Proof:
         Answers:
             Whether it was killed: it may come to its end first.
         """
-        for _ in range(3):
+        read = batches_committed(self._folder / "checkpoint" / "1") * BATCH
+        while self._rows < read + BACKLOG:
             ids = pa.arange(self._rows, self._rows + ROWS)
             self._topics["in"].put(pa.table({"id": ids}))
             self._rows += ROWS

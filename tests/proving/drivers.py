@@ -147,6 +147,17 @@ class Commits:
         return {path.name for path in self._folder.glob("[0-9]*")}
 
 
+def batches_committed(checkpoint: Path) -> int:
+    """Batches that Spark's checkpoint has committed since the query began.
+
+    A prover writes as much as the query has read. A driver that is killed after a batch
+    or two would leave a backlog that grows with each kill, and the last driver, which
+    reads all of it, would need minutes.
+    """
+    numbers = [int(path.name) for path in (checkpoint / "commits").glob("[0-9]*")]
+    return max(numbers, default=-1) + 1
+
+
 def forget_commit(checkpoint: Path) -> bool:
     """As when the driver died between the sinks' commits and Spark's own.
 

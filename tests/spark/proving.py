@@ -11,7 +11,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
-from tests.proving.drivers import Commits, Driver, forget_commit
+from tests.proving.drivers import Commits, Driver, batches_committed, forget_commit
 from tests.proving.java import missing_java
 from tests.proving.verdict import Verdict
 from tests.spark.killing import STEPS, Faults
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 ROWS: Final = 100
 """Of an epoch."""
+BACKLOG: Final = 4
+"""Epochs that a driver finds."""
 
 
 class Proof:
@@ -50,7 +52,7 @@ class Proof:
         Answers:
             Whether it was killed: it may come to its end first.
         """
-        for _ in range(4):
+        while self._epoch < batches_committed(self._folder / "checkpoint") + BACKLOG:
             self._write()
         commits = Commits(self._folder / "checkpoint")
         driver = self._start()

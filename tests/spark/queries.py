@@ -13,7 +13,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
-from tests.proving.drivers import Commits, Driver, forget_commit
+from tests.proving.drivers import Commits, Driver, batches_committed, forget_commit
 from tests.proving.verdict import Verdict
 from tests.spark.killing import Faults
 
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 EPOCH: Final = 100
 """Rows of an epoch that is written, and of one that the query reads."""
+BACKLOG: Final = 4
+"""Epochs that a driver finds."""
 OF_TASKS: Final = ("before-write", "after-stage")
 OF_DRIVERS: Final = ("before-commit", "after-commit", None)
 """None is any moment."""
@@ -66,7 +68,7 @@ class QueryProof(ABC):
 
         It may come to its end first, and then counts for nothing itself.
         """
-        for _ in range(4):
+        while self._epochs < batches_committed(self.folder / "checkpoint") + BACKLOG:
             self._write()
         tasks = self.chance.sample(OF_TASKS, self.chance.randint(1, len(OF_TASKS)))
         commits = Commits(self.folder / "checkpoint")

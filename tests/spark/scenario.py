@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 ROWS = 1000
 TASKS = 8
+QUERY_TIMEOUT = 300
+"""Seconds; a query that ends earlier than its rows would look like a loss."""
 
 
 def options(folder: Path, topic: str) -> dict[str, str]:
@@ -62,7 +64,9 @@ def copy(
     writer = frame.load().writeStream.format(form).options(**options(folder, "out"))
     writer = writer.option("checkpointLocation", str(folder / "checkpoint"))
     query = writer.trigger(availableNow=True).start()
-    query.awaitTermination(100)
+    if not query.awaitTermination(QUERY_TIMEOUT):
+        msg = f"the query did not read everything in {QUERY_TIMEOUT} s"
+        raise TimeoutError(msg)
 
 
 def slowly(frame: DataFrame, folder: Path) -> DataFrame:
