@@ -28,22 +28,31 @@ class Inventory:
     descriptors: frozenset[str]
     children: frozenset[int]
 
-    def left_since(self, before: Inventory) -> list[str]:
+    def left_since(self, before: Inventory, others: Inventory) -> list[str]:
         """In words, what is open now and was not then.
 
         What replaces another of its kind is left out: clients of other users of the
         process reconnect.
+
+        Args:
+            before: What was open then.
+            others: What was open before the backend was first used: what the backend
+                itself left earlier replaces nothing when it ends.
         """
+        threads = _added(self.threads, before.threads, others.threads)
+        descriptors = _added(self.descriptors, before.descriptors, others.descriptors)
         return [
-            *(f"thread {name}" for name in _added(self.threads, before.threads)),
-            *(f"open {n}" for n in _added(self.descriptors, before.descriptors)),
+            *(f"thread {name}" for name in threads),
+            *(f"open {name}" for name in descriptors),
             *(f"child process {c}" for c in sorted(self.children - before.children)),
         ]
 
 
-def _added(now: frozenset[str], before: frozenset[str]) -> list[str]:
-    """Names that are new, without as many of a kind as have gone."""
-    gone = Counter(_NUMBERS.sub("", name) for name in before - now)
+def _added(
+    now: frozenset[str], before: frozenset[str], others: frozenset[str]
+) -> list[str]:
+    """Names that are new, without as many of a kind as others have closed."""
+    gone = Counter(_NUMBERS.sub("", name) for name in (before & others) - now)
     found = []
     for name in sorted(now - before):
         kind = _NUMBERS.sub("", name)
@@ -60,11 +69,16 @@ def take() -> Inventory:
     return Inventory(frozenset(threads), _descriptors(), _children())
 
 
-def left_since(before: Inventory) -> list[str]:
-    """What stays open, after what is ending was given time to end."""
+def left_since(before: Inventory, others: Inventory | None = None) -> list[str]:
+    """What stays open, after what is ending was given time to end.
+
+    Args:
+        before: What was open before.
+        others: As of `Inventory.left_since`; None is ``before``.
+    """
     deadline, looks = time.monotonic() + _SETTLE, 0
     while True:
-        left = take().left_since(before)
+        left = take().left_since(before, others or before)
         looks += 1
         if not left or (looks >= _LOOKS and time.monotonic() > deadline):
             return left

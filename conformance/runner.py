@@ -153,9 +153,10 @@ def run_case(
     """
     started = time.monotonic()
     arguments = (case, backend, harness, plugins, overrides, seed)
-    result, left = _run_once(*arguments, tidy=tidy)
+    others = leaks.take()
+    result, left = _run_once(*arguments, others, tidy=tidy)
     if left:
-        result, left = _run_once(*arguments, tidy=tidy)
+        result, left = _run_once(*arguments, others, tidy=tidy)
     if result.outcome is not Outcome.PASSED:
         return result
     seconds = time.monotonic() - started
@@ -172,10 +173,14 @@ def _run_once(
     plugins: PluginManager,
     overrides: Mapping[str, str],
     seed: int,
+    others: leaks.Inventory,
     *,
     tidy: bool,
 ) -> tuple[Result, list[str]]:
-    """The result of one run, and what it left open, in words."""
+    """The result of one run, and what it left open, in words.
+
+    ``others`` is what was open before the first run.
+    """
     started = time.monotonic()
     # What a case could not close may still write while the folder is removed.
     with tempfile.TemporaryDirectory(
@@ -199,7 +204,7 @@ def _run_once(
         if result.outcome is not Outcome.PASSED:
             return result, []
         result = replace(result, script=tuple(bench.script))
-        return result, leaks.left_since(before) if tidy else []
+        return result, leaks.left_since(before, others) if tidy else []
 
 
 def _judged(case: Case, bench: Bench, started: float) -> Result:

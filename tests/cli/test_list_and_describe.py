@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from typing import TYPE_CHECKING
 
@@ -18,6 +19,7 @@ from streamfactory.spi import (
 )
 from streamfactory.wiring.config.describing import abilities, json_schema
 from streamfactory.wiring.plugins.manager import default_manager
+from streamfactory.wiring.streams.probing import Lines
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -259,6 +261,15 @@ HOSTILE = {
     "sub": "class Stop(KeyboardInterrupt): pass\nraise Stop('now')",
     "talks": "print('x' * 100_000); raise RuntimeError('told')",
 }
+
+
+def test_answers_of_plugins_that_come_at_once_are_read_one_at_a_time() -> None:
+    reading, writing = os.pipe()
+    os.write(writing, b"null\nnull\n")
+    os.close(writing)
+    with os.fdopen(reading, "rb", buffering=0) as pipe:
+        lines = Lines(pipe)
+        assert [lines.next(5.0) for _ in range(3)] == [b"null\n", b"null\n", b""]
 
 
 @pytest.mark.long("waits for a plug-in that hangs")

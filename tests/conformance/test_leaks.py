@@ -29,9 +29,9 @@ def test_a_descriptor_that_replaces_one_of_its_kind_is_no_leak() -> None:
         NOTHING, frozenset({"8 -> socket:[90]", "9 -> socket:[91]"}), NOTHING
     )
     other = Inventory(NOTHING, frozenset({"5 -> socket:[71]", "6 -> /b"}), NOTHING)
-    assert again.left_since(before) == []
-    assert more.left_since(before) == ["open 9 -> socket:[91]"]
-    assert other.left_since(before) == ["open 6 -> /b"]
+    assert again.left_since(before, before) == []
+    assert more.left_since(before, before) == ["open 9 -> socket:[91]"]
+    assert other.left_since(before, before) == ["open 6 -> /b"]
 
 
 def test_a_thread_that_replaces_one_of_its_kind_is_no_leak() -> None:
@@ -40,8 +40,15 @@ def test_a_thread_that_replaces_one_of_its_kind_is_no_leak() -> None:
     more = Inventory(
         frozenset({"Thread-1 (run) (11)", "Thread-2 (run) (12)"}), NOTHING, NOTHING
     )
-    assert again.left_since(before) == []
-    assert more.left_since(before) == ["thread Thread-2 (run) (12)"]
+    assert again.left_since(before, before) == []
+    assert more.left_since(before, before) == ["thread Thread-2 (run) (12)"]
+
+
+def test_what_an_earlier_run_left_replaces_nothing_when_it_ends() -> None:
+    others = Inventory(NOTHING, NOTHING, NOTHING)
+    before = Inventory(frozenset({"Thread-1 (run) (11)"}), NOTHING, NOTHING)
+    now = Inventory(frozenset({"Thread-2 (run) (12)"}), NOTHING, NOTHING)
+    assert now.left_since(before, others) == ["thread Thread-2 (run) (12)"]
 
 
 @pytest.fixture

@@ -72,7 +72,7 @@ def test_schema_has_to_be_declared() -> None:
     with pytest.raises(SchemaUnknown) as caught:
         CsvDecoder(options(), "clicks")
     assert str(caught.value) == (
-        "the schema of 'clicks' is not known: CSV does not tell it; "
+        "the schema of 'clicks' is unknown: CSV does not contain it; "
         "declare it with the option schema"
     )
 

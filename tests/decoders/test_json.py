@@ -69,7 +69,7 @@ def test_schema_has_to_be_declared() -> None:
     with pytest.raises(SchemaUnknown) as caught:
         JsonDecoder(options(), "clicks")
     assert str(caught.value) == (
-        "the schema of 'clicks' is not known: JSON does not tell it; "
+        "the schema of 'clicks' is unknown: JSON does not contain it; "
         "declare it with the option schema"
     )
 

@@ -304,7 +304,10 @@ def test_rows_that_do_not_fit_their_sink_are_refused(
     text = steps(("a", "select id from input"))
     text += '[[sinks]]\nstream = "other"\n[[sinks]]\nstream = "out"\nepoch = 3\n'
     assert refused(spark, works, text) == [
-        "sinks: sink 'other': column 'id' is not in the declared schema [p0.toml:8]",
+        (
+            "sinks: sink 'other': column 'id' is not in the declared schema; write the "
+            "columns of topic 'other': word string [p0.toml:8]"
+        ),
         (
             "sinks: sink 'out': Spark numbers the epochs of a streaming query: leave "
             "epoch out [p0.toml:10]"

@@ -391,7 +391,7 @@ class LeavesAThreadRunning(LogMetadata):
 
     def __init__(self, factory: LogConsumerFactory) -> None:
         super().__init__(factory)
-        threading.Thread(target=time.sleep, args=(5,), daemon=True).start()
+        threading.Thread(target=time.sleep, args=(60,), daemon=True).start()
 
 
 @caught_by("unused_objects_leave_nothing_open")
@@ -400,7 +400,7 @@ class LeavesAChildRunning(LogConsumer):
 
     def __init__(self, log: Any, partition: Any, fields: Any) -> None:
         super().__init__(log, partition, fields)
-        command = [sys.executable, "-S", "-c", "import time; time.sleep(5)"]
+        command = [sys.executable, "-S", "-c", "import time; time.sleep(20)"]
         _LEFT.append(subprocess.Popen(command))
 
 

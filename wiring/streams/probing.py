@@ -68,8 +68,9 @@ def _outcomes(
             assert child.stdin is not None
             child.stdin.write(json.dumps(plugins).encode())
             child.stdin.close()
+            lines = Lines(answers)
             for name in (plugin[1] for plugin in plugins):
-                line = _line(answers, seconds)
+                line = lines.next(seconds)
                 if line is None:
                     msg = f"plug-in {name!r} was not loaded within {seconds:g} s"
                     yield BrokenPlugin(msg)
@@ -84,19 +85,31 @@ def _outcomes(
             child.kill()
 
 
-def _line(answers: IO[bytes], seconds: float) -> bytes | None:
-    """The next line of a child; empty at its end, None where it takes too long."""
-    deadline, text = time.monotonic() + seconds, b""
-    with selectors.DefaultSelector() as selector:
-        selector.register(answers, selectors.EVENT_READ)
-        while not text.endswith(b"\n"):
-            if not selector.select(max(0.0, deadline - time.monotonic())):
-                return None
-            part = answers.read(65_536 if text else 1)
-            if not part:
-                return b""
-            text += part
-    return text
+class Lines:
+    """The lines of a pipe, each with a deadline.
+
+    Args:
+        pipe: Unbuffered. Several lines may come at once; the rest is kept.
+    """
+
+    def __init__(self, pipe: IO[bytes]) -> None:
+        self._pipe = pipe
+        self._text = b""
+
+    def next(self, seconds: float) -> bytes | None:
+        """The next line; empty at the end, None where it takes too long."""
+        deadline = time.monotonic() + seconds
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._pipe, selectors.EVENT_READ)
+            while b"\n" not in self._text:
+                if not selector.select(max(0.0, deadline - time.monotonic())):
+                    return None
+                part = self._pipe.read(65_536)
+                if not part:
+                    return b""
+                self._text += part
+        line, _, self._text = self._text.partition(b"\n")
+        return line + b"\n"
 
 
 def _error(plain: dict[str, Any] | None) -> PluginError | None:
