@@ -32,6 +32,7 @@ def url(object_server: ObjectServer, monkeypatch: pytest.MonkeyPatch) -> str:
     return place()
 
 
+@pytest.mark.long("a query on Spark for each store")
 @pytest.mark.parametrize("scheme", ["s3", "s3a"])
 def test_a_query_in_an_object_store_is_read(url: str, scheme: str) -> None:
     target, path = fs.FileSystem.from_uri(url)

@@ -85,6 +85,7 @@ WHOLE = [
 messages = st.one_of(objects, objects, st.sampled_from(WHOLE))
 
 
+@pytest.mark.long("many random messages")
 @pytest.mark.slow("1,000s of made-up messages")
 @settings(max_examples=150, deadline=None)
 @given(st.one_of(st.lists(messages, max_size=5), st.lists(objects, max_size=20)))

@@ -96,6 +96,7 @@ def test_an_entry_point_gets_the_batch(monkeypatch: pytest.MonkeyPatch) -> None:
     assert caught.value.what.startswith("the hook 'mine' cannot be loaded: ")
 
 
+@pytest.mark.long("several pipelines on Spark")
 @pytest.mark.parametrize("policy", ["warn", "fail"])
 def test_a_failed_hook_warns_or_ends_the_pipeline(
     spark: SparkSession, works: Works, policy: str, caplog: pytest.LogCaptureFixture

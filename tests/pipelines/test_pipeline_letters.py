@@ -52,6 +52,7 @@ def letters(works: Works) -> list[dict[str, Any]]:
     return sorted(found, key=lambda row: row["offset"])
 
 
+@pytest.mark.long("a pipeline with several sinks")
 def test_bad_messages_go_around_the_steps(
     spark: SparkSession, works: Works, messages: Messages
 ) -> None:

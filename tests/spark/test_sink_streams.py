@@ -167,6 +167,7 @@ def test_the_state_above_a_replayed_epoch_stays_whole(
     assert sorted(found) == [(n, 2_000_000) for n in range(60)]
 
 
+@pytest.mark.long("a stateful query")
 def test_complete_output_replaces_what_was_there(query: Query, topic: Topic) -> None:
     query.mode = "complete"
     fill(topic, epochs=1)
