@@ -101,9 +101,9 @@ def publish(
         Rows, epochs, and whether the end of the inputs was reached.
 
     Raises:
-        ConfigError: config; every problem at once.
+        ConfigError: config; every problem of the configuration at once, or an input
+            that cannot be opened.
         MisuseError: misuse; there is no input.
-        StorageFailed: permanent; an input cannot be opened.
         StreamError: As the stream raises.
     """
     names = [str(name) for name in inputs]
@@ -162,5 +162,5 @@ def export(
         options=options,
     ) as opened:
         exported = opened.run(threading.Event())
-    assert exported is not None  # nobody stops it
+    assert exported is not None  # the event is never set
     return exported

@@ -99,8 +99,8 @@ def open_publisher(
         plugins: Where types are found; the process's own by default.
 
     Raises:
-        ConfigError: config; every problem at once.
-        StorageFailed: permanent; an input cannot be opened.
+        ConfigError: config; every problem of the configuration at once, or an input
+            that cannot be opened.
         StreamError: As it fits.
     """
     if not inputs or list(inputs).count(STANDARD_INPUT) > 1:
