@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
 
-    from tests.commands.conftest import Memory
+    from tests.cli.jobs.conftest import Memory
 
     from streamfactory.spi import Checkpoint
     from streamfactory.transfer.copying import Copied

@@ -7,14 +7,14 @@ import signal
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.commands.victim import POINTS
+from tests.cli.jobs.victim import POINTS
 from tests.proving.tiers import sample
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from tests.commands.conftest import Place
+    from tests.cli.jobs.conftest import Place
     from tests.proving.commands import Outcome
 
     Program = Callable[..., Outcome]

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from tests.commands.conftest import Memory, Place
+    from tests.cli.jobs.conftest import Memory, Place
     from tests.proving.commands import Outcome
 
     Command = Callable[..., Outcome]

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from tests.commands.conftest import Memory
+    from tests.cli.jobs.conftest import Memory
 
 LANE = Partition("numbers", 0)
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from tests.commands.conftest import Place
+    from tests.cli.jobs.conftest import Place
     from tests.proving.commands import Outcome
 
     Start = Callable[..., subprocess.Popen[str]]

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import subprocess
     from collections.abc import Callable
 
-    from tests.commands.conftest import Memory, Place
+    from tests.cli.jobs.conftest import Memory, Place
     from tests.proving.commands import Outcome
 
     Command = Callable[..., Outcome]

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
 import pytest
-from tests.proving.commands import Outcome, command_of
+from tests.proving.commands import Outcome
 
 from streamfactory.backends.memory import store
 from streamfactory.conformance.specimens.durable import DurableHarness
@@ -26,12 +26,6 @@ if TYPE_CHECKING:
     from streamfactory.arrowlog import Log
 
 VICTIM = Path(__file__).with_name("victim.py")
-
-
-@pytest.fixture
-def streamfactory(capsys: pytest.CaptureFixture[str]) -> Callable[..., Outcome]:
-    """Runs a command line in this process."""
-    return command_of(capsys)
 
 
 @dataclass

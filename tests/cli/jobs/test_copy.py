@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from tests.commands.conftest import Memory
+    from tests.cli.jobs.conftest import Memory
     from tests.proving.commands import Outcome
 
     from streamfactory.transfer.copying import Copied
