@@ -1,1 +1,1 @@
-"""Bytes in, Arrow out, and the way back: one module a format, each a plug-in."""
+"""Decoders and encoders of message formats. Each module is one plug-in."""

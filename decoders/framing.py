@@ -1,7 +1,6 @@
-"""The frame of a Schema Registry around messages, a batch at a time.
+"""The message frame of Confluent's Schema Registry, for whole batches.
 
-A framed message is a zero byte, four bytes with the id of the schema that it was
-written with, and the payload.
+A framed message is a zero byte, the id of its schema in four bytes, and the payload.
 """
 
 from __future__ import annotations
@@ -19,15 +18,15 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
 HEADER: Final = 5
-"""Bytes before a payload: a zero, and the id of its schema."""
+"""Bytes of the frame: a zero byte and the schema id."""
 
 
 def heads(values: pa.Array, length: int) -> np.ndarray:
-    """The first bytes of each value, one row each; shorter values end in zeros.
+    """The first bytes of each value, one row each, padded with zeros.
 
     Args:
         values: binary.
-        length: How many bytes.
+        length: Number of bytes.
     """
     starts, lengths, data = places(values)
     data = np.append(data, np.zeros(length, np.uint8))
@@ -37,7 +36,7 @@ def heads(values: pa.Array, length: int) -> np.ndarray:
 
 
 def stripped(values: pa.Array, length: int) -> pa.Array:
-    """The values without their first bytes; none may be shorter."""
+    """The values without their first ``length`` bytes; none may be shorter."""
     if not length or not len(values):
         return values
     starts, sizes, data = places(values)
@@ -50,12 +49,12 @@ def stripped(values: pa.Array, length: int) -> pa.Array:
 
 
 def head(number: int) -> bytes:
-    """What stands before a payload of the schema with this id."""
+    """The frame of a schema id."""
     return b"\0" + number.to_bytes(HEADER - 1, "big")
 
 
 def framed(payloads: pa.Array, before: bytes) -> pa.Array:
-    """The payloads with some bytes before each."""
+    """The payloads, each with a prefix."""
     return pc.binary_join_element_wise(
         pa.scalar(before, pa.binary()), payloads, pa.scalar(b"", pa.binary())
     )
@@ -66,20 +65,20 @@ def by_schema(
     messages: np.ndarray,
     refuse: Callable[[Sequence[int], tuple[str, str]], None],
 ) -> Iterator[tuple[int, pa.Array, np.ndarray]]:
-    """Framed messages by the id of their schema, in the order of the ids.
+    """Group framed messages by schema id, in ascending order of the ids.
 
     Args:
         values: binary.
-        messages: The message of each.
-        refuse: Told which have no frame, and why.
+        messages: Message index of each value.
+        refuse: Called with the messages that have no frame, and the reason.
 
     Yields:
-        The id, the values with their frame, and the message of each.
+        The id, the values with their frame, and the message index of each.
     """
     found = heads(values, HEADER)
     right = (found[:, 0] == 0) & (lengths_of(values) >= HEADER)
     if not right.all():
-        why = "the message does not begin with a zero byte and the id of a schema"
+        why = "the message does not begin with a zero byte and a schema id"
         refuse(messages[~right], ("framing", why))
         kept = np.flatnonzero(right)
         values, messages, found = (

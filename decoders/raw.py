@@ -1,4 +1,4 @@
-"""``raw``: undecoded messages as they are, columns as in `envelope_schema`."""
+"""``raw``: messages without decoding, with the columns of `envelope_schema`."""
 
 from __future__ import annotations
 
@@ -10,6 +10,6 @@ def streamfactory_decoder() -> Decoder:
     """The descriptor."""
     return Decoder(
         name="raw",
-        doc="Messages as they are: key, value, offset, timestamp, headers.",
+        doc="Messages without decoding: key, value, offset, timestamp, headers.",
         spi_level=1,
     )

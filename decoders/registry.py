@@ -1,4 +1,4 @@
-"""A Schema Registry, through confluent-kafka's own client, and its options.
+"""Client of a Schema Registry, on confluent-kafka's client, and its options.
 
 Needs the extra ``registry``.
 """
@@ -31,10 +31,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 _FORGET: Final = 10.0
-"""Seconds for which an unknown id is taken for unknown: it may be registered later."""
+"""Seconds for which an unknown id is cached. It may be registered later."""
 _MOST_UNKNOWN: Final = 1000
 _JAVA_STORE: Final = (
-    "Java's key stores are not read here: give PEM files with "
+    "Java key stores are not supported: use PEM files with "
     "schema.registry.ssl.ca.location, .certificate.location and .key.location"
 )
 
@@ -43,35 +43,35 @@ def _is_url(text: str) -> str | None:
     for url in text.split(","):
         match = re.fullmatch(r"https?://([^/@\s]+@)?[^/@\s]+(/\S*)?", url.strip())
         if match is None:
-            return "is not a list of URLs: write http://host:8081,http://other:8081"
+            return "is not a list of URLs such as http://host:8081,http://other:8081"
         if match[1]:
             return (
-                "has a name and a password in it: give them with "
-                "schema.registry.basic.auth.user.info"
+                "contains a user name and a password: set "
+                "schema.registry.basic.auth.user.info instead"
             )
     return None
 
 
 def _is_user_info(text: str) -> str | None:
-    # It may be a reference still, which is resolved where it is used.
+    # References to secrets are resolved before they are validated.
     return None if ":" in text else "is not of the form NAME:PASSWORD"
 
 
 REGISTRY_OPTIONS: Final = (
     Option(
         "schema.registry.rest.url",
-        "URLs of the Schema Registry; messages are framed then.",
+        "URLs of the Schema Registry. If set, messages have its frame.",
         validator=_is_url,
         aliases=("schema.registry.url",),
         example="http://localhost:8081",
     ),
     Option(
         "schema.registry.subject",
-        "The subject whose latest schema rows have; TOPIC-value by default.",
+        "Subject whose latest schema the rows have; TOPIC-value by default.",
     ),
     Option(
         "schema.registry.auto.register",
-        "Register the schema of what is written, rather than look it up.",
+        "Register the schema of written rows, instead of only looking it up.",
         BOOLEAN,
         default="true",
         aliases=("auto.register.schemas",),
@@ -79,14 +79,14 @@ REGISTRY_OPTIONS: Final = (
     ),
     Option(
         "schema.registry.timeout.millis",
-        "Time for a request to the registry.",
+        "Timeout of a request to the registry.",
         PERIOD,
         default="10s",
         minimum=1,
     ),
     Option(
         "schema.registry.max.retries",
-        "How often a request is made again.",
+        "Maximum retries of a request.",
         INTEGER,
         default="3",
         minimum=0,
@@ -101,24 +101,34 @@ REGISTRY_OPTIONS: Final = (
     ),
     Option(
         "schema.registry.basic.auth.credentials.source",
-        "Where Java's client takes its credentials from.",
+        "Credential source of Java's client.",
         aliases=("basic.auth.credentials.source",),
-        no_effect="schema.registry.basic.auth.user.info is used where it is given",
+        no_effect="schema.registry.basic.auth.user.info is used if it is set",
     ),
     Option(
         "schema.registry.ssl.ca.location",
-        "PEM file with the authorities that the registry's certificate is of.",
+        "PEM file with the CA certificates that the registry is verified against.",
         PATH,
     ),
     Option(
         "schema.registry.ssl.certificate.location",
-        "PEM file with a certificate of our own.",
+        "PEM file with the client certificate.",
         PATH,
     ),
-    Option("schema.registry.ssl.key.location", "PEM file with the key to it.", PATH),
-    Option("schema.registry.ssl.key.password", "Password of that key.", secret=True),
+    Option(
+        "schema.registry.ssl.key.location",
+        "PEM file with the key of the client certificate.",
+        PATH,
+    ),
+    Option(
+        "schema.registry.ssl.key.password", "Password of the client key.", secret=True
+    ),
     *(
-        Option(f"schema.registry.ssl.{key}", "Of Java's client.", no_effect=_JAVA_STORE)
+        Option(
+            f"schema.registry.ssl.{key}",
+            "Option of Java's client.",
+            no_effect=_JAVA_STORE,
+        )
         for key in (
             "truststore.location",
             "truststore.type",
@@ -130,7 +140,7 @@ REGISTRY_OPTIONS: Final = (
     *(
         Option(
             f"schema.registry.ssl.{key}.password",
-            "Of Java's client.",
+            "Option of Java's client.",
             secret=True,
             no_effect=_JAVA_STORE,
         )
@@ -138,35 +148,35 @@ REGISTRY_OPTIONS: Final = (
     ),
     Option(
         "schema.registry.schema.name",
-        "Of Pinot's first Avro decoder.",
-        no_effect="a message names its schema by id",
+        "Option of Pinot's simple Avro decoder.",
+        no_effect="messages contain the id of their schema",
     ),
     Option(
         "cached.schema.map.capacity",
-        "Of Java's client.",
-        no_effect="schemas that were seen are kept",
+        "Option of Java's client.",
+        no_effect="all schemas that were read are cached",
     ),
 )
-"""What decoders that know a registry declare beside their own."""
+"""Options of decoders that support a registry."""
 
 
 class UnknownId(LookupError):
-    """The registry has no schema of that id."""
+    """The registry has no schema with this id or subject."""
 
 
 class Registry:
-    """What decoders and encoders ask a Schema Registry. One per thread.
+    """Client of a Schema Registry. One per thread.
 
     Args:
         options: The parsed options of a decoder.
-        topic: Names the subject where no option does.
+        topic: Source of the default subject.
     """
 
     def __init__(self, options: Mapping[str, Any], topic: str) -> None:
         try:
             from confluent_kafka.schema_registry import SchemaRegistryClient
         except ImportError as error:
-            msg = "schema.registry.rest.url needs the client of the Schema Registry"
+            msg = "schema.registry.rest.url requires the Schema Registry client"
             remedy = "run: pip install 'streamfactory[registry]'"
             raise NotInstalled(msg, remedy=remedy) from error
         self.subject = options.get("schema.registry.subject") or f"{topic}-value"
@@ -176,22 +186,22 @@ class Registry:
             self._client = SchemaRegistryClient(_settings(options))
 
     def by_id(self, number: int, kind: str, form: str | None = None) -> Any:
-        """The schema with this id: text, and references, as confluent-kafka has them.
+        """The schema with this id: text and references, as confluent-kafka has them.
 
         Args:
             number: The id.
             kind: ``AVRO`` or ``PROTOBUF``.
-            form: ``serialized`` for a descriptor rather than a text.
+            form: ``serialized`` for a descriptor rather than text.
 
         Raises:
-            UnknownId: The registry answers that it has none of that id and kind.
-            ConnectionFailed: transient; and its other errors of the tree.
+            UnknownId: The registry has no schema of this id and kind.
+            ConnectionFailed: transient; other failures as their own leaves.
         """
         seen = self._unknown.get(number)
         if seen is not None and time.monotonic() - seen < _FORGET:
             raise UnknownId(number)
         try:
-            with self._translated(f"give the schema {number}"):
+            with self._translated(f"return schema {number}"):
                 schema = _checked(self._client.get_schema(number, fmt=form))
         except UnknownId:
             self._unknown[number] = time.monotonic()
@@ -208,19 +218,19 @@ class Registry:
 
         Raises:
             UnknownId: There is none.
-            ConnectionFailed: transient; and its other errors of the tree.
+            ConnectionFailed: transient; other failures as their own leaves.
         """
-        with self._translated(f"give the latest schema of {self.subject!r}"):
+        with self._translated(f"return the latest schema of subject {self.subject!r}"):
             found = self._client.get_latest_version(self.subject, fmt=form)
             _checked(found.schema)
-            _want(found.schema_id, int)
+            _require(found.schema_id, int)
         if (found.schema.schema_type or "AVRO") != kind or not found.schema.schema_str:
             raise UnknownId(self.subject)
         return found
 
     def version(self, subject: str, version: int, form: str | None = None) -> Any:
-        """A schema that another one refers to. Raises as `latest`."""
-        with self._translated(f"give version {version} of {subject!r}"):
+        """A schema that another one references. Raises as `latest`."""
+        with self._translated(f"return version {version} of subject {subject!r}"):
             found = self._client.get_version(subject, version, fmt=form)
             return _checked(found.schema)
 
@@ -230,17 +240,19 @@ class Registry:
         Args:
             text: The schema.
             kind: ``AVRO`` or ``PROTOBUF``.
-            new: Register it where it is not there.
+            new: Register the schema if it is not registered.
 
         Raises:
-            UnknownId: It is not there, and ``new`` is False.
-            PermanentError: It is refused, as not compatible.
-            ConnectionFailed: transient; and its other errors of the tree.
+            UnknownId: The schema is not registered, and ``new`` is False.
+            PermanentError: The registry refuses it as incompatible.
+            ConnectionFailed: transient; other failures as their own leaves.
         """
         from confluent_kafka.schema_registry import Schema
 
         schema = Schema(text, kind)
-        with self._translated(f"find the schema of {self.subject!r}"):
+        with self._translated(
+            f"register or find the schema of subject {self.subject!r}"
+        ):
             if new:
                 return int(self._client.register_schema(self.subject, schema))
             found = self._client.lookup_schema(self.subject, schema)
@@ -252,7 +264,7 @@ class Registry:
 
     @contextmanager
     def _translated(self, doing: str) -> Iterator[None]:
-        """Errors of the client as ours, without their texts: they may hold secrets."""
+        """Translate the client's errors without their texts: those may hold secrets."""
         what = f"the Schema Registry at {self.url} could not {doing}"
         try:
             yield
@@ -263,23 +275,23 @@ class Registry:
 
 
 def _checked(schema: Any) -> Any:
-    """A schema whose members have their types: the client takes any JSON.
+    """Check the types of a schema's members: the client accepts any JSON.
 
     Raises:
-        TypeError: One has another type.
+        TypeError: A member has another type.
     """
-    _want(schema.schema_str, str, type(None))
-    _want(schema.schema_type, str, type(None))
+    _require(schema.schema_str, str, type(None))
+    _require(schema.schema_type, str, type(None))
     for reference in schema.references or ():
-        _want(reference.name, str)
-        _want(reference.subject, str)
-        _want(reference.version, int)
+        _require(reference.name, str)
+        _require(reference.subject, str)
+        _require(reference.version, int)
     return schema
 
 
-def _want(value: object, *kinds: type) -> None:
+def _require(value: object, *kinds: type) -> None:
     if type(value) not in kinds:
-        msg = f"a member of the answer is a {type(value).__name__}"
+        msg = f"a member of the response is a {type(value).__name__}"
         raise TypeError(msg)
 
 
@@ -288,16 +300,16 @@ def _translation(error: Exception, what: str) -> Exception:
     if "SchemaRegistryError" in kinds:
         return _refusal(error, what)
     if "TimeoutException" in kinds:
-        remedy = "raise schema.registry.timeout.millis if it is slow"
-        return StreamTimeout(f"{what}: no answer in time", remedy=remedy)
+        remedy = "increase schema.registry.timeout.millis if the registry is slow"
+        return StreamTimeout(f"{what}: the request timed out", remedy=remedy)
     if "TransportError" in kinds:
-        remedy = "see whether it runs, and whether the URL is its own"
+        remedy = "check that the registry runs and that the URL is correct"
         return ConnectionFailed(f"{what}: {type(error).__name__}", remedy=remedy)
     if isinstance(error, OSError):
-        remedy = "look at the files named by schema.registry.ssl.*"
-        return ConfigError(f"{what}: {error.strerror or 'no TLS'}", remedy=remedy)
-    msg = f"{what}: its answer is none of a Schema Registry"
-    return ConnectionFailed(msg, remedy="look at schema.registry.rest.url")
+        remedy = "check the files of schema.registry.ssl.*"
+        return ConfigError(f"{what}: {error.strerror or 'TLS failed'}", remedy=remedy)
+    msg = f"{what}: the response is not that of a Schema Registry"
+    return ConnectionFailed(msg, remedy="check schema.registry.rest.url")
 
 
 def _refusal(error: Any, what: str) -> Exception:
@@ -305,12 +317,12 @@ def _refusal(error: Any, what: str) -> Exception:
     if status == 404:
         return UnknownId(what)
     if status in (401, 403):
-        remedy = "look at schema.registry.basic.auth.user.info"
+        remedy = "check schema.registry.basic.auth.user.info"
         return NotAuthorized(f"{what}: HTTP {status}", remedy=remedy)
     if status in (408, 429) or status >= 500:
         return TransientError(f"{what}: HTTP {status}", remedy="try again later")
     code = f", code {error.error_code}" if error.error_code else ""
-    remedy = "the schema is not compatible with what is registered, or is none"
+    remedy = "use a valid schema that is compatible with the registered ones"
     return PermanentError(f"{what}: HTTP {status}{code}", remedy=remedy)
 
 

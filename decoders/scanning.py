@@ -1,7 +1,7 @@
-"""A look at many messages at once, each at a place of its own.
+"""Vectorized reading of varints from many messages at once.
 
-What is bad is mostly so in its lengths and numbers. A walk over all messages in steps,
-a step being one number of each, finds those without going through them one by one.
+Bad messages mostly have bad lengths or numbers. A walk over all messages in steps of
+one number each finds them without a Python loop over messages.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     Rows = slice | np.ndarray
 
 _MOST_BYTES: Final = 10
-"""Of a number."""
+"""Maximum bytes of a varint."""
 _HIGHEST: Final = np.uint64(0x8080_8080_8080_8080)
 """The highest bit of each byte."""
 _GATHER: Final = tuple(
@@ -29,15 +29,15 @@ _GATHER: Final = tuple(
         (4, 0xFFFF_FFFF_0000_0000, 0x0000_0000_FFFF_FFFF),
     )
 )
-"""How eight times seven bits become 56: neighbours first, then pairs of them."""
+"""Shifts that compact eight groups of seven bits to 56 bits, pairwise."""
 _ONE: Final = np.uint64(1)
 
 
 class Cursor:
-    """Where each message is read, and which were found bad.
+    """A read position in each message, and the messages that were found bad.
 
-    Rows are given as their numbers, or as `ALL`. To leave out what is bad would cost
-    more than to read it on: it is read from anywhere within itself, and stays bad.
+    Rows are given by index, or as `ALL`. Bad rows stay in the walk, since excluding
+    them costs more: their position stays within the message and they stay bad.
 
     Args:
         values: binary.
@@ -57,39 +57,39 @@ class Cursor:
         self.bad = np.zeros(len(values), bool)
 
     def more(self, rows: Rows) -> Rows:
-        """The rows that are good so far, and not at their end."""
+        """The rows that are good so far and not at their end."""
         left = (self._at[rows] < self._ends[rows]) & ~self.bad[rows]
         if left.all():
             return rows
         return np.flatnonzero(left) if isinstance(rows, slice) else rows[left]
 
     def those(self, rows: Rows, chosen: np.ndarray) -> Rows:
-        """Some of the rows.
+        """Select some of the rows.
 
         Args:
             rows: The rows.
-            chosen: For each of them, whether it is one.
+            chosen: Mask over ``rows``.
         """
         if chosen.all():
             return rows
         return np.flatnonzero(chosen) if isinstance(rows, slice) else rows[chosen]
 
     def refuse(self, rows: Rows, wrong: np.ndarray) -> None:
-        """Tell rows bad.
+        """Mark rows as bad.
 
         Args:
             rows: The rows.
-            wrong: For each of them, whether it is bad.
+            wrong: Mask over ``rows``.
         """
         if wrong.any():
             self.bad[rows] |= wrong
 
     def pass_number(self, rows: Rows) -> None:
-        """Go behind the number that each is at."""
+        """Skip one number of each row."""
         self._number(rows)
 
     def number(self, rows: Rows) -> np.ndarray:
-        """The number that each is at, seven bits a byte."""
+        """Read one varint of each row."""
         at, words, length = self._number(rows)
         if length is None:
             return words
@@ -104,16 +104,16 @@ class Cursor:
         return found
 
     def _number(self, rows: Rows) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
-        """Where each number was, its first eight bytes, and its length.
+        """The start of each number, its first eight bytes, and its length.
 
-        No lengths where all are of one byte.
+        The lengths are None if every number has one byte.
         """
         at = self._at[rows]
         first = self._data[at]
         if not (first & 0x80).any():
             self.skip(rows, 1)
             return at, first.astype(np.uint64), None
-        at = at.copy()  # what is a part of all places is about to move
+        at = at.copy()  # a view of `_at`, which `skip` changes
         words = self._words[at]
         # The last byte of a number has its highest bit clear.
         stops = ~words & _HIGHEST
@@ -131,14 +131,14 @@ class Cursor:
         return at, words & inside, length
 
     def signed(self, rows: Rows) -> np.ndarray:
-        """As `number`, of numbers in zigzag."""
+        """Read one zigzag-encoded number of each row."""
         found = self.number(rows)
         half: np.ndarray = (found >> _ONE).astype(np.int64)
         half ^= -(found & _ONE).astype(np.int64)
         return half
 
     def skip(self, rows: Rows, lengths: np.ndarray | int) -> None:
-        """Go on by so many bytes, where there are so many."""
+        """Advance by ``lengths`` bytes; rows with fewer bytes left become bad."""
         at = self._at[rows]
         left = self._ends[rows] - at
         wrong = (lengths > left) | (lengths < np.int64(0))
@@ -148,18 +148,18 @@ class Cursor:
         self._at[rows] = at + lengths
 
     def byte(self, rows: Rows) -> np.ndarray:
-        """The byte that each is at."""
+        """Read one byte of each row."""
         found = self._data[self._at[rows]]
         self.skip(rows, 1)
         return found
 
     def finish(self, rows: Rows) -> None:
-        """Refuse the rows that are not at their end."""
+        """Mark the rows that are not at their end as bad."""
         self.refuse(rows, self._at[rows] != self._ends[rows])
 
 
 def _data(values: pa.Array, length: int) -> np.ndarray:
-    """The bytes of all values, and enough behind the last one to read a number."""
+    """The bytes of all values, padded so that a number can be read at the end."""
     buffer, first = values.buffers()[2], int(offsets_of(values)[0])
     data = np.frombuffer(buffer or b"", np.uint8)[first:]
     if len(data) >= length + 2 * _MOST_BYTES:

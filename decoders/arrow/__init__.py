@@ -1,7 +1,8 @@
-"""``arrow``: a message is an Arrow IPC stream, or one batch whose schema is known.
+"""``arrow``: a message is an Arrow IPC stream, or one record batch without its schema.
 
-A message has as many rows as its batches. A batch alone costs a third of a stream: that
-repeats its schema. Both may come in one topic: a message shows which it is.
+A message contains any number of rows. A record batch alone needs a third of the bytes
+of a stream, which repeats its schema. One topic may contain both; the decoder detects
+the form of each message.
 """
 
 from __future__ import annotations
@@ -12,10 +13,10 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import pyarrow as pa
 
-from streamfactory.decoders.arrow.headers import NotArrow, Walk, plain_batches
+from streamfactory.decoders.arrow.headers import NotArrow, PayloadScanner, plain_batches
 from streamfactory.decoders.columns.misfits import Misfits
 from streamfactory.decoders.columns.writing import fitted
-from streamfactory.decoders.isolation import SCHEMA, Sieve, places, plain
+from streamfactory.decoders.isolation import SCHEMA, DecodedParts, places, plain
 from streamfactory.spi import (
     PATH,
     SIZE,
@@ -45,7 +46,7 @@ if TYPE_CHECKING:
     from streamfactory.decoders.isolation import Refusal
 
 _AT_ONCE: Final = 4096
-"""Messages whose batches are held at a time: very many objects slow Python down."""
+"""Messages decoded per step. More live objects slow down Python's garbage collector."""
 _REMEDY: Final = "give decoder.prop.schema or decoder.prop.schema.file"
 
 
@@ -60,21 +61,25 @@ def _is_schema(text: str) -> str | None:
 _OPTIONS: Final = (
     Option(
         "schema",
-        "Columns of rows, as Spark's DDL, or as Arrow's JSON.",
+        "Columns of the rows, as Spark DDL or Arrow JSON.",
         validator=_is_schema,
         example="id bigint not null, name string",
     ),
-    Option("schema.file", "An Arrow IPC stream or file whose schema rows have.", PATH),
+    Option(
+        "schema.file",
+        "Arrow IPC stream or file that contains the schema of the rows.",
+        PATH,
+    ),
     Option(
         "payload",
-        "What is written: a stream with its schema, or a batch alone.",
+        "Form of written messages: a stream with schema, or a batch without.",
         choice("stream", "batch"),
         default="stream",
         applies=frozenset({"write"}),
     ),
     Option(
         "max.message.bytes",
-        "Bytes that one message may become, decompressed.",
+        "Maximum size of a decompressed message.",
         SIZE,
         default="256M",
         minimum=1024,
@@ -83,8 +88,8 @@ _OPTIONS: Final = (
     ),
     Option(
         "extractRawTimeValues",
-        "Of Pinot's decoder.",
-        no_effect="times have the types of the schema: declare bigint to have numbers",
+        "Option of Pinot's decoder.",
+        no_effect="times get the types of the schema: declare bigint to get numbers",
     ),
 )
 
@@ -99,12 +104,17 @@ def _declared(options: Mapping[str, Any], topic: str) -> pa.Schema:
     elif path is not None:
         schema, where = _of_file(path), f"schema.file {path!r}"
     else:
-        msg = f"the schema of topic {topic!r} is not known"
+        msg = f"the schema of topic {topic!r} is unknown"
         raise SchemaUnknown(msg, remedy=_REMEDY)
     for field in schema:
         if not _is_plain(field.type):
-            msg = f"{where}: column {field.name!r} is {field.type}"
-            raise ConfigError(msg, remedy="declare the type of its values")
+            msg = (
+                f"{where}: column {field.name!r} has the unsupported type {field.type}"
+            )
+            raise ConfigError(
+                msg,
+                remedy="declare the plain type of its values",
+            )
     try:
         BatchValidator(schema)
     except SchemaMismatch as error:
@@ -120,7 +130,10 @@ def _of_file(path: str) -> pa.Schema:
             file.seek(0)
             return (opened or pa.ipc.open_stream)(file).schema
     except (OSError, pa.ArrowException) as error:
-        reason = getattr(error, "strerror", None) or "it is no Arrow stream or file"
+        reason = (
+            getattr(error, "strerror", None)
+            or "the file is neither an Arrow stream nor an Arrow file"
+        )
         msg = f"schema.file {path!r} cannot be read: {reason}"
         raise ConfigError(msg) from error
 
@@ -134,34 +147,34 @@ class ArrowDecoder(MessageDecoder):
         super().__init__(options, topic)
         self._schema = _declared(options, topic)
         self._limit = options.get("max.message.bytes", 1 << 28)
-        self._walk = Walk(self._limit)
+        self._walk = PayloadScanner(self._limit)
         self._declared = self._sent = BatchValidator(self._schema)
         self._sent_schema = self._schema
-        """Of the last stream: most streams of a topic repeat their schema."""
+        """Schema of the previous stream. Most streams of a topic repeat it."""
 
     def schema(self) -> pa.Schema:
         return self._schema
 
     def decode(self, values: pa.Array, context: DecodeContext) -> Decoded:
         values = plain(values)
-        sieve = Sieve(self._schema, misfits=Misfits(context))
+        result = DecodedParts(self._schema, misfits=Misfits(context))
         for start in range(0, len(values), _AT_ONCE):
-            self._decode(values[start : start + _AT_ONCE], start, sieve)
-        return sieve.decoded(len(values))
+            self._decode(values[start : start + _AT_ONCE], start, result)
+        return result.decoded(len(values))
 
-    def _decode(self, values: pa.Array, first: int, sieve: Sieve) -> None:
-        parts, which = self._read(values, first, sieve)
-        # Before anything else: the messages are joined below.
+    def _decode(self, values: pa.Array, first: int, result: DecodedParts) -> None:
+        parts, which = self._read(values, first, result)
+        # Validate before the messages are concatenated: pyarrow trusts the offsets.
         if parts and not self._is_sound(parts):
-            parts, which = self._sound(parts, which, sieve)
+            parts, which = self._without_corrupt(parts, which, result)
         if parts:
             whole = pa.Table.from_batches(parts, self._schema).combine_chunks()
             sizes = np.fromiter((part.num_rows for part in parts), np.int64, len(parts))
-            for rows in whole.to_batches():  # one, or none where there is no row
-                sieve.keep(rows, np.repeat(np.array(which), sizes))
+            for rows in whole.to_batches():  # one batch, or none without rows
+                result.keep(rows, np.repeat(np.array(which), sizes))
 
     def _read(
-        self, values: pa.Array, first: int, sieve: Sieve
+        self, values: pa.Array, first: int, result: DecodedParts
     ) -> tuple[list[pa.RecordBatch], list[int]]:
         starts, lengths, data = places(values)
         fast = plain_batches(starts, lengths, data)
@@ -175,31 +188,31 @@ class ArrowDecoder(MessageDecoder):
                     parts.append(read(value.as_buffer(), schema))
                     which.append(index)
                 else:
-                    found = self._carefully(value.as_buffer(), index, sieve.misfits)
+                    found = self._read_checked(value.as_buffer(), index, result.misfits)
                     parts += found
                     which += [index] * len(found)
             except NotArrow as error:
-                sieve.refuse([index], (error.code, str(error)))
+                result.refuse([index], (error.code, str(error)))
             except (pa.ArrowException, OSError, MemoryError, ValueError):
-                sieve.refuse([index], _MALFORMED)
+                result.refuse([index], _MALFORMED)
         return parts, which
 
-    def _carefully(
+    def _read_checked(
         self, payload: pa.Buffer, index: int, misfits: Misfits
     ) -> list[pa.RecordBatch]:
-        """The batches of the message ``index``, whatever it is.
+        """The record batches of the message ``index``.
 
         Raises:
-            NotArrow: It is none, or is too large, or is of another schema.
+            NotArrow: The message is malformed, too large, or has another schema.
         """
         if self._walk.kinds(memoryview(payload).cast("B")) == [ROWS]:
             return [pa.ipc.read_record_batch(payload, self._schema)]
-        # Small messages gain nothing by threads.
+        # Threads cost more than they save on small messages.
         options = pa.ipc.IpcReadOptions(use_threads=False)
         with pa.ipc.open_stream(payload, options=options) as stream:
             found = list(stream)
         if not found or found[0].schema.equals(self._schema):
-            return found  # and validated with the messages beside it
+            return found  # validated together with the other messages
         validator = self._validator(found[0].schema)
         size, limit = 0, min(self._limit, max(UNPACKED_ROW_BYTES, payload.size))
         for batch in found:
@@ -209,7 +222,7 @@ class ArrowDecoder(MessageDecoder):
                 raise NotArrow(_UNSOUND[1]) from None
             size += validator.unpacked_bytes(batch)
         if size > limit:
-            why = f"the message becomes more than {limit} bytes"
+            why = f"the decompressed message exceeds {limit} bytes"
             raise NotArrow(why, "too_large")
         return [self._fitted(batch, index, misfits) for batch in found]
 
@@ -225,7 +238,7 @@ class ArrowDecoder(MessageDecoder):
     def _fitted(
         self, batch: pa.RecordBatch, index: int, misfits: Misfits
     ) -> pa.RecordBatch:
-        """Columns by their name; what is not declared is left out."""
+        """Select columns by name; undeclared columns are dropped."""
         found, names = batch.schema.names, self._schema.names
         misfits.lookalikes |= find_lookalikes(found, names)
         if not set(found) <= set(names):
@@ -250,48 +263,51 @@ class ArrowDecoder(MessageDecoder):
             return False
         return True
 
-    def _sound(
-        self, parts: list[pa.RecordBatch], which: list[int], sieve: Sieve
+    def _without_corrupt(
+        self, parts: list[pa.RecordBatch], which: list[int], result: DecodedParts
     ) -> tuple[list[pa.RecordBatch], list[int]]:
-        """What is sound of messages; one with a batch that is not is bad."""
+        """Drop messages that contain a corrupt batch; report them as errors."""
         pairs = list(zip(parts, which, strict=True))
         bad = {index for part, index in pairs if not self._is_sound([part])}
-        sieve.refuse(sorted(bad), _UNSOUND)
+        result.refuse(sorted(bad), _UNSOUND)
         kept = [pair for pair in pairs if pair[1] not in bad]
         return [part for part, _ in kept], [index for _, index in kept]
 
 
-_MALFORMED: Final[Refusal] = ("malformed", "it is no Arrow stream and no batch")
+_MALFORMED: Final[Refusal] = (
+    "malformed",
+    "the message is neither an Arrow stream nor a record batch",
+)
 _UNSOUND: Final[Refusal] = (
     "malformed",
-    "values lie outside of the message, or are none",
+    "the record batch is corrupt: invalid offsets, lengths or values",
 )
 
 
 def _column(batch: pa.RecordBatch, field: pa.Field) -> pa.Array:
     found = batch.schema.get_all_field_indices(field.name)
     if len(found) > 1 or (not found and not field.nullable):
-        why = f"column {field.name!r} is there {len(found)} times"
+        why = f"column {field.name!r} occurs {len(found)} times instead of once"
         raise NotArrow(why, SCHEMA)
     if not found:
         return pa.nulls(batch.num_rows, field.type)
     column = batch.column(found[0])
     if pa.types.is_dictionary(column.type):
-        column = _looked_up(column, field)
+        column = _decode_dictionary(column, field)
     if column.type == field.type:
         return column
     if not _is_plain(column.type) or not _casts(column.type, field.type):
-        why = f"column {field.name!r} is of another type than {field.type}"
+        why = f"column {field.name!r} does not have the type {field.type}"
         raise NotArrow(why, SCHEMA)
     try:
         return column.cast(field.type)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
-        why = f"column {field.name!r} has values that are none of {field.type}"
+        why = f"column {field.name!r} has values that do not fit {field.type}"
         raise NotArrow(why, SCHEMA) from None
 
 
-def _looked_up(column: pa.DictionaryArray, field: pa.Field) -> pa.Array:
-    """A dictionary's words in place of their numbers; how many bytes was limited."""
+def _decode_dictionary(column: pa.DictionaryArray, field: pa.Field) -> pa.Array:
+    """Replace dictionary indices by their values. The size was limited before."""
     kind = column.type.value_type
     is_text = pa.types.is_string(kind) or pa.types.is_binary(kind)
     if not (is_text or pa.types.is_primitive(kind)):
@@ -301,7 +317,7 @@ def _looked_up(column: pa.DictionaryArray, field: pa.Field) -> pa.Array:
 
 
 def _casts(have: pa.DataType, want: pa.DataType) -> bool:
-    """Whether a cast keeps what is meant: what pyarrow takes for safe is more."""
+    """Whether the cast keeps the meaning. pyarrow's "safe" casts include more."""
     groups = (
         lambda kind: pa.types.is_integer(kind) or pa.types.is_floating(kind),
         lambda kind: pa.types.is_timestamp(kind) and kind.tz is None,
@@ -319,7 +335,7 @@ def _casts(have: pa.DataType, want: pa.DataType) -> bool:
 
 
 def _is_plain(kind: pa.DataType) -> bool:
-    """Whether a value takes about the bytes that it has in its message."""
+    """Whether values need about as many bytes in memory as in the message."""
     odd = (
         pa.types.is_dictionary,
         pa.types.is_run_end_encoded,
@@ -335,10 +351,10 @@ def _is_plain(kind: pa.DataType) -> bool:
 
 
 class ArrowEncoder(MessageEncoder):
-    """Encodes each row as an Arrow message of its own.
+    """Encodes each row as one Arrow message.
 
-    No library writes many messages at once; this is the dearest way to send single
-    rows. A producer that can should put many rows into a message.
+    No library serializes many messages in one call, so this is the slowest way to send
+    rows. A producer should put many rows into one message where it can.
     """
 
     def __init__(self, options: Mapping[str, Any], topic: str) -> None:
@@ -374,7 +390,7 @@ def streamfactory_decoder() -> Decoder:
     return Decoder(
         name="arrow",
         doc=(
-            "Arrow IPC: a stream in each message, or a batch whose schema is known. "
+            "Arrow IPC: each message is a stream, or a record batch without schema. "
             "Python runs for each message, not for each row."
         ),
         spi_level=1,

@@ -1,4 +1,4 @@
-"""What the conformance kit needs to write Arrow messages."""
+"""Messages of ``arrow`` for the conformance kit."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ _SCHEMA: Final = pa.schema([pa.field("number", pa.int64()), ("text", pa.string()
 
 
 class ArrowHarness:
-    """A number is a long with its text beside it."""
+    """Encodes a number as a long and a text column."""
 
     def options(self) -> Mapping[str, str]:
         """The columns."""
         return {"schema": "number bigint, text string"}
 
     def message(self, numbers: Sequence[int]) -> bytes:
-        """A stream for even numbers of rows, a batch alone for odd ones."""
+        """A stream for an even number of rows, else a record batch alone."""
         texts = [f"number {number}" for number in numbers]
         rows = pa.record_batch([pa.array(numbers, pa.int64()), texts], schema=_SCHEMA)
         return bytes(rows.serialize()) if len(numbers) % 2 else _stream(rows)
@@ -30,18 +30,18 @@ class ArrowHarness:
         return _stream(pa.record_batch({"number": [number], "more": [1]}))
 
     def misfit(self, number: int) -> bytes:
-        """A number in place of the text."""
+        """A number in the text column."""
         return _stream(pa.record_batch({"number": [number], "text": [1]}))
 
     def numbers(self, rows: pa.RecordBatch) -> list[int]:
-        """The column ``number``, where the text agrees.
+        """The column ``number``. The text is not compared.
 
-        What was changed on the way may be sound and still have other values.
+        A mutated message may be valid Arrow and contain other values.
         """
         return list(rows.column("number").to_pylist())
 
     def bad(self) -> Mapping[str, bytes]:
-        """Messages that are not Arrow, or not of the schema."""
+        """Messages that are not Arrow, or do not fit the schema."""
         alone, stream = self.message([1]), self.message([1, 2])
         other = pa.record_batch({"number": ["one"]})
         sink = pa.BufferOutputStream()

@@ -1,4 +1,4 @@
-"""How much a message may become, and which messages are batches alone."""
+"""Checks of IPC headers: decompressed size, and which messages are single batches."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
     from streamfactory.spi.ipc import IpcHeader
 
 _ROWS_PER_BYTE: Final = 8
-"""The narrowest column has a bit a row: what has more rows has no values for them."""
-_CUT_SHORT: Final = "the message is cut short"
+"""The narrowest column needs one bit per row, so more rows cannot have values."""
+_CUT_SHORT: Final = "the message is truncated"
 
 
 class NotArrow(ValueError):
-    """The message is none, or is too large. Says why, without a part of it."""
+    """The message is malformed or too large. The text quotes no message content."""
 
     def __init__(self, why: str, code: str = "malformed") -> None:
         super().__init__(why)
@@ -35,23 +35,23 @@ class NotArrow(ValueError):
 
 
 @final
-class Walk:
-    """Looks at the messages within payloads.
+class PayloadScanner:
+    """Validates the IPC messages of payloads by their headers. Not thread-safe.
 
     Args:
-        limit: Bytes that those of a payload may have together, decompressed.
+        limit: Maximum decompressed bytes of one payload.
     """
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._schema = b""
-        """The last schema that was looked at: most payloads repeat it."""
+        """The last schema header that was read. Most payloads repeat it."""
 
     def kinds(self, data: memoryview) -> list[int]:
-        """The kind of each message, up to the mark of the end, or the end.
+        """The kinds of the IPC messages, up to the end marker or the end of the data.
 
         Raises:
-            NotArrow: One is malformed or too large, or something follows the end.
+            NotArrow: A message is malformed or too large, or data follows the end.
         """
         at = total = 0
         found: list[int] = []
@@ -66,18 +66,17 @@ class Walk:
             except NotIpc as error:
                 raise NotArrow(str(error)) from error
             except IpcTooLong:
-                allowed = f"the {self._limit} bytes that are allowed"
-                why = f"the message becomes more than {allowed}"
+                why = f"the decompressed message exceeds {self._limit} bytes"
                 raise NotArrow(why, "too_large") from None
             total += size
             found.append(kind)
         if found != [ROWS]:
-            why = "the stream is cut short" if found else "the message is empty"
+            why = "the stream is truncated" if found else "the message is empty"
             raise NotArrow(why)
         return found
 
     def _message(self, data: memoryview, at: int, limit: int) -> tuple[int, int, int]:
-        """The kind of a message, its bytes decompressed, and where it ends."""
+        """The kind of a message, its decompressed bytes, and its end offset."""
         start = at + PREFIX
         if start > len(data):
             raise NotArrow(_CUT_SHORT)
@@ -86,7 +85,7 @@ class Walk:
         if body > len(data):
             raise NotArrow(_CUT_SHORT)
         if length == 0:
-            why = "something follows the mark of the end"
+            why = "data follows the end-of-stream marker"
             raise NotArrow(why)
         head = data[start:body]
         if head == self._schema:
@@ -102,32 +101,33 @@ class Walk:
 
 
 def _size(header: IpcHeader, body: memoryview, limit: int) -> int:
-    """Bytes of a batch, decompressed."""
+    """Decompressed bytes of a batch."""
     size = expanded(header, body, limit)
     if size > limit:
         raise IpcTooLong(size, limit)
     if header.rows > _ROWS_PER_BYTE * size:
-        why = "a batch announces more rows than it has bytes for"
+        why = "a batch declares more rows than its bytes can hold"
         raise NotArrow(why)
     return size
 
 
-# --- many at once -------------------------------------------------------------------
+# --- vectorized check of many payloads ----------------------------------------------
 
 
 def plain_batches(
     starts: np.ndarray, lengths: np.ndarray, data: np.ndarray
 ) -> np.ndarray:
-    """Which payloads are one batch without compression, of a length that fits.
+    """Which payloads are exactly one uncompressed record batch of consistent length.
 
-    The same look as `Walk` has, by columns: whatever is unusual is left to it.
+    The vectorized form of `PayloadScanner`. A payload with anything unusual yields
+    False and is left to that class.
 
     Args:
-        starts: Where each payload begins.
-        lengths: How long each is.
-        data: All bytes.
+        starts: Offset of each payload.
+        lengths: Length of each payload.
+        data: The bytes of all payloads.
     """
-    look = _Look(starts, lengths, data)
+    look = _HeaderReader(starts, lengths, data)
     zero = np.zeros(len(starts), np.int64)
     look.right &= look.read(zero, 4) == 0xFFFFFFFF
     head = look.read(zero + 4, 4)
@@ -145,8 +145,8 @@ def plain_batches(
     return look.right
 
 
-class _Look:
-    """Reads little-endian numbers at a place of each payload."""
+class _HeaderReader:
+    """Reads little-endian numbers of a flatbuffer at one offset per payload."""
 
     def __init__(
         self, starts: np.ndarray, lengths: np.ndarray, data: np.ndarray
@@ -154,10 +154,10 @@ class _Look:
         self._starts, self._lengths = starts, lengths
         self._data = data if len(data) else np.zeros(1, np.uint8)
         self.right = lengths >= PREFIX
-        """Payloads in which nothing was found wrong so far."""
+        """Payloads without a mismatch so far."""
 
     def read(self, at: np.ndarray, width: int) -> np.ndarray:
-        """A number; where the place is outside of the payload, it is not right."""
+        """One number per payload. An offset outside of the payload clears `right`."""
         inside = (at >= 0) & (at + width <= self._lengths)
         self.right &= inside
         places = np.where(inside, self._starts + at, 0)
@@ -169,7 +169,7 @@ class _Look:
         return found.astype(np.int64)
 
     def field(self, table: np.ndarray, number: int) -> np.ndarray:
-        """Where a field of a table is; 0 where it is left out."""
+        """The offset of a field of a flatbuffer table; 0 where it is absent."""
         distance = self.read(table, 4)
         layout = table - np.where(distance >= 1 << 31, distance - (1 << 32), distance)
         known = self.read(layout, 2) >= 6 + 2 * number

@@ -1,8 +1,8 @@
-"""``avro``: Apache Avro without its container, bare or framed for a Schema Registry.
+"""``avro``: Apache Avro without a container file, plain or in a Schema Registry frame.
 
-Needs the extra ``avro``, and ``registry`` where a Schema Registry is named. pyruhvro
-reads and writes whole columns; what it has no types for (a fixed, a union of several
-types) is read row by row, here. One rule of strictness holds for both: see `reading`.
+Needs the extra ``avro``, and ``registry`` for a Schema Registry. pyruhvro decodes and
+encodes whole columns. Types that it does not support (fixed, unions of several types)
+are decoded row by row in `reading`. Both paths accept exactly the same messages.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ import numpy as np
 import pyarrow as pa
 
 from streamfactory.decoders import framing
-from streamfactory.decoders.avro.decoding import Reading, schema_of
-from streamfactory.decoders.avro.encoding import Writing, derived
+from streamfactory.decoders.avro.decoding import AvroBatchDecoder, schema_of
+from streamfactory.decoders.avro.encoding import AvroBatchEncoder, derived
 from streamfactory.decoders.avro.schemas import Node, SchemaRefused, parse
 from streamfactory.decoders.columns.buffers import lengths_of
 from streamfactory.decoders.columns.misfits import Misfits
-from streamfactory.decoders.isolation import SCHEMA, Sieve, plain
+from streamfactory.decoders.isolation import SCHEMA, DecodedParts, plain
 from streamfactory.decoders.registry import REGISTRY_OPTIONS, Registry, UnknownId
 from streamfactory.spi import (
     BOOLEAN,
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 _REMEDY: Final = (
     "give decoder.prop.schema, decoder.prop.schema.file, or "
-    "decoder.prop.schema.registry.rest.url with a subject that is there"
+    "decoder.prop.schema.registry.rest.url with a subject that exists"
 )
 
 
@@ -49,21 +49,21 @@ def _is_schema(text: str) -> str | None:
     try:
         parse(text)
     except SchemaRefused as error:
-        return f"is no schema for columns: {error}"
+        return f"is not a schema for columns: {error}"
     return None
 
 
 _OPTIONS: Final = (
     Option(
         "schema",
-        "The schema of rows, as JSON.",
+        "Avro schema of the rows, as JSON.",
         validator=_is_schema,
         example='{"type":"record","name":"click","fields":[{"name":"id","type":"long"}]}',
     ),
-    Option("schema.file", "A file with the schema of rows.", PATH),
+    Option("schema.file", "File with the Avro schema of the rows.", PATH),
     Option(
         "leading.bytes.to.strip",
-        "Bytes before each payload that are left out.",
+        "Number of bytes to skip at the start of each message.",
         INTEGER,
         default="0",
         minimum=0,
@@ -72,7 +72,7 @@ _OPTIONS: Final = (
     ),
     Option(
         "times.as.numbers",
-        "Leave dates and times the numbers that they are on the wire.",
+        "Return dates and times as numbers, as they are encoded.",
         BOOLEAN,
         default="false",
         aliases=("extractRawTimeValues",),
@@ -82,7 +82,7 @@ _OPTIONS: Final = (
 
 
 def _given(options: Mapping[str, Any]) -> str | None:
-    """The schema that the options hold or name."""
+    """The text of the declared schema; None if there is none."""
     text, path = options.get("schema"), options.get("schema.file")
     if path is None:
         return text
@@ -92,7 +92,9 @@ def _given(options: Mapping[str, Any]) -> str | None:
     try:
         return Path(path).read_text(encoding="utf-8")
     except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+        reason = (
+            error.strerror if isinstance(error, OSError) else "the file is not UTF-8"
+        )
         msg = f"schema.file {path!r} cannot be read: {reason}"
         raise ConfigError(msg) from error
 
@@ -101,7 +103,7 @@ def _parsed(text: str, references: list[str], options: Mapping[str, Any]) -> Nod
     try:
         return parse(text, references, raw_times=bool(options.get("times.as.numbers")))
     except SchemaRefused as error:
-        msg = f"the schema cannot be used: {error}"
+        msg = f"the Avro schema cannot be used: {error}"
         raise ConfigError(msg) from error
 
 
@@ -115,7 +117,7 @@ def references_of(registry: Registry, schema: Any) -> list[str]:
             if key in found:
                 continue
             if depth > 64 or len(found) > 1000:
-                msg = "the schema refers to too many others"
+                msg = "the schema has too many references"
                 raise SchemaRefused(msg)
             other = registry.version(*key)
             visit(other, depth + 1)
@@ -133,7 +135,7 @@ class AvroDecoder(MessageDecoder):
         self._registry: Registry | None = None
         self._wanted: Node | None = None
         self._schema: pa.Schema | None = None
-        self._readings: dict[int | None, Reading | tuple[str, str]] = {}
+        self._readings: dict[int | None, AvroBatchDecoder | tuple[str, str]] = {}
         self._strip = options.get("leading.bytes.to.strip", 0)
         text = _given(options)
         if text is not None:
@@ -141,7 +143,7 @@ class AvroDecoder(MessageDecoder):
         if options.get("schema.registry.rest.url") is not None:
             self._registry = Registry(options, topic)
         elif text is None:
-            msg = f"the schema of topic {topic!r} is not known"
+            msg = f"the schema of topic {topic!r} is unknown"
             raise SchemaUnknown(msg, remedy=_REMEDY)
 
     def schema(self) -> pa.Schema:
@@ -152,46 +154,50 @@ class AvroDecoder(MessageDecoder):
     def decode(self, values: pa.Array, context: DecodeContext) -> Decoded:
         count = len(values)
         values, messages = plain(values), np.arange(count)
-        sieve = Sieve(self.schema(), misfits=Misfits(context))
+        result = DecodedParts(self.schema(), misfits=Misfits(context))
         if self._strip:
             long_enough = lengths_of(values) >= self._strip
             if not long_enough.all():
-                why = f"the message is shorter than the {self._strip} bytes before it"
-                sieve.refuse(messages[~long_enough], ("framing", why))
+                why = f"the message has fewer than {self._strip} leading bytes"
+                result.refuse(messages[~long_enough], ("framing", why))
                 messages = messages[long_enough]
                 values = values.take(pa.array(messages))
             values = framing.stripped(values, self._strip)
         if self._registry is None:
-            self._read(None, values, messages, sieve)
-            return sieve.decoded(count)
-        groups = framing.by_schema(values, messages, sieve.refuse)
+            self._read(None, values, messages, result)
+            return result.decoded(count)
+        groups = framing.by_schema(values, messages, result.refuse)
         for number, framed, which in groups:
             payloads = framing.stripped(framed, framing.HEADER)
-            self._read(number, payloads, which, sieve)
-        return sieve.decoded(count)
+            self._read(number, payloads, which, result)
+        return result.decoded(count)
 
     def close(self) -> None:
         if self._registry is not None:
             self._registry.close()
 
     def _node(self) -> Node:
-        """What rows are to be: as declared, or as the registry has it at first."""
+        """The reader schema: the declared one, else the latest of the registry."""
         if self._wanted is None:
             assert self._registry is not None
             try:
                 latest = self._registry.latest("AVRO")
                 references = references_of(self._registry, latest.schema)
             except UnknownId as error:
-                msg = f"the Schema Registry has no schema of {self._registry.subject!r}"
+                msg = f"the Schema Registry has no subject {self._registry.subject!r}"
                 raise SchemaUnknown(msg, remedy=_REMEDY) from error
             except SchemaRefused as error:
-                msg = f"the schema cannot be used: {error}"
+                msg = f"the Avro schema cannot be used: {error}"
                 raise ConfigError(msg) from error
             self._wanted = _parsed(latest.schema.schema_str, references, self.options)
         return self._wanted
 
     def _read(
-        self, number: int | None, values: pa.Array, messages: np.ndarray, sieve: Sieve
+        self,
+        number: int | None,
+        values: pa.Array,
+        messages: np.ndarray,
+        result: DecodedParts,
     ) -> None:
         if not len(values):
             return
@@ -200,44 +206,44 @@ class AvroDecoder(MessageDecoder):
             try:
                 reading = self._reading(number)
             except UnknownId:
-                # Not kept: it may be registered later.
+                # Not cached: the schema may be registered later.
                 why = f"the Schema Registry has no Avro schema with the id {number}"
-                sieve.refuse(messages, ("unknown_schema_id", why))
+                result.refuse(messages, ("unknown_schema_id", why))
                 return
             self._readings[number] = reading
         if isinstance(reading, tuple):
-            sieve.refuse(messages, reading)
+            result.refuse(messages, reading)
         else:
-            sieve.misfits.lookalikes |= reading.lookalikes
-            if reading.undeclared and sieve.misfits.undeclared:
-                sieve.misfits.add_undeclared(messages)
-            reading.run(values, messages, sieve)
+            result.misfits.lookalikes |= reading.lookalikes
+            if reading.undeclared and result.misfits.undeclared:
+                result.misfits.add_undeclared(messages)
+            reading.run(values, messages, result)
 
-    def _reading(self, number: int | None) -> Reading | tuple[str, str]:
+    def _reading(self, number: int | None) -> AvroBatchDecoder | tuple[str, str]:
         wanted = self._node()
         if number is None:
-            return Reading(wanted, wanted)
+            return AvroBatchDecoder(wanted, wanted)
         assert self._registry is not None
         schema = self._registry.by_id(number, "AVRO")
         raw_times = bool(self.options.get("times.as.numbers"))
         try:
             references = references_of(self._registry, schema)
             writer = parse(schema.schema_str, references, raw_times=raw_times)
-            return Reading(writer, wanted)
+            return AvroBatchDecoder(writer, wanted)
         except SchemaRefused as error:
             return (
                 SCHEMA,
-                f"schema {number} cannot be read as the declared one: {error}",
+                f"schema {number} cannot be resolved to the declared schema: {error}",
             )
 
 
 class AvroEncoder(MessageEncoder):
-    """Encodes rows as one Avro message each."""
+    """Encodes each row as one Avro message."""
 
     def __init__(self, options: Mapping[str, Any], topic: str) -> None:
         super().__init__(options, topic)
         self._text = _given(options)
-        self._writing: Writing | None = None
+        self._writing: AvroBatchEncoder | None = None
         self._head = b""
         self._registry: Registry | None = None
         if options.get("schema.registry.rest.url") is not None:
@@ -256,13 +262,16 @@ class AvroEncoder(MessageEncoder):
 
     def _prepare(self, schema: pa.Schema) -> None:
         text = derived(schema) if self._text is None else self._text
-        writing = Writing(_parsed(text, [], self.options))
+        writing = AvroBatchEncoder(_parsed(text, [], self.options))
         if self._registry is not None:
             new = self.options.get("schema.registry.auto.register", True)
             try:
                 number = self._registry.register(text, "AVRO", new=new)
             except UnknownId as error:
-                msg = f"the schema is not registered for {self._registry.subject!r}"
+                msg = (
+                    "the schema is not registered under subject "
+                    f"{self._registry.subject!r}"
+                )
                 remedy = "register it, or set schema.registry.auto.register to true"
                 raise ConfigError(msg, remedy=remedy) from error
             self._head = framing.head(number)
@@ -275,9 +284,9 @@ def streamfactory_decoder() -> Decoder:
     return Decoder(
         name="avro",
         doc=(
-            "Apache Avro, bare or framed for a Schema Registry; one row a message. "
-            "Python runs for each message where the schema has a fixed, a union of "
-            "several types or a record without fields, or was written with other types."
+            "Apache Avro, plain or framed for a Schema Registry; one row per message. "
+            "Decodes row by row in Python where the schema has a fixed, a union of "
+            "several types or an empty record, or differs from the writer's schema."
         ),
         spi_level=1,
         options=_OPTIONS,

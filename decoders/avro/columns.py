@@ -1,4 +1,4 @@
-"""Between values as they lie on the wire and columns of the declared types."""
+"""Conversion between encoded values and columns of the declared types."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ if TYPE_CHECKING:
 _LONGEST_DECIMAL: Final = 64
 
 
-def finish(values: pa.Array, node: Node) -> pa.Array:
-    """Values of the type `wire.raw` as values of the type that the schema declares.
+def to_arrow(values: pa.Array, node: Node) -> pa.Array:
+    """Convert values of the type `wire.raw` to the Arrow type of the schema.
 
     Raises:
-        pyarrow.ArrowInvalid: A number does not fit its type, or text is no UTF-8.
+        pyarrow.ArrowInvalid: A number does not fit its type, or text is not UTF-8.
     """
     kind = node.kind
     if kind == "option":
-        return finish(values, node.children[1 - node.null_at])
+        return to_arrow(values, node.children[1 - node.null_at])
     if kind in ("record", "union"):
         return _struct(values, node)
     if kind == "array":
-        items = finish(values.values, node.children[0])
+        items = to_arrow(values.values, node.children[0])
         return pa.ListArray.from_arrays(
             values.offsets, items, type=node.arrow, mask=_mask(values)
         )
     if kind == "map":
-        items = finish(values.items, node.children[0])
+        items = to_arrow(values.items, node.children[0])
         _check_text(values.keys)
         return pa.MapArray.from_arrays(
             values.offsets, values.keys, items, type=node.arrow, mask=_mask(values)
@@ -67,7 +67,7 @@ def _struct(values: pa.Array, node: Node) -> pa.Array:
         for child in node.children
         if node.kind == "record" or child.kind != "null"
     ]
-    columns = [finish(values.field(at), child) for at, child in enumerate(parts)]
+    columns = [to_arrow(values.field(at), child) for at, child in enumerate(parts)]
     fields = [node.arrow.field(at) for at in range(node.arrow.num_fields)]
     if not fields:
         return pa.array([{}] * len(values), node.arrow, mask=_mask(values))
@@ -79,10 +79,10 @@ def _mask(values: pa.Array) -> pa.Array | None:
 
 
 def decimals(values: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Big-endian numbers of two's complement as decimals.
+    """Convert big-endian two's-complement bytes to decimals.
 
     Raises:
-        pyarrow.ArrowInvalid: A number has more digits, or no bytes.
+        pyarrow.ArrowInvalid: A number has too many digits, or no bytes.
     """
     count, width = len(values), kind.bit_width // 8
     binary = values.cast(pa.binary()) if values.type != pa.binary() else values
@@ -93,7 +93,7 @@ def decimals(values: pa.Array, kind: pa.DataType) -> pa.Array:
     valid = np.asarray(values.is_valid())
     lengths = np.diff(places)
     if ((lengths == 0) & valid).any() or (lengths > _LONGEST_DECIMAL).any():
-        msg = "a decimal has no bytes, or too many"
+        msg = "a decimal has no bytes or too many bytes"
         raise pa.ArrowInvalid(msg)
     ends = places[1:].astype(np.int64)
     sign = np.where(data[places[:-1]] >= 0x80, 0xFF, 0).astype(np.uint8)
@@ -105,10 +105,10 @@ def decimals(values: pa.Array, kind: pa.DataType) -> pa.Array:
         if at < width:
             out[:, at] = byte
         elif (byte != sign).any():
-            msg = "a decimal has more digits than its type"
+            msg = "a decimal has more digits than its type allows"
             raise pa.ArrowInvalid(msg)
     if (((out[:, -1] >= 0x80) != (sign == 0xFF)) & valid).any():
-        msg = "a decimal has more digits than its type"
+        msg = "a decimal has more digits than its type allows"
         raise pa.ArrowInvalid(msg)
     bitmap = None
     if values.null_count:
@@ -118,26 +118,26 @@ def decimals(values: pa.Array, kind: pa.DataType) -> pa.Array:
     return made
 
 
-def begin(
+def to_wire(
     values: pa.Array, node: Node, bytes_type: pa.DataType | None = None
 ) -> pa.Array:
-    """The way back of `finish`.
+    """Convert columns to encoded values: the inverse of `to_arrow`.
 
     Args:
-        values: Of the type of the node.
+        values: Of the Arrow type of the node.
         node: The schema.
-        bytes_type: What bytes are disguised as; binary by default.
+        bytes_type: Type in which bytes are passed on; binary by default.
 
     Raises:
         pyarrow.ArrowInvalid: A decimal does not fit its bytes.
     """
     kind = node.kind
     if kind == "option":
-        return begin(values, node.children[1 - node.null_at], bytes_type)
+        return to_wire(values, node.children[1 - node.null_at], bytes_type)
     if kind in ("record", "union") and not pa.types.is_null(node.arrow):
         used = [c for c in node.children if kind == "record" or c.kind != "null"]
         parts = [
-            begin(part, child, bytes_type)
+            to_wire(part, child, bytes_type)
             for part, child in zip(values.flatten(), used, strict=True)
         ]
         fields = [
@@ -166,10 +166,10 @@ def _begin_lists(
     values: pa.Array, node: Node, bytes_type: pa.DataType | None
 ) -> pa.Array:
     child = node.children[0]
-    if values.offset:  # its offsets do not begin at the beginning
+    if values.offset:  # a slice: make its offsets start at zero
         values = values.take(pa.arange(0, len(values)))
     items = values.values if node.kind == "array" else values.items
-    items = begin(items, child, bytes_type)
+    items = to_wire(items, child, bytes_type)
     field = pa.field("item", items.type, nullable=child.nullable)
     if node.kind == "array":
         kind = pa.list_(field)
@@ -183,7 +183,7 @@ def _begin_lists(
 
 
 def _big_endian(values: pa.Array, size: int) -> pa.Array:
-    """Decimals as bytes: as many as they need, or as a fixed has."""
+    """Decimals as bytes: the minimum number, or the size of a fixed."""
     width, count = values.type.byte_width, len(values)
     data = np.frombuffer(values.buffers()[1], np.uint8)[values.offset * width :]
     data = data[: count * width].reshape(count, width)[:, ::-1]

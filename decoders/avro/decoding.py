@@ -1,4 +1,4 @@
-"""Whole batches of Avro: columns at once where pyruhvro can, else row by row."""
+"""Decoding of batches of Avro: by columns with pyruhvro where possible, else by row."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from streamfactory.decoders.columns.messages import joined
 from streamfactory.spi.decoder import find_lookalikes
 
 if TYPE_CHECKING:
-    from streamfactory.decoders.isolation import Refusal, Sieve
+    from streamfactory.decoders.isolation import DecodedParts, Refusal
 
 
 def schema_of(node: Node) -> pa.Schema:
@@ -29,22 +29,22 @@ def schema_of(node: Node) -> pa.Schema:
     return pa.schema([child.field(name) for name, child in pairs])
 
 
-class Reading:
-    """Messages that were written with one schema, read as another.
+class AvroBatchDecoder:
+    """Decodes messages of one writer schema into rows of a reader schema.
 
     Args:
-        writer: What is on the wire.
-        wanted: What rows are to be.
+        writer: The schema that the messages were written with.
+        wanted: The schema of the rows.
 
     Raises:
-        SchemaRefused: What was written cannot be read so.
+        SchemaRefused: The two schemas cannot be resolved.
     """
 
     def __init__(self, writer: Node, wanted: Node) -> None:
         self.schema = schema_of(wanted)
         self._writer, self._wanted = writer, wanted
         self.undeclared = _has_more(writer, wanted)
-        """Whether messages have fields that rows do not."""
+        """Whether messages have fields that the rows do not have."""
         self.lookalikes = find_lookalikes(writer.names, wanted.names)
         self._raw = raw(wanted)
         self._doubtful = False
@@ -57,13 +57,13 @@ class Reading:
 
     @property
     def columnar(self) -> bool:
-        """Whether a batch is read at once."""
+        """Whether whole batches are decoded by columns."""
         return self._columns is not None
 
-    def run(self, values: pa.Array, messages: np.ndarray, sieve: Sieve) -> None:
-        """Decode; ``messages`` has the message of each value."""
-        self._doubtful = isolation.sift(
-            values, messages, sieve, self, doubtful=self._doubtful
+    def run(self, values: pa.Array, messages: np.ndarray, result: DecodedParts) -> None:
+        """Decode values; ``messages`` contains the message index of each."""
+        self._doubtful = isolation.decode_isolating(
+            values, messages, result, self, doubtful=self._doubtful
         )
 
     def batch(self, values: pa.Array) -> pa.RecordBatch | None:
@@ -77,23 +77,23 @@ class Reading:
             return None
 
     def suspects(self, values: pa.Array, fields: int) -> np.ndarray:
-        """The messages whose first fields are bad."""
+        """The messages that are bad within their first fields."""
         return suspects(values, self._writer, fields)
 
-    def judge(self, value: pa.Array) -> Refusal | None:
+    def check(self, value: pa.Array) -> Refusal | None:
         """Why a message is bad, or None."""
         try:
             self._made([read_all(self._read, value[0].as_py())])
         except Malformed as error:
             return isolation.MALFORMED, str(error)
         except (pa.ArrowException, OverflowError):
-            return "range", "a number does not fit its column"
+            return "range", "a number does not fit the type of its column"
         return None
 
     def _made(self, rows: list[Any]) -> pa.RecordBatch:
         array = pa.array(rows, self._raw)
         parts = [
-            columns.finish(array.field(at), child)
+            columns.to_arrow(array.field(at), child)
             for at, child in enumerate(self._wanted.children)
         ]
         return _record_batch(parts, self.schema, len(rows))
@@ -108,7 +108,7 @@ def _record_batch(
 
 
 def _has_more(writer: Node, wanted: Node) -> bool:
-    """Whether a record, or one within it, has fields that are not wanted."""
+    """Whether a record, at any depth, has fields that the reader schema lacks."""
     if writer.kind != wanted.kind:
         return False
     if writer.kind == "option":
@@ -129,9 +129,9 @@ def _has_more(writer: Node, wanted: Node) -> bool:
 
 
 def _sources(writer: Node, wanted: Node) -> list[int | None] | None:
-    """Which of the writer's fields each column is, or None for its default.
+    """The writer's field for each column; None for a column filled with its default.
 
-    None in place of all where one has to be read as another type: row by row.
+    Returns None if a column needs type promotion: then rows are decoded one by one.
     """
     found: list[int | None] = []
     for name, aliases, child in zip(
@@ -146,11 +146,11 @@ def _sources(writer: Node, wanted: Node) -> list[int | None] | None:
 
 
 class _Columns:
-    """The way of whole columns: a batch is read as one message, a list of rows.
+    """Decodes a batch in one call, as one Avro array of records.
 
-    Nothing is made of a message in Python that way. A random number follows each
-    payload, and is read as its last field: it comes out of every row only where each
-    ends where its payload does. Nobody who writes messages knows it.
+    No message is handled in Python. A random number is appended to each payload and
+    decoded as an extra last field. If every row returns that number, every record ended
+    exactly at the end of its payload. Producers cannot know the number.
     """
 
     def __init__(
@@ -167,7 +167,7 @@ class _Columns:
         self._wanted = wanted
         self._sources = sources
         self._seal_at = len(fields)
-        self._suffix = secrets.token_bytes(7) + b"\x3f"  # which is not NaN
+        self._suffix = secrets.token_bytes(7) + b"\x3f"  # never a NaN
         self._seal = np.frombuffer(self._suffix, "<i8")
 
     def read(self, values: pa.Array) -> pa.RecordBatch | None:
@@ -177,7 +177,7 @@ class _Columns:
             pyarrow.ArrowInvalid: A message is bad.
         """
         count = len(values)
-        # A list is a count, its items, and a zero.
+        # An Avro array: the item count, the items, and a zero.
         head, tail = isolation.varint(2 * count), self._suffix + b"\0"
         whole = b"".join((head, joined(values, self._suffix), tail))
         try:
@@ -199,7 +199,7 @@ class _Columns:
             )
         ]
         finished = [
-            columns.finish(part, child)
+            columns.to_arrow(part, child)
             for part, child in zip(parts, self._wanted.children, strict=True)
         ]
         return pa.RecordBatch.from_arrays(finished, schema=self._target)

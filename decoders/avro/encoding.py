@@ -1,4 +1,4 @@
-"""The way back: rows to one Avro message each."""
+"""Encoding of rows as Avro, one message per row."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 import pyruhvro
 
-from streamfactory.decoders.avro.columns import begin
+from streamfactory.decoders.avro.columns import to_wire
 from streamfactory.decoders.avro.rows import writer
 from streamfactory.decoders.avro.wire import wire
 from streamfactory.decoders.columns.writing import fitted
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 
 
 def derived(schema: pa.Schema) -> str:
-    """An Avro schema for the columns.
+    """An Avro schema, as JSON, for the columns.
 
     Raises:
-        SchemaMismatch: permanent; a type has no counterpart.
+        SchemaMismatch: permanent; Avro has no type for a column.
     """
-    return json.dumps(_Derive().record("row", list(schema)))
+    return json.dumps(_SchemaBuilder().record("row", list(schema)))
 
 
 _SIMPLE: Final = {
@@ -51,7 +51,7 @@ _SIMPLE: Final = {
 _UNITS: Final = {"ms": "millis", "us": "micros", "ns": "nanos"}
 
 
-class _Derive:
+class _SchemaBuilder:
     def __init__(self) -> None:
         self._names = 0
 
@@ -89,11 +89,11 @@ class _Derive:
             return {"type": "map", "values": self._field(kind.item_field)}
         if pa.types.is_struct(kind):
             return self.record(name, [kind.field(i) for i in range(kind.num_fields)])
-        msg = f"column {where!r} is {kind}, which Avro has no type for"
-        raise SchemaMismatch(msg, remedy="cast it, or leave it out")
+        msg = f"column {where!r} has the type {kind}, which Avro does not support"
+        raise SchemaMismatch(msg, remedy="cast or drop the column")
 
 
-class Writing:
+class AvroBatchEncoder:
     """Encodes rows with one schema.
 
     Args:
@@ -109,10 +109,10 @@ class Writing:
         self._write = writer(node)
 
     def run(self, rows: pa.RecordBatch) -> pa.Array:
-        """One message for each row.
+        """One message per row.
 
         Raises:
-            SchemaMismatch: permanent; the rows are not of the schema.
+            SchemaMismatch: permanent; the rows do not fit the schema.
         """
         columns = fitted(rows, self._schema)
         if not rows.num_rows:
@@ -122,10 +122,10 @@ class Writing:
         else:
             whole = pa.array([{}] * rows.num_rows, pa.struct([]))
         if self._wire is None:
-            found = begin(whole, self._node).to_pylist()
+            found = to_wire(whole, self._node).to_pylist()
             return pa.array([self._write(row) for row in found], pa.binary())
         batch = pa.RecordBatch.from_struct_array(
-            begin(whole, self._node, bytes_type=pa.string())
+            to_wire(whole, self._node, bytes_type=pa.string())
         )
         try:
             parts = pyruhvro.serialize_record_batch(batch, self._wire, 1)

@@ -1,4 +1,4 @@
-"""What the conformance kit needs to write Avro messages."""
+"""Messages of ``avro`` for the conformance kit."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _SCHEMA: Final = {
 
 
 class AvroHarness:
-    """A number is a long, and stands in a text and a map beside it."""
+    """Encodes a number as a long, a text and a map value."""
 
     several = False
 
@@ -45,7 +45,7 @@ class AvroHarness:
         return out.getvalue()
 
     def numbers(self, rows: pa.RecordBatch) -> list[int]:
-        """The column ``number``, where the others agree."""
+        """The column ``number``, after a check of the other columns."""
         found = rows.to_pylist()
         for row in found:
             assert row["text"] == f"number {row['number']}"
@@ -53,7 +53,7 @@ class AvroHarness:
         return [row["number"] for row in found]
 
     def bad(self) -> Mapping[str, bytes]:
-        """Messages that are not of the schema."""
+        """Messages that do not fit the schema."""
         good = self.message([7])
         return {
             "cut short": good[:-1],

@@ -1,10 +1,12 @@
-"""One message at a time, strictly.
+"""Strict decoding of single Avro messages.
 
-It is the arbiter of what is bad, and the way of schemas that no library has columns
-for. A reader is made once for a schema: functions within functions. The same rule holds
-as for whole batches: a number has at most ten bytes and fits its type, a boolean is 0
-or 1, an index names a branch or a symbol, a length lies within the message, and nothing
-follows the last field.
+It decides which messages are bad, and decodes schemas that pyruhvro does not support. A
+reader is built once per schema, as nested functions. The rules are those of the
+columnar
+path: a number has at most ten bytes and fits its type, a boolean is 0 or 1, an index
+    names
+an existing branch or symbol, a length lies within the message, and no bytes follow the
+last field.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ _DOUBLE: Final = struct.Struct("<d").unpack_from
 
 
 class Malformed(ValueError):
-    """The message is not of its schema. Says why, without a part of it."""
+    """The message does not fit its schema. The text quotes no message content."""
 
 
 def _long(data: bytes, at: int) -> tuple[int, int]:
@@ -36,7 +38,7 @@ def _long(data: bytes, at: int) -> tuple[int, int]:
             value &= 0xFFFFFFFFFFFFFFFF
             return (value >> 1) ^ -(value & 1), at
         shift += 7
-    msg = "a number does not end"
+    msg = "a number has more than ten bytes, or the message is truncated"
     raise Malformed(msg)
 
 
@@ -51,7 +53,7 @@ def _int(data: bytes, at: int) -> tuple[int, int]:
 def _bytes(data: bytes, at: int) -> tuple[bytes, int]:
     length, at = _long(data, at)
     if not 0 <= length <= len(data) - at:
-        msg = "a length lies outside of the message"
+        msg = "a length exceeds the message"
         raise Malformed(msg)
     return data[at : at + length], at + length
 
@@ -75,7 +77,7 @@ def _boolean(data: bytes, at: int) -> tuple[bool, int]:
 def _real(unpack: Any, size: int) -> Reader:
     def read(data: bytes, at: int) -> tuple[float, int]:
         if at + size > len(data):
-            msg = "the message is cut short"
+            msg = "the message is truncated"
             raise Malformed(msg)
         return unpack(data, at)[0], at + size
 
@@ -95,14 +97,14 @@ _SIMPLE: Final[dict[str, Reader]] = {
 
 
 def reader(writer: Node, wanted: Node | None = None) -> Reader:
-    """A function that reads one value.
+    """A function that decodes one value.
 
     Args:
-        writer: What lies on the wire.
-        wanted: As what it is read; by default as what it is.
+        writer: Schema of the encoded value.
+        wanted: Schema to decode to; by default the writer's.
 
     Raises:
-        SchemaRefused: What the writer wrote cannot be read so.
+        SchemaRefused: The two schemas cannot be resolved.
     """
     wanted = writer if wanted is None else wanted
     if wanted.kind in ("option", "union") or writer.kind in ("option", "union"):
@@ -124,10 +126,10 @@ def reader(writer: Node, wanted: Node | None = None) -> Reader:
 
 
 def read_all(read: Reader, data: bytes) -> Any:
-    """The value of a whole message.
+    """The value of a complete message.
 
     Raises:
-        Malformed: It is not of its schema.
+        Malformed: The message does not fit its schema.
     """
     value, at = read(data, 0)
     if at != len(data):
@@ -140,7 +142,7 @@ def _differ(writer: Node, wanted: Node) -> SchemaRefused:
     have, want = (f"{node.kind} {node.name}".strip() for node in (writer, wanted))
     if have == want:
         have, want = str(writer.arrow), str(wanted.arrow)
-    return SchemaRefused(f"{have} was written, which cannot be read as {want}")
+    return SchemaRefused(f"the writer's type {have} cannot be read as {want}")
 
 
 _PROMOTIONS: Final = {
@@ -189,7 +191,7 @@ def _record(writer: Node, wanted: Node) -> Reader:
     for name, default in zip(wanted.names, wanted.defaults, strict=True):
         if name not in found:
             if not default:
-                msg = f"field {name!r} was not written, and has no default"
+                msg = f"the writer's schema lacks field {name!r}, which has no default"
                 raise SchemaRefused(msg)
             missing[name] = default[0]
 
@@ -214,8 +216,8 @@ def _blocks(read_item: Reader) -> Reader:
             if count < 0:
                 count = -count
                 _, at = _long(data, at)
-            if count > len(data) - at:  # an item takes a byte at least
-                msg = "a list is longer than the message"
+            if count > len(data) - at:  # an item needs at least one byte
+                msg = "an array or map has more items than the message has bytes"
                 raise Malformed(msg)
             for _ in range(count):
                 item, at = read_item(data, at)
@@ -246,11 +248,11 @@ def _enum(writer: Node, wanted: Node) -> Reader:
     def read(data: bytes, at: int) -> tuple[str, int]:
         index, at = _long(data, at)
         if not 0 <= index < len(symbols):
-            msg = "an index names no symbol"
+            msg = "an enum index is out of range"
             raise Malformed(msg)
         symbol = symbols[index]
         if symbol is None:
-            msg = "a symbol is not known to the reader's schema"
+            msg = "an enum symbol is not in the reader's schema"
             raise Malformed(msg)
         return symbol, at
 
@@ -264,7 +266,7 @@ def _fixed(writer: Node, wanted: Node) -> Reader:
 
     def read(data: bytes, at: int) -> tuple[bytes, int]:
         if at + size > len(data):
-            msg = "the message is cut short"
+            msg = "the message is truncated"
             raise Malformed(msg)
         return data[at : at + size], at + size
 
@@ -278,7 +280,7 @@ def _unions(writer: Node, wanted: Node) -> Reader:
     for branch in writer.children:
         try:
             readers.append(_into(branch, wanted))
-        except SchemaRefused as error:  # an error only of the messages that have it
+        except SchemaRefused as error:  # affects only messages that use this branch
             readers.append(error)
     refused = [found for found in readers if isinstance(found, SchemaRefused)]
     if len(refused) == len(readers):
@@ -287,11 +289,11 @@ def _unions(writer: Node, wanted: Node) -> Reader:
     def read(data: bytes, at: int) -> tuple[Any, int]:
         index, at = _long(data, at)
         if not 0 <= index < len(readers):
-            msg = "an index names no type of a union"
+            msg = "a union index is out of range"
             raise Malformed(msg)
         found = readers[index]
         if isinstance(found, SchemaRefused):
-            msg = f"a value is not for the reader's schema: {found}"
+            msg = f"a value does not fit the reader's schema: {found}"
             raise Malformed(msg)
         return found(data, at)
 
@@ -299,7 +301,7 @@ def _unions(writer: Node, wanted: Node) -> Reader:
 
 
 def _into(writer: Node, wanted: Node) -> Reader:
-    """One type, read as one of the types of a union, or as a type of its own."""
+    """A reader of one type into a branch of a union, or into a plain type."""
     if wanted.kind not in ("option", "union"):
         return reader(writer, wanted)
 

@@ -1,4 +1,4 @@
-"""Rows to messages one by one, where no library does it by the column."""
+"""Row-by-row encoding, for schemas that pyruhvro does not support."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _SIMPLE: Final[dict[str, Writer]] = {
 
 
 def writer(node: Node) -> Writer:
-    """A function that writes one value, as `columns.begin` made it."""
+    """A function that encodes one value, as `columns.to_wire` returns it."""
     kind = node.kind
     if kind in _SIMPLE:
         return _SIMPLE[kind]
@@ -68,7 +68,7 @@ def _union(node: Node, parts: list[Writer]) -> Writer:
             if value is not None and value.get(name) is not None:
                 return head + part(value[name])
         if node.null_at < 0:
-            msg = "a union without null has no value"
+            msg = "a union without a null branch has a null value"
             raise ValueError(msg)
         return _long(node.null_at)
 

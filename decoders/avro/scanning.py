@@ -1,4 +1,4 @@
-"""Which of many messages are bad beyond doubt, found in steps of one field each."""
+"""Vectorized search for bad messages, one field at a time."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ if TYPE_CHECKING:
 
 
 def suspects(values: pa.Array, node: Node, fields: int) -> np.ndarray:
-    """The messages that are bad, as far as can be told before the first list.
+    """The messages that are certainly bad, judged by the fields before the first list.
 
     Args:
         values: binary.
-        node: The record that they were written as.
-        fields: How many of its fields are looked at.
+        node: The record schema that they were written with.
+        fields: Number of leading fields to check.
     """
     cursor = Cursor(values)
     cursor.refuse(cursor.ALL, lengths_of(values) < node.least)
-    looked_at = node.children[:fields]
-    whole = all(_walk(cursor, child, cursor.ALL) for child in looked_at)
-    if whole and len(looked_at) == len(node.children):
+    checked = node.children[:fields]
+    whole = all(_walk(cursor, child, cursor.ALL) for child in checked)
+    if whole and len(checked) == len(node.children):
         cursor.finish(cursor.ALL)
     return np.flatnonzero(cursor.bad)
 
 
 def _walk(cursor: Cursor, node: Node, rows: Rows) -> bool:
-    """Go behind a value of each row; whether all of it could be passed."""
+    """Skip one value of each row; False if it contains an array or map."""
     kind = node.kind
     if kind == "long":
         cursor.pass_number(rows)

@@ -1,4 +1,4 @@
-"""Avro schemas, read once: what lies on the wire, and which Arrow types it becomes."""
+"""Parsed Avro schemas: encoded types and the Arrow types that they map to."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 _DEEPEST: Final = 64
 _MOST: Final = 10_000
-"""Nodes of a schema: names that stand for others can make a short text very large."""
+"""Maximum nodes. Named types let a short text describe a very large schema."""
 _LONGEST: Final = 1 << 20
 
 PRIMITIVES: Final = {
@@ -28,7 +28,7 @@ PRIMITIVES: Final = {
     "bytes": pa.binary(),
     "string": pa.string(),
 }
-"""Arrow types of the types without parts."""
+"""Arrow types of Avro's primitive types."""
 _UTC: Final = "UTC"
 _TIMES: Final = {
     ("int", "date"): pa.date32(),
@@ -44,35 +44,35 @@ _TIMES: Final = {
 
 
 class SchemaRefused(ValueError):
-    """The schema is none, or cannot be had in columns; says why in words."""
+    """The schema is invalid or has no columnar form. The text is the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class Node:
     """One type of a schema, with all names resolved.
 
-    Two nodes are equal where they mean the same: on the wire, and in Arrow.
+    Two nodes are equal if their encoding and their Arrow types are equal.
     """
 
     kind: str
-    """Avro's word, or ``option`` for a union of null and one other type."""
+    """Avro's type name, or ``option`` for a union of null and one other type."""
     arrow: pa.DataType
     children: tuple[Node, ...] = ()
-    """Of a record its fields, of a union its branches, else what it is made of."""
+    """Fields of a record, branches of a union, else the item or value type."""
     names: tuple[str, ...] = ()
-    """Of a record its fields', of a union its members', of an enum its symbols."""
+    """Names of fields (record) or members (union); symbols (enum)."""
     size: int = 0
-    """Of a fixed."""
+    """Bytes of a fixed."""
     null_at: int = -1
-    """Of an option: which branch is null."""
+    """Index of the null branch of an option or union."""
     name: str = ""
-    """Full name, of a named type."""
+    """Full name of a named type."""
     aliases: tuple[tuple[str, ...], ...] = ()
-    """Of a record: other names of each field."""
+    """Record: the aliases of each field."""
     defaults: tuple[tuple[Any, ...], ...] = ()
-    """Of a record: for each field one default, decoded, or none."""
+    """Record: for each field a tuple with its decoded default, or empty."""
     default: str | None = None
-    """Of an enum."""
+    """Default symbol of an enum."""
 
     @property
     def nullable(self) -> bool:
@@ -83,12 +83,12 @@ class Node:
 
     @property
     def is_decimal(self) -> bool:
-        """Whether bytes on the wire are a number."""
+        """Whether the bytes encode a decimal."""
         return self.kind in ("bytes", "fixed") and bool(pa.types.is_decimal(self.arrow))
 
     @property
     def least(self) -> int:
-        """Bytes that a value takes at least."""
+        """Minimum number of bytes of a value."""
         if self.kind == "record":
             return sum(child.least for child in self.children)
         return {"null": 0, "fixed": self.size, "float": 4, "double": 8}.get(
@@ -103,34 +103,38 @@ class Node:
 def parse(
     text: str, references: Sequence[str] = (), *, raw_times: bool = False
 ) -> Node:
-    """Read a schema; of another type than a record, a record with a column ``value``.
+    """Parse a schema; a non-record becomes a record with the column ``value``.
 
     Args:
         text: JSON.
-        references: Schemas whose types it names, each after those that it needs.
-        raw_times: Leave dates and times the numbers that they are on the wire.
+        references: Schemas of referenced types, each after the ones that it needs.
+        raw_times: Map dates and times to numbers, as they are encoded.
 
     Raises:
-        SchemaRefused: Why, in words.
+        SchemaRefused: With the reason.
     """
     length = sum(map(len, (*references, text)))
     if length > _LONGEST:
-        msg = f"the schema is {length} characters long, {_LONGEST} are allowed"
+        msg = f"the schema has {length} characters, the maximum is {_LONGEST}"
         raise SchemaRefused(msg)
     names: dict[str, Any] = {}
     parsed: Any = None
     try:
         for part in (*references, text):
             parsed = fastavro.parse_schema(json.loads(part), named_schemas=names)
-        node = _Walk(names, raw_times=raw_times).node(parsed, ())
+        node = _SchemaParser(names, raw_times=raw_times).node(parsed, ())
     except SchemaRefused:
         raise
     except RecursionError:
         msg = "the schema is nested too deeply"
         raise SchemaRefused(msg) from None
-    except Exception as error:  # many kinds come: ValueError, KeyError, its own
-        what = str(error).splitlines()[0][:200] if str(error) else "it is incomplete"
-        msg = f"the schema is no Avro schema: {what}"
+    except Exception as error:  # fastavro raises many types of errors
+        what = (
+            str(error).splitlines()[0][:200]
+            if str(error)
+            else "the schema is incomplete"
+        )
+        msg = f"not an Avro schema: {what}"
         raise SchemaRefused(msg) from error
     if node.kind == "record":
         return node
@@ -145,7 +149,7 @@ def parse(
     )
 
 
-class _Walk:
+class _SchemaParser:
     def __init__(self, names: Mapping[str, Any], *, raw_times: bool) -> None:
         self._names = names
         self._raw_times = raw_times
@@ -154,7 +158,7 @@ class _Walk:
     def node(self, schema: Any, above: tuple[str, ...], depth: int = 0) -> Node:
         self._count += 1
         if self._count > _MOST or depth > _DEEPEST:
-            msg = f"the schema has more than {_MOST} types, or {_DEEPEST} levels"
+            msg = f"the schema has more than {_MOST} types or {_DEEPEST} levels"
             raise SchemaRefused(msg)
         if isinstance(schema, list):
             return self._union(schema, above, depth)
@@ -162,10 +166,7 @@ class _Walk:
             if schema in PRIMITIVES:
                 return Node(schema, PRIMITIVES[schema])
             if schema in above:
-                msg = (
-                    f"type {schema!r} holds itself: a value could be of any depth, "
-                    "which no column can be"
-                )
+                msg = f"type {schema!r} is recursive: Arrow columns have a fixed depth"
                 raise SchemaRefused(msg)
             schema = self._names[schema]
         kind = schema["type"]
@@ -193,7 +194,7 @@ class _Walk:
         logical = str(schema.get("logicalType"))
         size = schema.get("size", 0)
         if type(size) is not int or not 0 <= size < 2**31:
-            msg = "the size of a fixed type is no number of bytes below 2**31"
+            msg = "the size of a fixed type is not an integer below 2**31"
             raise SchemaRefused(msg)
         arrow = pa.binary(size) if kind == "fixed" else PRIMITIVES[kind]
         if not self._raw_times:
@@ -205,7 +206,7 @@ class _Walk:
     def _array(self, child: Node) -> Node:
         if child.least == 0:
             msg = (
-                "an array has items that take no bytes: a short message could have "
+                "the items of an array have no bytes: a short message could declare "
                 "billions of them"
             )
             raise SchemaRefused(msg)
@@ -218,7 +219,7 @@ class _Walk:
         )
         names = _texts([field["name"] for field in fields])
         if len(set(names)) < len(names):
-            msg = f"record {name!r} has a field twice"
+            msg = f"record {name!r} has two fields of one name"
             raise SchemaRefused(msg)
         pairs = list(zip(children, names, strict=True))
         return Node(
@@ -250,7 +251,7 @@ class _Walk:
             [pa.field(n, b.arrow) for b, n in members if b.kind != "null"]
         )
         if len(set(names)) < len(names):
-            msg = "two types of a union have the same last name"
+            msg = "two types of a union have the same name without namespace"
             raise SchemaRefused(msg)
         if not others:
             arrow = pa.null()
@@ -258,9 +259,9 @@ class _Walk:
 
 
 def _text(name: Any) -> str:
-    """A name; fastavro accepts any value in its place."""
+    """Check a name: fastavro accepts any JSON value in its place."""
     if not isinstance(name, str):
-        msg = "a name is no text"
+        msg = "a name is not a string"
         raise SchemaRefused(msg)
     return name
 
@@ -274,7 +275,7 @@ def _short(branch: Node) -> str:
 
 
 def _decimal(schema: Mapping[str, Any], size: int) -> pa.DataType | None:
-    """The type of a decimal; None where the specification says: take the bytes."""
+    """The Arrow decimal; None where the specification falls back to bytes."""
     precision, scale = schema.get("precision", 0), schema.get("scale", 0)
     if not all(type(number) is int for number in (precision, scale)):
         return None
@@ -283,24 +284,24 @@ def _decimal(schema: Mapping[str, Any], size: int) -> pa.DataType | None:
     if size and precision > math.floor(math.log10(2) * (8 * size - 1)):
         return None
     if precision > 76:
-        msg = f"a decimal has {precision} digits, 76 are possible"
+        msg = f"a decimal has {precision} digits, the maximum is 76"
         raise SchemaRefused(msg)
     return (pa.decimal128 if precision <= 38 else pa.decimal256)(precision, scale)
 
 
 def _default(node: Node, value: Any, where: str) -> Any:
-    """A default, from JSON to what a reader of this node answers."""
+    """Convert a default from JSON to the value that a reader returns."""
     try:
         return _from_json(node, value)
     except (KeyError, TypeError, ValueError, AttributeError):
-        msg = f"a default in record {where!r} is not of the type of its field"
+        msg = f"a default in record {where!r} does not fit the type of its field"
         raise SchemaRefused(msg) from None
 
 
 def _from_json(node: Node, value: Any) -> Any:
     kind = node.kind
     if kind in ("option", "union"):
-        # The first branch by the specification; what fits another is meant so.
+        # By the specification of the first branch; others are common in practice.
         for at, branch in enumerate(node.children):
             try:
                 found = _from_json(branch, value)
@@ -319,7 +320,7 @@ def _from_json(node: Node, value: Any) -> Any:
             if name in value or default
         }
     if kind == "array":
-        _want(value, list)
+        _require(value, list)
         return [_from_json(node.children[0], item) for item in value]
     if kind == "map":
         return [(key, _from_json(node.children[0], v)) for key, v in value.items()]
@@ -333,7 +334,7 @@ def _from_json(node: Node, value: Any) -> Any:
         "float": (int, float),
         "double": (int, float),
     }
-    _want(value, wanted.get(kind, str))
+    _require(value, wanted.get(kind, str))
     if kind != "boolean" and isinstance(value, bool):
         raise TypeError
     if kind == "enum" and value not in node.names:
@@ -341,13 +342,13 @@ def _from_json(node: Node, value: Any) -> Any:
     return float(value) if kind in ("float", "double") else value
 
 
-def _want(value: Any, kind: type | tuple[type, ...]) -> None:
+def _require(value: Any, kind: type | tuple[type, ...]) -> None:
     if not isinstance(value, kind):
         raise TypeError
 
 
 def same(one: Node, other: Node) -> bool:
-    """Whether two nodes have the same bytes and the same columns."""
+    """Whether two nodes have the same encoding and the same columns."""
     bare = (
         replace(n, aliases=(), defaults=(), default=None, name="") for n in (one, other)
     )

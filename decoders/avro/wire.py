@@ -1,4 +1,4 @@
-"""What lies on the wire: its Arrow types, and its schema in pyruhvro's terms."""
+"""Encoded values: their Arrow types, and an equivalent schema for pyruhvro."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def raw(node: Node) -> pa.DataType:
-    """The Arrow type of values as they lie on the wire."""
+    """The Arrow type of encoded values, before `columns.to_arrow`."""
     kind = node.kind
     if kind == "option":
         return raw(node.children[1 - node.null_at])
@@ -36,11 +36,11 @@ def raw(node: Node) -> pa.DataType:
 
 
 def wire(node: Node) -> Any:
-    """A schema with the same bytes, of types that pyruhvro reads without loss.
+    """A schema with the same encoding, of types that pyruhvro decodes without loss.
 
-    It reads a long where an int stands, and does not tell when one is too large; bytes
-    and text are the same on the wire, and it looks at neither. None where there is no
-    such schema.
+    pyruhvro decodes an int as a long and does not report overflow, so it is given a
+    long. Bytes and text have the same encoding and pyruhvro validates neither. None if
+    there is no such schema.
     """
     return _Wire().of(node)
 

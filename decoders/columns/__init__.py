@@ -1,1 +1,1 @@
-"""Columns of text to typed ones, and back: what the decoders of text formats share."""
+"""Conversion between text columns and typed columns, for the text formats."""

@@ -1,4 +1,4 @@
-"""Base64 (RFC 4648, with padding), a column at a time."""
+"""Base64 of whole columns (RFC 4648, with padding)."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _SEXTETS[_ALPHABET] = np.arange(64)
 
 
 def from_base64(column: pa.StringArray) -> pa.BinaryArray:
-    """The bytes of each text; null of null.
+    """The decoded bytes of each text; null of null.
 
     Raises:
-        pyarrow.ArrowInvalid: Some text is no base64.
+        pyarrow.ArrowInvalid: A text is not base64.
     """
     texts, lengths = _data(column)
     if (lengths % 4).any():
@@ -45,14 +45,14 @@ def from_base64(column: pa.StringArray) -> pa.BinaryArray:
     last = ends // 4 * 3
     for back in (1, 2):
         kept[last[pads >= back] - back] = False
-    # What is left of the last character has to be zero, or two texts mean the same.
+    # Unused bits must be zero, else two texts would decode to the same bytes.
     if found[~kept].any():
         _refuse()
     return _column(column, found[kept], lengths // 4 * 3 - pads, pa.binary())
 
 
 def to_base64(column: pa.BinaryArray) -> pa.StringArray:
-    """The text of each value; null of null."""
+    """The base64 text of each value; null of null."""
     data, lengths = _data(column)
     pads = -lengths % 3
     ends = np.cumsum(lengths + pads)
@@ -72,7 +72,7 @@ def to_base64(column: pa.BinaryArray) -> pa.StringArray:
 
 
 def _data(column: pa.Array) -> tuple[np.ndarray, np.ndarray]:
-    """The bytes of all values, one behind the other, and the length of each."""
+    """The concatenated bytes of all values, and the length of each."""
     if column.null_count:
         column = column.fill_null(b"" if pa.types.is_binary(column.type) else "")
     return data_of(column), np.diff(offsets_of(column)).astype(np.int64)
@@ -91,5 +91,5 @@ def _column(
 
 
 def _refuse() -> None:
-    msg = "a text is no base64"
+    msg = "a text is not base64"
     raise pa.ArrowInvalid(msg)

@@ -1,4 +1,4 @@
-"""Columns of text or bytes: what they are made of, and gluing them together."""
+"""Offsets, lengths and data of text and binary columns, and row-wise concatenation."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pyarrow.compute as pc
 
 
 def offsets_of(column: pa.Array) -> np.ndarray:
-    """Where each value begins in the data, and where the last one ends."""
+    """The start offset of each value, and the end of the last one."""
     if not len(column):
         return np.zeros(1, np.int32)
     found: np.ndarray = np.frombuffer(column.buffers()[1], np.int32)
@@ -21,7 +21,7 @@ def lengths_of(column: pa.Array) -> np.ndarray:
 
 
 def data_of(column: pa.Array) -> np.ndarray:
-    """The bytes of all values, one behind the other."""
+    """The concatenated bytes of all values."""
     offsets = offsets_of(column)
     first, last = int(offsets[0]), int(offsets[-1])
     if first == last:
@@ -30,11 +30,11 @@ def data_of(column: pa.Array) -> np.ndarray:
 
 
 def has_byte(column: pa.Array, *values: int) -> bool:
-    """Whether one of these bytes is anywhere in a column."""
+    """Whether a column contains one of these bytes."""
     data = data_of(column)
     if not len(data):
         return False
-    # Most often none can be: that the extremes show at a fraction of the cost.
+    # Minimum and maximum often rule the bytes out, at a fraction of the cost.
     lowest, highest = int(data.min()), int(data.max())
     return any(
         lowest <= value <= highest and bool((data == value).any()) for value in values
@@ -48,6 +48,6 @@ def is_ascii(column: pa.Array) -> bool:
 
 
 def glued(*parts: pa.Array | str) -> pa.StringArray:
-    """The parts of each row, one behind the other; null where one is null."""
+    """Concatenate the parts of each row; null where a part is null."""
     texts = [pa.scalar(p, pa.string()) if isinstance(p, str) else p for p in parts]
     return pc.binary_join_element_wise(*texts, pa.scalar("", pa.string()))

@@ -1,7 +1,7 @@
-"""From text to the types of a schema, telling apart the rows that do not fit.
+"""Casts of text columns to the types of a schema; rows that do not fit are isolated.
 
-Whole columns are cast at once. Where one does not cast it is cut into pieces until what
-is bad stands alone, so that one bad value does not send its neighbours to a loop.
+Whole columns are cast at once. If a cast fails, the column is split until the bad
+values are isolated, so that one bad value does not force a loop over all rows.
 """
 
 from __future__ import annotations
@@ -25,23 +25,23 @@ _DAY: Final = "1970-01-01T"
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """Rows that do not fit, and why."""
+    """Rows whose values do not fit, and the reason."""
 
     rows: np.ndarray
     """Their indices."""
     code: str
     what: str
-    """One sentence; it names the column, never the value."""
+    """The reason. Names the column, never the value."""
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class Casting:
-    """How to cast.
+    """Casts columns. Immutable.
 
     Args:
-        unit: Of times that are written as whole numbers; None where none are.
-        finite: Whether NaN and the infinities are faults.
+        unit: Unit of timestamps given as integers; None if timestamps are text.
+        finite: Whether NaN and infinities are faults.
     """
 
     unit: str | None = None
@@ -50,19 +50,19 @@ class Casting:
     def cast(
         self, column: pa.Array, field: pa.Field, path: str = ""
     ) -> tuple[pa.Array, list[Fault]]:
-        """Cast a column; null where it has a fault.
+        """Cast a column; values with a fault become null.
 
         Args:
-            column: Of the type wanted, or what stands for it in a text: text, 64-bit
-                integers, doubles, and lists, structs and maps of them.
-            field: What is wanted.
-            path: Of the struct that the field is in, with a dot behind.
+            column: Of the wanted type, or its text form: text, 64-bit integers,
+                doubles, and lists, structs and maps of them.
+            field: The wanted field.
+            path: Path of the enclosing struct, with a trailing dot.
         """
         path = f"{path}{field.name}"
         cast, faults = self._nested(column, field.type, path)
         if not field.nullable and cast.null_count:
             rows = np.flatnonzero(cast.is_null())
-            what = f"column {path!r} is null, and may not be"
+            what = f"column {path!r} is null but not nullable"
             faults.append(Fault(rows, "null", what))
         return cast, faults
 
@@ -90,9 +90,9 @@ class Casting:
         if not column.null_count:
             return pa.StructArray.from_arrays(children, fields=list(want)), faults
         mask = column.is_null()
-        alive = np.asarray(column.is_valid())
-        # What is within a null struct is null, whatever its fields may be.
-        faults = [Fault(f.rows[alive[f.rows]], f.code, f.what) for f in faults]
+        valid = np.asarray(column.is_valid())
+        # Children of a null struct are null, even if their fields are not nullable.
+        faults = [Fault(f.rows[valid[f.rows]], f.code, f.what) for f in faults]
         cast = pa.StructArray.from_arrays(children, fields=list(want), mask=mask)
         return cast, [fault for fault in faults if len(fault.rows)]
 
@@ -118,7 +118,7 @@ class Casting:
         kind = pa.list_(pa.struct(_entry(want)))
         made, faults = self._list(lists, kind, path)
         if faults:
-            # A key that does not cast is null, which no map can hold.
+            # A key that does not cast becomes null, which Arrow maps do not allow.
             fine = np.ones(len(lists), bool)
             fine[np.concatenate([fault.rows for fault in faults])] = False
             lists = pc.if_else(pa.array(fine), lists, pa.scalar(None, lists.type))
@@ -131,19 +131,21 @@ class Casting:
     def _leaf(
         self, column: pa.Array, want: pa.DataType, path: str
     ) -> tuple[pa.Array, list[Fault]]:
-        letters = _letters(want) if pa.types.is_string(column.type) else None
+        characters = _characters(want) if pa.types.is_string(column.type) else None
         cast, bad = isolated(
-            column, lambda piece: self._cast(piece, want), want, letters
+            column, lambda piece: self._cast(piece, want), want, characters
         )
         if self.finite and pa.types.is_floating(want):
             wild = np.flatnonzero(pc.invert(pc.is_finite(cast)).fill_null(False))
             bad = np.union1d(bad, wild) if len(wild) else bad
         if not len(bad):
             return cast, []
-        return cast, [Fault(bad, "value", f"column {path!r} holds no {want}")]
+        return cast, [
+            Fault(bad, "value", f"column {path!r} does not contain a valid {want}")
+        ]
 
     def _cast(self, column: pa.Array, want: pa.DataType) -> pa.Array:
-        """Cast; raises ArrowInvalid where a value does not fit."""
+        """Cast a column; raises ArrowInvalid if a value does not fit."""
         if column.type == want:
             return column
         if pa.types.is_string(column.type):
@@ -161,16 +163,16 @@ class Casting:
         if _is_binary(want):
             return from_base64(column).cast(want)
         if pa.types.is_integer(want):
-            _check(not has_byte(column, *b"xX"))  # Arrow reads 0x1F, too
+            _check(not has_byte(column, *b"xX"))  # Arrow would accept 0x1F
         if self.unit is not None and pa.types.is_timestamp(want):
             whole = pc.match_substring_regex(column, "^-?[0-9]+$")
             if pc.all(whole).as_py():
                 return self._cast(column.cast(pa.int64()), want)
-            _check(pc.invert(whole))  # one or the other: pieces are of one kind
+            _check(pc.invert(whole))  # mixed columns are split until uniform
         if pa.types.is_floating(want) and want.bit_width < 64:
             return self._cast(column.cast(pa.float64()), want)
         if pa.types.is_time(want):
-            # Arrow casts texts to times of a day only by way of a day.
+            # Arrow casts text to a time of day only through a timestamp.
             return glued(_DAY, column).cast(pa.timestamp(want.unit)).cast(want)
         return column.cast(want)
 
@@ -179,32 +181,32 @@ def isolated(
     column: pa.Array,
     convert: Callable[[pa.Array], pa.Array],
     want: pa.DataType,
-    letters: str | None = None,
+    characters: str | None = None,
 ) -> tuple[pa.Array, np.ndarray]:
-    """Convert a column, but for the values that do not convert.
+    """Convert a column; values that do not convert become null.
 
     Args:
-        column: Whose values are converted one independently of the other.
-        convert: Raises ArrowInvalid where one does not.
-        want: What it makes.
-        letters: All that a text which converts is made of, as in a regular
-            expression: what is not is not even tried.
+        column: Values that convert independently of each other.
+        convert: Raises ArrowInvalid if a value does not convert.
+        want: The type that ``convert`` returns.
+        characters: Character class, in a regular expression, of all valid texts. Texts
+            with other characters are not tried.
 
     Returns:
-        The converted column, null where a value did not convert, and their indices.
+        The converted column, and the indices of values that did not convert.
     """
     try:
         return convert(column), np.zeros(0, np.int64)
     except pa.ArrowInvalid:
         pass
-    hopeless = np.zeros(0, np.int64)
-    if letters is not None:
-        fine = pc.match_substring_regex(column, f"^[{letters}]+$")
-        hopeless = np.flatnonzero(pc.invert(fine).fill_null(False))
+    invalid = np.zeros(0, np.int64)
+    if characters is not None:
+        fine = pc.match_substring_regex(column, f"^[{characters}]+$")
+        invalid = np.flatnonzero(pc.invert(fine).fill_null(False))
         column = pc.if_else(fine, column, pa.scalar(None, column.type))
     made, bad = _pieces(column, convert, want, 0)
     found = made[0] if len(made) == 1 else pa.concat_arrays(made)
-    return found, np.union1d(hopeless, np.array(bad, np.int64))
+    return found, np.union1d(invalid, np.array(bad, np.int64))
 
 
 def _pieces(
@@ -227,8 +229,8 @@ def _pieces(
     return made, bad
 
 
-def _letters(want: pa.DataType) -> str | None:
-    """All that a text of this type is made of."""
+def _characters(want: pa.DataType) -> str | None:
+    """The characters that valid texts of this type consist of, as a class."""
     is_ = pa.types
     if is_.is_integer(want):
         return "0-9+-"
@@ -238,16 +240,17 @@ def _letters(want: pa.DataType) -> str | None:
 
 
 def unsupported(schema: pa.Schema, *, nested: bool) -> str | None:
-    """The first column whose type has no text, in words; None where all have.
+    """Names the first column whose type has no text form; None if all have one.
 
     Args:
-        schema: What is wanted.
-        nested: Whether structs and maps can be written.
+        schema: The declared schema.
+        nested: Whether the format has structs and maps.
     """
     for field in schema:
         if not _has_text(field.type, nested=nested):
-            return f"column {field.name!r} is {field.type}, which this format lacks"
-    return None if len(schema) else "there is no column"
+            kind = field.type
+            return f"column {field.name!r} has the type {kind}, which has no text"
+    return None if len(schema) else "the schema has no column"
 
 
 def _has_any_text(kind: pa.DataType) -> bool:
@@ -292,5 +295,5 @@ def _entry(kind: pa.DataType) -> list[pa.Field]:
 
 def _check(fine: pa.Array | bool) -> None:
     if fine is False or (fine is not True and pc.all(fine).as_py() is False):
-        msg = "a value does not fit"
+        msg = "a value does not fit the type"
         raise pa.ArrowInvalid(msg)

@@ -1,4 +1,4 @@
-"""Schemas that fit a sample, for somebody to look at."""
+"""Inference of schemas from samples, for review by a user."""
 
 from __future__ import annotations
 
@@ -13,14 +13,15 @@ if TYPE_CHECKING:
 
 
 def declarable(schema: pa.Schema, fits: Callable[[pa.Schema], bool]) -> pa.Schema:
-    """A schema that was read off a sample, in types that can be declared.
+    """An inferred schema, restricted to types that can be declared.
 
-    What was null throughout is text. A time has a zone, or none, or is text, whichever
-    decodes. All of it may be null: a sample cannot show what may not.
+    Columns with only nulls become text. A timestamp gets the first of UTC, no zone and
+    text with which the sample decodes. All columns are nullable, because a sample
+    cannot prove otherwise.
 
     Args:
-        schema: As a library inferred it.
-        fits: Whether the sample decodes by a schema, which has one of the columns.
+        schema: The schema that a library inferred.
+        fits: Whether the sample decodes with a schema of one column.
     """
     fields = []
     for field in schema:
@@ -33,7 +34,7 @@ def declarable(schema: pa.Schema, fits: Callable[[pa.Schema], bool]) -> pa.Schem
 
 
 def fitting(texts: pa.RecordBatch) -> pa.Schema:
-    """For each column of text the first type that all of it casts to."""
+    """For each text column, the first type that all its values cast to."""
     kinds = (
         pa.int64(),
         pa.float64(),

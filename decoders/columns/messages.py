@@ -1,4 +1,4 @@
-"""From the columns of a batch of messages to a decoder's answer (rules D1 and D2)."""
+"""From columns of a batch of messages to `Decoded` (rules D1 and D2)."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
 
 @final
-class Findings:
-    """The bad messages of one call: of each, the first that was found.
+class BadMessages:
+    """Collects the bad messages of one ``decode`` call; keeps the first error of each.
 
     Args:
-        context: Of the call; None where nobody asks for misfits.
+        context: Context of the call; None if misfits are not collected.
     """
 
     def __init__(self, context: DecodeContext | None = None) -> None:
@@ -33,35 +33,35 @@ class Findings:
         self.misfits = Misfits(context)
 
     def add(self, messages: Iterable[int], code: str, what: str) -> None:
-        """Tell messages bad, unless they are."""
+        """Report messages as bad; the first report of a message wins."""
         for message in messages:
             index = int(message)
             self._found.setdefault(index, BadMessage(index, code, what))
 
     @property
     def errors(self) -> Sequence[BadMessage]:
-        """In the order of their messages."""
+        """The errors, in the order of their messages."""
         return [self._found[index] for index in sorted(self._found)]
 
     @property
     def messages(self) -> np.ndarray:
-        """The indices of bad messages, rising."""
+        """Indices of the bad messages, ascending."""
         return np.array(sorted(self._found), np.int64)
 
 
-def as_texts(values: pa.Array, findings: Findings) -> pa.StringArray:
+def as_texts(values: pa.Array, findings: BadMessages) -> pa.StringArray:
     """Messages as text; a bad one is null."""
     values = values.cast(pa.binary())
     if is_ascii(values):
         return values.view(pa.string())
     texts, bad = isolated(values, lambda piece: piece.cast(pa.string()), pa.string())
     if len(bad):
-        findings.add(bad, "encoding", "the bytes are no UTF-8")
+        findings.add(bad, "encoding", "the message is not UTF-8")
     return texts
 
 
 def joined(values: pa.Array, separator: str | bytes) -> pa.Buffer:
-    """All values, one behind the other; the separator is of their type."""
+    """All values, joined by a separator of the same type."""
     listed = pa.ListArray.from_arrays(pa.array([0, len(values)], pa.int32()), values)
     return pc.binary_join(listed, separator)[0].as_buffer()
 
@@ -70,17 +70,17 @@ def answer(
     columns: Sequence[pa.Array],
     schema: pa.Schema,
     casting: Casting,
-    findings: Findings,
+    findings: BadMessages,
     source: np.ndarray | None = None,
 ) -> Decoded:
-    """Cast the columns, and leave out the rows of bad messages.
+    """Cast the columns and drop the rows of bad messages.
 
     Args:
-        columns: What stands for the columns of the schema, in their order.
-        schema: The decoder's.
+        columns: Uncast columns, in the order of the schema.
+        schema: The decoder's schema.
         casting: How to cast.
-        findings: What is known to be bad; what is found here is added.
-        source: The message of each row, rising; None where row i is of message i.
+        findings: Known bad messages; this function adds more.
+        source: Message index of each row, ascending; None if row i is message i.
     """
     arrays, misfits = [], findings.misfits
     for column, field in zip(columns, schema, strict=True):

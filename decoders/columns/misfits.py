@@ -1,4 +1,4 @@
-"""Rows that do not fit the schema, as decoders of whole batches collect them."""
+"""Collects rows that do not fit the schema, for decoders of whole batches."""
 
 from __future__ import annotations
 
@@ -16,53 +16,53 @@ if TYPE_CHECKING:
     from streamfactory.spi import DecodeContext
 
 Part = tuple[str | None, str]
-"""A column, or None for an undeclared field, and what is wrong."""
+"""A column, or None for an undeclared field, and the reason."""
 
 
 @final
 class Misfits:
-    """What does not fit in the messages of one call.
+    """The misfits of one ``decode`` call.
 
     Args:
-        context: Of the call; None where nobody asks.
+        context: Context of the call; None if misfits are not collected.
     """
 
     def __init__(self, context: DecodeContext | None = None) -> None:
         self.undeclared = context is not None and context.undeclared is True
-        """Whether messages with undeclared fields are to be reported."""
+        """Whether messages with undeclared fields are reported."""
         self.salvage = context is not None and context.salvage
         """Whether values that do not fit become null and are reported."""
         self.lookalikes: set[str] = set()
-        """Columns that a message has in another case only: `Decoded.lookalikes`."""
+        """Columns whose name a message spells in another case: `Decoded.lookalikes`."""
         self._messages: dict[Part, list[np.ndarray]] = {}
         self._rows: dict[Part, list[np.ndarray]] = {}
 
     def add_undeclared(self, messages: Sequence[int] | np.ndarray) -> None:
-        """Messages that have a field which the schema lacks; kept where it is asked."""
+        """Add messages with an undeclared field, if they are to be reported."""
         if self.undeclared:
             self.add(messages, None, UNDECLARED)
 
     def add(
         self, messages: Sequence[int] | np.ndarray, column: str | None, what: str
     ) -> None:
-        """Messages, all of whose rows do not fit."""
+        """Add messages of which no row fits."""
         found = np.asarray(messages, np.int64)
         if len(found):
             self._messages.setdefault((column, what), []).append(found)
 
     def add_rows(self, rows: np.ndarray, column: str, what: str) -> None:
-        """Rows, by their index before bad messages are left out."""
+        """Add rows, by their index before bad messages are dropped."""
         if len(rows):
             self._rows.setdefault((column, what), []).append(rows)
 
     def reported(
         self, source: np.ndarray, kept: np.ndarray | None = None
     ) -> list[Misfit]:
-        """As the framework takes them.
+        """The misfits, by row.
 
         Args:
-            source: The message of each row.
-            kept: Which rows are left; None for all.
+            source: Message index of each row.
+            kept: Mask of the rows that are kept; None for all.
         """
         found = []
         for part in {**self._messages, **self._rows}:
@@ -78,7 +78,7 @@ class Misfits:
 
 
 def without(column: pa.Array, rows: np.ndarray) -> pa.Array:
-    """A column in which the values of some rows are null."""
+    """The column with the values of some rows set to null."""
     index = np.arange(len(column))
     mask = np.zeros(len(column), bool)
     mask[rows] = True

@@ -1,4 +1,4 @@
-"""Options that formats without a schema of their own share."""
+"""Options shared by formats that carry no schema."""
 
 from __future__ import annotations
 
@@ -13,39 +13,41 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 UNITS: Final = {"seconds": "s", "millis": "ms", "micros": "us", "nanos": "ns"}
-"""Arrow's name of each unit of time."""
+"""Arrow's name for each time unit."""
 
 
 def shared_options(writable: Callable[[str], str | None]) -> tuple[Option, ...]:
-    """The schema, what becomes of fields that do not match it, and times as numbers.
+    """Options for the schema, unknown and missing fields, and numeric timestamps.
 
     Args:
-        writable: Answers what is wrong with a schema in this format, or None.
+        writable: Returns the reason why the format cannot represent a schema, or None.
     """
     return (
         Option(
             "schema",
-            "Columns of the rows, as Spark's DDL or Arrow's JSON.",
+            "Columns of the rows, as Spark DDL or Arrow JSON.",
             SCHEMA,
             validator=writable,
             example="id bigint not null, name string, at timestamp",
         ),
         Option(
             "unknown.fields",
-            "What a field that the schema lacks is, where `schema.contract` is not "
-            "set: left out, or an error. An error is one under every contract.",
+            "Treatment of fields that are not in the schema, if `schema.contract` is "
+            "not set: drop them, or report an error. `error` applies under every "
+            "contract.",
             choice("ignore", "error"),
             default="ignore",
         ),
         Option(
             "missing.fields",
-            "What a field that a message lacks is: null, or an error.",
+            "Treatment of fields that a message lacks: null, or an error.",
             choice("null", "error"),
             default="null",
         ),
         Option(
             "timestamp.unit",
-            "What whole numbers count from 1970 on; without it a timestamp is text.",
+            "Unit of timestamps given as numbers since 1970; if unset, timestamps are "
+            "text.",
             choice(*UNITS),
         ),
     )
@@ -55,7 +57,7 @@ def declared_schema(options: Mapping[str, Any], topic: str, name: str) -> pa.Sch
     """The schema that the options declare.
 
     Raises:
-        SchemaUnknown: config; they declare none.
+        SchemaUnknown: config; no schema is declared.
     """
     if "schema" in options:
         return parse_schema(options["schema"])

@@ -1,4 +1,4 @@
-"""From typed columns to text, a column at a time; `casting` reads all of it back."""
+"""Text of typed columns; `casting` is the inverse."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from streamfactory.decoders.columns.base64 import to_base64
 from streamfactory.spi import SchemaMismatch
 
 _FIRST: Final = -62_135_596_800
-"""Seconds since 1970 at the begin of year 1."""
+"""Seconds since 1970 at the start of year 1."""
 _END: Final = 253_402_300_800
-"""At the end of year 9999: ISO 8601 writes the years between with four digits."""
+"""Seconds at the end of year 9999. ISO 8601 writes the years between with 4 digits."""
 _DAY: Final = 86_400
 """Seconds."""
 _PER_SECOND: Final = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
@@ -24,7 +24,7 @@ def rendered(column: pa.Array, path: str) -> pa.StringArray:
     """The text of each value of a column that is not nested; null of null.
 
     Raises:
-        SchemaMismatch: permanent; a value, or the type, has no text.
+        SchemaMismatch: permanent; a value or the type has no text form.
     """
     kind = column.type
     is_ = pa.types
@@ -41,27 +41,27 @@ def rendered(column: pa.Array, path: str) -> pa.StringArray:
     if is_.is_timestamp(kind):
         return _times(column, path)
     if is_.is_floating(kind):
-        # A float prints its own digits: as a double it would print all of them.
+        # Print floats as floats: as doubles they would get more digits.
         wide = column.cast(pa.float32()) if kind.bit_width == 16 else column
         texts = wide.cast(pa.string())
         return pc.if_else(pc.equal(texts, "-0"), "-0.0", texts)
     if is_.is_time(kind):
         day = _DAY * _PER_SECOND[kind.unit]
-        _check_range(column, 0, day, f"column {path!r} has times outside of a day")
+        _check_range(column, 0, day, f"column {path!r} has times beyond 24 hours")
         return column.cast(pa.string())
     if is_.is_boolean(kind) or is_.is_integer(kind) or is_.is_decimal(kind):
         return column.cast(pa.string())
-    msg = f"column {path!r} is {kind}, which has no text"
+    msg = f"column {path!r} has the type {kind}, which has no text form"
     raise SchemaMismatch(msg)
 
 
 def listed(column: pa.Array, texts: pa.StringArray, separator: str) -> pa.StringArray:
-    """The texts of the values of each list, with a separator between them.
+    """The texts of the values of each list, joined by a separator.
 
     Args:
-        column: Lists, or maps.
-        texts: Of all their values, none null.
-        separator: What stands between two.
+        column: Lists or maps.
+        texts: The texts of all values, without nulls.
+        separator: Separator of two values.
     """
     lengths = lengths_of(column)
     offsets = pa.array(np.concatenate([[0], np.cumsum(lengths)]), pa.int32())
@@ -71,7 +71,7 @@ def listed(column: pa.Array, texts: pa.StringArray, separator: str) -> pa.String
 
 
 def lengths_of(column: pa.Array) -> np.ndarray:
-    """How many values each list or map has; none of null."""
+    """Number of values of each list or map; 0 for null."""
     if pa.types.is_map(column.type):
         column = as_lists(column)
     return np.asarray(pc.fill_null(pc.list_value_length(column), 0))
@@ -107,7 +107,7 @@ def _check_years(column: pa.Array, first: int, end: int, path: str) -> None:
 
 
 def _check_range(column: pa.Array, first: int, end: int, msg: str) -> None:
-    """Refuse numbers that Arrow prints wrongly: the calendar of `pc.year` wraps."""
+    """Refuse values that Arrow prints wrongly: its calendar arithmetic overflows."""
     number = pa.int32() if column.type.bit_width == 32 else pa.int64()
     bounds = pc.min_max(column.view(number)).as_py()
     if bounds["min"] is not None and not first <= bounds["min"] <= bounds["max"] < end:

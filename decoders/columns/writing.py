@@ -1,4 +1,4 @@
-"""Rows as a schema has them, before they are encoded."""
+"""Conversion of rows to a schema before they are encoded."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ if TYPE_CHECKING:
 
 
 def fitted(rows: pa.RecordBatch, schema: pa.Schema) -> Sequence[pa.Array]:
-    """The columns of a schema, in its order; one that may be null may be missing.
+    """The columns of a schema, in its order; missing nullable columns are filled.
 
     Raises:
         SchemaMismatch: permanent; a column is unknown, missing or null, or its values
-            are none of the schema's type.
+            do not fit the schema's type.
     """
     unknown = set(rows.schema.names) - set(schema.names)
     if unknown:
         msg = f"column {min(unknown)!r} is not in the schema"
-        raise SchemaMismatch(msg, remedy="leave it out, or declare it")
+        raise SchemaMismatch(msg, remedy="drop or declare the column")
     return [_column(rows, field) for field in schema]
 
 
@@ -31,19 +31,22 @@ def _column(rows: pa.RecordBatch, field: pa.Field) -> pa.Array:
     if at < 0:
         if field.nullable:
             return pa.nulls(rows.num_rows, field.type)
-        msg = f"column {field.name!r} is missing, and may not be null"
+        msg = f"column {field.name!r} is missing but not nullable"
         raise SchemaMismatch(msg)
     column = rows.column(at)
     if not field.nullable and column.null_count:
-        msg = f"column {field.name!r} has {column.null_count} nulls, and may have none"
+        msg = f"column {field.name!r} has {column.null_count} nulls but is not nullable"
         raise SchemaMismatch(msg)
     if column.type == field.type:
         return column
     if getattr(column.type, "tz", None) is None and getattr(field.type, "tz", None):
-        msg = f"column {field.name!r} has times without zone, the schema has UTC"
+        msg = f"column {field.name!r} has timestamps without zone, the schema has UTC"
         raise SchemaMismatch(msg)
     try:
         return column.cast(field.type)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-        msg = f"column {field.name!r} is {column.type}, the schema has {field.type}"
+        msg = (
+            f"column {field.name!r} has the type {column.type}, the schema has "
+            f"{field.type}"
+        )
         raise SchemaMismatch(msg) from error

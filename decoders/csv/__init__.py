@@ -1,6 +1,6 @@
-"""``csv``: any number of records a message, decoded to columns of a declared schema.
+"""``csv``: any number of records per message, decoded to columns of a declared schema.
 
-Arrow's own CSV reader splits whole batches into texts, which are cast to the schema.
+Arrow's CSV reader splits whole batches into texts, which are cast to the schema.
 """
 
 from __future__ import annotations

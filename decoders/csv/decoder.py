@@ -1,4 +1,4 @@
-"""Decodes CSV: records into texts, texts into the columns of the schema."""
+"""Decoder of CSV: splits records into texts and casts them to the schema."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from streamfactory.decoders.columns.buffers import has_byte
 from streamfactory.decoders.columns.casting import Casting
 from streamfactory.decoders.columns.inferring import fitting
-from streamfactory.decoders.columns.messages import Findings, answer, as_texts
+from streamfactory.decoders.columns.messages import BadMessages, answer, as_texts
 from streamfactory.decoders.columns.options import declared_schema
 from streamfactory.decoders.csv.options import Dialect
 from streamfactory.decoders.csv.records import Records
@@ -39,7 +39,7 @@ _FIRST_LINE = "(?s)^(?P<first>[^\r\n]*)(?:\r\n|\r|\n)?(?P<rest>.*)$"
 
 
 class CsvDecoder(MessageDecoder):
-    """Any number of records a message."""
+    """Decodes any number of records per message."""
 
     def __init__(self, options: Mapping[str, Any], topic: str) -> None:
         super().__init__(options, topic)
@@ -52,11 +52,9 @@ class CsvDecoder(MessageDecoder):
         self._names = self._schema.names
         if "header" in options:
             self._names = split_header(options["header"], self._dialect)
-            complaint = self._complaint(self._names)
-            if complaint is not None:
-                msg = (
-                    f"decoder.prop.header does not fit decoder.prop.schema: {complaint}"
-                )
+            reason = self._header_error(self._names)
+            if reason is not None:
+                msg = f"decoder.prop.header does not fit decoder.prop.schema: {reason}"
                 raise ConfigError(msg)
 
     @classmethod
@@ -64,14 +62,16 @@ class CsvDecoder(MessageDecoder):
         names: Sequence[str] = ()
         header, dialect = options.get("header"), Dialect.of(options)
         if header is None and options["header.in.message"]:
-            texts = as_texts(values, Findings()).drop_null()
+            texts = as_texts(values, BadMessages()).drop_null()
             first = pc.extract_regex(texts, _FIRST_LINE).field("first")
             header = next((text for text in first.to_pylist() if text), None)
         if header is not None:
             names = split_header(header, dialect)
         if not names or len(set(names)) < len(names):
-            msg = "the columns of CSV have no names without a header"
-            raise SchemaUnknown(msg, remedy="declare the schema, or a header")
+            msg = "the names of CSV columns are unknown without a header"
+            raise SchemaUnknown(
+                msg, remedy="set decoder.prop.schema or decoder.prop.header"
+            )
         texts_only = to_arrow_json(pa.schema([(name, pa.string()) for name in names]))
         decoder = cls({**options, "schema": texts_only}, "sample")
         decoded = decoder.decode(values, DecodeContext(Partition("sample", 0)))
@@ -81,7 +81,7 @@ class CsvDecoder(MessageDecoder):
         return self._schema
 
     def decode(self, values: pa.Array, context: DecodeContext) -> Decoded:
-        findings = Findings(context)
+        findings = BadMessages(context)
         texts = as_texts(values, findings)
         messages = np.arange(len(texts))
         if texts.null_count:
@@ -106,7 +106,7 @@ class CsvDecoder(MessageDecoder):
         quote, delimiter = re.escape(dialect.quote), re.escape(dialect.delimiter)
         quoted = f"({quote}[^{quote}]*{quote})" if quote else "(\\z.)"
         if dialect.comment:
-            # What is within quotes is passed over first.
+            # The first alternative skips quoted fields.
             line = f"^{re.escape(dialect.comment)}[^\r\n]*(?:\r\n|\r|\n)?"
             pattern = f"(?m){quoted}|(?:{line})"
             texts = pc.replace_substring_regex(texts, pattern, "\\1")
@@ -114,16 +114,17 @@ class CsvDecoder(MessageDecoder):
             pattern = f"(?m){quoted}|(?: *({delimiter}) *)|(?:^ +)|(?: +$)"
             texts = pc.replace_substring_regex(texts, pattern, "\\1\\2")
         if self._null is not None:
-            # Twice: of two fields side by side, the first takes what parts them.
+            # Twice: adjacent matches share a delimiter, so one pass misses every
+            # second.
             for _ in range(2):
                 mark = f"\\1{dialect.null}\\2"
                 texts = pc.replace_substring_regex(texts, self._null, mark)
         return texts
 
     def _headed(
-        self, texts: pa.StringArray, messages: np.ndarray, findings: Findings
+        self, texts: pa.StringArray, messages: np.ndarray, findings: BadMessages
     ) -> Part:
-        """Messages whose first record is none: all those of one header at once."""
+        """Messages with a header line; those with equal headers are read at once."""
         first, rest = pc.extract_regex(texts, _FIRST_LINE).flatten()
         if not self.options["header.in.message"]:
             return self._part(self._names, rest, messages, findings)
@@ -133,12 +134,12 @@ class CsvDecoder(MessageDecoder):
         for kind, header in enumerate(headers.dictionary.to_pylist()):
             mine = kinds == kind
             names = split_header(header, self._dialect)
-            complaint = self._complaint(names)
-            if complaint is None:
+            reason = self._header_error(names)
+            if reason is None:
                 part = rest.filter(pa.array(mine))
                 parts.append(self._part(names, part, messages[mine], findings))
             else:
-                findings.add(messages[mine], "schema", complaint)
+                findings.add(messages[mine], "schema", reason)
         if len(parts) == 1:
             return parts[0]
         return _merged(parts, self._schema)
@@ -148,9 +149,9 @@ class CsvDecoder(MessageDecoder):
         names: Sequence[str],
         texts: pa.StringArray,
         messages: np.ndarray,
-        findings: Findings,
+        findings: BadMessages,
     ) -> Part:
-        """The columns of the schema, of messages with these columns."""
+        """The columns of the schema, from messages with the columns ``names``."""
         known = self._schema.names
         findings.misfits.lookalikes |= find_lookalikes(names, known)
         if findings.misfits.undeclared and set(names) - set(known):
@@ -173,10 +174,10 @@ class CsvDecoder(MessageDecoder):
         empty = pc.equal(column, "")
         return pc.if_else(empty, pa.scalar([], lists.type), lists)
 
-    def _complaint(self, names: Sequence[str]) -> str | None:
-        """Why columns do not fit the schema; it names those of the schema only."""
+    def _header_error(self, names: Sequence[str]) -> str | None:
+        """Why a header does not fit the schema; quotes names of the schema only."""
         if not names or len(set(names)) < len(names):
-            return "the header names no column, or one twice"
+            return "the header has no column or a duplicate column"
         known = self._schema.names
         missing = [name for name in known if name not in names]
         if missing and self.options["missing.fields"] == "error":
@@ -187,7 +188,7 @@ class CsvDecoder(MessageDecoder):
 
 
 def split_header(header: str, dialect: Dialect) -> list[str]:
-    """The names in a header; none where it cannot be read."""
+    """The names in a header; empty if it cannot be parsed."""
     quote = dialect.quote or None
     reader = csv.reader(
         [header],
@@ -203,9 +204,10 @@ def split_header(header: str, dialect: Dialect) -> list[str]:
 
 
 def _null_field(dialect: Dialect) -> str:
-    """A regular expression of a whole field that is null.
+    r"""A regular expression that matches a whole field that is null.
 
-    Arrow takes the escape away before it compares: MySQL's would be lost.
+    Arrow removes escapes before it compares with null values, so it cannot match
+    MySQL's ``\N``.
     """
     escape, delimiter = re.escape(dialect.escape), re.escape(dialect.delimiter)
     parted = f"(?:^|[^{escape}])(?:{escape}{escape})*{delimiter}"

@@ -1,4 +1,4 @@
-"""Encodes rows as CSV, a column at a time: one record a message."""
+"""Encoder of CSV: one record per message."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class CsvEncoder(MessageEncoder):
-    """One record a row; quotes where the decoder needs them, and nowhere else."""
+    """Encodes each row as one record; quotes only the fields that need it."""
 
     def __init__(self, options: Mapping[str, Any], topic: str) -> None:
         super().__init__(options, topic)
@@ -42,7 +42,7 @@ class CsvEncoder(MessageEncoder):
                 parts.append(dialect.delimiter)
             parts.append(self._texts(column, name))
         if rows.num_columns == 1 and not dialect.null and rows.column(0).null_count:
-            msg = "a record of one null is an empty line, which is no record"
+            msg = "a single null would be an empty line, which is not a record"
             raise SchemaMismatch(msg, remedy="set decoder.prop.null.value")
         return glued(*parts).cast(pa.binary())
 
@@ -62,7 +62,7 @@ class CsvEncoder(MessageEncoder):
         empty = pc.and_(pc.equal(texts, ""), pa.array(lengths_of(column) > 0))
         if pc.any(lost).as_py() or pc.any(empty).as_py():
             msg = f"column {name!r} has lists of null, of one empty text, or of texts "
-            msg += f"with {separator!r}, which cannot be told apart"
+            msg += f"that contain {separator!r}, which cannot be decoded again"
             raise SchemaMismatch(msg, remedy="set decoder.prop.multi.value.delimiter")
         return texts
 
@@ -94,7 +94,7 @@ class CsvEncoder(MessageEncoder):
         same = pc.equal(texts, dialect.null)
         lost = pc.or_(pc.invert(plain), same)
         if not dialect.escape or pc.any(pc.and_(need, lost)).as_py():
-            msg = f"column {name!r} has a text that cannot be written without quotes"
+            msg = f"column {name!r} has a text that needs quotes"
             raise SchemaMismatch(msg, remedy="set decoder.prop.quote.character")
         texts = pc.replace_substring(texts, dialect.escape, dialect.escape * 2)
         return pc.replace_substring(

@@ -1,4 +1,4 @@
-"""What the conformance kit needs to prove ``csv``."""
+"""Messages of ``csv`` for the conformance kit."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from pyarrow import csv
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-# Once a process Arrow's reader opens a pipe for signals, which is no leak.
+# Arrow's reader opens a signal pipe once per process. Done here: it is not a leak.
 csv.read_csv(pa.BufferReader(b"column\n"))
 
 
 class CsvHarness:
-    """A number is a field of a record, beside a quoted one with a line end."""
+    """Encodes a number as a field, next to a quoted field with a line end."""
 
     def options(self) -> Mapping[str, str]:
         """Three columns."""
@@ -32,15 +32,15 @@ class CsvHarness:
         return "\n".join(records).encode()
 
     def misfit(self, number: int) -> bytes:
-        """A time that is none."""
+        """An invalid timestamp."""
         return f"{number},a,yesterday".encode()
 
     def numbers(self, rows: pa.RecordBatch) -> list[int]:
-        """The column of that name."""
+        """The column ``number``."""
         return list(rows.column("number").to_pylist())
 
     def bad(self) -> Mapping[str, bytes]:
-        """What has other columns, or other values."""
+        """Messages with other columns or invalid values."""
         return {
             "two fields": b"1,a",
             "four fields": b"1,a,,",

@@ -1,4 +1,4 @@
-"""The options of ``csv``, Pinot's names among them, and what they come to."""
+"""Options of ``csv``, with Pinot's names as aliases, and the resulting dialect."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ _FORMATS: Final[Mapping[str, Mapping[str, Any]]] = {
     },
     "tdf": {"delimiter": "\t", "ignore.surrounding.spaces": True},
 }
-_JAVA: Final = "it is about writing in Java: fields are quoted where they have to be"
-_ANY_END: Final = "Pinot does not read by it either: any line end ends a record"
+_JAVA: Final = "fields are quoted where necessary"
+_ANY_END: Final = "any line end ends a record, as in Pinot's reader"
 
 
 def _character(text: str) -> str:
@@ -42,8 +42,8 @@ def _character_or_none(text: str) -> str:
 
 
 def _flat(text: str) -> str | None:
-    complaint = unsupported(parse_schema(text), nested=False)
-    return None if complaint is None else f"cannot be CSV: {complaint}"
+    reason = unsupported(parse_schema(text), nested=False)
+    return None if reason is None else f"cannot be CSV: {reason}"
 
 
 CHARACTER: Final = OptionType("character", _character, {"type": "string"})
@@ -55,81 +55,81 @@ OPTIONS: Final = (
     *shared_options(_flat),
     Option(
         "file.format",
-        "What the options below are where they are not set.",
+        "Preset of the options below.",
         choice(*_FORMATS),
         default="default",
         aliases=("fileFormat",),
     ),
-    Option("delimiter", "What stands between fields; a comma.", CHARACTER),
+    Option("delimiter", "Field delimiter; a comma by default.", CHARACTER),
     Option(
         "quote.character",
-        'What a field may be within, twice where the field has it; ", or nothing.',
+        'Quote character, doubled within a field; " by default, empty for none.',
         CHARACTER_OR_NONE,
         aliases=("quoteCharacter",),
     ),
     Option(
         "escape.character",
-        "What takes its meaning from the character behind it; nothing.",
+        "Character that escapes the next one; none by default.",
         CHARACTER_OR_NONE,
         aliases=("escapeCharacter",),
     ),
     Option(
         "multi.value.delimiter",
-        "What stands between the values of a field that is a list.",
+        "Delimiter of the values of a list.",
         CHARACTER,
         default=";",
         aliases=("multiValueDelimiter",),
     ),
     Option(
         "null.value",
-        "What a field without quotes is where it is null; nothing between delimiters.",
+        "Unquoted text of a null field; empty by default.",
         aliases=("nullStringValue",),
     ),
     Option(
         "comment.marker",
-        "What lines begin with that are no records.",
+        "First character of comment lines.",
         CHARACTER_OR_NONE,
         aliases=("commentMarker",),
     ),
     Option(
         "header",
-        "The columns of a record, between delimiters; else those of the schema.",
+        "Names of the columns, delimited; by default those of the schema.",
     ),
     Option(
         "header.in.message",
-        "Whether the first record of each message names its columns.",
+        "Whether the first record of each message is a header.",
         BOOLEAN,
         default="false",
     ),
     Option(
         "skip.header",
-        "Whether the first record of each message is left out.",
+        "Whether to skip the first record of each message.",
         BOOLEAN,
         default="false",
         aliases=("skipHeader",),
     ),
     Option(
         "ignore.empty.lines",
-        "Whether a line without a character is no record.",
+        "Whether to skip empty lines.",
         BOOLEAN,
         default="true",
         aliases=("ignoreEmptyLines",),
     ),
     Option(
         "ignore.surrounding.spaces",
-        "Whether spaces around a field are left out; those within quotes stay.",
+        "Whether to trim spaces around unquoted fields.",
         BOOLEAN,
         aliases=("ignoreSurroundingSpaces",),
     ),
     Option(
         "quote.mode",
-        "Pinot's word on which fields are written with quotes.",
+        "Pinot's quote mode.",
         no_effect=_JAVA,
         aliases=("quoteMode",),
     ),
     Option(
         "record.separator",
-        "Pinot's word on what ends a record.",
+        "Pinot's record separator.",
         no_effect=_ANY_END,
         aliases=("recordSeparator",),
     ),
@@ -138,7 +138,7 @@ OPTIONS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """How records are written."""
+    """The resolved format of records."""
 
     delimiter: str
     quote: str
@@ -147,13 +147,13 @@ class Dialect:
     lists: str
     comment: str
     empty_lines: bool
-    """Whether one is a record."""
+    """Whether an empty line is a record."""
     trim: bool
     unit: str | None
 
     @classmethod
     def of(cls, options: Mapping[str, Any]) -> Self:
-        """As the options say."""
+        """The dialect of parsed options."""
         base = {
             "delimiter": ",",
             "quote.character": '"',
@@ -177,11 +177,11 @@ class Dialect:
         )
         if made.escaped_null and made.quote:
             msg = "decoder.prop.null.value begins with the escape character, which "
-            msg += "is told apart only where decoder.prop.quote.character is nothing"
+            msg += "is supported only if decoder.prop.quote.character is empty"
             raise ConfigError(msg)
         return made
 
     @property
     def escaped_null(self) -> bool:
-        """Whether null is written with an escape, as MySQL does."""
+        """Whether the text of null begins with the escape, as in MySQL."""
         return bool(self.escape) and self.null.startswith(self.escape)

@@ -1,8 +1,8 @@
-"""Whole batches of messages into records, and records into texts.
+"""Splits batches of messages into records, and records into texts.
 
-Arrow's reader knows nothing of messages: an open quote takes in the message behind it.
-So a record of our own, which no message can hold, is put behind messages, and only what
-leaves all of them standing was read as it is alone.
+Arrow's reader does not know message boundaries: an unclosed quote would swallow the
+next message. So a marker record with a random text is inserted after messages. If all
+markers come back, no message swallowed another one.
 """
 
 from __future__ import annotations
@@ -19,27 +19,27 @@ from streamfactory.decoders.columns.buffers import has_byte, lengths_of
 from streamfactory.decoders.columns.messages import joined
 
 if TYPE_CHECKING:
-    from streamfactory.decoders.columns.messages import Findings
+    from streamfactory.decoders.columns.messages import BadMessages
     from streamfactory.decoders.csv.options import Dialect
 
 _PIECES: Final = 8
 
 
 class _Unread(Exception):
-    """The reader refused, or took messages together."""
+    """Arrow refused the input, or merged messages."""
 
 
 @final
 class Records:
-    """The records of messages that all have the same columns.
+    """Reads the records of messages that all have the same columns.
 
     Args:
-        dialect: How they are written.
-        width: Columns of each.
-        findings: Bad messages are added.
+        dialect: Format of the records.
+        width: Number of columns.
+        findings: Receives the bad messages.
     """
 
-    def __init__(self, dialect: Dialect, width: int, findings: Findings) -> None:
+    def __init__(self, dialect: Dialect, width: int, findings: BadMessages) -> None:
         self._dialect = dialect
         self._width = width
         self._findings = findings
@@ -49,11 +49,11 @@ class Records:
     def read(
         self, texts: pa.StringArray, messages: np.ndarray
     ) -> tuple[list[pa.Array], np.ndarray]:
-        """The columns of all records, as texts, and the message of each.
+        """The columns of all records, as texts, and the message index of each record.
 
         Args:
-            texts: Of the messages.
-            messages: Their indices, rising.
+            texts: The messages.
+            messages: Their indices, ascending.
         """
         if not has_byte(texts, *b"\r\n"):
             return self._pieces(texts, messages, several=False)
@@ -77,7 +77,9 @@ class Records:
             return read(texts, messages)
         except _Unread:
             if len(texts) == 1:
-                what = f"it is not of records of {self._width} fields"
+                what = (
+                    f"the message does not consist of records of {self._width} fields"
+                )
                 self._findings.add(messages, "malformed", what)
                 return [pa.nulls(0, pa.string())] * self._width, messages[:0]
         step = -(-len(texts) // _PIECES)
@@ -94,7 +96,7 @@ class Records:
     def _singles(
         self, texts: pa.StringArray, messages: np.ndarray
     ) -> tuple[list[pa.Array], np.ndarray]:
-        """Messages without a line end: one record each, or none."""
+        """Messages without a line end: at most one record each."""
         if not self._dialect.empty_lines:
             filled = lengths_of(texts) > 0
             if not filled.all():
@@ -106,14 +108,14 @@ class Records:
             return "skip"
 
         columns = self._read(joined(_with_last(texts, self._end), "\n"), skip)
-        # Nothing adds a record, and an open quote takes one away: where none is
-        # missing, none was taken.
+        # The reader never adds a record and an unclosed quote removes at least one, so
+        # an equal count proves that no messages were merged.
         if len(columns[0]) + len(wrong) != len(texts) + 1:
             raise _Unread
         if columns[0][-1].as_py() != self._mark:
             raise _Unread
         if wrong:
-            what = f"it is not of records of {self._width} fields"
+            what = f"the message does not consist of records of {self._width} fields"
             self._findings.add(messages[wrong], "malformed", what)
             messages = np.delete(messages, wrong)
         return [column.slice(0, len(messages)) for column in columns], messages
@@ -121,7 +123,7 @@ class Records:
     def _several(
         self, texts: pa.StringArray, messages: np.ndarray
     ) -> tuple[list[pa.Array], np.ndarray]:
-        """Messages with line ends: a record of ours stands behind each."""
+        """Messages with line ends: a marker record is inserted after each."""
         texts = pc.replace_substring_regex(texts, "(\r\n|\r|\n)$", "")
         lines = joined(_with_last(texts, ""), f"\n{self._end}\n")
         columns = self._read(lines, None)
@@ -159,7 +161,7 @@ class Records:
             )
         except pa.ArrowInvalid:
             raise _Unread from None
-        # One block is one chunk, and where there is no record none.
+        # One block yields one chunk, or none without records.
         return [
             column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
             for column in table.columns

@@ -1,6 +1,6 @@
-"""``json``: one JSON object a message, decoded to columns of a declared schema.
+"""``json``: one JSON object per message, decoded to columns of a declared schema.
 
-msgspec, of the extra ``json``, decodes in C and says what is bad.
+Needs msgspec, from the extra ``json``, which decodes and validates in C.
 """
 
 from __future__ import annotations
@@ -19,8 +19,9 @@ def streamfactory_decoder() -> Decoder:
     return Decoder(
         name="json",
         doc=(
-            "One JSON object a message, of a declared schema. Python lists each member "
-            "of the objects that msgspec makes."
+            "One JSON object per message, of a declared schema. Python lists each "
+            "member "
+            "of the objects that msgspec creates."
         ),
         spi_level=1,
         options=OPTIONS,

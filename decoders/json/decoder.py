@@ -1,4 +1,4 @@
-"""Decodes JSON: many messages together where that is safe, else one by one."""
+"""Decoder of JSON: many messages at once where that is safe, else one by one."""
 
 from __future__ import annotations
 
@@ -13,7 +13,12 @@ import pyarrow.compute as pc
 
 from streamfactory.decoders.columns.buffers import offsets_of
 from streamfactory.decoders.columns.casting import Casting
-from streamfactory.decoders.columns.messages import Findings, answer, as_texts, joined
+from streamfactory.decoders.columns.messages import (
+    BadMessages,
+    answer,
+    as_texts,
+    joined,
+)
 from streamfactory.decoders.columns.options import UNITS, declared_schema
 from streamfactory.decoders.json.inferring import infer
 from streamfactory.decoders.json.nesting import too_deep
@@ -30,15 +35,15 @@ if TYPE_CHECKING:
     Bad = dict[int, tuple[str, str]]
 
 _CHUNK: Final = 8_192
-"""Messages whose objects are in memory at the same time: more do not fit its caches."""
+"""Messages decoded per step. More objects do not fit the processor's caches."""
 _PIECE: Final = 32
-"""Messages that are decoded together while looking for bad ones."""
-_LOOKED_AT: Final = 100
-"""Messages whose names of fields are compared with the schema's."""
+"""Messages decoded together while bad ones are isolated."""
+_SAMPLED: Final = 100
+"""Messages whose field names are compared with the schema."""
 
 
 class JsonDecoder(MessageDecoder):
-    """One object a message."""
+    """Decodes one object per message."""
 
     def __init__(self, options: Mapping[str, Any], topic: str) -> None:
         super().__init__(options, topic)
@@ -48,7 +53,7 @@ class JsonDecoder(MessageDecoder):
         self._structs = self._made(strict=options["unknown.fields"] == "error")
         self._strict: Structs | None = None
         self._seen = 0
-        """Messages whose names of fields were compared with the schema's."""
+        """Messages whose field names were compared so far."""
 
     def _made(self, *, strict: bool) -> Structs:
         options = self.options
@@ -73,9 +78,9 @@ class JsonDecoder(MessageDecoder):
         return self._schema
 
     def decode(self, values: pa.Array, context: DecodeContext) -> Decoded:
-        findings = Findings(context)
+        findings = BadMessages(context)
         texts = as_texts(values, findings)
-        findings.add(too_deep(texts), "too_deep", "it is nested too deeply")
+        findings.add(too_deep(texts), "too_deep", "the message is nested too deeply")
         source = None
         if findings.errors:
             kept = np.ones(len(texts), bool)
@@ -85,13 +90,13 @@ class JsonDecoder(MessageDecoder):
         call = self._call(findings.misfits)
         columns = self._columns(texts, call)
         messages = np.arange(len(texts)) if source is None else source
-        for index, complaint in call.bad.items():
-            findings.add([messages[index]], *complaint)
+        for index, error in call.bad.items():
+            findings.add([messages[index]], *error)
         source = np.delete(messages, list(call.bad)) if call.bad else source
         findings.misfits.add_undeclared(messages[call.undeclared])
         for number, indices in call.wrong.items():
             field = self._schema.field(number)
-            what = f"column {field.name!r} holds no {field.type}"
+            what = f"column {field.name!r} does not contain a valid {field.type}"
             findings.misfits.add(messages[indices], field.name, what)
         findings.misfits.lookalikes |= self._lookalikes(texts)
         return answer(columns, self._schema, self._casting, findings, source)
@@ -103,8 +108,8 @@ class JsonDecoder(MessageDecoder):
         return _Call(first or self._structs, self._structs, salvage=misfits.salvage)
 
     def _lookalikes(self, texts: pa.StringArray) -> set[str]:
-        """Columns that the decoder's first messages have in another case only."""
-        looked = texts[: max(0, _LOOKED_AT - self._seen)]
+        """Columns whose name the first messages spell in another case."""
+        looked = texts[: max(0, _SAMPLED - self._seen)]
         self._seen += len(looked)
         found: set[str] = set()
         for text in looked.to_pylist():
@@ -113,7 +118,7 @@ class JsonDecoder(MessageDecoder):
         return found
 
     def _columns(self, texts: pa.StringArray, call: _Call) -> list[pa.Array]:
-        """The columns of good messages."""
+        """The columns of the good messages."""
         count, lines = len(texts), joined(texts, "\n")
         fine, starts = _enclosed(texts), _starts(texts)
         parts: list[list[pa.Array]] = []
@@ -128,12 +133,12 @@ class JsonDecoder(MessageDecoder):
 
 @final
 class _Call:
-    """The rows of one call, and the messages that are not as they should be.
+    """Decodes the messages of one ``decode`` call and records the bad ones.
 
     Args:
         first: Tried first.
-        second: Tried where the first refuses a message: the same, or one that takes
-            fields which the schema lacks.
+        second: Tried if the first refuses a message: the same, or one that accepts
+            undeclared fields.
         salvage: Whether values that do not fit become null.
     """
 
@@ -143,7 +148,7 @@ class _Call:
         self.undeclared: list[int] = []
         """Messages with a field that the schema lacks."""
         self.wrong: dict[int, list[int]] = {}
-        """By number of the column: messages whose value does not fit."""
+        """By column index: messages whose value does not fit."""
 
     def rows(
         self,
@@ -153,7 +158,7 @@ class _Call:
         first: int,
         last: int,
     ) -> Sequence[Any]:
-        """The rows of some messages: together, in small pieces, or one by one."""
+        """The rows of a range of messages: at once, in small pieces, or one by one."""
         view = memoryview(lines)
         if fine[first:last].all():
             together = self._lines(view[starts[first] : starts[last] - 1], last - first)
@@ -173,9 +178,8 @@ class _Call:
         return rows
 
     def _lines(self, lines: Any, count: int) -> Sequence[Any] | None:
-        # Between a closing and an opening brace, with a line end, nothing goes on: not
-        # an object, and not a text. So each message has one object at least, and where
-        # there are as many objects as messages, each has one.
+        # Neither an object nor a string can span "}", line end, "{". So each message
+        # contains at least one object, and an equal count proves exactly one each.
         try:
             rows = self._first.decoder.decode_lines(lines)
         except (msgspec.MsgspecError, RecursionError):
@@ -183,7 +187,7 @@ class _Call:
         return rows if len(rows) == count else None
 
     def _one(self, text: memoryview, index: int) -> Any:
-        """The row of a message; None where it is bad."""
+        """The row of a message; None if it is bad."""
         try:
             with suppress(msgspec.ValidationError):
                 return self._first.decoder.decode(text)
@@ -196,36 +200,36 @@ class _Call:
                 for number in wrong:
                     self.wrong.setdefault(number, []).append(index)
             else:
-                undeclared = True  # what else the first one can have refused
+                undeclared = True  # the only other reason of `first`
             if undeclared:
                 self.undeclared.append(index)
         except msgspec.ValidationError as error:
             self.bad[index] = "schema", _described(error)
         except msgspec.DecodeError:
-            self.bad[index] = "malformed", "it is no JSON"
+            self.bad[index] = "malformed", "the message is not JSON"
         except RecursionError:
-            self.bad[index] = "too_deep", "it is nested too deeply"
+            self.bad[index] = "too_deep", "the message is nested too deeply"
         else:
             return row
         return None
 
 
 def _described(error: msgspec.ValidationError) -> str:
-    """What msgspec says, but for the names of fields that only the message has."""
+    """The text of msgspec's error, without names of undeclared fields."""
     text = str(error)
     if "unknown field" in text:
         return UNDECLARED
-    return f"it does not fit the schema: {text[:1].lower()}{text[1:]}"
+    return f"the message does not fit the schema: {text[:1].lower()}{text[1:]}"
 
 
 def _starts(texts: pa.StringArray) -> np.ndarray:
-    """Where each message begins in the lines, and where one more would."""
+    """Start offset of each message in the joined lines, and the end."""
     at = offsets_of(texts)
     starts: np.ndarray = at - at[0] + np.arange(len(at))
     return starts
 
 
 def _enclosed(texts: pa.StringArray) -> np.ndarray:
-    """Whether each message begins and ends with a brace."""
+    """Whether each message begins and ends with braces."""
     both = pc.and_(pc.starts_with(texts, "{"), pc.ends_with(texts, "}"))
     return np.asarray(both.fill_null(False))

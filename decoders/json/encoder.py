@@ -1,4 +1,4 @@
-"""Encodes rows as JSON, a column at a time: one object a row, of all its columns."""
+"""Encoder of JSON: one object per row, with all columns."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _NULL: Final = "null"
 
 
 class JsonEncoder(MessageEncoder):
-    """One object a row; null is written, times are ISO text, bytes are base64."""
+    """Encodes each row as an object: nulls included, times ISO 8601, bytes base64."""
 
     def encode(self, rows: pa.RecordBatch) -> pa.Array:
         named = list(zip(rows.schema.names, rows.columns, strict=True))
@@ -80,8 +80,10 @@ def _map(column: pa.MapArray, path: str) -> pa.StringArray:
 
 def _check_finite(column: pa.Array, path: str) -> None:
     if pc.all(pc.is_finite(column)).as_py() is False:
-        msg = f"column {path!r} holds NaN or an infinity, which JSON has not"
-        raise SchemaMismatch(msg, remedy="write null instead, or another format")
+        msg = (
+            f"column {path!r} contains NaN or an infinity, which JSON cannot represent"
+        )
+        raise SchemaMismatch(msg, remedy="replace it by null, or use another format")
 
 
 def _quoted(texts: pa.StringArray) -> pa.StringArray:

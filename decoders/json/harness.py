@@ -1,4 +1,4 @@
-"""What the conformance kit needs to prove ``json``."""
+"""Messages of ``json`` for the conformance kit."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ if TYPE_CHECKING:
 
 
 class JsonHarness:
-    """A number is a field of an object, beside fields of other types."""
+    """Encodes a number as a field, next to fields of other types."""
 
     several = False
 
     def options(self) -> Mapping[str, str]:
-        """A schema with something nested in it."""
+        """A schema with a nested column."""
         return {
             "schema": "number bigint not null, text string, at timestamp, "
             "more struct<list:array<double>>"
@@ -43,11 +43,11 @@ class JsonHarness:
         return json.dumps({"number": number, "text": 1}).encode()
 
     def numbers(self, rows: pa.RecordBatch) -> list[int]:
-        """The column of that name."""
+        """The column ``number``."""
         return list(rows.column("number").to_pylist())
 
     def bad(self) -> Mapping[str, bytes]:
-        """What is no JSON, or not of the schema."""
+        """Messages that are not JSON or do not fit the schema."""
         return {
             "empty": b"",
             "blanks": b"  \n",

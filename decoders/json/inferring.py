@@ -1,4 +1,4 @@
-"""A schema that fits a sample of JSON."""
+"""Inference of a schema from a sample of JSON."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pyarrow as pa
 from pyarrow import json
 
 from streamfactory.decoders.columns.inferring import declarable
-from streamfactory.decoders.columns.messages import Findings, as_texts
+from streamfactory.decoders.columns.messages import BadMessages, as_texts
 from streamfactory.decoders.json.nesting import too_deep
 from streamfactory.spi import SchemaUnknown
 
@@ -24,12 +24,12 @@ def infer(
 
     Args:
         values: The sample.
-        decodes: Whether messages decode by a schema.
+        decodes: Whether messages decode with a schema.
 
     Raises:
-        SchemaUnknown: config; none is good, or they do not agree.
+        SchemaUnknown: config; no message is good, or their types differ.
     """
-    findings = Findings()
+    findings = BadMessages()
     texts = as_texts(values, findings)
     findings.add(too_deep(texts), "too_deep", "")
     bad = {error.message for error in findings.errors}
@@ -43,13 +43,13 @@ def infer(
         msg = f"none of {len(values)} messages is a JSON object with a field"
         raise SchemaUnknown(msg, remedy="declare the schema")
     whole = b"\n".join(lines)
-    # One block: another one could not change what the first has shown.
+    # One block: Arrow infers types from the first block only.
     options = json.ReadOptions(use_threads=False, block_size=len(whole) + 1)
     try:
         schema = json.read_json(pa.BufferReader(whole), options).schema
     except pa.ArrowInvalid:
-        # What Arrow says may quote the messages.
-        msg = f"{len(lines)} messages have fields of one name and of several types"
+        # Arrow's text may quote messages: do not chain it.
+        msg = f"{len(lines)} messages have a field with values of different types"
         raise SchemaUnknown(msg, remedy="declare the schema") from None
     sample = pa.array(lines, pa.binary())
     return declarable(schema, lambda tried: decodes(sample, tried))

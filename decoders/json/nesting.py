@@ -1,4 +1,4 @@
-"""How deep messages are nested, without decoding them."""
+"""Nesting depth of JSON messages, measured without decoding them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def too_deep(texts: pa.StringArray) -> np.ndarray:
     """The indices of messages that are nested deeper than `DEEPEST`.
 
-    They are found before a library decodes them, and never decoded.
+    They are detected before a library decodes them and are never decoded.
     """
     at = np.flatnonzero(lengths_of(texts) > DEEPEST)
     if not len(at):

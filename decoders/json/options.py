@@ -1,4 +1,4 @@
-"""The options of ``json``."""
+"""Options of ``json``."""
 
 from __future__ import annotations
 
@@ -18,41 +18,41 @@ if TYPE_CHECKING:
 
 def _writable(text: str) -> str | None:
     schema = parse_schema(text)
-    complaint = unsupported(schema, nested=True) or _unreadable(list(schema))
-    return None if complaint is None else f"cannot be JSON: {complaint}"
+    reason = unsupported(schema, nested=True) or _unreadable(list(schema))
+    return None if reason is None else f"cannot be JSON: {reason}"
 
 
 def _unreadable(fields: Sequence[pa.Field]) -> str | None:
-    """The first field whose name msgspec does not take, in words."""
+    """Names the first field whose name msgspec does not accept; or None."""
     names = [field.name for field in fields]
     for field in fields:
         if names.count(field.name) > 1:
-            return f"field {field.name!r} is there twice"
+            return f"field {field.name!r} is declared twice"
         if re.search(r'["\\\x00-\x1f]', field.name):
             return f"field {field.name!r} has a quote, backslash or control character"
         kind = field.type
-        complaint = _unreadable([kind.field(at) for at in range(kind.num_fields)])
-        if complaint is not None:
-            return complaint
+        reason = _unreadable([kind.field(at) for at in range(kind.num_fields)])
+        if reason is not None:
+            return reason
     return None
 
 
 def _is_text(value: str) -> str | None:
-    """Complain of Pinot's binary forms of JSON."""
-    return None if value == "text" else f"is not read here ({value}): only text is"
+    """Refuse Pinot's binary forms of JSON."""
+    return None if value == "text" else f"is not supported ({value}): only text is"
 
 
 OPTIONS: Final = (
     *shared_options(_writable),
     Option(
         "numbers.as.text",
-        'Take numbers in quotes, as "12", for numbers.',
+        'Accept numbers in quotes, as "12".',
         BOOLEAN,
         default="false",
     ),
     Option(
         "json.format",
-        "Pinot's name of the form; its binary forms are refused.",
+        "Pinot's JSON format; only text is supported.",
         choice(
             "text",
             "auto",

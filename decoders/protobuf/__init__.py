@@ -1,9 +1,9 @@
-"""``protobuf``: Protocol Buffers, bare or framed for a Schema Registry.
+"""``protobuf``: Protocol Buffers, plain or framed for a Schema Registry.
 
-Needs the extra ``protobuf``, and ``registry`` where a Schema Registry is named. ptars
-reads whole columns; a message that it has other columns for than are promised here is
-read row by row with protobuf itself. Fields that the descriptor does not know are
-passed over, as protobuf means it.
+Needs the extra ``protobuf``, and ``registry`` for a Schema Registry. ptars decodes
+whole columns. Messages for which ptars returns other columns than declared here are
+decoded row by row with protobuf itself. Unknown fields are ignored, as protobuf
+specifies.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ import pyarrow as pa
 from streamfactory.decoders import framing
 from streamfactory.decoders.columns.buffers import lengths_of
 from streamfactory.decoders.columns.misfits import Misfits
-from streamfactory.decoders.isolation import SCHEMA, Sieve, plain, varint
-from streamfactory.decoders.protobuf.decoding import Reading
+from streamfactory.decoders.isolation import SCHEMA, DecodedParts, plain, varint
+from streamfactory.decoders.protobuf.decoding import ProtobufBatchDecoder
 from streamfactory.decoders.protobuf.descriptors import (
     DescriptorRefused,
     index_path,
@@ -25,7 +25,7 @@ from streamfactory.decoders.protobuf.descriptors import (
     of_registry,
     serialized,
 )
-from streamfactory.decoders.protobuf.encoding import Writing
+from streamfactory.decoders.protobuf.encoding import ProtobufBatchEncoder
 from streamfactory.decoders.registry import REGISTRY_OPTIONS, Registry, UnknownId
 from streamfactory.spi import (
     PATH,
@@ -48,39 +48,39 @@ if TYPE_CHECKING:
 
 _REMEDY: Final = (
     "give decoder.prop.descriptor.file, or "
-    "decoder.prop.schema.registry.rest.url with a subject that is there"
+    "decoder.prop.schema.registry.rest.url with a subject that exists"
 )
 
 _OPTIONS: Final = (
     Option(
         "descriptor.file",
-        "A descriptor set, written by protoc --include_imports --descriptor_set_out.",
+        "Descriptor set, written by protoc --include_imports --descriptor_set_out.",
         PATH,
         aliases=("descriptorFile",),
     ),
     Option(
         "message",
-        "Name of the message; the first one of the file by default.",
+        "Name of the message type; by default the first one of the file.",
         aliases=("protoClassName",),
         example="shop.Order",
     ),
     Option(
         "enums",
-        "Whether an enum is the name of its value, or its number.",
+        "Whether enums are decoded to names or to numbers.",
         choice("text", "number"),
         default="text",
     ),
     Option(
         "jarFile",
-        "Of Pinot's decoder of generated classes.",
-        no_effect="classes of Java cannot be used here: give descriptor.file",
+        "Option of Pinot's decoder of generated classes.",
+        no_effect="Java classes cannot be used here: set descriptor.file",
     ),
     *REGISTRY_OPTIONS,
 )
 
 
 class _Source:
-    """Where the descriptor is from."""
+    """The origin of the descriptor: a file, or a Schema Registry."""
 
     def __init__(self, options: Mapping[str, Any], topic: str) -> None:
         self.registry: Registry | None = None
@@ -92,7 +92,7 @@ class _Source:
         if options.get("schema.registry.rest.url") is not None:
             self.registry = Registry(options, topic)
         elif path is None:
-            msg = f"the message type of topic {topic!r} is not known"
+            msg = f"the message type of topic {topic!r} is unknown"
             raise SchemaUnknown(msg, remedy=_REMEDY)
 
     def message(self) -> Descriptor:
@@ -105,11 +105,11 @@ class _Source:
             self.number = latest.schema_id
             return of_registry(self.registry, latest.schema, self.name)
         except DescriptorRefused as error:
-            msg = f"the descriptor cannot be used: {error}"
+            msg = f"the protobuf descriptor cannot be used: {error}"
             raise ConfigError(msg) from error
         except UnknownId as error:
             assert self.registry is not None
-            msg = f"the Schema Registry has no schema of {self.registry.subject!r}"
+            msg = f"the Schema Registry has no subject {self.registry.subject!r}"
             raise SchemaUnknown(msg, remedy=_REMEDY) from error
 
     def close(self) -> None:
@@ -125,7 +125,7 @@ class ProtobufDecoder(MessageDecoder):
         super().__init__(options, topic)
         self._source = _Source(options, topic)
         self._message: Descriptor | None = None
-        self._reading: Reading | None = None
+        self._reading: ProtobufBatchDecoder | None = None
         self._heads: dict[int, list[bytes] | tuple[str, str]] = {}
 
     def schema(self) -> pa.Schema:
@@ -134,64 +134,66 @@ class ProtobufDecoder(MessageDecoder):
     def decode(self, values: pa.Array, context: DecodeContext) -> Decoded:
         count, values = len(values), plain(values)
         reading, messages = self._made(), np.arange(len(values))
-        sieve = Sieve(reading.schema, misfits=Misfits(context))
+        result = DecodedParts(reading.schema, misfits=Misfits(context))
         if self._source.registry is None:
             if count:
-                reading.run(values, messages, sieve)
-            return sieve.decoded(count)
-        groups = framing.by_schema(values, messages, sieve.refuse)
+                reading.run(values, messages, result)
+            return result.decoded(count)
+        groups = framing.by_schema(values, messages, result.refuse)
         for number, framed, which in groups:
-            self._framed(number, framed, which, sieve)
-        return sieve.decoded(count)
+            self._framed(number, framed, which, result)
+        return result.decoded(count)
 
     def close(self) -> None:
         self._source.close()
 
-    def _made(self) -> Reading:
+    def _made(self) -> ProtobufBatchDecoder:
         if self._reading is None:
             self._message = self._source.message()
             try:
-                self._reading = Reading(self._message, text=self._source.text)
+                self._reading = ProtobufBatchDecoder(
+                    self._message, text=self._source.text
+                )
             except DescriptorRefused as error:
-                msg = f"the message cannot be had in columns: {error}"
+                msg = f"the message type cannot be converted to columns: {error}"
                 raise ConfigError(msg) from error
         return self._reading
 
     def _framed(
-        self, number: int, values: pa.Array, messages: np.ndarray, sieve: Sieve
+        self, number: int, values: pa.Array, messages: np.ndarray, result: DecodedParts
     ) -> None:
         heads = self._heads.get(number)
         if heads is None:
             try:
                 heads = self._heads[number] = self._heads_of(number)
             except UnknownId:
-                # Not kept: it may be registered later.
+                # Not cached: the schema may be registered later.
                 why = f"the Schema Registry has no protobuf schema with the id {number}"
-                sieve.refuse(messages, ("unknown_schema_id", why))
+                result.refuse(messages, ("unknown_schema_id", why))
                 return
         if isinstance(heads, tuple):
-            sieve.refuse(messages, heads)
+            result.refuse(messages, heads)
             return
-        rest = np.ones(len(values), bool)
+        unmatched = np.ones(len(values), bool)
         for head in heads:
             start = framing.HEADER
             length = start + len(head)
             first = framing.heads(values, length)[:, start:]
-            fits = rest & (first == np.frombuffer(head, np.uint8)).all(axis=1)
+            fits = unmatched & (first == np.frombuffer(head, np.uint8)).all(axis=1)
             fits &= lengths_of(values) >= length
-            rest &= ~fits
+            unmatched &= ~fits
             if fits.any():
                 at = pa.array(np.flatnonzero(fits))
                 part = values if fits.all() else values.take(at)
                 payloads = framing.stripped(part, length)
-                self._made().run(payloads, messages[fits], sieve)
-        if rest.any():
+                self._made().run(payloads, messages[fits], result)
+        if unmatched.any():
             assert self._message is not None
-            why = f"the message is of another type than {self._message.full_name}"
-            sieve.refuse(messages[rest], (SCHEMA, why))
+            why = f"the type of the message is not {self._message.full_name}"
+            result.refuse(messages[unmatched], (SCHEMA, why))
 
     def _heads_of(self, number: int) -> list[bytes] | tuple[str, str]:
-        """How the message type is written in messages of a schema."""
+        """The encodings of the message type in frames of a schema."""
         assert self._source.registry is not None
         assert self._message is not None
         schema = self._source.registry.by_id(number, "PROTOBUF", "serialized")
@@ -199,23 +201,23 @@ class ProtobufDecoder(MessageDecoder):
         try:
             written = of_registry(self._source.registry, schema, wanted)
         except DescriptorRefused as error:
-            return SCHEMA, f"schema {number} has no message {wanted!r}: {error}"
+            return SCHEMA, f"schema {number} has no message type {wanted!r}: {error}"
         return _heads(index_path(written))
 
 
 def _heads(path: list[int]) -> list[bytes]:
-    """The ways to write the place of a message: the first of a file has a short one."""
+    """Encodings of a message index; that of a first message has a short form too."""
     whole = b"".join(varint(2 * place) for place in (len(path), *path))
     return [b"\0", whole] if path == [0] else [whole]
 
 
 class ProtobufEncoder(MessageEncoder):
-    """Encodes rows as one protobuf message each."""
+    """Encodes each row as one protobuf message."""
 
     def __init__(self, options: Mapping[str, Any], topic: str) -> None:
         super().__init__(options, topic)
         self._source = _Source(options, topic)
-        self._writing: Writing | None = None
+        self._writing: ProtobufBatchEncoder | None = None
         self._head = b""
 
     def encode(self, rows: pa.RecordBatch) -> pa.Array:
@@ -231,13 +233,13 @@ class ProtobufEncoder(MessageEncoder):
     def _prepare(self) -> None:
         message = self._source.message()
         try:
-            writing = Writing(message, text=self._source.text)
+            writing = ProtobufBatchEncoder(message, text=self._source.text)
             if self._source.registry is not None:
                 number = self._number(message, self._source.registry)
                 place = _heads(index_path(message))[0]
                 self._head = framing.head(number) + place
         except DescriptorRefused as error:
-            msg = f"the descriptor cannot be used: {error}"
+            msg = f"the protobuf descriptor cannot be used: {error}"
             raise ConfigError(msg) from error
         self._writing = writing
 
@@ -248,7 +250,7 @@ class ProtobufEncoder(MessageEncoder):
         try:
             return registry.register(serialized(message), "PROTOBUF", new=new)
         except UnknownId as error:
-            msg = f"the schema is not registered for {registry.subject!r}"
+            msg = f"the schema is not registered under subject {registry.subject!r}"
             remedy = "register it, or set schema.registry.auto.register to true"
             raise ConfigError(msg, remedy=remedy) from error
 
@@ -259,9 +261,9 @@ def streamfactory_decoder() -> Decoder:
     return Decoder(
         name="protobuf",
         doc=(
-            "Protocol Buffers, bare or framed for a registry; one row a message. "
-            "Python runs for each message where one has required fields, and for those "
-            "of more than 4,096 bytes."
+            "Protocol Buffers, plain or framed for a registry; one row per message. "
+            "Decodes row by row in Python where a message has required fields or more "
+            "than 4,096 bytes."
         ),
         spi_level=1,
         options=_OPTIONS,

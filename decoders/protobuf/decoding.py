@@ -1,4 +1,4 @@
-"""Whole batches of protobuf: columns at once where ptars can, else row by row."""
+"""Decoding of protobuf batches: by columns with ptars where possible, else by row."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ from streamfactory.decoders.protobuf.types import (
 if TYPE_CHECKING:
     from google.protobuf.descriptor import Descriptor
 
-    from streamfactory.decoders.isolation import Refusal, Sieve
+    from streamfactory.decoders.isolation import DecodedParts, Refusal
 
 _LONG: Final = 4096
-"""Bytes of a message beyond which protobuf looks at it first."""
-_MALFORMED: Final[Refusal] = ("malformed", "the bytes are no message of its type")
+"""Bytes of a message above which protobuf validates it before ptars."""
+_MALFORMED: Final[Refusal] = ("malformed", "the bytes are not a message of this type")
 _RANGE: Final[Refusal] = ("range", BAD_TIME)
 
 
 def library(message: Descriptor, schema: pa.Schema, *, text: bool) -> Any:
-    """What ptars has for a message; None where it has other columns, or none."""
+    """The ptars handler of a message type; None if it fails or has other columns."""
     config = ptars.PtarsConfig(
         timestamp_unit="us",
         duration_unit="us",
@@ -48,15 +48,15 @@ def library(message: Descriptor, schema: pa.Schema, *, text: bool) -> Any:
         return None
 
 
-class Reading:
-    """Messages of one type.
+class ProtobufBatchDecoder:
+    """Decodes messages of one type.
 
     Args:
         message: The type.
-        text: Enums as their names rather than their numbers.
+        text: Decode enums to names rather than numbers.
 
     Raises:
-        DescriptorRefused: It cannot be had in columns.
+        DescriptorRefused: The type cannot be converted to columns.
     """
 
     def __init__(self, message: Descriptor, *, text: bool) -> None:
@@ -71,42 +71,42 @@ class Reading:
 
     @property
     def columnar(self) -> bool:
-        """Whether a batch is read at once."""
+        """Whether whole batches are decoded by columns."""
         return self._handler is not None
 
-    def run(self, values: pa.Array, messages: np.ndarray, sieve: Sieve) -> None:
-        """Decode; ``messages`` has the message of each value."""
-        self._doubtful = isolation.sift(
-            values, messages, sieve, self, doubtful=self._doubtful
+    def run(self, values: pa.Array, messages: np.ndarray, result: DecodedParts) -> None:
+        """Decode values; ``messages`` contains the message index of each."""
+        self._doubtful = isolation.decode_isolating(
+            values, messages, result, self, doubtful=self._doubtful
         )
-        if sieve.misfits.undeclared:
-            sieve.misfits.add_undeclared(messages[self._with_unknown_fields(values)])
+        if result.misfits.undeclared:
+            result.misfits.add_undeclared(messages[self._with_unknown_fields(values)])
 
     def batch(self, values: pa.Array) -> pa.RecordBatch | None:
         """Rows, or None where a message is bad."""
         found = self._decode(values)
         return found if isinstance(found, pa.RecordBatch) else None
 
-    def judge(self, value: pa.Array) -> Refusal | None:
+    def check(self, value: pa.Array) -> Refusal | None:
         """Why a message is bad, or None."""
         found = self._decode(value)
         return found if isinstance(found, tuple) else None
 
     def suspects(self, values: pa.Array, fields: int) -> np.ndarray:
-        """The messages whose first fields look bad."""
+        """The messages that look bad within their first fields."""
         return suspects(values, fields)
 
     def _with_unknown_fields(self, values: pa.Array) -> np.ndarray:
         """Which messages have fields, at any depth, that their type does not define.
 
-        No library tells it of a whole batch: this parses each message once more.
+        No library reports this for a whole batch, so each message is parsed once more.
         """
         found = np.zeros(len(values), bool)
         for at, value in enumerate(values.to_pylist()):
             try:
                 message = self._parse(value)
             except DecodeError:
-                continue  # bad, and refused already
+                continue  # reported as bad already
             size = message.ByteSize()
             message.DiscardUnknownFields()
             found[at] = message.ByteSize() != size
@@ -130,9 +130,9 @@ class Reading:
     def _may_be_read(self, values: pa.Array) -> bool:
         """Whether protobuf accepts the messages that could make ptars fail.
 
-        ptars descends into unknown groups without counting: a hostile message of some
-        200,000 bytes exhausts the stack. It prints a panic on stderr where a length
-        overflows, and no Python code can silence that.
+        ptars 0.0.25 recurses into unknown groups without a limit: a hostile message of
+        200,000 bytes exhausts the stack. It also prints a panic on stderr if a length
+        overflows, which Python cannot suppress.
         """
         doubtful = overflows(values)
         if values.nbytes > _LONG:

@@ -1,4 +1,4 @@
-"""Descriptors of messages: from a file, or from a Schema Registry."""
+"""Message descriptors, from a file or a Schema Registry."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ _MOST_FILES: Final = 1000
 
 
 class DescriptorRefused(ValueError):
-    """The descriptor is none, or has no such message; says why in words."""
+    """The descriptor is invalid or lacks the message. The text is the reason."""
 
 
 def of_file(path: str, message: str | None) -> Descriptor:
-    """A message of a file with a FileDescriptorSet, as ``protoc`` writes it.
+    """A message descriptor of a FileDescriptorSet, as ``protoc`` writes it.
 
     Raises:
-        DescriptorRefused: Why, in words.
+        DescriptorRefused: With the reason.
     """
     files = descriptor_pb2.FileDescriptorSet()
     try:
@@ -40,11 +40,12 @@ def of_file(path: str, message: str | None) -> Descriptor:
         raise DescriptorRefused(msg) from error
     except DecodeError as error:
         msg = (
-            f"{path!r} is no descriptor set: write it with protoc --descriptor_set_out"
+            f"{path!r} is not a descriptor set: write it with protoc "
+            "--descriptor_set_out"
         )
         raise DescriptorRefused(msg) from error
     if not files.file:
-        msg = f"{path!r} holds no descriptor"
+        msg = f"{path!r} contains no descriptor"
         raise DescriptorRefused(msg)
     pool = _pool({file.name: file for file in files.file})
     return _message(
@@ -53,10 +54,10 @@ def of_file(path: str, message: str | None) -> Descriptor:
 
 
 def of_registry(registry: Registry, schema: Any, message: str | None) -> Descriptor:
-    """A message of a schema that a registry gave in its serialized form.
+    """A message descriptor of a schema that a registry returned in serialized form.
 
     Raises:
-        DescriptorRefused: Why, in words.
+        DescriptorRefused: With the reason.
     """
     files: dict[str, Any] = {}
     _collect(registry, schema, "schema.proto", files)
@@ -65,13 +66,13 @@ def of_registry(registry: Registry, schema: Any, message: str | None) -> Descrip
 
 
 def _collect(registry: Registry, schema: Any, name: str, files: dict[str, Any]) -> None:
-    """The files that a schema refers to, each after those that it needs."""
+    """Collect the files that a schema references, dependencies first."""
     if len(files) > _MOST_FILES:
-        msg = f"the schema refers to more than {_MOST_FILES} others"
+        msg = f"the schema has more than {_MOST_FILES} references"
         raise DescriptorRefused(msg)
     for reference in schema.references or ():
         if reference.name not in files and not reference.name.startswith(_WELL_KNOWN):
-            files[reference.name] = None  # one that refers to itself ends here
+            files[reference.name] = None  # stops at a cycle
             found = registry.version(reference.subject, reference.version, "serialized")
             del files[reference.name]
             _collect(registry, found, reference.name, files)
@@ -79,17 +80,17 @@ def _collect(registry: Registry, schema: Any, name: str, files: dict[str, Any]) 
     try:
         proto.ParseFromString(base64.b64decode(schema.schema_str, validate=True))
     except (binascii.Error, DecodeError, ValueError) as error:
-        msg = "the registry gave no descriptor: it has to know format=serialized"
+        msg = "the registry returned no descriptor: it must support format=serialized"
         raise DescriptorRefused(msg) from error
     proto.name = name
     files[name] = proto
 
 
 def _check_text(message: Any) -> None:
-    """Refuse text that is not UTF-8: protobuf gives it as bytes, and others panic.
+    """Refuse text that is not UTF-8: protobuf returns it as bytes, ptars panics.
 
     Raises:
-        DescriptorRefused: There is some.
+        DescriptorRefused: A field contains such text.
     """
     for field, value in message.ListFields():
         if field.type == field.TYPE_STRING:
@@ -119,20 +120,20 @@ def _pool(files: Mapping[str, Any]) -> Any:
             pool.Add(file)
         except TypeError as error:
             what = str(error).splitlines()[0][:200]
-            msg = f"the descriptor of {name!r} is not sound: {what}"
+            msg = f"the descriptor of {name!r} is invalid: {what}"
             raise DescriptorRefused(msg) from error
 
     try:
         for name in files:
             add(name)
     except RecursionError:
-        msg = "the files import each other too deeply"
+        msg = "the imports of the files are nested too deeply"
         raise DescriptorRefused(msg) from None
     return pool
 
 
 def _well_known(name: str) -> Any:
-    """A file that comes with protobuf."""
+    """A file that is part of protobuf."""
     proto = descriptor_pb2.FileDescriptorProto()
     if name.startswith(_WELL_KNOWN) and name.endswith(".proto"):
         word = name.removeprefix(_WELL_KNOWN).removesuffix(".proto")
@@ -144,7 +145,7 @@ def _well_known(name: str) -> Any:
             else:
                 module.DESCRIPTOR.CopyToProto(proto)
                 return proto
-    msg = f"{name!r} is imported, and is not there: use protoc --include_imports"
+    msg = f"the imported file {name!r} is missing: use protoc --include_imports"
     raise DescriptorRefused(msg)
 
 
@@ -158,10 +159,10 @@ def _message(files: Iterable[FileDescriptor], name: str | None) -> Descriptor:
                 return message
         known += [message.full_name for message in found]
     if not known:
-        msg = "the descriptor has no message"
+        msg = "the descriptor contains no message"
         raise DescriptorRefused(msg)
     shown = ", ".join(known[:10])
-    msg = f"there is no message {name!r}; there are {shown}"
+    msg = f"the descriptor has no message {name!r}; it has {shown}"
     raise DescriptorRefused(msg)
 
 
@@ -173,7 +174,7 @@ def _all(messages: Iterable[Descriptor]) -> Iterable[Descriptor]:
 
 
 def index_path(message: Descriptor) -> list[int]:
-    """Where a message stands in its file: its place, and those of what it is in."""
+    """The message index: positions within the enclosing messages, outermost first."""
     path: list[int] = []
     inner = message
     while inner.containing_type is not None:
@@ -185,17 +186,15 @@ def index_path(message: Descriptor) -> list[int]:
 
 
 def serialized(message: Descriptor) -> str:
-    """The file of a message as a registry takes it.
+    """The file of a message, in the form that a registry accepts.
 
     Raises:
-        DescriptorRefused: It imports files that are none of protobuf's own.
+        DescriptorRefused: The file imports files that are not part of protobuf.
     """
     proto = descriptor_pb2.FileDescriptorProto()
     message.file.CopyToProto(proto)
     foreign = [name for name in proto.dependency if not name.startswith(_WELL_KNOWN)]
     if foreign:
-        msg = (
-            f"the descriptor imports {foreign[0]!r}, which would be a schema of its own"
-        )
+        msg = f"the descriptor imports {foreign[0]!r}: register that schema first"
         raise DescriptorRefused(msg)
     return base64.b64encode(proto.SerializeToString()).decode()

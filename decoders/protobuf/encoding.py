@@ -1,4 +1,4 @@
-"""The way back: rows to one protobuf message each."""
+"""Encoding of rows as protobuf, one message per row."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ if TYPE_CHECKING:
     from google.protobuf.descriptor import Descriptor
 
 
-class Writing:
+class ProtobufBatchEncoder:
     """Encodes rows as messages of one type.
 
     Args:
         message: The type.
-        text: Enums are their names rather than their numbers.
+        text: Enums are names rather than numbers.
 
     Raises:
-        DescriptorRefused: It cannot be had in columns.
+        DescriptorRefused: The type cannot be converted to columns.
     """
 
     def __init__(self, message: Descriptor, *, text: bool) -> None:
@@ -44,10 +44,10 @@ class Writing:
         ]
 
     def run(self, rows: pa.RecordBatch) -> pa.Array:
-        """One message for each row.
+        """One message per row.
 
         Raises:
-            SchemaMismatch: permanent; the rows are not of the type.
+            SchemaMismatch: permanent; the rows do not fit the type.
         """
         rows = self._fitted(rows)
         self._check_one_of(rows)
@@ -67,7 +67,7 @@ class Writing:
             return rows
         for name, column in zip(self._schema.names, columns, strict=True):
             if not times_are_right(column):
-                msg = f"column {name!r} has a time outside of protobuf's years"
+                msg = f"column {name!r} has a time outside of protobuf's range"
                 raise SchemaMismatch(msg)
         return pa.RecordBatch.from_arrays(columns, schema=self._schema)
 
@@ -75,7 +75,10 @@ class Writing:
         for names in self._one_of:
             valid = [np.asarray(rows.column(name).is_valid()) for name in names]
             if (np.sum(valid, axis=0) > 1).any():
-                msg = f"a row has more than one of {', '.join(map(repr, names))}"
+                msg = (
+                    "a row has values for more than one of "
+                    f"{', '.join(map(repr, names))}"
+                )
                 raise SchemaMismatch(msg)
 
     def _by_row(self, rows: pa.RecordBatch) -> pa.Array:
@@ -92,7 +95,7 @@ class Writing:
 
 
 def _enums(message: Descriptor) -> bool:
-    """Whether there are enums, of a message or within: ptars writes no names."""
+    """Whether there are enums at any depth: ptars cannot encode names."""
     return any(
         field.type == Field.TYPE_ENUM
         or (
@@ -104,7 +107,7 @@ def _enums(message: Descriptor) -> bool:
 
 
 def _raw_times(rows: pa.RecordBatch) -> pa.RecordBatch:
-    """Times as the whole numbers that they are: a Python time has no years beyond."""
+    """Timestamps as integers: Python's datetime has a smaller range."""
     fields = [field.with_type(_raw(field.type)) for field in rows.schema]
     return rows.cast(pa.schema(fields)) if fields else rows
 

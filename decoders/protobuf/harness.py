@@ -1,4 +1,4 @@
-"""What the conformance kit needs to write protobuf messages."""
+"""Messages of ``protobuf`` for the conformance kit."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _MANY: Final = descriptor_pb2.FieldDescriptorProto.LABEL_REPEATED
 
 
 class ProtobufHarness:
-    """A number is an int64, with a text and a list beside it."""
+    """Encodes a number as an int64, a text and a list."""
 
     several = False
 
@@ -29,13 +29,13 @@ class ProtobufHarness:
         file = descriptor_pb2.FileDescriptorProto(
             name="reading.proto", package="conformance", syntax="proto3"
         )
-        message = file.message_type.add(name="Reading")
+        message = file.message_type.add(name="ProtobufBatchDecoder")
         message.field.add(name="number", number=1, type=_LONG, label=_ONE)
         message.field.add(name="text", number=2, type=_TEXT, label=_ONE)
         message.field.add(name="twice", number=3, type=_LONG, label=_MANY)
         pool = descriptor_pool.DescriptorPool()
         pool.Add(file)
-        found = pool.FindMessageTypeByName("conformance.Reading")
+        found = pool.FindMessageTypeByName("conformance.ProtobufBatchDecoder")
         self._make = message_factory.GetMessageClass(found)
         folder = tempfile.mkdtemp()
         self._path = Path(folder, "reading.desc")
@@ -46,7 +46,10 @@ class ProtobufHarness:
 
     def options(self) -> Mapping[str, str]:
         """The descriptor set."""
-        return {"descriptor.file": str(self._path), "message": "conformance.Reading"}
+        return {
+            "descriptor.file": str(self._path),
+            "message": "conformance.ProtobufBatchDecoder",
+        }
 
     def message(self, numbers: Sequence[int]) -> bytes:
         """One message, written by protobuf."""
@@ -55,11 +58,11 @@ class ProtobufHarness:
         return bytes(made.SerializeToString())
 
     def undeclared(self, number: int) -> bytes:
-        """A field that the type does not define: number 127, a 1."""
+        """A field that the type does not define: field number 127, value 1."""
         return self.message([number]) + b"\xf8\x07\x01"
 
     def numbers(self, rows: pa.RecordBatch) -> list[int]:
-        """The column ``number``, where the others agree."""
+        """The column ``number``, after a check of the other columns."""
         found = rows.to_pylist()
         for row in found:
             assert row["text"] == f"number {row['number']}"
@@ -67,7 +70,7 @@ class ProtobufHarness:
         return [row["number"] for row in found]
 
     def bad(self) -> Mapping[str, bytes]:
-        """Messages that are not of the type."""
+        """Messages that do not fit the type."""
         return {
             "cut short": self.message([7])[:-1],
             "a field without number": self.message([7]) + b"\0",

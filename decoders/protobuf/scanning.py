@@ -1,4 +1,4 @@
-"""Finds messages that are likely to be bad, before a library parses them.
+"""Vectorized search for messages that are likely bad, before a library parses them.
 
 `suspects` walks the fields of many messages at once; `overflows` searches their bytes.
 """
@@ -22,17 +22,17 @@ _KNOWN: Final = np.isin(np.arange(8), _KINDS)
 _HALF: Final = np.dtype(np.uint32)
 _WORD: Final = np.dtype(np.uint64)
 _LONGEST_TAG: Final = 10
-"""Bytes of a number, a tag being one."""
+"""Maximum bytes of a tag, which is a varint."""
 _LEAST: Final = 0xF6
-"""First byte of 2**64 - 10: with the ten bytes that it takes itself, it overflows."""
+"""First byte of 2**64 - 10, which overflows when its own ten bytes are added."""
 
 
 def suspects(values: pa.Array, fields: int) -> np.ndarray:
-    """The messages that look bad, as far as can be told without their fields' types.
+    """The messages that look bad, as far as visible without the types of fields.
 
     Args:
         values: binary.
-        fields: How many fields of each are looked at.
+        fields: Number of leading fields to check.
     """
     cursor = Cursor(values)
     rows: Rows = cursor.ALL
@@ -42,7 +42,7 @@ def suspects(values: pa.Array, fields: int) -> np.ndarray:
             break
         tags = cursor.number(rows)
         kinds = (tags & np.uint64(7)).astype(np.int64)
-        # A group is hardly ever one: text that is no message begins like it.
+        # Groups are rare, and text that is not protobuf often looks like one.
         cursor.refuse(rows, ~_KNOWN[kinds] | (tags < np.uint64(8)))
         for kind in _KINDS:
             chosen = kinds == kind
@@ -55,26 +55,27 @@ def _pass(cursor: Cursor, kind: int, rows: Rows) -> None:
     if kind == _NUMBER:
         cursor.pass_number(rows)
     elif kind == _LENGTH:
-        # What is too large for a signed number is negative, and refused.
+        # A length above the signed range becomes negative, and is refused.
         cursor.skip(rows, cursor.number(rows).astype(np.int64))
     else:
         cursor.skip(rows, 8 if kind == _EIGHT else 4)
 
 
 def overflows(values: pa.Array) -> np.ndarray:
-    """The messages that may announce a length of at least 2**64 - 10 bytes.
+    """The messages that may declare a length of at least 2**64 - 10 bytes.
 
-    ptars 0.0.25 adds the bytes that the length itself takes, without a check: the sum
-    overflows, and it panics, or continues before the field.
+    ptars 0.0.25 adds the size of the length itself without a check: the sum overflows,
+    and ptars panics or continues before the field.
 
     Args:
         values: binary.
 
     Returns:
-        Indexes, rising. Some of these messages are sound: a text can have these bytes.
+        Indices, ascending. Some of these messages are valid: a text can contain these
+        bytes.
     """
     data = data_of(values)
-    # Eight bytes of ones hold four aligned ones; most data has none.
+    # Eight 0xFF bytes contain four aligned ones: a cheap filter for most data.
     halves = data[: len(data) // _HALF.itemsize * _HALF.itemsize].view(_HALF)
     if len(data) <= _WORD.itemsize or not (halves == np.iinfo(_HALF).max).any():
         return np.zeros(0, np.int64)

@@ -1,4 +1,4 @@
-"""Columns of messages: Arrow types of a descriptor, and values of what was parsed."""
+"""Arrow types of a message descriptor, and values of parsed messages."""
 
 from __future__ import annotations
 
@@ -47,25 +47,25 @@ _WRAPPERS: Final = frozenset(
 _DEEPEST: Final = 64
 _MOST: Final = 10_000
 _FIRST, _LAST = -62_135_596_800_000_000, 253_402_300_799_999_999
-"""Years 1 to 9999: what protobuf calls a timestamp. Microseconds."""
+"""Range of protobuf's Timestamp, years 1 to 9999, in microseconds."""
 _LONGEST: Final = 315_576_000_000_999_999
-"""Ten thousand years: what it calls a duration."""
-BAD_TIME: Final = "a time is outside of the years that protobuf knows"
+"""Range of protobuf's Duration, ten thousand years, in microseconds."""
+BAD_TIME: Final = "a time is outside of protobuf's range"
 
 
 class Unreadable(ValueError):
-    """A value is outside of its type. Says which type, not which value."""
+    """A value is outside of the range of its type. The text does not quote it."""
 
 
 class Types:
     """The columns of one message type.
 
     Args:
-        message: Its descriptor.
-        text: Enums as their names rather than their numbers.
+        message: The descriptor.
+        text: Map enums to names rather than numbers.
 
     Raises:
-        DescriptorRefused: It cannot be had in columns.
+        DescriptorRefused: The type cannot be converted to columns.
     """
 
     def __init__(self, message: Descriptor, *, text: bool) -> None:
@@ -75,7 +75,7 @@ class Types:
         self._message = message
 
     def row(self) -> Getter:
-        """A function from a parsed message to its values, by the name of columns."""
+        """A function from a parsed message to a dictionary of its values."""
         return self._row(self._message)
 
     def _fields(self, message: Descriptor, above: tuple[str, ...]) -> list[pa.Field]:
@@ -84,7 +84,7 @@ class Types:
     def _field(self, field: Any, above: tuple[str, ...]) -> pa.Field:
         self._count += 1
         if self._count > _MOST or len(above) > _DEEPEST:
-            msg = f"the message has more than {_MOST} fields, or {_DEEPEST} levels"
+            msg = f"the message type has more than {_MOST} fields or {_DEEPEST} levels"
             raise DescriptorRefused(msg)
         if _is_map(field):
             key, value = field.message_type.fields
@@ -114,10 +114,7 @@ class Types:
         if name in _WRAPPERS:
             return self._type(inner.fields[0], above)
         if name in above:
-            msg = (
-                f"message {name!r} holds itself: a value could be of any depth, which "
-                "no column can be"
-            )
+            msg = f"message {name!r} is recursive: Arrow columns have a fixed depth"
             raise DescriptorRefused(msg)
         return pa.struct(self._fields(inner, (*above, name)))
 
@@ -186,16 +183,16 @@ def _duration(value: Any) -> int:
 
 
 def holds_time(kind: pa.DataType) -> bool:
-    """Whether there are times in values of a type."""
+    """Whether a type contains timestamps or durations."""
     if pa.types.is_timestamp(kind) or pa.types.is_duration(kind):
         return True
     return any(holds_time(kind.field(at).type) for at in range(kind.num_fields))
 
 
 def times_are_right(values: pa.Array) -> bool:
-    """Whether every time is one of protobuf's.
+    """Whether every time is within protobuf's range.
 
-    A library may put the last one it has in place of what is later.
+    ptars may replace a later time by the last one that it can represent.
     """
     kind = values.type
     if not holds_time(kind):

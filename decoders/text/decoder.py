@@ -1,4 +1,4 @@
-"""Decodes text: one row a message."""
+"""Decoder of text: one row per message."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from streamfactory.decoders.columns.casting import Casting
 from streamfactory.decoders.columns.inferring import fitting
-from streamfactory.decoders.columns.messages import Findings, answer, as_texts
+from streamfactory.decoders.columns.messages import BadMessages, answer, as_texts
 from streamfactory.decoders.columns.options import UNITS
 from streamfactory.decoders.text.options import groups, whole_pattern
 from streamfactory.spi import (
@@ -31,7 +31,7 @@ _VALUE: Final = "value"
 
 
 class TextDecoder(MessageDecoder):
-    """The column ``value``, or the groups of the pattern."""
+    """Decodes to the column ``value``, or to the groups of the pattern."""
 
     def __init__(self, options: Mapping[str, Any], topic: str) -> None:
         super().__init__(options, topic)
@@ -68,7 +68,7 @@ class TextDecoder(MessageDecoder):
         return self._schema
 
     def decode(self, values: pa.Array, context: DecodeContext) -> Decoded:
-        findings = Findings(context)
+        findings = BadMessages(context)
         if findings.misfits.undeclared and set(self._names) - set(self._schema.names):
             findings.misfits.add_undeclared(np.arange(len(values)))
         findings.misfits.lookalikes |= find_lookalikes(self._names, self._schema.names)
@@ -77,7 +77,7 @@ class TextDecoder(MessageDecoder):
         if self._pattern is not None:
             matches = pc.extract_regex(texts, self._pattern)
             missed = np.flatnonzero(matches.is_null())
-            findings.add(missed, "no_match", "it does not match the pattern")
+            findings.add(missed, "no_match", "the message does not match the pattern")
             found = dict(zip(self._names, matches.flatten(), strict=True))
         source = None
         if findings.errors:

@@ -1,4 +1,4 @@
-"""Encodes rows as text: by a template, or the one column that there is."""
+"""Encoder of text: by a template, or of a single column."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class TextEncoder(MessageEncoder):
-    """One text a row."""
+    """Encodes each row as one text."""
 
     def __init__(self, options: Mapping[str, Any], topic: str) -> None:
         super().__init__(options, topic)
@@ -41,19 +41,19 @@ class TextEncoder(MessageEncoder):
         self, rows: pa.RecordBatch, names: Sequence[str]
     ) -> dict[str, pa.StringArray]:
         for unused in set(rows.schema.names).symmetric_difference(names):
-            msg = f"column {unused!r} is in the rows or in the template, not in both"
+            msg = f"column {unused!r} is not in both the rows and the template"
             raise SchemaMismatch(msg, remedy="change decoder.prop.template")
         null, texts = self.options["null.value"], {}
         for name in rows.schema.names:
             found = rendered(rows.column(name), name)
             if pc.any(pc.equal(found, null)).as_py():
-                msg = f"column {name!r} has {null!r}, which is what null is written as"
+                msg = f"column {name!r} contains {null!r}, which is the text of null"
                 raise SchemaMismatch(msg, remedy="change decoder.prop.null.value")
             texts[name] = pc.fill_null(found, null)
         return texts
 
     def _check(self, texts: Mapping[str, pa.StringArray], encoded: pa.Array) -> None:
-        """See that the pattern finds again what was written."""
+        """Check that the pattern decodes the encoded rows to the same values."""
         if self._pattern is None:
             return
         found = pc.extract_regex(encoded, self._pattern)
@@ -62,17 +62,17 @@ class TextEncoder(MessageEncoder):
             want = texts.get(name, column)
             wrong = wrong or not pc.all(pc.equal(column, want), min_count=0).as_py()
         if wrong:
-            msg = "the pattern does not find again what the template writes"
-            remedy = "let the pattern and the template agree, or write another format"
+            msg = "the pattern does not decode what the template encodes"
+            remedy = "make pattern and template match, or use another format"
             raise SchemaMismatch(msg, remedy=remedy)
 
 
 def _alone(rows: pa.RecordBatch) -> pa.StringArray:
     if rows.num_columns != 1:
-        msg = f"there are {rows.num_columns} columns, and no template for them"
+        msg = f"the rows have {rows.num_columns} columns, and no template is set"
         raise SchemaMismatch(msg, remedy="set decoder.prop.template")
     texts = rendered(rows.column(0), rows.schema.names[0])
     if texts.null_count:
-        msg = f"column {rows.schema.names[0]!r} has nulls, which are no text"
-        raise SchemaMismatch(msg, remedy="leave them out, or set a template")
+        msg = f"column {rows.schema.names[0]!r} has nulls, which have no text form"
+        raise SchemaMismatch(msg, remedy="drop them, or set decoder.prop.template")
     return texts

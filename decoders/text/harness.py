@@ -1,4 +1,4 @@
-"""What the conformance kit needs to prove ``text``."""
+"""Messages of ``text`` for the conformance kit."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class TextHarness:
-    """A number is a group of a pattern."""
+    """Encodes a number as a group of a pattern."""
 
     several = False
 
@@ -28,15 +28,15 @@ class TextHarness:
         return f"number {number} at 2013-01-01T05:00:00Z".encode()
 
     def misfit(self, number: int) -> bytes:
-        """A time that is none."""
+        """An invalid timestamp."""
         return f"number {number} at 2013-13-01".encode()
 
     def numbers(self, rows: pa.RecordBatch) -> list[int]:
-        """The column of that name."""
+        """The column ``number``."""
         return list(rows.column("number").to_pylist())
 
     def bad(self) -> Mapping[str, bytes]:
-        """What does not match, or holds no such value."""
+        """Messages that do not match, or with invalid values."""
         return {
             "empty": b"",
             "another text": b"nothing",

@@ -1,4 +1,4 @@
-"""The options of ``text``."""
+"""Options of ``text``."""
 
 from __future__ import annotations
 
@@ -20,27 +20,27 @@ def groups(pattern: str) -> Sequence[str]:
     """The named groups of a pattern, in order.
 
     Raises:
-        ValueError: It is none, or has none.
+        ValueError: The pattern is invalid, or has no named groups.
     """
     import pyarrow as pa
     import pyarrow.compute as pc
 
     try:
-        # Of all its matches of nothing, only the type is wanted.
+        # Matching an empty column yields the type, whose fields are the groups.
         kind = pc.extract_regex(pa.array([], pa.string()), pattern).type
     except pa.ArrowInvalid as error:
         reason = str(error).splitlines()[0]
-        msg = f"is not a regular expression of RE2 with named groups: {reason}"
+        msg = f"is not an RE2 regular expression with named groups: {reason}"
         raise ValueError(msg) from None
     names = [field.name for field in kind]
     if not names or len(set(names)) < len(names):
-        msg = "has no named group (?P<name>...), or two of one name"
+        msg = "has no named group (?P<name>...), or two with the same name"
         raise ValueError(msg)
     return names
 
 
 def whole_pattern(options: Mapping[str, Any]) -> str | None:
-    """The pattern, made to match whole messages where it has to."""
+    """The pattern; anchored to match whole messages unless `search` is set."""
     pattern = options.get("pattern")
     if pattern is None or options["search"]:
         return pattern
@@ -48,7 +48,7 @@ def whole_pattern(options: Mapping[str, Any]) -> str | None:
 
 
 def places(template: str) -> Sequence[str]:
-    """Texts and names of columns in turn, beginning and ending with a text."""
+    """Literal texts and column names in turn, beginning and ending with a text."""
     return _PLACE.split(template)
 
 
@@ -59,7 +59,7 @@ def _pattern(text: str) -> str:
 
 def _template(text: str) -> str:
     if len(places(text)) < 3:
-        msg = "names no column: write {name}"
+        msg = "contains no column: write {name}"
         raise ValueError(msg)
     return text
 
@@ -69,32 +69,32 @@ def _flat(text: str) -> str | None:
     for field in schema:
         if "list" in str(field.type):
             return f"cannot be text: column {field.name!r} is {field.type}"
-    complaint = unsupported(schema, nested=False)
-    return None if complaint is None else f"cannot be text: {complaint}"
+    reason = unsupported(schema, nested=False)
+    return None if reason is None else f"cannot be text: {reason}"
 
 
 OPTIONS: Final = (
     *shared_options(_flat),
     Option(
         "pattern",
-        "What a message has to match as a whole; named groups are columns.",
+        "Regular expression that whole messages match; named groups are the columns.",
         OptionType("regular expression", _pattern, {"type": "string"}),
         example="(?P<host>[^ ]+) (?P<status>[0-9]+)",
     ),
     Option(
         "search",
-        "Whether the pattern may match a part of the message.",
+        "Whether the pattern may match only a part of the message.",
         BOOLEAN,
         default="false",
     ),
     Option(
         "null.value",
-        "What a group has matched where the column is null.",
+        "Text of a group that means null.",
         default="",
     ),
     Option(
         "template",
-        "How a row is written, with {name} where a column stands.",
+        "Template of encoded rows, with {name} for the value of a column.",
         OptionType("template", _template, {"type": "string"}),
         example="{host} {status}",
     ),

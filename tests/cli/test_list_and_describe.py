@@ -188,7 +188,7 @@ def test_decoder_is_described(streamfactory: Callable[..., Outcome]) -> None:
     described = streamfactory("describe", "--decoder", "raw", "--json").json
     assert described == {
         "name": "raw",
-        "doc": "Messages as they are: key, value, offset, timestamp, headers.",
+        "doc": "Messages without decoding: key, value, offset, timestamp, headers.",
         "distribution": "streamfactory",
         "version": "0.1.0",
         "decodes": False,

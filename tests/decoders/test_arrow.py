@@ -119,12 +119,12 @@ def test_columns_are_found_by_their_names_and_cast_where_nothing_is_lost() -> No
 @pytest.mark.parametrize(
     ("ddl", "column", "what"),
     [
-        ("a bigint", pa.array(["1"]), "column 'a' is of another type than int64"),
-        ("a timestamp", pa.array([datetime(2013, 1, 1)]), "another type"),  # noqa: DTZ001
-        ("a float", pa.array([0.1]), "another type"),
-        ("a smallint", pa.array([70_000]), "has values that are none of int16"),
-        ("a bigint not null", None, "column 'a' is there 0 times"),
-        ("a string", pa.array(["x"], pa.string_view()), "another type"),
+        ("a bigint", pa.array(["1"]), "column 'a' does not have the type int64"),
+        ("a timestamp", pa.array([datetime(2013, 1, 1)]), "does not have the type"),  # noqa: DTZ001
+        ("a float", pa.array([0.1]), "does not have the type"),
+        ("a smallint", pa.array([70_000]), "has values that do not fit int16"),
+        ("a bigint not null", None, "column 'a' occurs 0 times instead of once"),
+        ("a string", pa.array(["x"], pa.string_view()), "does not have the type"),
     ],
 )
 def test_columns_that_do_not_fit_make_a_message_bad(
@@ -154,9 +154,7 @@ def test_a_message_that_expands_beyond_its_limit_is_refused_before_it_does() -> 
         assert len(payload) < 1 << 16
         code, what = only_error(decode([payload], "a bigint", 1 << 24))
         assert code == "too_large"
-        assert what == (
-            "the message becomes more than the 16777216 bytes that are allowed"
-        )
+        assert what == ("the decompressed message exceeds 16777216 bytes")
         assert decode([payload], "a bigint").rows.num_rows == 1 << 22
 
 
@@ -170,7 +168,10 @@ def test_a_dictionary_that_expands_beyond_the_limit_is_refused() -> None:
     column = pa.DictionaryArray.from_arrays(indices, words)
     payload = stream(pa.record_batch({"a": column}))
     code, what = only_error(decode([payload], "a string"))
-    assert (code, what) == ("too_large", "the message becomes more than 67108864 bytes")
+    assert (code, what) == (
+        "too_large",
+        "the decompressed message exceeds 67108864 bytes",
+    )
     assert decode([stream(pa.record_batch({"a": column[:60]}))], "a string").rows
 
 
@@ -194,7 +195,7 @@ def test_decimals_whose_scales_are_too_far_apart_are_not_cast() -> None:
     code, what = only_error(decode([payload], "d decimal(38, 30)"))
     assert (code, what) == (
         "schema",
-        "column 'd' is of another type than decimal128(38, 30)",
+        "column 'd' does not have the type decimal128(38, 30)",
     )
 
 
@@ -296,7 +297,10 @@ def test_a_file_has_the_schema(tmp_path: Path) -> None:
     path.write_bytes(b"nothing")
     with pytest.raises(ConfigError) as caught:
         ArrowDecoder({"schema.file": str(path)}, "topic")
-    assert "cannot be read: it is no Arrow stream or file" in str(caught.value)
+    assert (
+        "cannot be read: the file is neither an Arrow stream nor an Arrow file"
+        in str(caught.value)
+    )
 
 
 def test_a_dictionary_is_no_type_of_rows(tmp_path: Path) -> None:
@@ -306,14 +310,14 @@ def test_a_dictionary_is_no_type_of_rows(tmp_path: Path) -> None:
         pa.ipc.new_stream(file, schema).close()
     with pytest.raises(ConfigError) as caught:
         ArrowDecoder({"schema.file": str(path)}, "topic")
-    assert "declare the type of its values" in str(caught.value)
+    assert "declare the plain type of its values" in str(caught.value)
 
 
 def test_no_schema_is_an_error_with_a_remedy() -> None:
     with pytest.raises(SchemaUnknown) as caught:
         ArrowDecoder({}, "clicks")
     assert str(caught.value) == (
-        "the schema of topic 'clicks' is not known; give decoder.prop.schema or "
+        "the schema of topic 'clicks' is unknown; give decoder.prop.schema or "
         "decoder.prop.schema.file"
     )
 

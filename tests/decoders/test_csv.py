@@ -81,7 +81,7 @@ def test_schema_has_to_be_declared() -> None:
     "kind", ["struct<a:int>", "map<string,int>", "array<array<int>>"]
 )
 def test_what_a_field_cannot_hold_is_refused(kind: str) -> None:
-    with pytest.raises(ValueError, match="cannot be CSV: column 'x' is "):
+    with pytest.raises(ValueError, match="cannot be CSV: column 'x' has the type"):
         options(f"x {kind}")
 
 
@@ -159,7 +159,7 @@ def test_columns_have_the_order_of_the_header() -> None:
 @pytest.mark.parametrize(
     ("told", "what"),
     [
-        ({"header": "id,id"}, "the header names no column, or one twice"),
+        ({"header": "id,id"}, "the header has no column or a duplicate column"),
         ({"header": "id", "missing_fields": "error"}, "the header lacks column 'name'"),
         (
             {"header": "id,name,x", "unknown_fields": "error"},
@@ -354,13 +354,13 @@ def test_what_cannot_be_told_apart_is_refused() -> None:
         with pytest.raises(SchemaMismatch) as caught:
             encoder.encode(batch)
         assert caught.value.what == (
-            "column 'l' has lists of null, of one empty text, or of texts with ';', "
-            "which cannot be told apart"
+            "column 'l' has lists of null, of one empty text, or of texts that "
+            "contain ';', which cannot be decoded again"
         )
     with pytest.raises(SchemaMismatch) as alone:
         encoder.encode(pa.RecordBatch.from_pydict({"x": [1, None]}))
     assert str(alone.value) == (
-        "a record of one null is an empty line, which is no record; "
+        "a single null would be an empty line, which is not a record; "
         "set decoder.prop.null.value"
     )
 
@@ -372,8 +372,7 @@ def test_without_quotes_what_needs_them_is_escaped_or_refused() -> None:
     with pytest.raises(SchemaMismatch) as caught:
         encoder.encode(pa.RecordBatch.from_pydict({"name": ["a\nb"]}))
     assert str(caught.value) == (
-        "column 'name' has a text that cannot be written without quotes; "
-        "set decoder.prop.quote.character"
+        "column 'name' has a text that needs quotes; set decoder.prop.quote.character"
     )
 
 
@@ -417,6 +416,6 @@ def test_without_a_header_no_schema_is_answered() -> None:
     with pytest.raises(SchemaUnknown) as caught:
         CsvDecoder.infer(pa.array([b"1,a"]), options())
     assert str(caught.value) == (
-        "the columns of CSV have no names without a header; "
-        "declare the schema, or a header"
+        "the names of CSV columns are unknown without a header; "
+        "set decoder.prop.schema or decoder.prop.header"
     )

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from streamfactory.conformance.case import Case
 
 FIVE = datetime(2013, 1, 1, 5, tzinfo=UTC)
-UNFIT = "it does not fit the schema"
+UNFIT = "the message does not fit the schema"
 options = partial(decoding.options, streamfactory_decoder())
 
 
@@ -79,7 +79,7 @@ def test_types_that_json_lacks_are_refused_with_their_column() -> None:
     with pytest.raises(ValueError, match="cannot be JSON") as caught:
         options(text)
     assert str(caught.value) == (
-        "cannot be JSON: column 'd' is duration[s], which this format lacks"
+        "cannot be JSON: column 'd' has the type duration[s], which has no text"
     )
 
 
@@ -100,7 +100,7 @@ def test_pinots_binary_forms_are_refused_and_its_text_is_taken() -> None:
     assert option.parse("TEXT") == "text"
     with pytest.raises(ValueError, match="smile") as caught:
         option.parse("SMILE")
-    assert str(caught.value) == "is not read here (smile): only text is"
+    assert str(caught.value) == "is not supported (smile): only text is"
 
 
 @pytest.mark.parametrize(
@@ -225,10 +225,10 @@ def test_bad_messages_are_told_with_their_column_and_not_their_value() -> None:
     )
     assert whats(decoded) == [
         (0, "schema", f"{UNFIT}: expected `int | null`, got `str` - at `$.a`"),
-        (2, "value", "column 'r.b' holds no date32[day]"),
-        (3, "malformed", "it is no JSON"),
-        (4, "null", "column 'a' is null, and may not be"),
-        (5, "encoding", "the bytes are no UTF-8"),
+        (2, "value", "column 'r.b' does not contain a valid date32[day]"),
+        (3, "malformed", "the message is not JSON"),
+        (4, "null", "column 'a' is null but not nullable"),
+        (5, "encoding", "the message is not UTF-8"),
     ]  # fmt: skip
     assert decoded.source is not None
     assert decoded.source.to_pylist() == [1]
@@ -367,8 +367,8 @@ def test_what_json_cannot_say_is_refused_with_its_column() -> None:
     with pytest.raises(SchemaMismatch) as caught:
         encoder.encode(rows)
     assert str(caught.value) == (
-        "column 'x' holds NaN or an infinity, which JSON has not; "
-        "write null instead, or another format"
+        "column 'x' contains NaN or an infinity, which JSON cannot represent; "
+        "replace it by null, or use another format"
     )
     far = pa.array([2**62], pa.timestamp("us", "UTC"))
     with pytest.raises(SchemaMismatch) as years:
@@ -412,7 +412,7 @@ def test_times_are_of_the_type_that_decodes_them() -> None:
         ([b"PLANTED", b"{}"], "none of 2 messages is a JSON object with a field"),
         (
             [b'{"a": 1}', b'{"a": "PLANTED"}'],
-            "2 messages have fields of one name and of several types",
+            "2 messages have a field with values of different types",
         ),
     ],
 )

@@ -42,8 +42,8 @@ def test_time_is_written_as_it_is_or_refused(number: int, kind: Any) -> None:
     ("number", "kind", "what"),
     [
         (2**60, pa.timestamp("s"), "column 'x' has years outside of 1 to 9999"),
-        (86_400_000_000, pa.time64("us"), "column 'x' has times outside of a day"),
-        (-1, pa.time64("ns"), "column 'x' has times outside of a day"),
+        (86_400_000_000, pa.time64("us"), "column 'x' has times beyond 24 hours"),
+        (-1, pa.time64("ns"), "column 'x' has times beyond 24 hours"),
         (1, pa.date64(), "column 'x' has dates with a time of day"),
     ],
 )

@@ -87,7 +87,7 @@ def test_a_value_that_does_not_cast_is_told_with_its_column() -> None:
     )
     [error] = decoded.errors
     assert (error.message, error.code) == (1, "value")
-    assert error.what == "column 'status' holds no int16"
+    assert error.what == "column 'status' does not contain a valid int16"
     assert decoded.rows.to_pylist() == [{"status": 200}]
 
 
@@ -102,10 +102,10 @@ def test_time_grows_with_the_text_only() -> None:
 @pytest.mark.parametrize(
     ("pattern", "what"),
     [
-        ("(", "is not a regular expression of RE2 with named groups: "),
-        (r"(?P<a>x)(?=y)", "is not a regular expression of RE2 with named groups: "),
-        ("abc", "has no named group (?P<name>...), or two of one name"),
-        ("(a)", "is not a regular expression of RE2 with named groups: "),
+        ("(", "is not an RE2 regular expression with named groups: "),
+        (r"(?P<a>x)(?=y)", "is not an RE2 regular expression with named groups: "),
+        ("abc", "has no named group (?P<name>...), or two with the same name"),
+        ("(a)", "is not an RE2 regular expression with named groups: "),
     ],
 )
 def test_what_is_no_pattern_is_refused(pattern: str, what: str) -> None:
@@ -153,15 +153,15 @@ def test_rows_are_written_by_the_template() -> None:
     [
         (
             {"host": ["a b"], "status": ["1"]},
-            "the pattern does not find again what the template writes",
+            "the pattern does not decode what the template encodes",
         ),
         (
             {"host": ["a"], "status": [""]},
-            "column 'status' has '', which is what null is written as",
+            "column 'status' contains '', which is the text of null",
         ),
         (
             {"host": ["a"]},
-            "column 'status' is in the rows or in the template, not in both",
+            "column 'status' is not in both the rows and the template",
         ),
     ],
 )
@@ -179,11 +179,11 @@ def test_several_columns_need_a_template_and_null_is_no_text() -> None:
     with pytest.raises(SchemaMismatch) as several:
         encoder.encode(pa.RecordBatch.from_pydict({"a": [1], "b": [2]}))
     assert str(several.value) == (
-        "there are 2 columns, and no template for them; set decoder.prop.template"
+        "the rows have 2 columns, and no template is set; set decoder.prop.template"
     )
     with pytest.raises(SchemaMismatch) as null:
         encoder.encode(pa.RecordBatch.from_pydict({"a": ["x", None]}))
-    assert null.value.what == "column 'a' has nulls, which are no text"
+    assert null.value.what == "column 'a' has nulls, which have no text form"
 
 
 # --- inferring ------------------------------------------------------------------------

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 from tests.specimens import Dictionary, decoding
 
-from streamfactory.decoders.avro.decoding import Reading
+from streamfactory.decoders.avro.decoding import AvroBatchDecoder
 from streamfactory.decoders.avro.schemas import parse
 from streamfactory.spi import (
     ContractBroken,
@@ -321,7 +321,7 @@ def test_avro_compares_the_schema_that_was_written_with_the_declared_one(
     writer: Any, wanted: Any, undeclared: bool
 ) -> None:
     nodes = [parse(json.dumps(schema)) for schema in (writer, wanted)]
-    assert Reading(*nodes).undeclared is undeclared
+    assert AvroBatchDecoder(*nodes).undeclared is undeclared
 
 
 @pytest.mark.parametrize("rows", [[1], [-1], [0, 0]])
