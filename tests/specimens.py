@@ -120,6 +120,7 @@ class Author:
         self.topics: list[str] = [TOPIC]
         self.consumer_class = _WakeableConsumer if wakes else _Consumer
         self.translate = translate
+        self.yields = Yields.EITHER
         self.creating: Callable[[Partition], None] = lambda _: None
         # what was seen
         self.calls: list[tuple[Partition, int, int | None, FetchLimits]] = []
@@ -290,7 +291,7 @@ class _Plugin:
             doc="A script.",
             spi_level=1,
             consumer_factory=Factory,
-            yields=Yields.EITHER,
+            yields=author.yields,
             translate=author.translate,
             options=(Option("password", "A secret.", secret=True),),
         )

@@ -1,8 +1,9 @@
 """Streams as plug-ins, configured by strings, read by partition and offset.
 
 ``streamfactory.open("clicks")`` opens a stream of the catalogue for reading, `open_sink`
-for writing. `copy`, `publish` and `export` are whole jobs, `serve` runs a server. The
-errors here are the classes of what all of them raise; `streamfactory.spi` has each error.
+for writing. `copy`, `publish` and `export` are whole jobs, `serve` runs a server, and
+`engines` has streams in DuckDB, Polars, DataFusion and pandas. The errors
+here are the classes of what all of them raise; `streamfactory.spi` has each error.
 Authors of backends import from `streamfactory.spi`.
 """
 
@@ -12,6 +13,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
+    from streamfactory import engines
     from streamfactory.spi import (
         ConfigError,
         DataLossError,
@@ -44,6 +46,7 @@ __all__ = [
     "StreamError",
     "TransientError",
     "copy",
+    "engines",
     "export",
     "hookimpl",
     "open",
@@ -68,6 +71,8 @@ def __getattr__(name: str) -> Any:
     if name not in __all__:
         msg = f"module {__name__!r} has no attribute {name!r}"
         raise AttributeError(msg)
+    if name == "engines":
+        return import_module("streamfactory.engines")
     module, attribute = _ELSEWHERE.get(name, ("streamfactory.spi", name))
     return getattr(import_module(module), attribute)
 

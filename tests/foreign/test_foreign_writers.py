@@ -8,7 +8,7 @@ import struct
 from typing import TYPE_CHECKING, Any
 
 import duckdb
-import pandas as pd  # type: ignore[import-untyped]
+import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest

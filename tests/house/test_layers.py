@@ -23,6 +23,7 @@ BELOW = {
     "decoders": {"spi"},
     "wiring": {"spi", "arrowlog", "wiring"},
     "transfer": {"spi", "wiring", "transfer"},
+    "engines": {"spi", "wiring", "engines"},
     "spark": {"spi", "wiring", "spark"},
     "conformance": {"spi", "wiring", "conformance"},
     "cli": {"spi", "wiring", "transfer", "spark", "conformance", "cli"},
@@ -37,6 +38,7 @@ CLIENTS = {
     "decoders": {"numpy", "pyarrow"},
     "wiring": {"numpy", "pluggy", "pyarrow"},
     "transfer": {"numpy", "pyarrow"},
+    "engines": {"pyarrow"},
     "spark": {"pyarrow", "pyspark"},
     "conformance": {"hypothesis", "numpy", "pyarrow", "pytest"},
     "cli": {"click", "pyarrow"},
@@ -44,6 +46,7 @@ CLIENTS = {
 """What modules may load when they are imported, beside the standard library."""
 
 OWN_CLIENTS = {
+    "engines/polars_predicates": {"polars"},
     "spi/soundness": {"numpy", "pyarrow"},
     "backends/kafka": {"confluent_kafka"},
     "backends/zeromq": {"zmq"},
@@ -63,6 +66,7 @@ LAZY = {
     "spi/ddl.py": {"pyarrow"},
     "spi/decoder.py": {"pyarrow"},
     "spi/envelope.py": {"pyarrow"},
+    "engines/polars.py": {"polars"},
     "wiring/config/files.py": {"javaproperties"},
     "wiring/serving/monitoring.py": {"prometheus_client"},
     "arrowlog/disk/watching.py": {"inotify_simple"},

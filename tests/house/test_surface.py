@@ -21,8 +21,8 @@ EXAMPLES = sorted((ROOT / "examples").rglob("*.py"))
 
 PUBLIC = """
 ConfigError DataLossError DecodeError MisuseError Partition PermanentError PluginError
-Position StreamConfig StreamError TransientError copy export hookimpl open open_sink
-publish serve
+Position StreamConfig StreamError TransientError copy engines export hookimpl open
+open_sink publish serve
 """
 """What users import: a change is one for them, and needs a line in CHANGELOG."""
 

@@ -48,6 +48,7 @@ if TYPE_CHECKING:
         Partition,
         StreamConfig,
     )
+    from streamfactory.wiring.config.configure import Configured
     from streamfactory.wiring.reading.counters import Counters
     from streamfactory.wiring.testing.faults import Faults
 
@@ -92,15 +93,41 @@ def open_stream(
     configured = configure(
         definition, plugins, use="read", allow_class_paths=allow_class_paths
     )
+    source = open_source(configured, plugins, columns=columns, faults=faults)
+    try:
+        return Stream(source, start=start, follow=follow)
+    except BaseException:
+        source.close()
+        raise
+
+
+def open_source(
+    configured: Configured,
+    plugins: PluginManager,
+    *,
+    columns: Sequence[str] | None = None,
+    faults: Faults | None = None,
+) -> Source:
+    """A source for reading, with the receiver that its configuration asks for.
+
+    Args:
+        configured: Its configuration, for reading.
+        plugins: Where types are found.
+        columns: As of `open_stream`.
+        faults: As of `open_stream`.
+
+    Raises:
+        StreamError: As `receive_embedded`; nothing is left open.
+    """
     wrap = None if faults is None else faults.around_consumers
     clock = None if faults is None else faults.clock
     source = Source(configured, fields=columns, clock=clock, wrap=wrap)
     try:
         receive_embedded(source, configured, plugins)
-        return Stream(source, start=start, follow=follow)
     except BaseException:
         source.close()
         raise
+    return source
 
 
 def find_definition(

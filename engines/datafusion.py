@@ -1,0 +1,54 @@
+"""Streams in DataFusion: tables whose partitions are those of the stream.
+
+DataFusion executes one task for each partition that the query can match, which reads a
+batch at a time. Needs ``pip install 'streamfactory[datafusion]'``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Unpack
+
+from streamfactory.engines.arrow import dataset, view_name
+from streamfactory.engines.installing import load
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from datafusion import DataFrame, SessionContext
+
+    from streamfactory.engines.scans import ScanArguments
+    from streamfactory.wiring.config.definition import StreamDefinition
+
+
+def register(
+    context: SessionContext,
+    stream: str | Mapping[str, object] | StreamDefinition,
+    *,
+    name: str | None = None,
+    **how: Unpack[ScanArguments],
+) -> DataFrame:
+    """Make a stream a table of a session; reads only its schema.
+
+    Each query reads the stream as it is then. ``collect`` and its kin collect the
+    result; ``execute_stream`` hands it out a batch at a time.
+
+    Args:
+        context: The session.
+        stream: The name of a stream in the catalogue, or its properties.
+        name: In SQL; by default the stream's.
+        how: `ScanArguments`: start, columns, options, unbounded.
+
+    Returns:
+        The table of that name.
+
+    Raises:
+        MisuseError: misuse; properties without a name are registered without one.
+        NotInstalled: plugin; names the command that installs DataFusion.
+        ConfigError: config; every problem at once.
+        StreamError: The source's, when it is asked for its schema.
+    """
+    load("datafusion")
+    found = dataset(stream, **how)
+    name = view_name(name, found.name)
+    context.register_dataset(name, found)
+    return context.table(name)

@@ -1,0 +1,88 @@
+"""Streams in Polars: lazy frames that read when they are collected.
+
+``scan("clicks")`` uses Polars' plug-in interface for IO sources: it receives
+projections, row limits and filters, and returns the batches of the stream one at a
+time. Needs ``pip install 'streamfactory[polars]'``.
+"""
+
+from __future__ import annotations
+
+from contextlib import closing
+from typing import TYPE_CHECKING, Unpack
+
+from streamfactory.engines.arrow import first_rows
+from streamfactory.engines.installing import load
+from streamfactory.engines.scans import METADATA, ScanArguments, StreamScan
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    import polars as pl
+    import pyarrow as pa
+
+    from streamfactory.wiring.config.definition import StreamDefinition
+
+
+def scan(
+    stream: str | Mapping[str, object] | StreamDefinition,
+    **how: Unpack[ScanArguments],
+) -> pl.LazyFrame:
+    """A stream as a lazy frame; reads nothing but its schema.
+
+    Each ``collect`` reads the stream as it is then. Polars' streaming engine keeps
+    memory flat, ``collect(engine="streaming")`` and the sinks; the default engine
+    collects the columns that the query needs. A query that ends before the stream does
+    closes it with a later call of Polars.
+
+    Args:
+        stream: The name of a stream in the catalogue, or its properties.
+        how: `ScanArguments`: start, columns, options, unbounded.
+
+    Raises:
+        NotInstalled: plugin; names the command that installs Polars.
+        ConfigError: config; every problem at once.
+        StreamError: The source's, when it is asked for its schema.
+    """
+    load("polars")
+    from polars.io.plugins import register_io_source
+
+    scan = StreamScan(stream, how)
+
+    def read(
+        columns: list[str] | None,
+        predicate: pl.Expr | None,
+        rows: int | None,
+        batch_size: int | None,  # noqa: ARG001 - a wish; batches stay as they are
+    ) -> Iterator[pl.DataFrame]:
+        return _read(scan, columns, predicate, rows)
+
+    return register_io_source(read, schema=_frame(scan.schema.empty_table()).schema)
+
+
+def _read(
+    scan: StreamScan,
+    columns: list[str] | None,
+    predicate: pl.Expr | None,
+    rows: int | None,
+) -> Iterator[pl.DataFrame]:
+    names = list(scan.schema.names if columns is None else columns)
+    needed, bound = names, None
+    if predicate is not None:
+        from streamfactory.engines.polars_predicates import implied_filter
+
+        roots = predicate.meta.root_names()
+        needed = [*names, *sorted(set(roots) - set(names))]
+        bound = implied_filter(predicate, METADATA.intersection(scan.schema.names))
+    with closing(scan.batches(needed, bound)) as batches:
+        limited = batches if rows is None else first_rows(batches, rows)
+        for batch in limited:
+            frame = _frame(batch)
+            if predicate is not None:
+                frame = frame.filter(predicate)
+            yield frame.select(names)
+
+
+def _frame(rows: pa.Table | pa.RecordBatch) -> pl.DataFrame:
+    polars = load("polars")
+    frame: pl.DataFrame = polars.from_arrow(rows)
+    return frame
