@@ -30,6 +30,8 @@
     │   ├── FormatRefused           permanent   ValueError
     │   ├── SpoolFull               permanent
     │   ├── StorageFailed           permanent   OSError
+    │   ├── ProducerFailed          permanent
+    │   ├── ReaderFailed            permanent
     │   └── CheckpointFailed        permanent   OSError
     ├── DataLossError               data_loss
     │   ├── OffsetOutOfRange        data_loss   LookupError
@@ -397,6 +399,18 @@ class SpoolFull(PermanentError):
 
     code = "spool_full"
     default_remedy = "raise spool.full.bytes, or let spool.retention release rows"
+
+
+class ProducerFailed(PermanentError):
+    """The producers of a push table failed; chained to their exception."""
+
+    code = "producer_failed"
+
+
+class ReaderFailed(PermanentError):
+    """The reader of a push table failed; chained to its exception."""
+
+    code = "reader_failed"
 
 
 class CheckpointFailed(PermanentError, OSError):

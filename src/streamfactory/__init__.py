@@ -2,8 +2,9 @@
 
 ``streamfactory.open("clicks")`` opens a stream of the catalogue for reading, `open_sink`
 for writing. `copy`, `publish` and `export` are whole jobs, `serve` runs a server, and
-`engines` has streams in DuckDB, Polars, DataFusion and pandas. The errors
-here are the classes of what all of them raise; `streamfactory.spi` has each error.
+`push_table` lets a program push rows into a query of this process, and `engines` has
+streams in DuckDB, Polars, DataFusion and pandas. The errors here are the classes of what
+all of them raise; `streamfactory.spi` has each error.
 Authors of backends import from `streamfactory.spi`.
 """
 
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
         TransientError,
         hookimpl,
     )
+    from streamfactory.push.table import push_table
     from streamfactory.transfer.jobs import copy, export, publish
     from streamfactory.wiring.serving.process import serve
     from streamfactory.wiring.streams.opening import open_sink
@@ -52,6 +54,7 @@ __all__ = [
     "open",
     "open_sink",
     "publish",
+    "push_table",
     "serve",
 ]
 
@@ -61,6 +64,7 @@ _ELSEWHERE: Final = {
     "open": ("streamfactory.wiring.streams.stream", "open_stream"),
     "open_sink": ("streamfactory.wiring.streams.opening", "open_sink"),
     "publish": ("streamfactory.transfer.jobs", "publish"),
+    "push_table": ("streamfactory.push.table", "push_table"),
     "serve": ("streamfactory.wiring.serving.process", "serve"),
 }
 """Of the names that `streamfactory.spi` does not have."""

@@ -19,7 +19,8 @@ ROOT = Path(__file__).parents[2]
 BELOW = {
     "spi": {"spi"},
     "arrowlog": {"spi", "arrowlog"},
-    "backends": {"spi", "arrowlog"},
+    "push": {"spi", "arrowlog", "push"},
+    "backends": {"spi", "arrowlog", "push"},
     "decoders": {"spi"},
     "wiring": {"spi", "arrowlog", "wiring"},
     "transfer": {"spi", "wiring", "transfer"},
@@ -34,6 +35,7 @@ name: they are found through entry points."""
 CLIENTS = {
     "spi": {"pluggy"},
     "arrowlog": {"numpy", "pyarrow"},
+    "push": {"pyarrow"},
     "backends": {"numpy", "pyarrow"},
     "decoders": {"numpy", "pyarrow"},
     "wiring": {"numpy", "pluggy", "pyarrow"},

@@ -22,7 +22,7 @@ EXAMPLES = sorted((ROOT / "examples").rglob("*.py"))
 PUBLIC = """
 ConfigError DataLossError DecodeError MisuseError Partition PermanentError PluginError
 Position StreamConfig StreamError TransientError copy engines export hookimpl open
-open_sink publish serve
+open_sink publish push_table serve
 """
 """What users import: a change is one for them, and needs a line in CHANGELOG."""
 

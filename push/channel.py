@@ -1,0 +1,290 @@
+"""Bounded queues between producers and one reader: the default of a push table."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, NamedTuple, final
+
+from streamfactory.push.store import PushStatistics, PushStore, StopPushing
+from streamfactory.push.waiting import Gate
+from streamfactory.spi import (
+    ClosedError,
+    End,
+    Failed,
+    Finished,
+    MisuseError,
+    ProducerFailed,
+    ReaderFailed,
+    ReaderFinished,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
+
+    import pyarrow as pa
+
+    from streamfactory.push.merging import Merge
+
+_NO_ROOM: Final = "the reader has not made room"
+_NO_ROWS: Final = "no batch was pushed"
+
+
+class Item(NamedTuple):
+    """A queued batch."""
+
+    number: int
+    """Of the order in which batches came, over all lanes."""
+    rows: pa.RecordBatch
+    size: int
+    """Bytes."""
+
+
+@final
+@dataclass(slots=True)
+class LaneQueue:
+    """Batches of one lane that wait for the reader. With the channel's lock held."""
+
+    room: Gate
+    items: deque[Item] = field(default_factory=deque)
+    size: int = 0
+    """Bytes that wait."""
+    closed: bool = False
+    rows_pushed: int = 0
+    rows_read: int = 0
+
+    def pop(self) -> pa.RecordBatch:
+        """Take the oldest batch."""
+        _, rows, size = self.items.popleft()
+        self.size -= size
+        self.rows_read += rows.num_rows
+        self.room.open()
+        return rows
+
+    def take(self, max_rows: int) -> pa.RecordBatch:
+        """Take the oldest batch, or its first rows where it has more."""
+        number, rows, size = self.items[0]
+        if rows.num_rows <= max_rows:
+            return self.pop()
+        rest = rows.slice(max_rows)
+        self.items[0] = Item(number, rest, rest.nbytes)
+        self.size += rest.nbytes - size
+        self.rows_read += max_rows
+        return rows.slice(0, max_rows)
+
+    def drop(self) -> None:
+        """Free what waits."""
+        self.items.clear()
+        self.size = 0
+
+
+@final
+class Channel(PushStore):
+    """Bounded queues between producers and one reader. Thread-safe.
+
+    Args:
+        merge: Makes the reader's policy.
+        lanes: How many queues.
+        capacity_bytes: Of each lane.
+        capacity_batches: Of each lane.
+    """
+
+    def __init__(
+        self,
+        merge: Merge,
+        lanes: int,
+        capacity_bytes: int,
+        capacity_batches: int,
+    ) -> None:
+        self._lock = threading.RLock()
+        self._capacity = capacity_bytes, capacity_batches
+        self.rows = Gate(self._lock)
+        """Opens when a batch was queued, or a lane ended."""
+        self.lanes = [LaneQueue(Gate(self._lock)) for _ in range(lanes)]
+        self._merge = merge
+        self._numbers = 0
+        self._failure: BaseException | None = None
+        """Why the producers failed."""
+        self._stopped: Callable[[], Exception] | None = None
+        """Makes the exception of a write after the reader has ended."""
+        self._scanned = False
+
+    # --- producers --------------------------------------------------------------------
+
+    def put(
+        self, lane: int, batches: Sequence[pa.RecordBatch], timeout: float | None
+    ) -> None:
+        gate = self.lanes[lane].room
+        gate.wait_for(self._offer(lane, batches), timeout, _NO_ROOM)
+
+    async def put_async(
+        self, lane: int, batches: Sequence[pa.RecordBatch], timeout: float | None
+    ) -> None:
+        gate = self.lanes[lane].room
+        await gate.wait_for_async(self._offer(lane, batches), timeout, _NO_ROOM)
+
+    def try_put(self, lane: int, batches: Sequence[pa.RecordBatch]) -> bool:
+        with self._lock:
+            return self._offer(lane, batches)() is not None
+
+    def close(self, lane: int | None = None) -> None:
+        with self._lock:
+            for queue in self.lanes if lane is None else (self.lanes[lane],):
+                queue.closed = True
+                queue.room.open()
+            self.rows.open()
+
+    def fail(self, cause: BaseException) -> None:
+        with self._lock:
+            if self.is_closed:
+                how = "closed" if self._failure is None else "failed"
+                msg = f"the sink has {how} before"
+                raise ClosedError(msg)
+            self._failure = cause
+            self.close()
+
+    @property
+    def is_closed(self) -> bool:
+        return all(lane.closed for lane in self.lanes)
+
+    @property
+    def end(self) -> End | None:
+        stopped = self._stopped
+        if stopped is None:
+            return None
+        return ReaderFinished() if stopped is StopPushing else Failed(str(stopped()))
+
+    def _offer(
+        self, lane: int, batches: Sequence[pa.RecordBatch]
+    ) -> Callable[[], bool | None]:
+        queue, (most_bytes, most_batches) = self.lanes[lane], self._capacity
+        sizes = [rows.nbytes for rows in batches]
+        total = sum(sizes)
+
+        def attempt() -> bool | None:
+            if queue.closed:
+                how = "closed" if self._failure is None else "failed"
+                msg = f"the sink has {how}: lane {lane} takes no more rows"
+                raise ClosedError(msg)
+            if self._stopped is not None:
+                raise self._stopped()
+            has_room = (
+                queue.size + total <= most_bytes
+                and len(queue.items) + len(batches) <= most_batches
+            )
+            if queue.items and not has_room:
+                return None
+            for rows, size in zip(batches, sizes, strict=True):
+                self._merge.check(lane, rows)
+                self._numbers += 1
+                queue.items.append(Item(self._numbers, rows, size))
+                queue.size += size
+                queue.rows_pushed += rows.num_rows
+            self.rows.open()
+            return True
+
+        return attempt
+
+    # --- the reader -------------------------------------------------------------------
+
+    def scan(self, timeout: float | None) -> Iterator[pa.RecordBatch]:
+        self._begin()
+        try:
+            while self.rows.wait_for(self._pull, timeout, _NO_ROWS):
+                yield self._merge.next()
+            self._raise_failure()
+        finally:
+            self.finish()
+
+    async def scan_async(self, timeout: float | None) -> AsyncGenerator[pa.RecordBatch]:
+        self._begin()
+        try:
+            while await self.rows.wait_for_async(self._pull, timeout, _NO_ROWS):
+                yield self._merge.next()
+            self._raise_failure()
+        finally:
+            self.finish()
+
+    def take(self, lane: int, max_rows: int) -> pa.RecordBatch | Finished | None:
+        """Rows of one lane; `Finished` at its end, None where none wait.
+
+        Raises:
+            ProducerFailed: permanent; after the last rows.
+        """
+        with self._lock:
+            queue = self.lanes[lane]
+            if queue.items:
+                return queue.take(max_rows)
+            if not queue.closed:
+                return None
+            self._raise_failure()
+            return Finished()
+
+    def finish(self, failure: BaseException | None = None) -> None:
+        """Refuse writes from here on, and free what is queued."""
+        with self._lock:
+            if self._stopped is None:
+                self._stopped = StopPushing
+                if failure is not None:
+                    self._stopped = lambda: _reader_failed(failure)
+            for queue in self.lanes:
+                queue.drop()
+                queue.room.open()
+            self.rows.open()
+
+    def abandon_table(self) -> None:
+        with self._lock:
+            if not self._scanned:
+                msg = "the table was garbage-collected before it was read"
+                self.finish(MisuseError(msg))
+
+    def abandon_sink(self) -> None:
+        with self._lock:
+            if not self.is_closed:
+                self.fail(MisuseError("the sink was garbage-collected before close()"))
+
+    def statistics(self) -> PushStatistics:
+        with self._lock:
+            return PushStatistics(
+                sum(lane.rows_pushed for lane in self.lanes),
+                sum(lane.rows_read for lane in self.lanes),
+                sum(len(lane.items) for lane in self.lanes),
+                sum(lane.size for lane in self.lanes),
+                sum(lane.room.seconds for lane in self.lanes),
+                self.rows.seconds,
+            )
+
+    def _begin(self) -> None:
+        with self._lock:
+            if self._scanned:
+                msg = "a push table can be read once, and this one was"
+                remedy = "make another table, or one with keep= that is read repeatedly"
+                raise MisuseError(msg, remedy=remedy)
+            self._scanned = True
+            if self._stopped is not None:
+                msg = "the table is closed"
+                raise ClosedError(msg)
+
+    def _pull(self) -> bool | None:
+        """Whether the policy has a batch; False at the end, None before it."""
+        if self._merge.pull(self.lanes):
+            return True
+        return False if self.is_closed or self._stopped is not None else None
+
+    def _raise_failure(self) -> None:
+        if self._failure is not None:
+            raise producer_failed(self._failure)
+
+
+def producer_failed(cause: BaseException) -> ProducerFailed:
+    """The error of a reader, with the producer's exception as its cause."""
+    error = ProducerFailed(f"the producer failed: {type(cause).__name__}: {cause}")
+    error.__cause__ = cause
+    return error
+
+
+def _reader_failed(cause: BaseException) -> ReaderFailed:
+    error = ReaderFailed(f"the reader failed: {type(cause).__name__}: {cause}")
+    error.__cause__ = cause
+    return error

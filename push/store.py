@@ -1,0 +1,128 @@
+"""What a sink and its table share: a bounded queue, or a log that keeps the rows."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Iterator, Sequence
+
+    import pyarrow as pa
+
+    from streamfactory.spi import End
+
+
+class StopPushing(Exception):
+    """The reader needs no more rows: its query had a LIMIT, or it was closed.
+
+    Raised by writes once the reader has finished. It is a normal end: a producer
+    stops what it does. A ``with`` block of the sink ends quietly with it.
+    """
+
+
+@dataclass(frozen=True, slots=True)
+class PushStatistics:
+    """What passed a push table so far."""
+
+    rows_pushed: int
+    """Rows that writes have queued."""
+    rows_read: int
+    """Rows that were handed to readers."""
+    queued_batches: int
+    """Batches that wait now."""
+    queued_bytes: int
+    """Bytes that wait now."""
+    writers_blocked_seconds: float
+    """Seconds that writes have waited for room, all producers together."""
+    reader_blocked_seconds: float
+    """Seconds that the reader has waited for rows."""
+
+
+class PushStore(ABC):
+    """Takes batches from producers and hands them to readers. Thread-safe.
+
+    It refers to neither the sink nor the table: when one of them is garbage-collected,
+    a finalizer calls `abandon_sink` or `abandon_table`, perhaps in a thread that is
+    within one of these methods.
+    """
+
+    @abstractmethod
+    def put(
+        self, lane: int, batches: Sequence[pa.RecordBatch], timeout: float | None
+    ) -> None:
+        """Take batches, all in one step; blocks while there is no room.
+
+        Raises:
+            StopPushing: The reader has finished.
+            ReaderFailed: permanent.
+            ClosedError: misuse; the lane was closed, before or during the call.
+            StreamTimeout: transient; nothing was taken.
+        """
+
+    @abstractmethod
+    async def put_async(
+        self, lane: int, batches: Sequence[pa.RecordBatch], timeout: float | None
+    ) -> None:
+        """As `put`, in a coroutine."""
+
+    @abstractmethod
+    def try_put(self, lane: int, batches: Sequence[pa.RecordBatch]) -> bool:
+        """As `put`, without waiting; False where there is no room."""
+
+    @abstractmethod
+    def close(self, lane: int | None = None) -> None:
+        """End one lane, or all. What was taken stays readable."""
+
+    @abstractmethod
+    def fail(self, cause: BaseException) -> None:
+        """End all lanes with an error, which readers get after what was taken.
+
+        Raises:
+            ClosedError: misuse; all lanes had ended before.
+        """
+
+    @property
+    @abstractmethod
+    def is_closed(self) -> bool:
+        """Whether nothing can be pushed any more."""
+
+    @property
+    @abstractmethod
+    def end(self) -> End | None:
+        """How the reader ended; None while it has not."""
+
+    @abstractmethod
+    def scan(self, timeout: float | None) -> Iterator[pa.RecordBatch]:
+        """Batches until all lanes have ended.
+
+        Raises:
+            MisuseError: misuse; there can be no scan, or no other one.
+            ProducerFailed: permanent; chained to the exception of the producer.
+            StreamTimeout: transient; the scan ends, as when it is closed.
+        """
+
+    @abstractmethod
+    def scan_async(self, timeout: float | None) -> AsyncGenerator[pa.RecordBatch]:
+        """As `scan`, in a coroutine."""
+
+    @abstractmethod
+    def finish(self, failure: BaseException | None = None) -> None:
+        """End reading.
+
+        Args:
+            failure: What went wrong at the reader; None where it needs no more rows.
+        """
+
+    @abstractmethod
+    def abandon_sink(self) -> None:
+        """Fail where the producers have neither closed nor failed."""
+
+    @abstractmethod
+    def abandon_table(self) -> None:
+        """Refuse writes where no reader has come, and none can any more."""
+
+    @abstractmethod
+    def statistics(self) -> PushStatistics:
+        """What passed so far."""

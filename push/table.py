@@ -1,0 +1,195 @@
+"""`push_table`, and the reader's half of it."""
+
+from __future__ import annotations
+
+import weakref
+from contextlib import aclosing
+from typing import TYPE_CHECKING, Final, Self, final
+
+import pyarrow as pa
+
+from streamfactory.push import named
+from streamfactory.push.channel import Channel
+from streamfactory.push.kept import KeptRows
+from streamfactory.push.merging import Arrival, Ordered, RoundRobin
+from streamfactory.push.rows import RowFitter
+from streamfactory.push.sink import PushSink
+from streamfactory.spi import ConfigError
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import AsyncIterator, Iterator
+
+    from streamfactory.push.merging import Merge
+    from streamfactory.push.store import PushStatistics, PushStore
+
+CAPACITY_BYTES: Final = 64 << 20
+CAPACITY_BATCHES: Final = 1024
+"""Of a lane, where nothing else is asked for."""
+WRITE_TIMEOUT: Final = 300.0
+"""Seconds."""
+
+
+def push_table(
+    schema: pa.Schema,
+    *,
+    capacity_bytes: int | None = None,
+    capacity_batches: int | None = None,
+    lanes: int = 1,
+    merge: str = "arrival",
+    cast: bool = False,
+    keep: str | os.PathLike[str] | None = None,
+    name: str | None = None,
+    write_timeout: float = WRITE_TIMEOUT,
+    read_timeout: float | None = None,
+) -> tuple[PushSink, PushTable]:
+    """Make a table that a program pushes into while a query reads it.
+
+    Args:
+        schema: Of all rows. Dictionaries and schemas without columns are allowed.
+        capacity_bytes: Bytes that wait in a lane at the most; 64 MiB by default. A
+            larger batch is queued alone, when the lane is empty.
+        capacity_batches: Batches that wait in a lane at the most; 1,024 by default.
+        lanes: Queues with a capacity of their own, for several producers.
+        merge: The order in which lanes are read: ``arrival``, ``round-robin``, or the
+            name of a column after ``ordered:``, by which each lane is sorted itself.
+        cast: Whether rows of other types are cast where no value can be lost.
+        keep: Makes the table one that can be read repeatedly, each time from its first
+            row: ``memory``, or a folder for an Arrow log, which stays. There is no
+            capacity then, and one lane.
+        name: Makes the table the topic of that name of the stream type ``push``, for
+            as long as the sink or the table is referred to.
+        write_timeout: Seconds that a write waits for room unless it says otherwise.
+        read_timeout: Seconds that a reader waits for a batch; without it until the
+            sink is closed, fails, or is garbage-collected.
+
+    Returns:
+        The sink for the producers, and the table for one reader.
+
+    Raises:
+        ConfigError: config; an argument is out of its range, or the name is in use.
+    """
+    fitter = RowFitter(schema, cast=cast)
+    if keep is not None:
+        _refuse_with_keep(capacity_bytes, capacity_batches, lanes, merge, name)
+        kept = KeptRows(schema, keep)
+        sink = PushSink(kept, fitter, 1, write_timeout)
+        return sink, PushTable(kept, schema, read_timeout)
+    size = CAPACITY_BYTES if capacity_bytes is None else capacity_bytes
+    count = CAPACITY_BATCHES if capacity_batches is None else capacity_batches
+    for option, value in (
+        ("capacity_bytes", size),
+        ("capacity_batches", count),
+        ("lanes", lanes),
+    ):
+        if value < 1:
+            msg = f"{option} is {value}; at least 1 is needed"
+            raise ConfigError(msg)
+    channel = Channel(_policy(merge, schema, lanes), lanes, size, count)
+    sink = PushSink(channel, fitter, lanes, write_timeout)
+    table = PushTable(channel, schema, read_timeout)
+    if name is not None:
+        named.register(name, named.Named(channel, schema, fitter), sink, table)
+    return sink, table
+
+
+@final
+class PushTable:
+    """The rows of a sink, for one reader.
+
+    It has Arrow's C stream interface: hand it to DuckDB, Polars, DataFusion or
+    pyarrow, iterate over its batches, or ``async for`` over them. The first batch that
+    is asked for begins the one scan. Whoever stops before the end, closes the table or
+    lets go of it ends the scan: producers get `StopPushing`. As a context manager the
+    table is closed at the end of the block, and an exception in the block reaches the
+    producers as the cause of a `ReaderFailed`.
+
+    Args:
+        store: Where batches come from.
+        schema: Of all batches.
+        timeout: Seconds to wait for one; None for any time.
+    """
+
+    def __init__(
+        self, store: PushStore, schema: pa.Schema, timeout: float | None
+    ) -> None:
+        self.schema = schema
+        """Of every batch; known before the first one."""
+        self._store = store
+        self._timeout = timeout
+        weakref.finalize(self, store.abandon_table).atexit = False
+
+    def to_reader(self) -> pa.RecordBatchReader:
+        """The batches as an Arrow reader.
+
+        Raises:
+            MisuseError: misuse; from the reader, where the table was read before.
+            ProducerFailed: permanent; from the reader, after the last batch.
+        """
+        return pa.RecordBatchReader.from_batches(self.schema, iter(self))
+
+    def close(self) -> None:
+        """End reading: producers get `StopPushing`. Twice is fine."""
+        self._store.finish()
+
+    @property
+    def statistics(self) -> PushStatistics:
+        """What passed so far."""
+        return self._store.statistics()
+
+    # Both refer to the table: without that, it would be collected before its reader.
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        yield from self._store.scan(self._timeout)
+
+    async def __aiter__(self) -> AsyncIterator[pa.RecordBatch]:
+        async with aclosing(self._store.scan_async(self._timeout)) as scan:
+            async for rows in scan:
+                yield rows
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        return self.to_reader().__arrow_c_stream__(requested_schema)
+
+    def __arrow_c_schema__(self) -> object:
+        return self.schema.__arrow_c_schema__()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, _: object
+    ) -> None:
+        self._store.finish(error)
+
+
+def _policy(merge: str, schema: pa.Schema, lanes: int) -> Merge:
+    if merge == "arrival":
+        return Arrival()
+    if merge == "round-robin":
+        return RoundRobin()
+    kind, _, column = merge.partition(":")
+    if kind == "ordered" and column:
+        return Ordered(column, schema, lanes)
+    msg = f"merge is {merge!r}"
+    remedy = "use arrival, round-robin, or ordered: and the name of a column"
+    raise ConfigError(msg, remedy=remedy)
+
+
+def _refuse_with_keep(
+    capacity_bytes: int | None,
+    capacity_batches: int | None,
+    lanes: int,
+    merge: str,
+    name: str | None,
+) -> None:
+    given = {
+        "capacity_bytes": capacity_bytes is not None,
+        "capacity_batches": capacity_batches is not None,
+        "lanes": lanes != 1,
+        "merge": merge != "arrival",
+        "name": name is not None,
+    }
+    for option, is_given in given.items():
+        if is_given:
+            msg = f"{option} has no effect on a table with keep="
+            raise ConfigError(msg, remedy=f"leave {option} or keep out")
