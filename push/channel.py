@@ -18,6 +18,7 @@ from streamfactory.spi import (
     ProducerFailed,
     ReaderFailed,
     ReaderFinished,
+    StreamTimeout,
 )
 
 if TYPE_CHECKING:
@@ -98,7 +99,8 @@ class Channel(PushStore):
         capacity_batches: int,
     ) -> None:
         self._lock = threading.RLock()
-        self._capacity = capacity_bytes, capacity_batches
+        self.capacity_bytes = capacity_bytes
+        self._capacity_batches = capacity_batches
         self.rows = Gate(self._lock)
         """Opens when a batch was queued, or a lane ended."""
         self.lanes = [LaneQueue(Gate(self._lock)) for _ in range(lanes)]
@@ -158,8 +160,8 @@ class Channel(PushStore):
     def _offer(
         self, lane: int, batches: Sequence[pa.RecordBatch]
     ) -> Callable[[], bool | None]:
-        queue, (most_bytes, most_batches) = self.lanes[lane], self._capacity
-        sizes = [rows.nbytes for rows in batches]
+        queue = self.lanes[lane]
+        sizes = [self._size(rows) for rows in batches]
         total = sum(sizes)
 
         def attempt() -> bool | None:
@@ -170,8 +172,8 @@ class Channel(PushStore):
             if self._stopped is not None:
                 raise self._stopped()
             has_room = (
-                queue.size + total <= most_bytes
-                and len(queue.items) + len(batches) <= most_batches
+                queue.size + total <= self.capacity_bytes
+                and len(queue.items) + len(batches) <= self._capacity_batches
             )
             if queue.items and not has_room:
                 return None
@@ -185,6 +187,14 @@ class Channel(PushStore):
             return True
 
         return attempt
+
+    def _size(self, rows: pa.RecordBatch) -> int:
+        """Bytes of a batch, about: to count them takes as long as to copy them."""
+        whole: int = rows.get_total_buffer_size()
+        if whole <= self.capacity_bytes // 8:
+            return whole
+        exact: int = rows.nbytes  # a slice refers to all of its parent's buffers
+        return exact
 
     # --- the reader -------------------------------------------------------------------
 
@@ -206,20 +216,48 @@ class Channel(PushStore):
         finally:
             self.finish()
 
-    def take(self, lane: int, max_rows: int) -> pa.RecordBatch | Finished | None:
-        """Rows of one lane; `Finished` at its end, None where none wait.
+    def take(
+        self,
+        lane: int,
+        max_rows: int,
+        timeout: float,
+        is_cancelled: Callable[[], bool],
+    ) -> pa.RecordBatch | Finished | None:
+        """Rows of one lane, for the stream type ``push``.
+
+        Args:
+            lane: Which one.
+            max_rows: Of the answer; the rest of a batch stays.
+            timeout: Seconds.
+            is_cancelled: Ends the wait, when `wake` is called.
+
+        Returns:
+            None where no rows came in time; `Finished` at the end of the lane.
 
         Raises:
             ProducerFailed: permanent; after the last rows.
         """
-        with self._lock:
-            queue = self.lanes[lane]
+        queue = self.lanes[lane]
+
+        def attempt() -> pa.RecordBatch | Finished | bool | None:
             if queue.items:
                 return queue.take(max_rows)
-            if not queue.closed:
-                return None
-            self._raise_failure()
-            return Finished()
+            if queue.closed:
+                self._raise_failure()
+                return Finished()
+            return False if is_cancelled() else None
+
+        self._scanned = True
+        try:
+            found = self.rows.wait_for(attempt, timeout, _NO_ROWS)
+        except StreamTimeout:
+            return None
+        return None if found is False else found
+
+    def wake(self) -> None:
+        """Have `take` look whether it was cancelled."""
+        with self._lock:
+            self.rows.open()
 
     def finish(self, failure: BaseException | None = None) -> None:
         """Refuse writes from here on, and free what is queued."""

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import threading
+import uuid
 import weakref
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, final
 
 from streamfactory.spi import ConfigError, TopicNotFound
 
@@ -18,13 +18,38 @@ if TYPE_CHECKING:
     from streamfactory.push.table import PushTable
 
 
-@dataclass(frozen=True, slots=True)
+@final
 class Named:
-    """A table as the stream type uses it."""
+    """A table as the stream type uses it. Thread-safe.
 
-    channel: Channel
-    schema: pa.Schema
-    fitter: RowFitter
+    Args:
+        channel: Between the producers and the reader.
+        schema: Of the table.
+        fitter: Checks rows against it.
+    """
+
+    def __init__(self, channel: Channel, schema: pa.Schema, fitter: RowFitter) -> None:
+        self.channel = channel
+        self.schema = schema
+        self.fitter = fitter
+        self.incarnation = uuid.uuid4().hex
+        self.held_bytes = 0
+        """Bytes of attempts that were written and not decided."""
+        self._held: dict[str, list[tuple[int, pa.RecordBatch]]] = {}
+        self._guard = threading.Lock()
+
+    def hold(self, attempt: str, lane: int, rows: pa.RecordBatch) -> None:
+        """Keep rows of an attempt until `take`."""
+        with self._guard:
+            self._held.setdefault(attempt, []).append((lane, rows))
+            self.held_bytes += rows.nbytes
+
+    def take(self, attempt: str) -> list[tuple[int, pa.RecordBatch]]:
+        """The rows that are held of an attempt, with their lanes; once."""
+        with self._guard:
+            held = self._held.pop(attempt, [])
+            self.held_bytes -= sum(rows.nbytes for _, rows in held)
+        return held
 
 
 _lock: Final = threading.Lock()

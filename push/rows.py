@@ -46,8 +46,10 @@ class RowFitter:
             yield self._fit(rows)
 
     def _fit(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        schema = self._schema
-        if not rows.schema.equals(schema):
+        schema, is_same = self._schema, False
+        if rows.schema.equals(schema, check_metadata=True):
+            is_same = True
+        elif not rows.schema.equals(schema):
             found = difference(rows.schema, schema)
             if not self._cast or rows.schema.names != schema.names:
                 raise SchemaMismatch(found, remedy=_REMEDY)
@@ -61,7 +63,7 @@ class RowFitter:
                 self._required.run(rows)
             except CorruptData as error:
                 raise SchemaMismatch(error.what, remedy=_REMEDY) from None
-        if rows.schema.equals(schema, check_metadata=True):
+        if is_same:
             return rows
         if not schema.names:  # without columns, only this keeps the number of rows
             return rows.replace_schema_metadata(schema.metadata)
@@ -86,7 +88,8 @@ def _read(data: Any) -> Iterable[pa.RecordBatch]:
         found: list[pa.RecordBatch] = data.to_batches()
         return found or (empty,)  # its schema is checked, too
     if hasattr(data, "__arrow_c_stream__"):
-        return pa.RecordBatchReader.from_stream(data)
+        reader: Iterable[pa.RecordBatch] = pa.RecordBatchReader.from_stream(data)
+        return reader
     if hasattr(data, "__arrow_c_array__"):
         return (pa.record_batch(data),)
     msg = f"{type(data).__name__!r} has no Arrow C interface"

@@ -133,7 +133,8 @@ class PushSink(_Writing):
         """End the table with an error; never waits.
 
         Args:
-            cause: An exception, or text. The reader gets it as the cause of a `ProducerFailed`, after the
+            cause: An exception, or text. The reader gets it as the cause of a
+                `ProducerFailed`, after the
                 batches that are queued.
 
         Raises:

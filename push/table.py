@@ -87,7 +87,7 @@ def push_table(
             raise ConfigError(msg)
     channel = Channel(_policy(merge, schema, lanes), lanes, size, count)
     sink = PushSink(channel, fitter, lanes, write_timeout)
-    table = PushTable(channel, schema, read_timeout)
+    table = PushTable(channel, schema, read_timeout, is_named=name is not None)
     if name is not None:
         named.register(name, named.Named(channel, schema, fitter), sink, table)
     return sink, table
@@ -108,16 +108,23 @@ class PushTable:
         store: Where batches come from.
         schema: Of all batches.
         timeout: Seconds to wait for one; None for any time.
+        is_named: Whether a stream may read it after the table was let go of.
     """
 
     def __init__(
-        self, store: PushStore, schema: pa.Schema, timeout: float | None
+        self,
+        store: PushStore,
+        schema: pa.Schema,
+        timeout: float | None,
+        *,
+        is_named: bool = False,
     ) -> None:
         self.schema = schema
         """Of every batch; known before the first one."""
         self._store = store
         self._timeout = timeout
-        weakref.finalize(self, store.abandon_table).atexit = False
+        if not is_named:
+            weakref.finalize(self, store.abandon_table).atexit = False
 
     def to_reader(self) -> pa.RecordBatchReader:
         """The batches as an Arrow reader.

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from streamfactory.backends.push.reading import PushConsumerFactory
 from streamfactory.backends.push.writing import PushProducerFactory
-from streamfactory.spi import Backend, Option, hookimpl
+from streamfactory.spi import PERIOD, Backend, Option, hookimpl
 
 __all__ = ["PushConsumerFactory", "PushProducerFactory", "streamfactory_backend"]
 
@@ -28,8 +28,9 @@ def streamfactory_backend() -> Backend:
             Option(
                 "write.timeout.millis",
                 "How long a write waits for the reader to make room.",
-                type=int,
-                default="300000",
+                PERIOD,
+                default="5m",
+                applies=frozenset({"write"}),
             ),
         ),
     )

@@ -79,7 +79,7 @@ def test_list_tells_name_distribution_version_and_state(
     lines = [line.split() for line in outcome.out.splitlines()]
     assert lines[0] == ["KIND", "NAME", "DISTRIBUTION", "VERSION", "STATE"]
     types = [line[2] for line in lines if line[:2] == ["stream", "type"]]
-    assert types == ["file", "flight", "kafka", "memory", "socket", "zeromq"]
+    assert types == ["file", "flight", "kafka", "memory", "push", "socket", "zeromq"]
     assert ["stream", "type", "memory", "streamfactory", "0.1.0"] in [
         line[:5] for line in lines
     ]

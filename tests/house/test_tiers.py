@@ -24,6 +24,7 @@ KITS = {
     "flight": "tests/flight/test_flight_conformance.py",
     "kafka": "tests/kafka/test_kafka_reading_conformance.py",
     "memory": "tests/conformance/test_suite.py",
+    "push": "tests/push/test_push_conformance.py",
     "socket": "tests/sockets/test_socket_conformance.py",
     "zeromq": "tests/zeromq/test_zeromq_conformance.py",
 }

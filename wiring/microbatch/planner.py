@@ -314,5 +314,8 @@ def check_shared(source: Source) -> None:
     if missing:
         msg = f"{source.config.type} is not {' and not '.join(missing)}: Spark reads "
         msg += "ranges in other processes, and again after a failure"
-        remedy = "`streamfactory copy` it into a stream of type file, and read that"
+        remedy = (
+            "set spool.path where `streamfactory spool` receives it, or `streamfactory "
+            "copy` it into a stream of type file and read that"
+        )
         raise Unsupported(msg, stream=source.config.name, remedy=remedy)

@@ -1,0 +1,147 @@
+"""Query engines read push tables while rows arrive, and never collect them first."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pyarrow.dataset as ds
+import pytest
+from tests.push.pushing import DEADLINE, NUMBERS, Producer, numbers, producing
+
+from streamfactory import push_table
+from streamfactory.push import PushTable, StopPushing
+from streamfactory.spi import ReaderFinished
+
+
+def rows_of(
+    query: str,
+    table: PushTable,
+    connection: duckdb.DuckDBPyConnection | None = None,
+) -> list[Any]:
+    """What DuckDB answers to a query of the table ``pushed``."""
+    own = connection or duckdb.connect()
+    own.register("pushed", table)
+    found: list[Any] = own.execute(query).fetchall()
+    return found
+
+
+def test_duckdb_aggregates_while_rows_arrive() -> None:
+    sink, table = push_table(NUMBERS, capacity_batches=2)
+    with producing(sink, (numbers(n) for n in range(0, 10_000, 10))):
+        query = "select count(*), sum(number) from pushed"
+        assert rows_of(query, table) == [(10_000, sum(range(10_000)))]
+
+
+def test_a_limit_ends_the_producer_with_the_signal() -> None:
+    sink, table = push_table(NUMBERS, capacity_batches=1)
+
+    def work() -> None:
+        while True:
+            sink.write(numbers(0))
+
+    producer = Producer(work)
+    found = rows_of("select number from pushed limit 3", table)
+    assert found == [(0,), (1,), (2,)]
+    assert isinstance(producer.join(), StopPushing)
+    assert sink.reader_end == ReaderFinished()
+    assert table.statistics.queued_batches == 0
+
+
+def test_a_cancelled_query_ends_the_producer() -> None:
+    sink, table = push_table(NUMBERS, capacity_batches=1)
+    connection = duckdb.connect()
+    begun = threading.Event()
+
+    def work() -> None:
+        while True:
+            sink.write(numbers(0, 1000))
+            if sink.statistics.rows_read > 10_000:
+                begun.set()
+
+    def query() -> None:
+        rows_of("select sum(number) from pushed", table, connection)
+
+    producer, querying = Producer(work), Producer(query)
+    assert begun.wait(DEADLINE)
+    connection.interrupt()
+    assert isinstance(querying.join(), duckdb.InterruptException)
+    connection.close()
+    table.close()
+    assert isinstance(producer.join(), StopPushing)
+
+
+def test_a_failed_producer_fails_the_query_with_its_cause() -> None:
+    sink, table = push_table(NUMBERS)
+    sink.write(numbers(0))
+    sink.fail(ValueError("no more"))
+    with pytest.raises(duckdb.Error, match="the producer failed: ValueError: no more"):
+        rows_of("select sum(number) from pushed", table)
+
+
+def test_a_self_join_of_a_table_that_is_read_once_is_refused() -> None:
+    sink, table = push_table(NUMBERS)
+    with sink:
+        sink.write(numbers(0))
+    query = "select count(*) from pushed a join pushed b using (number)"
+    with pytest.raises(duckdb.Error, match="read once"):
+        rows_of(query, table)
+
+
+def test_pyarrow_scans_a_table_batch_by_batch() -> None:
+    sink, table = push_table(NUMBERS, capacity_batches=2)
+    with producing(sink, (numbers(n) for n in range(0, 1000, 10))):
+        scanner = ds.Scanner.from_batches(table.to_reader(), columns=["number"])
+        assert scanner.count_rows() == 1000
+
+
+MEMORY = """
+import resource, sys, threading
+import duckdb
+import pyarrow as pa
+from streamfactory import push_table
+
+ROWS, BATCHES = 1 << 20, {batches}
+schema = pa.schema([("number", pa.int64())])
+sink, pushed = push_table(schema, capacity_bytes=64 << 20)
+
+def push():
+    with sink:
+        for n in range(BATCHES):
+            sink.write(pa.record_batch([pa.arange(n, n + ROWS)], schema))
+
+producer = threading.Thread(target=push)
+duckdb.execute("set enable_progress_bar = false")
+producer.start()
+(rows,) = duckdb.execute("select count(number) from pushed").fetchone()
+producer.join()
+peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
+print(rows == ROWS * BATCHES, peak, ROWS * BATCHES * 8 >> 20)
+"""
+
+
+@pytest.mark.parametrize(
+    "batches",
+    [
+        250,
+        pytest.param(1250, marks=pytest.mark.long("10 GB through a query")),
+    ],
+)
+def test_memory_stays_flat_however_much_passes(batches: int) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", MEMORY.format(batches=batches)],
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+        cwd=Path(__file__).parents[2],
+    )
+    assert done.returncode == 0, done.stderr
+    is_whole, peak, passed = done.stdout.split()
+    assert is_whole == "True"
+    assert int(passed) >= 2000
+    assert int(peak) < 500  # MB: the program itself has 150, the lane 64

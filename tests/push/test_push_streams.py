@@ -1,0 +1,180 @@
+"""Push tables by configuration: the stream type ``push``."""
+
+from __future__ import annotations
+
+import gc
+import uuid
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pytest
+from tests.push.pushing import NUMBERS, Producer, numbers, producing, until, values
+
+import streamfactory
+from streamfactory import push_table
+from streamfactory.push import StopPushing
+from streamfactory.spi import (
+    ConfigError,
+    ConnectionFailed,
+    OffsetOutOfRange,
+    SchemaMismatch,
+    StreamTimeout,
+    TopicNotFound,
+    Unsupported,
+)
+from streamfactory.wiring.config.configure import configure
+from streamfactory.wiring.config.definition import from_mapping
+from streamfactory.wiring.microbatch.planner import check_shared
+from streamfactory.wiring.plugins.manager import default_manager
+from streamfactory.wiring.reading.source import Source
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@pytest.fixture
+def name() -> str:
+    return uuid.uuid4().hex
+
+
+def stream(name: str, **more: str) -> dict[str, str]:
+    return {"streamType": "push", "stream.push.topic.name": name, **more}
+
+
+def test_a_stream_follows_what_a_program_pushes(name: str) -> None:
+    sink, _table = push_table(NUMBERS, name=name, lanes=2, capacity_batches=1)
+    with producing(sink, [numbers(n) for n in range(0, 200, 10)]):
+        found = []
+        with streamfactory.open(stream(name), follow=True) as reading:
+            until_end = 0
+            for batch in reading:
+                found.append(batch.rows)
+                until_end += batch.num_rows
+                if until_end == 200:
+                    break
+    assert sorted(values(found)) == list(range(200))
+
+
+def test_copy_makes_pushed_rows_durable(name: str, tmp_path: Path) -> None:
+    sink, _table = push_table(NUMBERS, name=name)
+    with sink:
+        sink.write(numbers(0))
+        sink.write(numbers(10))
+    target = {
+        "streamType": "file",
+        "stream.file.path": str(tmp_path / "topics"),
+        "stream.file.topic.name": "kept",
+    }
+    done = streamfactory.copy(stream(name), target)
+    assert done.rows == 20
+    with streamfactory.open(target) as stored:
+        assert values(batch.rows for batch in stored) == list(range(20))
+
+
+def test_a_sink_by_configuration_pushes_whole_epochs(name: str) -> None:
+    _sink, table = push_table(NUMBERS, name=name)
+    with streamfactory.open_sink(stream(name)) as sink:
+        sink.put(pa.Table.from_batches([numbers(0), numbers(10)]))
+        assert table.statistics.rows_pushed == 20
+        with pytest.raises(SchemaMismatch):
+            sink.put(pa.table({"number": ["text"]}))
+        sink.end_stream(streamfactory.spi.Finished())
+    assert values(table) == list(range(20))
+
+
+def test_the_end_of_the_reader_ends_a_sink_by_configuration(name: str) -> None:
+    sink, table = push_table(NUMBERS, name=name)
+    with streamfactory.open_sink(stream(name)) as configured:
+        configured.put(numbers(0))
+        next(table.to_reader())
+        table.close()
+        configured.put(numbers(10))  # a reader that has enough is no error
+    assert sink.statistics.rows_pushed == 10
+    with pytest.raises(StopPushing):
+        sink.write(numbers(0))
+
+
+def test_a_full_table_times_out_as_its_option_says(name: str) -> None:
+    sink, _table = push_table(NUMBERS, name=name, capacity_batches=1)
+    sink.write(numbers(0))
+    properties = stream(
+        name, **{"stream.push.write.timeout.millis": "50", "retry.max.attempts": "1"}
+    )
+    with (
+        streamfactory.open_sink(properties) as configured,
+        pytest.raises(StreamTimeout, match=r"not made room within 0.05 s"),
+    ):
+        configured.put(numbers(10))
+
+
+def test_a_failed_producer_is_no_end_of_the_stream(name: str) -> None:
+    sink, _table = push_table(NUMBERS, name=name)
+    sink.write(numbers(0))
+    sink.fail("no more")
+    with streamfactory.open(stream(name)) as reading:
+        batches = iter(reading)
+        assert values([next(batches).rows]) == list(range(10))
+        with pytest.raises(ConnectionFailed, match="RuntimeError: no more"):
+            next(batches)
+
+
+def test_closing_a_stream_ends_its_wait(name: str) -> None:
+    _sink, _table = push_table(NUMBERS, name=name)
+    reading = streamfactory.open(stream(name), follow=True)
+    reader = Producer(lambda: list(reading))
+    reading.close()
+    assert reader.join() is None
+
+
+def test_what_was_read_cannot_be_read_again(name: str) -> None:
+    sink, _table = push_table(NUMBERS, name=name)
+    sink.write(numbers(0))
+    sink.close()
+    with streamfactory.open(stream(name)) as reading:
+        start = reading.position
+        assert values(batch.rows for batch in reading) == list(range(10))
+    with (
+        pytest.raises(OffsetOutOfRange),
+        streamfactory.open(stream(name), start=start) as again,
+    ):
+        list(again)
+
+
+def test_a_name_is_free_again_when_both_halves_are_gone(name: str) -> None:
+    sink, table = push_table(NUMBERS, name=name)
+    with pytest.raises(ConfigError, match=f"push table '{name}' is in use"):
+        push_table(NUMBERS, name=name)
+    del sink
+    gc.collect()
+    assert table.schema == NUMBERS
+    with pytest.raises(ConfigError, match="in use"):
+        push_table(NUMBERS, name=name)
+    del table
+    gc.collect()
+    with pytest.raises(TopicNotFound, match="has no push table"):
+        streamfactory.open(stream(name))
+    push_table(NUMBERS, name=name)
+
+
+def test_spark_is_refused_and_told_of_the_spool(name: str) -> None:
+    _sink, _table = push_table(NUMBERS, name=name)
+    configured = configure(from_mapping(stream(name)), default_manager(), use="read")
+    source = Source(configured)
+    try:
+        with pytest.raises(Unsupported, match=r"not replayable.*spool\.path"):
+            check_shared(source)
+    finally:
+        source.close()
+
+
+def test_waiting_rows_are_bounded_while_the_stream_is_not_read(name: str) -> None:
+    sink, _table = push_table(NUMBERS, name=name, capacity_bytes=800)
+    producer = Producer(lambda: [sink.write(numbers(n)) for n in range(0, 1000, 10)])
+    until(lambda: sink.statistics.queued_bytes == 800)
+    with streamfactory.open(stream(name), follow=True) as reading:
+        total = 0
+        while total < 1000:
+            batch = reading.next_batch(60)
+            assert batch is not None
+            total += batch.num_rows
+    assert producer.join() is None
