@@ -15,6 +15,7 @@ import queue
 import subprocess
 import sys
 import threading
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -85,8 +86,8 @@ def measured(rounds: int, megabytes: int) -> Iterator[Figure]:
             took = turns(
                 rounds,
                 {
-                    "bare": lambda n=producers, f=found: over_queue(f, n),
-                    "table": lambda n=producers, f=found: over_table(f, n),
+                    "bare": partial(over_queue, found, producers),
+                    "table": partial(over_table, found, producers),
                 },
             )
             values = ratios(took["bare"], took["table"])

@@ -1,7 +1,7 @@
 """Streams as plug-ins, configured by strings, read by partition and offset.
 
 ``streamfactory.open("clicks")`` opens a stream of the catalogue for reading, `open_sink`
-for writing. `copy`, `publish` and `export` are whole jobs, `serve` runs a server, and
+for writing. `copy`, `publish` and `export` are whole jobs, `serve` runs a server,
 `push_table` lets a program push rows into a query of this process, and `engines` has
 streams in DuckDB, Polars, DataFusion and pandas. The errors here are the classes of what
 all of them raise; `streamfactory.spi` has each error.

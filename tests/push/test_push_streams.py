@@ -169,7 +169,12 @@ def test_spark_is_refused_and_told_of_the_spool(name: str) -> None:
 
 def test_waiting_rows_are_bounded_while_the_stream_is_not_read(name: str) -> None:
     sink, _table = push_table(NUMBERS, name=name, capacity_bytes=800)
-    producer = Producer(lambda: [sink.write(numbers(n)) for n in range(0, 1000, 10)])
+
+    def work() -> None:
+        for first in range(0, 1000, 10):
+            sink.write(numbers(first))
+
+    producer = Producer(work)
     until(lambda: sink.statistics.queued_bytes == 800)
     with streamfactory.open(stream(name), follow=True) as reading:
         total = 0
