@@ -19,7 +19,7 @@ from streamfactory.spi import ConfigError, Partition
 from streamfactory.wiring.config.configure import configure, inspect
 from streamfactory.wiring.config.definition import StreamDefinition
 from streamfactory.wiring.config.files import read_definitions
-from streamfactory.wiring.config.known import KAFKA_CLIENT_KEYS
+from streamfactory.wiring.config.imports.pinotclients import KAFKA_CLIENT_KEYS
 from streamfactory.wiring.plugins.manager import default_manager
 from streamfactory.wiring.reading.source import Source
 

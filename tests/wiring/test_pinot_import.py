@@ -63,7 +63,7 @@ def test_legacy_place_of_stream_configs() -> None:
     }
     dropped = "is not carried over"
     unused = "it has no effect in Pinot either"
-    gone = "it is of Pinot's high-level consumer, which is gone"
+    gone = "it is of Pinot's high-level consumer, which was removed"
     assert notes(definition) == [
         f"stream.kafka.decoder.prop.format: {dropped}: {unused}",
         f"stream.kafka.zk.broker.url: {dropped}: {gone}",

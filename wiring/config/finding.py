@@ -12,14 +12,10 @@ from streamfactory.spi import (
     Setting,
     UnknownPlugin,
 )
-from streamfactory.wiring.config.known import (
-    KNOWN_BACKENDS,
-    KNOWN_DECODERS,
-    PINOT_DECODERS,
-    pinot_name,
-)
+from streamfactory.wiring.config.imports.pinotnames import PINOT_DECODERS, pinot_name
 from streamfactory.wiring.config.resolution import clip
 from streamfactory.wiring.plugins.classpath import load_descriptor
+from streamfactory.wiring.plugins.known import KNOWN_BACKENDS, KNOWN_DECODERS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -31,10 +31,7 @@ from streamfactory.spi.references import has_reference, resolve
 from streamfactory.wiring.config.crosschecks import cross_checks
 from streamfactory.wiring.config.finding import Finder, java_hint
 from streamfactory.wiring.config.guarantees import guarantee_problems
-from streamfactory.wiring.config.known import (
-    KNOWN_BACKENDS,
-    PINOT_FACTORIES,
-)
+from streamfactory.wiring.config.imports.pinotnames import PINOT_FACTORIES
 from streamfactory.wiring.config.resolution import (
     Resolver,
     by_spelling,
@@ -46,6 +43,7 @@ from streamfactory.wiring.options.spool import PATH as SPOOL_PATH
 from streamfactory.wiring.options.spool import spool_strays, transport_options
 from streamfactory.wiring.options.types import PLUGIN
 from streamfactory.wiring.options.vocabulary import FRAMEWORK_OPTIONS
+from streamfactory.wiring.plugins.known import KNOWN_BACKENDS
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping

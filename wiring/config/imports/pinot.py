@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from streamfactory.spi import Problem
-from streamfactory.wiring.config import known
 from streamfactory.wiring.config.definition import Property, StreamDefinition
 from streamfactory.wiring.config.documents import (
     canonical_text,
@@ -20,6 +19,8 @@ from streamfactory.wiring.config.documents import (
     pointer_of,
     refusal,
 )
+from streamfactory.wiring.config.imports import pinotclients as clients
+from streamfactory.wiring.config.imports import pinotnames
 from streamfactory.wiring.config.imports.pinotcolumns import pinot_columns
 from streamfactory.wiring.config.imports.pinotvalues import FLUSH, ignored_value
 from streamfactory.wiring.options.vocabulary import FRAMEWORK_OPTIONS
@@ -195,7 +196,7 @@ class _Table:
         """One note for what is no stream config, one each for what is about streams."""
         for key in _members(self._table, _INGESTION):
             if key != "streamConfigMaps":
-                reason = known.PINOT_TABLE_LEVEL.get(key, "it is not known here")
+                reason = pinotnames.PINOT_TABLE_LEVEL.get(key, "it is not known here")
                 pointer = self._pointer(*_INGESTION, key)
                 self._found.note(key, f"is not carried over: {reason}", pointer)
         if self._is_bare():
@@ -324,36 +325,36 @@ class _Stream(_Findings):
     def _reason_to_drop(self, key: str, suffix: str | None, text: str) -> str | None:
         kafka = self.type == "kafka"
         if suffix is not None:
-            start, reason = known.PINOT_HIGH_LEVEL
+            start, reason = pinotnames.PINOT_HIGH_LEVEL
             if suffix.startswith(start):
                 return reason
             if suffix == "consumer.type" and text.strip().lower() == "highlevel":
-                return known.PINOT_GROUPS
-            own = known.PINOT_DROPPED_KAFKA.get(suffix) if kafka else None
-            return own or known.PINOT_DROPPED_SUFFIXES.get(suffix)
+                return pinotnames.PINOT_GROUPS
+            own = clients.KAFKA_DROPPED.get(suffix) if kafka else None
+            return own or pinotnames.PINOT_DROPPED_SUFFIXES.get(suffix)
         if kafka and key.startswith("config.providers."):
             key = "config.providers"
-        own = known.KAFKA_CLIENT_DROPPED.get(key) if kafka else None
+        own = clients.KAFKA_CLIENT_DROPPED.get(key) if kafka else None
         if self.type == "kinesis":
-            own = known.KINESIS_DROPPED.get(key)
-        return own or known.PINOT_DROPPED.get(key)
+            own = clients.KINESIS_DROPPED.get(key)
+        return own or pinotnames.PINOT_DROPPED.get(key)
 
     def _place(self, key: str) -> str | None:
         """Where a key of the client stands here, which Pinot has unprefixed."""
         if self.type == "kafka" and (
-            key in known.KAFKA_CLIENT_KEYS
-            or key.startswith(known.KAFKA_CLIENT_PREFIXES)
+            key in clients.KAFKA_CLIENT_KEYS
+            or key.startswith(clients.KAFKA_CLIENT_PREFIXES)
         ):
             return f"stream.kafka.consumer.prop.{key}"
-        if self.type == "kinesis" and key in known.KINESIS_KEYS:
+        if self.type == "kinesis" and key in clients.KINESIS_KEYS:
             return f"stream.kinesis.{key}"
         return None
 
     def _text(self, key: str, suffix: str, text: str) -> str:
         if suffix == "consumer.factory.class.name":
-            return self._class(key, text, known.PINOT_FACTORIES)
+            return self._class(key, text, pinotnames.PINOT_FACTORIES)
         if suffix == "decoder.class.name":
-            return self._class(key, text, known.PINOT_DECODERS)
+            return self._class(key, text, pinotnames.PINOT_DECODERS)
         client = suffix.removeprefix("consumer.prop.")
         if client not in (suffix, "auto.offset.reset"):
             what = "Pinot ignores it; here it reaches the client of the stream"
@@ -361,13 +362,13 @@ class _Stream(_Findings):
         return text
 
     def _class(self, key: str, text: str, names: Mapping[str, str]) -> str:
-        ours = known.pinot_name(text, names)
+        ours = pinotnames.pinot_name(text, names)
         if ours is None:
             if "." in text:
                 what = f"{text!r} is a Java class that has no counterpart here"
                 self.note(key, what, self._at(key), "docs/spi.md: how to write one")
             return text
-        loss = known.PINOT_DECODER_LOSSES.get(text.strip().rpartition(".")[2])
+        loss = pinotnames.PINOT_DECODER_LOSSES.get(text.strip().rpartition(".")[2])
         if loss:
             self.note(key, f"is read as {ours!r}: {loss}", self._at(key))
         return ours
@@ -409,4 +410,6 @@ def _types(keys: Mapping[str, Any]) -> tuple[str, str]:
         prefixed = [key.split(".") for key in keys if key.startswith("stream.")]
         written = next((parts[1] for parts in prefixed if len(parts) > 2), "")
     factory = str(keys.get(f"stream.{written}.consumer.factory.class.name") or "")
-    return written, known.pinot_name(factory, known.PINOT_FACTORIES) or written.lower()
+    return written, pinotnames.pinot_name(
+        factory, pinotnames.PINOT_FACTORIES
+    ) or written.lower()
