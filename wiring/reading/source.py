@@ -171,6 +171,7 @@ class Source:
         *,
         info: PartitionInfo | None = None,
         incarnation: str | None = None,
+        letters: bool = True,
     ) -> Reader:
         """A reader of one partition. The caller closes it.
 
@@ -179,6 +180,8 @@ class Source:
             info: The partition, if it was seen just now: spares a look-up.
             incarnation: What the caller's offsets count; another one is
                 `IncarnationChanged`.
+            letters: Whether dead letters are delivered; False for a look at rows that
+                are read again.
         """
         return Reader(
             partition,
@@ -192,7 +195,7 @@ class Source:
             clock=self.clock,
             info=info,
             incarnation=incarnation,
-            divert=self.deliver,
+            divert=self.deliver if letters else None,
         )
 
     def divert(self, take: Divert) -> None:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, final
+from typing import TYPE_CHECKING, Any, Final, Self, final
 
 import pyarrow as pa
 
 from streamfactory.spi import (
     ClosedError,
     ConfigError,
-    ConnectionFailed,
-    Failed,
     MessageBatch,
     MisuseError,
     Position,
@@ -24,6 +23,7 @@ from streamfactory.wiring.config.configure import configure
 from streamfactory.wiring.config.definition import StreamDefinition, from_mapping
 from streamfactory.wiring.core.closing import Closing
 from streamfactory.wiring.plugins.manager import PluginManager, default_manager
+from streamfactory.wiring.reading.following import refuse_torn
 from streamfactory.wiring.reading.rotation import Rotation
 from streamfactory.wiring.reading.source import Source
 from streamfactory.wiring.reading.starts import Start, ending_offsets, starting_offsets
@@ -32,11 +32,13 @@ from streamfactory.wiring.streams.checkpoints import (
     FileCheckpointStore,
     stream_checkpoints,
 )
+from streamfactory.wiring.streams.display import Preview, preview
 from streamfactory.wiring.streams.groups import (
     AuthoredGroup,
     CheckpointedGroup,
     GroupReader,
 )
+from streamfactory.wiring.streams.polling import AsyncBatches
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -149,6 +151,10 @@ class Stream(Closing):
     of a stream that is followed, for which nothing else does; one that has an end of
     its own raises `ClosedError` instead, so that a part is never taken for the whole.
     It can be handed to whatever takes Arrow streams: pyarrow, Polars, DuckDB, pandas.
+
+    In asyncio, ``async with`` closes it and ``async for`` iterates, without blocking
+    the event loop. A wait that is cancelled, by a deadline for instance, loses no
+    batch: go on with ``async for`` or ``anext``.
     """
 
     def __init__(self, source: Source, *, start: Start | None, follow: bool) -> None:
@@ -157,6 +163,12 @@ class Stream(Closing):
         self._closed = False
         self._group: GroupReader | None = None
         self._rotation: Rotation | None = None
+        self._async = AsyncBatches(
+            self._read,
+            position=lambda: self._reading.position,
+            finished=lambda: self._finished,
+            ends=lambda: self._closed and self._endless,
+        )
         self.schema: pa.Schema = source.schema
         """The schema of every batch."""
         if self.config["consumer.type"] == "highlevel":
@@ -184,7 +196,9 @@ class Stream(Closing):
 
         Give it to ``open(..., start=)`` to go on from here.
         """
-        return self._reading.position
+        # In this order: a poll may fetch a batch meanwhile.
+        after, before = self._reading.position, self._async.before
+        return after if before is None else before
 
     @property
     def counters(self) -> Counters:
@@ -205,6 +219,7 @@ class Stream(Closing):
 
         Raises:
             Unsupported: misuse; this stream is read by partition, without a group.
+            MisuseError: misuse; a cancelled wait left a batch that was not handed out.
             CheckpointFailed: permanent; the previous checkpoint still holds.
         """
         self._check_open()
@@ -215,6 +230,7 @@ class Stream(Closing):
                 stream=self.config.name,
                 remedy="keep `position`, or set consumer.type=highlevel",
             )
+        self._async.check_handed_out(self.config.name)
         return self._group.commit()
 
     def next_batch(self, timeout: float) -> MessageBatch | None:
@@ -232,16 +248,8 @@ class Stream(Closing):
             StreamError: As it fits.
         """
         self._check_open()
-        batch = self._reading.next_batch(timeout)
-        if batch is not None and isinstance(batch.end, Failed):
-            msg = f"the stream broke off: {batch.end.cause}"
-            raise ConnectionFailed(
-                msg,
-                stream=self.config.name,
-                partition=batch.partition,
-                offset=batch.next_offset,
-            )
-        return batch
+        over, batch = self._async.take(timeout)
+        return self._read(timeout) if over and batch is None else batch
 
     def to_reader(self) -> pa.RecordBatchReader:
         """The rest of the stream as an Arrow reader."""
@@ -258,6 +266,20 @@ class Stream(Closing):
         finally:
             self._source.close()
 
+    async def aclose(self) -> None:
+        """Close everything without blocking the event loop; twice is fine."""
+        await asyncio.to_thread(self.close)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await self.aclose()
+
+    def __aiter__(self) -> AsyncBatches:
+        self._check_open()
+        return self._async
+
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
         return self.to_reader().__arrow_c_stream__(requested_schema)
 
@@ -273,8 +295,34 @@ class Stream(Closing):
             if batch is not None and (batch.num_rows or batch.losses):
                 yield batch
 
+    def preview(self, rows: int = 5) -> Preview:
+        """What the stream is, its partitions and its first rows; consumes nothing.
+
+        Notebooks show it where a cell ends with a stream; ``print(stream.preview())``
+        shows it as text. The source is asked for its partitions. Rows are those at
+        the earliest offsets, and only of streams that can be read again.
+
+        Args:
+            rows: That are shown at the most.
+        """
+        return preview(self._source, None if self._closed else self.position, rows)
+
+    def _repr_html_(self) -> str:
+        return self.preview()._repr_html_()
+
+    def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
+        # Both forms of one preview: Jupyter takes both, and would ask the source twice.
+        found = self.preview()
+        return {"text/plain": str(found), "text/html": found._repr_html_()}
+
     def __repr__(self) -> str:
         return f"<Stream {self.config.name!r} of type {self.config.type!r}>"
+
+    def _read(self, timeout: float) -> MessageBatch | None:
+        batch = self._reading.next_batch(timeout)
+        if batch is not None:
+            refuse_torn(batch, self.config.name)
+        return batch
 
     @property
     def _reading(self) -> Rotation | GroupReader:
