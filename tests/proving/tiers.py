@@ -52,6 +52,8 @@ FIXTURES: Final = {
     "object_server": Shared("object-store"),
     "flight_server": Shared("flight"),
     "arrow_java": Shared("arrow-java", "java"),
+    "nats_server": Shared("nats", "wheel"),
+    "wheels": Shared(group="wheel"),
     "wheel": Shared(group="wheel"),
     "sdist": Shared(group="wheel"),
 }

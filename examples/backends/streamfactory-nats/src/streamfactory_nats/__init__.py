@@ -1,0 +1,1 @@
+"""The stream type ``nats``: NATS JetStream for streamfactory."""
