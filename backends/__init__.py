@@ -1,1 +1,1 @@
-"""One module or package a stream type, each a plug-in. They never import each other."""
+"""Built-in stream types. Each is a plug-in; none imports another."""

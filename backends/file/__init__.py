@@ -1,9 +1,9 @@
-"""``file``: durable streams on nothing but a file system, or an object store.
+"""``file``: durable streams in a file system or an object store.
 
-Topics of partitions whose offsets count rows: replayed while retained, written in whole
-epochs, each once, by any number of processes. What lies in the folder is described in
-`docs/log-format.md`. With ``format`` other than log it reads Arrow files that others
-wrote, also while they grow.
+Topics have partitions whose offsets count rows. They can be read again while retained,
+and any number of processes write whole epochs, each exactly once. The format is
+described in `docs/log-format.md`. With a ``format`` other than log, Arrow files of
+other programs are read, also while they grow.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def streamfactory_backend() -> Backend:
     """The descriptor."""
     return Backend(
         name="file",
-        doc="Durable streams in files: topics with replay, and Arrow files of others.",
+        doc="Durable streams in files, and Arrow files of other programs.",
         spi_level=1,
         check_options=check_options,
         consumer_factory=FileConsumerFactory,

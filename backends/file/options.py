@@ -1,4 +1,4 @@
-"""What may be said of a stream in files."""
+"""Options of ``file``."""
 
 from __future__ import annotations
 
@@ -18,36 +18,36 @@ from streamfactory.spi import Option, choice
 from streamfactory.spi.topics import topic_name_problem
 
 LOG: Final = "log"
-"""Of ``format``: topics of ours, rather than files of others."""
+"""Value of ``format`` for topics, instead of files of other programs."""
 
 
 def _topic_problem(name: str) -> str | None:
     wrong = topic_name_problem(name)
     if wrong is None and len(quote(name, safe="")) > LONGEST_QUOTED:
-        wrong = f"is longer than {LONGEST_QUOTED} characters, quoted as in a URL"
+        wrong = f"is longer than {LONGEST_QUOTED} characters when URL-encoded"
     return wrong
 
 
 OPTIONS: Final = (
     Option(
         "path",
-        "Folder, or URL of an object store, that holds the topics. With another format "
-        "than log: the file, or the folder of files.",
+        "Folder, or URL of an object store, that contains the topics. With a format "
+        "other than log: the file, or the folder of files.",
         LOCATION,
         required=True,
         example="/var/lib/streams",
     ),
     Option(
         "topic.name",
-        "Name of the topic; of no meaning with another format than log.",
+        "Name of the topic; not used with a format other than log.",
         default="default",
         validator=_topic_problem,
         example="clicks",
     ),
     Option(
         "format",
-        "log: durable topics. file, stream: Arrow files of others, random-access or "
-        "stream, to be read; auto: whichever it is.",
+        "log: durable topics. file, stream: Arrow files of other programs, in the "
+        "random-access or the stream format, read-only; auto: detect which of them.",
         choice(LOG, "file", "stream", "auto"),
         default=LOG,
     ),

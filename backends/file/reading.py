@@ -1,4 +1,4 @@
-"""The reading half of ``file``: topics of ours, and files of others."""
+"""Consumer factory of ``file``: topics, and files of other programs."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ CLAIMS = Claims(
 
 
 def log_claims(config: StreamConfig) -> Claims:
-    """What topics of ours promise: without fsync a power cut may take epochs back."""
+    """The claims of topics. Without fsync, a power failure can lose epochs."""
     return replace(CLAIMS, durable=config["fsync"] == "always")
 
 
 class FileConsumerFactory(LogConsumerFactory):
-    """Reads topics, or files of others, as ``format`` says."""
+    """Reads topics or files of other programs, depending on ``format``."""
 
     CLAIMS: ClassVar = CLAIMS
 

@@ -1,4 +1,4 @@
-"""Which options of ``file`` exclude or disable one another."""
+"""Rules over several options of ``file``."""
 
 from __future__ import annotations
 
@@ -22,5 +22,8 @@ def check_options(config: StreamConfig, role: Role | None) -> Iterator[Problem]:
     if config["format"] == LOG:
         for key in _OF_FOLDERS:
             if config.given(key):
-                what = f"has no effect with format={LOG}: it is for files of others"
+                what = (
+                    f"has no effect with format={LOG}: it applies to files of other "
+                    "programs"
+                )
                 yield config.problem(key, what, level="warning")

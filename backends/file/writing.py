@@ -1,4 +1,4 @@
-"""The writing half of ``file``, and the operator's: topics of ours."""
+"""Producer factory and topic administration of ``file``."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
 
 class FileProducerFactory(LogProducerFactory):
-    """Writes one topic, which its first writer creates.
+    """Writes one topic, which the first writer creates.
 
     Raises:
-        Unsupported: misuse; the configuration names files of others.
+        Unsupported: misuse; the configuration has a read-only format.
     """
 
     CLAIMS: ClassVar = CLAIMS
@@ -40,10 +40,10 @@ class FileProducerFactory(LogProducerFactory):
 
 
 class FileTopicAdmin(LogTopicAdmin):
-    """Topics under one path.
+    """Administration of the topics under one path.
 
     Raises:
-        Unsupported: misuse; the configuration names files of others.
+        Unsupported: misuse; the configuration has a read-only format.
     """
 
     def __init__(self, config: StreamConfig) -> None:
@@ -60,9 +60,9 @@ class FileTopicAdmin(LogTopicAdmin):
 
 def _refuse_foreign(config: StreamConfig) -> None:
     if config["format"] != LOG:
-        msg = f"files of others (format {config['format']}) are read, never written"
+        msg = f"format={config['format']} is read-only"
         remedy = (
-            "write to a topic (stream.file.format=log); `streamfactory topics export` "
-            "makes plain files of it"
+            "write to a topic with stream.file.format=log; `streamfactory topics "
+            "export` creates plain files of it"
         )
         raise Unsupported(msg, remedy=remedy)

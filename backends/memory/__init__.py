@@ -1,11 +1,11 @@
-"""``memory``: streams inside one process, for tests, examples and notebooks.
+"""``memory``: streams within one process, for tests, examples and notebooks.
 
-Talks to nobody and needs nothing installed. Several partitions, offsets that count
-rows, replay while rows are held, growth, retention, whole epochs, each once. What it
-holds is gone with its process, and other processes do not see it: not durable, not
-shared. A forked child begins with empty stores.
+No network and no dependencies. Topics have several partitions, offsets that count rows,
+replay while rows are retained, growth, retention, and whole epochs, each exactly once.
+The content is lost when the process ends and is not visible to other processes: it is
+neither durable nor shared. A forked child starts with empty stores.
 
-A topic is made by its first writer, or by hand::
+A topic is created by its first writer, or explicitly::
 
     from streamfactory.backends.memory import store
 
@@ -38,7 +38,7 @@ def streamfactory_backend() -> Backend:
     """The descriptor."""
     return Backend(
         name="memory",
-        doc="Streams inside one process: for tests, examples and notebooks.",
+        doc="Streams within one process: for tests, examples and notebooks.",
         spi_level=1,
         consumer_factory=MemoryConsumerFactory,
         producer_factory=MemoryProducerFactory,

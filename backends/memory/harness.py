@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class MemoryHarness(LogHarness):
-    """A topic of numbers in a store of its own."""
+    """A topic of numbers in a separate store."""
 
     def __init__(self, folder: Path) -> None:
         self._name = f"conformance-{folder.name}"

@@ -1,4 +1,4 @@
-"""The reading half of ``memory``."""
+"""Consumer factory of ``memory``."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class MemoryConsumerFactory(LogConsumerFactory):
-    """Reads the topics of one store."""
+    """Reads topics of one store."""
 
     CLAIMS: ClassVar = CLAIMS
 

@@ -1,4 +1,4 @@
-"""What this process holds, and what both halves of the backend know of it."""
+"""The stores of this process, shared by consumers and producers."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from streamfactory.arrowlog import MemoryLogStore
 from streamfactory.spi import Claims, EpochVisibility
 
 _stores: Final[dict[tuple[int, str], MemoryLogStore]] = {}
-"""By process, too: what a fork copies was perhaps half written, its locks taken."""
+"""Keyed by process id too: a fork may copy a half-written store with locks held."""
 
 CLAIMS: Final = Claims(
     replayable=True,
@@ -19,5 +19,5 @@ CLAIMS: Final = Claims(
 
 
 def store(name: str = "default") -> MemoryLogStore:
-    """The store of that name in this process, made on first use."""
+    """The store of this name in this process, created on first use."""
     return _stores.setdefault((os.getpid(), name), MemoryLogStore())

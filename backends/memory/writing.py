@@ -1,4 +1,4 @@
-"""The writing half of ``memory``, and the operator's."""
+"""Producer factory and topic administration of ``memory``."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class MemoryProducerFactory(LogProducerFactory):
-    """Writes one topic, which its first writer creates."""
+    """Writes one topic, which the first writer creates."""
 
     CLAIMS: ClassVar = CLAIMS
 
@@ -21,7 +21,7 @@ class MemoryProducerFactory(LogProducerFactory):
 
 
 class MemoryTopicAdmin(LogTopicAdmin):
-    """Topics of one store."""
+    """Administration of the topics of one store."""
 
     def store(self) -> LogStore:
         return store(self.config["store"])

@@ -1,10 +1,10 @@
-"""``socket``: bare Arrow streams over TCP and Unix sockets.
+"""``socket``: plain Arrow streams over TCP and Unix sockets.
 
-The other side may be any program that speaks Arrow's stream format; needs nothing
-installed. A partition is an address, a port range gives several. Rows of all writers of
-an address are merged, and go to every reader of it. Offsets count rows since the
-connection was made, which is the incarnation. Nothing is kept: neither replayable nor
-durable, at-most-once, no epochs. Who wants to read again copies into a `file` stream.
+The peer can be any program that uses Arrow's stream format. A partition is an address;
+a port range defines several. Rows of all writers of an address are merged, and every
+reader of it gets all rows. Offsets count rows since the connection, which is the
+incarnation. Nothing is stored: not replayable, not durable, at-most-once, no epochs.
+Copy into a `file` stream to read rows again.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def streamfactory_backend() -> Backend:
     """The descriptor."""
     return Backend(
         name="socket",
-        doc="Bare Arrow streams over TCP and Unix sockets, to and from any program.",
+        doc="Plain Arrow streams over TCP and Unix sockets, to and from any program.",
         spi_level=1,
         options=OPTIONS,
         check_options=check_options,

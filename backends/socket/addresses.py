@@ -1,6 +1,6 @@
-"""Where a socket is: ``host:port``, ``host:first-last``, ``unix:/path``.
+"""Addresses of sockets: ``host:port``, ``host:first-last``, ``unix:/path``.
 
-A range of ports, or of numbers in braces in a path, gives partitions 0 to n-1.
+A range of ports, or of numbers in braces in a path, defines partitions 0 to n-1.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from streamfactory.spi import ConnectionFailed, OptionType
 
 _MOST_PARTITIONS: Final = 1_000
 _LONGEST_PATH: Final = 100
-"""Bytes: what every system takes, with room for its own end mark."""
+"""Bytes that every system accepts, including the terminator."""
 _INTERNET: Final = re.compile(
     r"(?P<host>\[[0-9A-Fa-f:.%]+\]|[^\s:/\[\]]+):(?P<first>[0-9]+)(?:-(?P<last>[0-9]+))?"
 )
@@ -24,13 +24,13 @@ _BRACES: Final = re.compile(r"\{([0-9]{1,9})-([0-9]{1,9})\}")
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """One end point."""
+    """The address of one partition."""
 
     host: str
-    """Name or number; empty for a Unix socket."""
+    """Host name or IP address; empty for a Unix socket."""
     port: int
     path: str = ""
-    """Of a Unix socket."""
+    """Path of a Unix socket."""
 
     @property
     def is_unix(self) -> bool:
@@ -39,22 +39,22 @@ class Address:
 
     @property
     def is_local(self) -> bool:
-        """Whether nothing leaves this machine on its way there."""
+        """Whether traffic to the address stays on this machine."""
         return self.is_unix or self.host == "localhost" or _loops(self.host)
 
     def resolve(self) -> list[tuple[int, Any]]:
-        """Families and addresses as the operating system wants them.
+        """Families and addresses for the operating system.
 
         Raises:
-            ConnectionFailed: transient; the name is not known, or ``localhost`` is
-                another machine here.
+            ConnectionFailed: transient; the name cannot be resolved, or ``localhost``
+                resolves to another machine.
         """
         if self.is_unix:
             return [(socket.AF_UNIX, self.path)]
         try:
             found = socket.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM)
         except OSError as error:
-            msg = f"the host {self.host!r} is not known: {error}"
+            msg = f"the host {self.host!r} cannot be resolved: {error}"
             raise ConnectionFailed(msg) from error
         places = [
             (family, place)
@@ -62,9 +62,9 @@ class Address:
             if not self.is_local or _loops(str(place[0]))
         ]
         if not places:
-            msg = f"the host {self.host!r} is not this machine"
+            msg = f"the host {self.host!r} does not resolve to this machine"
             raise ConnectionFailed(msg)
-        # Where a name has both, programs mostly listen at the older kind alone.
+        # IPv4 first: many programs listen only there.
         return sorted(places, key=lambda found: found[0] != socket.AF_INET)
 
     def __str__(self) -> str:
@@ -82,22 +82,22 @@ def _loops(host: str) -> bool:
 
 
 def parse_addresses(text: str) -> tuple[Address, ...]:
-    """The addresses that ``text`` names, one for each partition.
+    """Parse addresses, one per partition.
 
     Raises:
-        ValueError: What is wrong, in words that follow the value in a sentence.
+        ValueError: With a text that follows the value in a sentence.
     """
     kind, colon, path = text.strip().partition(":")
     if colon and kind.lower() == "unix":
         return _paths(path)
     match = _INTERNET.fullmatch(text.strip())
     if match is None:
-        msg = "is no address: write host:port, host:first-last or unix:/path"
+        msg = "is not an address: write host:port, host:first-last or unix:/path"
         raise ValueError(msg)
     host = match["host"].strip("[]")
     ports = _numbers(match["first"], match["last"])
     if not 1 <= ports[0] <= ports[-1] <= 65_535:
-        msg = "has a port that is not 1 to 65535"
+        msg = "has a port outside of 1 to 65535"
         raise ValueError(msg)
     return tuple(Address(host, port) for port in ports)
 
@@ -105,7 +105,7 @@ def parse_addresses(text: str) -> tuple[Address, ...]:
 def _paths(path: str) -> tuple[Address, ...]:
     braces = _BRACES.search(path)
     if not path.startswith("/") or "\0" in path:
-        msg = "is no absolute path behind unix:"
+        msg = "has no absolute path after unix:"
         raise ValueError(msg)
     found = [path]
     if braces is not None:
@@ -113,7 +113,7 @@ def _paths(path: str) -> tuple[Address, ...]:
         before, behind = path[: braces.start()], path[braces.end() :]
         found = [f"{before}{number}{behind}" for number in numbers]
     if max(len(name.encode()) for name in found) > _LONGEST_PATH:
-        msg = f"is a path of more than {_LONGEST_PATH} bytes"
+        msg = f"has a path of more than {_LONGEST_PATH} bytes"
         raise ValueError(msg)
     return tuple(Address("", 0, name) for name in found)
 

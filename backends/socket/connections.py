@@ -1,6 +1,6 @@
-"""Sockets: listening, connecting, who the peer is, and how a connection is broken.
+"""Non-blocking sockets: listen, connect, verify the peer, abort.
 
-Nothing here blocks: what cannot go on raises BlockingIOError.
+Operations that would block raise BlockingIOError.
 """
 
 from __future__ import annotations
@@ -34,22 +34,22 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _MOST_VIEWS: Final = 512
-"""Of one call; systems allow 1024."""
+"""Buffers per system call; the limit of systems is 1024."""
 _BACKLOG: Final = 128
 _EXHAUSTED: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
-"""Errors of `accept` that another attempt right away would only repeat."""
+"""Errors of `accept` that an immediate retry would repeat."""
 _EXHAUSTED_PAUSE: Final = 1.0
 """Seconds."""
 
 
 class Connection:
-    """One connection, which may still be on its way. One thread at a time."""
+    """One connection, possibly not established yet. One thread at a time."""
 
     def __init__(self, sock: socket.socket, name: str, *, connected: bool) -> None:
         self.name = name
         self.waits_for = READABLE if connected else WRITABLE
         self.is_open = False
-        """Whether it is connected, and its peer known."""
+        """Whether it is connected and the peer is verified."""
         self.since = time.monotonic()
         self._socket = sock
         self._connected = connected
@@ -57,30 +57,30 @@ class Connection:
         self._hostname: str | None = None
 
     def use_tls(self, context: ssl.SSLContext, hostname: str | None) -> None:
-        """Speak TLS; a host name is that of the side that listens."""
+        """Enable TLS. ``hostname``: that of the server, None on the server itself."""
         self._tls, self._hostname = context, hostname
 
     @property
     def is_tls(self) -> bool:
-        """Whether bytes may be held back between the system and `receive`."""
+        """Whether TLS may buffer bytes that poll does not report."""
         return self._tls is not None
 
     def fileno(self) -> int:
         return self._socket.fileno()
 
     def advance(self) -> None:
-        """Go on with connecting, and with the handshake.
+        """Continue connecting and the handshake.
 
         Raises:
-            BlockingIOError: Not there yet.
-            NotAuthorized: permanent; the peer is not who it should be.
+            BlockingIOError: Not finished.
+            NotAuthorized: permanent; the peer cannot be verified.
             ConnectionFailed: transient.
         """
         try:
             if not self._connected:
                 self._finish_connecting()
             if self._tls is not None:
-                self._shake_hands(self._tls)
+                self._do_handshake(self._tls)
             elif self._socket.family == socket.AF_UNIX:
                 self._check_user()
         except BlockingIOError:
@@ -96,11 +96,11 @@ class Connection:
         self.is_open, self.waits_for = True, READABLE
 
     def receive(self, views: list[memoryview]) -> int:
-        """Fill views with what is there; 0 at the end of all bytes.
+        """Fill views with received bytes; 0 at the end of the stream.
 
         Raises:
-            BlockingIOError: Nothing is there yet.
-            OSError: The connection is torn.
+            BlockingIOError: No bytes are available.
+            OSError: The connection failed.
         """
         if not isinstance(self._socket, ssl.SSLSocket):
             return int(self._socket.recvmsg_into(views)[0])
@@ -111,11 +111,11 @@ class Connection:
             raise
 
     def send(self, views: list[memoryview]) -> int:
-        """Send what there is room for.
+        """Send as many bytes as the socket accepts.
 
         Raises:
-            BlockingIOError: There is none.
-            OSError: The connection is torn.
+            BlockingIOError: The send buffer is full.
+            OSError: The connection failed.
         """
         if not isinstance(self._socket, ssl.SSLSocket):
             return self._socket.sendmsg(views[:_MOST_VIEWS])
@@ -125,58 +125,64 @@ class Connection:
             self._translate(error)
             raise
 
-    def peer_is_gone(self) -> bool:
-        """Whether the peer has closed its side; takes nothing, never blocks.
+    def peer_has_closed(self) -> bool:
+        """Whether the peer has closed its side. Consumes nothing, never blocks.
 
         Raises:
-            ConnectionFailed: transient; the peer sent something.
-            NotAuthorized: permanent; it refuses this side.
-            OSError: The connection is torn.
+            ConnectionFailed: transient; the peer sent data.
+            NotAuthorized: permanent; the peer rejects this side.
+            OSError: The connection failed.
         """
         try:
             if isinstance(self._socket, ssl.SSLSocket):
-                spoken = self._peek_tls(self._socket)
+                received = self._peek_tls(self._socket)
             else:
                 flags = socket.MSG_PEEK | socket.MSG_DONTWAIT
-                spoken = self._socket.recv(1, flags)
+                received = self._socket.recv(1, flags)
         except BlockingIOError:
             return False
-        if spoken:
-            msg = f"{self.name}: the reader sent bytes, so it is no reader"
+        if received:
+            msg = f"{self.name}: the reader sent bytes, which readers never do"
             raise ConnectionFailed(msg)
         return True
 
     def end_sending(self) -> None:
-        """Close this side: nothing more is sent.
+        """Shut down the sending side.
 
         Raises:
-            NotAuthorized: permanent; the peer has refused this side meanwhile.
-            ConnectionFailed: transient; it closed or refused at this very moment.
+            NotAuthorized: permanent; the peer has rejected this side meanwhile.
+            ConnectionFailed: transient; the peer closed or rejected concurrently.
         """
         if not isinstance(self._socket, ssl.SSLSocket):
             with suppress(OSError):
                 self._socket.shutdown(socket.SHUT_WR)
             return
         try:
-            if self.peer_is_gone():
+            if self.peer_has_closed():
                 return
             self._socket.unwrap()
         except StreamError:
             raise
         except OSError:
-            return  # its answer is not waited for here
-        # OpenSSL took in the last word, and does not tell a refusal from a close.
-        msg = f"{self.name}: the reader closed, or refused, just as the stream ended"
-        raise ConnectionFailed(msg, remedy="look whether it has all, or send it again")
+            return  # the peer's close_notify is not awaited here
+        # OpenSSL consumed the last record and cannot distinguish a rejection from a
+        # close.
+        msg = (
+            f"{self.name}: the reader closed or rejected the connection as the stream "
+            "ended"
+        )
+        raise ConnectionFailed(
+            msg, remedy="check whether the reader has all rows, or send them again"
+        )
 
     def break_off(self, *, torn: bool) -> None:
-        """Close so that the peer learns of a failure.
+        """Close so that the peer detects a failure.
 
-        A peer of another make takes bare end of bytes for an end of the stream: half
-        of a prefix shows that it is none.
+        Other programs take a bare end of bytes for the end of the stream. An incomplete
+        message prefix shows that it is not.
 
         Args:
-            torn: Whether a message is half sent already.
+            torn: Whether a message is partly sent already.
         """
         try:
             sent = torn or (self.is_open and self.send([memoryview(MARKER)]) > 0)
@@ -189,7 +195,7 @@ class Connection:
         self.close()
 
     def close(self) -> None:
-        """Close; twice is fine."""
+        """Close. May be called twice."""
         self.is_open = False
         self._socket.close()
 
@@ -203,7 +209,7 @@ class Connection:
             raise BlockingIOError from error
         self._connected = True
 
-    def _shake_hands(self, context: ssl.SSLContext) -> None:
+    def _do_handshake(self, context: ssl.SSLContext) -> None:
         if not isinstance(self._socket, ssl.SSLSocket):
             self._socket = context.wrap_socket(
                 self._socket,
@@ -218,7 +224,7 @@ class Connection:
             raise
 
     def _translate(self, error: ssl.SSLError) -> None:
-        """Raise BlockingIOError for what has to wait; NotAuthorized for a refusal."""
+        """Raise BlockingIOError if TLS must wait, NotAuthorized if the peer rejects."""
         if isinstance(error, ssl.SSLWantReadError):
             self.waits_for = READABLE
             raise BlockingIOError from error
@@ -226,8 +232,8 @@ class Connection:
             self.waits_for = WRITABLE
             raise BlockingIOError from error
         if "_ALERT_" in (error.reason or "") and self.is_open:
-            # Under TLS 1.3 who comes learns only afterwards that it is not wanted.
-            msg = f"{self.name}: the peer refuses: {error.reason}"
+            # With TLS 1.3 a client learns of a rejection only after its handshake.
+            msg = f"{self.name}: the peer rejected the TLS connection: {error.reason}"
             raise NotAuthorized(msg) from error
 
     def _peek_tls(self, sock: ssl.SSLSocket) -> bytes:
@@ -238,21 +244,23 @@ class Connection:
             raise
 
     def _check_user(self) -> None:
-        """Refuse the processes of other users (the file's mode does, mostly)."""
+        """Reject processes of other users, besides the mode of the socket file."""
         option = getattr(socket, "SO_PEERCRED", None)
         if option is None:
             msg = f"{self.name}: this system does not report the user of the peer"
             raise NotAuthorized(msg, remedy="use TCP on the loopback address")
         form = "3i"
-        told = self._socket.getsockopt(socket.SOL_SOCKET, option, struct.calcsize(form))
-        user = struct.unpack(form, told)[1]
+        credentials = self._socket.getsockopt(
+            socket.SOL_SOCKET, option, struct.calcsize(form)
+        )
+        user = struct.unpack(form, credentials)[1]
         if user != os.geteuid():
-            msg = f"{self.name}: the peer is of user {user}, not {os.geteuid()}"
+            msg = f"{self.name}: the peer runs as user {user}, not {os.geteuid()}"
             raise NotAuthorized(msg, remedy="run both sides as the same user")
 
 
 class Port:
-    """One address: connections come there, or go there. One thread at a time."""
+    """One address, to listen at or to connect to. One thread at a time."""
 
     def __init__(
         self, address: Address, settings: Settings, config: StreamConfig
@@ -268,18 +276,18 @@ class Port:
 
     @property
     def descriptors(self) -> list[tuple[int, int]]:
-        """The listener, to be polled while a slot is free for who comes."""
+        """The listening socket, to be polled while a slot is free."""
         listener = self._listener
         if listener is None or time.monotonic() < self._accepts_after:
             return []
         return [(listener.fileno(), READABLE)]
 
     def open(self) -> None:
-        """Listen; twice is fine. Where this side connects, there is nothing to do.
+        """Start listening. May be called twice; does nothing if this side connects.
 
         Raises:
-            ConnectionFailed: transient; the address is taken, or not of this machine.
-            ConfigError: config; the files of TLS cannot be used.
+            ConnectionFailed: transient; the address is in use, or not of this machine.
+            ConfigError: config; the TLS files cannot be used.
         """
         if self._settings.tls and self._context is None:
             self._context = make_context(self._config, listens=self.listens)
@@ -302,18 +310,18 @@ class Port:
         self._listener = sock
 
     def accept(self) -> Connection | None:
-        """Who has come; None when nobody has."""
+        """The next queued connection; None if there is none."""
         if self._listener is None or time.monotonic() < self._accepts_after:
             return None
         try:
             sock, _ = self._listener.accept()
         except OSError as error:
-            # Otherwise nobody is queued, or somebody who is gone again.
+            # Other errors: no connection is queued, or it was closed again.
             if error.errno in _EXHAUSTED:
                 # The connection stays queued: without a pause the poll would spin.
                 self._accepts_after = time.monotonic() + _EXHAUSTED_PAUSE
                 log.warning(
-                    "%s: connections are not accepted for %g s: %s",
+                    "%s: accepting connections pauses for %g s: %s",
                     self.address,
                     _EXHAUSTED_PAUSE,
                     error.strerror,
@@ -327,10 +335,10 @@ class Port:
         return made
 
     def dial(self) -> Connection:
-        """Set out for the other side.
+        """Start connecting to the peer.
 
         Raises:
-            ConnectionFailed: transient; nobody is there.
+            ConnectionFailed: transient; no program listens there.
         """
         self.open()
         failure: OSError | None = None
@@ -350,7 +358,7 @@ class Port:
         raise ConnectionFailed(msg) from failure
 
     def close(self) -> None:
-        """Stop listening; twice is fine."""
+        """Stop listening. May be called twice."""
         listener, self._listener = self._listener, None
         if listener is not None:
             listener.close()
@@ -359,7 +367,7 @@ class Port:
 
     def _prepare(self, sock: socket.socket) -> None:
         sock.setblocking(False)
-        # Before anything else: a connection takes them over when it is made.
+        # Before listen and connect: connections inherit the sizes when created.
         for option in (socket.SO_SNDBUF, socket.SO_RCVBUF):
             sock.setsockopt(socket.SOL_SOCKET, option, self._settings.buffer)
         _tune(sock)
@@ -369,7 +377,7 @@ def _tune(sock: socket.socket) -> None:
     if sock.family == socket.AF_UNIX:
         return
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    # A machine that is gone sends no word: it is noticed within two minutes.
+    # A crashed machine sends nothing; keep-alive detects it within two minutes.
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for name, value in (("TCP_KEEPIDLE", 60), ("TCP_KEEPINTVL", 10)):
         if hasattr(socket, name):
@@ -377,7 +385,7 @@ def _tune(sock: socket.socket) -> None:
 
 
 def _bind_path(sock: socket.socket, path: str) -> int:
-    """Listen at a path, with mode 0600 from the first moment; answers its inode."""
+    """Listen at a path that has mode 0600 from its creation; returns the inode."""
     _refuse_taken(path)
     temporary = f"{path}.{os.urandom(3).hex()}"
     sock.bind(temporary)
@@ -393,7 +401,7 @@ def _bind_path(sock: socket.socket, path: str) -> int:
 
 
 def _refuse_taken(path: str) -> None:
-    """A socket that nobody listens at any more may be replaced, all else not."""
+    """Raise unless the path is free or a stale socket without a listener."""
     try:
         mode = Path(path).lstat().st_mode
     except FileNotFoundError:

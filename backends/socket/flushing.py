@@ -1,4 +1,4 @@
-"""A thread that sends what waits for more, when no more comes."""
+"""A thread that sends batches held back for coalescing when no more follow."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 PERIOD: Final = 2e-3
-"""Seconds between two looks: what is held goes after one, or after two at the latest.
-The more often somebody looks, the more he is in the way of who writes."""
+"""Seconds between two checks; held batches are sent after one or two of them. More
+frequent checks would slow down the writing thread."""
 
 
 class Flusher:
-    """Looks after what is held, as long as something is.
+    """Flushes held batches, while there are any.
 
     Args:
-        lock: Of what is held. Who has it needs no flusher.
-        flush: Called with the lock; answers the seconds until the next look,
-            0 where there is nothing to look after.
+        lock: Protects the held batches. The flusher skips a check while it is taken.
+        flush: Called with the lock held; returns seconds until the next check, 0 if
+            nothing is held.
     """
 
     def __init__(self, lock: threading.Lock, flush: Callable[[], float]) -> None:
@@ -31,7 +31,7 @@ class Flusher:
         self._stopped = False
 
     def watch(self) -> None:
-        """Look soon. The caller has the lock."""
+        """Schedule a check. The caller holds the lock."""
         if self._wanted.is_set() or self._stopped:
             return
         self._wanted.set()
@@ -41,7 +41,7 @@ class Flusher:
             self._thread.start()
 
     def close(self) -> None:
-        """End the thread; twice is fine. The caller has not the lock."""
+        """Stop the thread. May be called twice. The caller must not hold the lock."""
         with self._lock:
             self._stopped = True
             self._wanted.set()

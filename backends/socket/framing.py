@@ -1,8 +1,8 @@
-"""Bytes of a connection into batches: resumable, and nothing is believed.
+"""Decoding of a connection's bytes into batches: resumable, with all input validated.
 
-pyarrow reads a stream from its beginning to its end or not at all. `Inflow` therefore
-cuts the bytes into whole messages first, as they come, under the limits of `headers`,
-and gives pyarrow only what it can read without waiting.
+pyarrow reads a stream only in blocking mode. `StreamDecoder` therefore splits the bytes
+into complete messages first, under the limits of `headers`, and passes to pyarrow only
+what it can read without blocking.
 """
 
 from __future__ import annotations
@@ -37,35 +37,35 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     Receive = Callable[[list[memoryview]], int]
-    """Fills views with what is there; answers how much, 0 at the end of all bytes.
-    Raises BlockingIOError where nothing is there yet."""
+    """Fills views with available bytes and returns their number, 0 at the end of the
+    stream. Raises BlockingIOError if no bytes are available."""
 
 _AHEAD: Final = 64 * 1024
-"""Bytes read beyond a message that is not small: what is read too far is copied."""
+"""Bytes read beyond a large message. They have to be copied, so few."""
 _BLOCK: Final = 256 * 1024
-"""Bytes read beyond small messages: many of them cost one call."""
+"""Bytes read beyond small messages, so that one call receives many of them."""
 _ENOUGH: Final = 1024 * 1024
-"""Bytes up to which small batches are put together."""
+"""Bytes up to which small batches are concatenated."""
 _TINY: Final = 128 * 1024
-"""Bytes below which a batch is small: handing on each costs more than copying them."""
+"""Bytes below which concatenating batches is cheaper than returning each."""
 _ALIGNED: Final = 64
-"""Bodies begin at multiples of that, as Arrow recommends."""
+"""Alignment of message bodies, as Arrow recommends."""
 
 
 _MOST_MESSAGES: Final = 1024
-"""Messages received in one call: those without rows would keep it for ever."""
+"""Messages per call, so that endless messages without rows cannot block the caller."""
 
 
 class MoreToCome(BlockingIOError):
-    """Messages without rows were received; more may be there already."""
+    """Only messages without rows were received; more may be available."""
 
 
 class EndedEarly(Exception):
-    """The bytes ended without the marker of the end."""
+    """The bytes ended without an end-of-stream marker."""
 
 
-class Inflow:
-    """The stream of one connection. One thread at a time."""
+class StreamDecoder:
+    """Decodes the stream of one connection. One thread at a time."""
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
@@ -82,40 +82,40 @@ class Inflow:
         self._reader: Any = None
         self._validator = BatchValidator(pa.schema([]))
         self._direct = False
-        """Whether a batch can be read by itself, which is faster."""
+        """Whether batches can be read without the stream reader, which is faster."""
         self._empty = False
-        """Whether the last call left nothing behind in the connection."""
+        """Whether the last call read all available bytes."""
         self._parts: Iterator[tuple[pa.RecordBatch, int]] = iter(())
         self._part: tuple[pa.RecordBatch, int] | None = None
-        """The next slice of a batch that is handed out in several."""
+        """The next slice of a batch that is returned in slices."""
         self._failure: Exception | None = None
-        """What came after batches that had to be handed out first."""
+        """An error to raise after the batches received before it were returned."""
         self.schema: pa.Schema | None = None
-        """Of the rows; None until it has come."""
+        """Schema of the rows; None until it was received."""
         self.ended = False
-        """Whether the marker of the end has come."""
+        """Whether the end-of-stream marker was received."""
 
     def _may_join(self, last: int) -> bool:
-        """Whether the next batch may be put to a last one of that many bytes."""
+        """Whether the next batch may be concatenated to one of ``last`` bytes."""
         # Dictionaries may change from batch to batch.
         return last < _TINY and not self._held and not self.is_dry
 
     @property
     def is_dry(self) -> bool:
-        """Whether there is nothing to be had without waiting."""
+        """Whether nothing can be returned without waiting."""
         known = self.ended or self._failure is not None or self._from < self._to
         return self._empty and not known and self._part is None
 
     @property
     def is_torn(self) -> bool:
-        """Whether a message has begun that is not whole."""
+        """Whether a message is received partly."""
         return self._header is not None or self._to > self._from
 
     def receive_schema(self, receive: Receive) -> pa.Schema:
-        """The schema, which comes first.
+        """Receive the schema, the first message.
 
         Raises:
-            As `receive`, and ConnectionFailed: transient; the end came instead.
+            As `receive`, and ConnectionFailed: transient; the stream ended before it.
         """
         self.receive(receive)
         if self.schema is None:
@@ -126,18 +126,18 @@ class Inflow:
     def receive_some(
         self, receive: Receive, most: int
     ) -> tuple[pa.RecordBatch, int] | None:
-        """The next batches as one, as far as they are small and there already.
+        """The next batches as one, as far as they are small and available.
 
-        A batch that would take very many bytes once its encodings are unpacked is
-        returned in slices.
+        A batch that becomes very large when its encodings are unpacked is returned in
+        slices.
 
         Args:
             receive: See `Receive`.
-            most: Rows that need not be exceeded.
+            most: Number of rows after which no further batch is added.
 
         Raises:
-            As `receive`, where there is no batch at all. MessageTooLarge also where one
-            row unpacks to too much.
+            As `receive`, if there is no batch. MessageTooLarge also if a single row
+            unpacks to too many bytes.
         """
         if self._part is not None:
             part, self._part = self._part, None
@@ -180,17 +180,15 @@ class Inflow:
             self._failure = self._failure or error
 
     def receive(self, receive: Receive) -> tuple[pa.RecordBatch, int] | None:
-        """The next batch and its bytes; None at the end, and when the schema came.
-
-        It was validated: nothing else may be done with it before.
+        """The next validated batch and its size; None at the end and after the schema.
 
         Raises:
-            BlockingIOError: The next message is not whole yet, or (`MoreToCome`) it is
-                the turn of other connections; call again.
-            EndedEarly: The bytes ended without a word.
-            CorruptData: data_loss; they are no Arrow stream, or a value is not sound.
-            SchemaMismatch: permanent; the schema has types that are not carried.
-            MessageTooLarge: permanent; something is over its limit.
+            BlockingIOError: The next message is incomplete, or (`MoreToCome`) other
+                connections should be served; call again.
+            EndedEarly: The bytes ended without an end-of-stream marker.
+            CorruptData: data_loss; not an Arrow stream, or invalid values.
+            SchemaMismatch: permanent; the schema has unsupported types.
+            MessageTooLarge: permanent; a limit is exceeded.
         """
         if self._failure is not None:
             raise self._failure
@@ -216,7 +214,7 @@ class Inflow:
                 self._open(header)
                 return None
             if self.schema is None:
-                msg = "rows came before the schema"
+                msg = "rows were received before the schema"
                 raise corrupt(msg)
             if header.kind == DICTIONARY:
                 self._hold(header, size)
@@ -225,7 +223,7 @@ class Inflow:
         raise MoreToCome
 
     def _begin(self, receive: Receive) -> bool:
-        """Read a header; False where the end came instead."""
+        """Read a header; False at the end-of-stream marker."""
         self._need(PREFIX, receive)
         at = self._from
         length = header_length(self._view[at : at + PREFIX], self._limits)
@@ -237,7 +235,7 @@ class Inflow:
         at = self._from
         header = read_header(self._view[at + PREFIX : at + size], self._limits)
         if header.kind == SCHEMA and self.schema is not None:
-            msg = "a second schema came"
+            msg = "a second schema was received"
             raise corrupt(msg)
         room = -size % _ALIGNED
         whole = pa.allocate_buffer(room + size + header.body)
@@ -249,7 +247,7 @@ class Inflow:
         return True
 
     def _need(self, count: int, receive: Receive) -> None:
-        """Have so many bytes ahead."""
+        """Read ahead until ``count`` bytes are buffered."""
         while self._to - self._from < count:
             if self._from + count > len(self._data) or self._from == self._to:
                 self._make_room(count)
@@ -257,7 +255,7 @@ class Inflow:
             self._to += self._received(receive, [self._view[self._to : end]])
 
     def _make_room(self, count: int) -> None:
-        """Have what is ahead at the beginning, with room for so much of it."""
+        """Move the buffered bytes to the start of the buffer and ensure its size."""
         rest = self._view[self._from : self._to]
         if max(count, self._ahead) > len(self._data):
             self._data = bytearray(max(count, self._ahead))
@@ -266,7 +264,7 @@ class Inflow:
         self._from, self._to = 0, len(rest)
 
     def _fill(self, receive: Receive) -> None:
-        """Have the whole message: what is ahead first, the rest in its place."""
+        """Complete the message: copy buffered bytes, receive the rest in place."""
         view = self._message_view
         ahead = min(self._to - self._from, len(view) - self._filled)
         if ahead:
@@ -275,7 +273,7 @@ class Inflow:
             self._filled += ahead
             self._from += ahead
         while self._filled < len(view):
-            # All that was ahead is in the message by now: the room is free.
+            # All buffered bytes were copied into the message: the buffer is free.
             self._from = self._to = 0
             wanted = len(view) - self._filled
             views = [view[self._filled :], self._view[: self._ahead]]
@@ -294,11 +292,11 @@ class Inflow:
         try:
             self._reader = pa.ipc.open_stream(self._feed)
         except (pa.ArrowException, ValueError, OSError) as error:
-            msg = f"the schema cannot be read: {_first_line(error)}"
+            msg = f"the schema cannot be decoded: {_first_line(error)}"
             raise corrupt(msg) from error
         self._validator = BatchValidator(self._reader.schema)
         self.schema = self._reader.schema
-        # Dictionaries and another order of bytes are the stream reader's business.
+        # Only the stream reader handles dictionaries and the other byte order.
         self._direct = not (header.foreign_order or has_dictionary(self.schema.types))
 
     def _hold(self, header: Header, size: int) -> None:
@@ -309,29 +307,29 @@ class Inflow:
             raise too_large(total, "max.dictionary.bytes", limit, "dictionaries")
 
     def _batch(self, message: pa.Buffer | None) -> pa.RecordBatch:
-        """The batch of a message; without one, of what the stream reader has."""
+        """Decode the batch of a message, or the next one of the stream reader."""
         try:
             if message is None:
                 rows = self._reader.read_next_batch()
             else:
                 rows = pa.ipc.read_record_batch(message, self.schema)
         except (pa.ArrowException, ValueError, OSError, StopIteration) as error:
-            msg = f"a batch cannot be read: {_first_line(error)}"
+            msg = f"a batch cannot be decoded: {_first_line(error)}"
             raise corrupt(msg) from error
         if self._feed.parts:
-            msg = "a message has parts that nothing refers to"
+            msg = "a message has unreferenced parts"
             raise corrupt(msg)
         try:
-            # Before anything else: a concatenation reads what offsets refer to.
+            # Validate first: concatenation follows the offsets.
             self._validator.validate(rows)
         except CorruptData as error:
-            msg = f"a batch is damaged: {error.what}"
+            msg = f"a batch is corrupt: {error.what}"
             raise corrupt(msg) from error
         return rows
 
 
 class _Feed:
-    """A file, to pyarrow: whole messages that are there already."""
+    """A file-like object from which pyarrow reads complete messages."""
 
     closed = False
 
@@ -364,7 +362,7 @@ class _Feed:
         return False
 
     def close(self) -> None:
-        """There is nothing to close."""
+        """Required by pyarrow."""
 
 
 def _first_line(error: Exception) -> str:

@@ -1,8 +1,7 @@
-"""The conformance kit's hand on ``socket``: a writer and a reader of plain pyarrow.
+"""Harness of the conformance kit: a writer and a reader in plain pyarrow.
 
-The writer serves every connection the whole stream from its beginning, as a program
-that sends a file would. Rows that are read over one connection are taken from no other.
-The reader listens elsewhere, and keeps what every connection has sent.
+The writer sends the whole stream to every connection, as a program that sends a file
+would. The reader listens at a separate address and keeps what every connection sent.
 """
 
 from __future__ import annotations
@@ -65,7 +64,7 @@ class _Server(socketserver.ThreadingUnixStreamServer):
         super().shutdown_request(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A reader that goes away is no error; another one is shown."""
+        """Ignore readers that disconnect; print other errors."""
         if not isinstance(sys.exception(), ConnectionError):
             super().handle_error(request, client_address)
 
@@ -90,9 +89,9 @@ class _Handler(socketserver.StreamRequestHandler):
 
 
 class _Listener:
-    """Reads one partition, as far as it has come whenever it is asked.
+    """Reads one partition on demand.
 
-    What a writer has handed to the system waits here: no thread has to fetch it.
+    Data that a writer has passed to the system stays in the socket until then.
     """
 
     def __init__(self, path: Path) -> None:
@@ -115,9 +114,9 @@ class _Listener:
             with suppress(BlockingIOError, ConnectionResetError):
                 while part := connection.recv(2**20, socket.MSG_DONTWAIT):
                     data.extend(part)
-            with suppress(pa.ArrowInvalid):  # as soon as no whole message follows
+            with suppress(pa.ArrowInvalid):  # at the end of the complete messages
                 for rows in pa.ipc.open_stream(bytes(data)):
-                    found.append(rows)  # noqa: PERF402 - up to what is broken
+                    found.append(rows)  # noqa: PERF402 - keeps batches before an error
         return found
 
     def stop(self) -> None:

@@ -1,7 +1,7 @@
-"""How much is taken from a peer, message by message, and what it is told otherwise.
+"""Limits on the input of a peer, checked message by message.
 
-`spi.ipc` reads what a message announces; here are the limits of this backend's options,
-and its errors.
+`spi.ipc` parses the headers; this module applies the options of the backend and raises
+its errors.
 """
 
 from __future__ import annotations
@@ -33,24 +33,26 @@ __all__ = [
 ]
 
 _MESSAGE: Final = "max.message.bytes"
-_REMEDY: Final = "the peer is no Arrow program, or the connection is damaged"
+_REMEDY: Final = (
+    "check that the peer sends an Arrow stream and uses the same TLS setting"
+)
 
 
 def corrupt(what: str) -> CorruptData:
-    """The error for bytes that are no Arrow stream."""
+    """The error for bytes that are not an Arrow stream."""
     return CorruptData(what, remedy=_REMEDY)
 
 
 def too_large(length: int, option: str, limit: int, what: str) -> MessageTooLarge:
-    """The error for a length that is over its limit."""
-    msg = f"{what} of {length} bytes came, {option} allows {limit}"
-    remedy = f"raise {option}, or make the writer's batches smaller"
+    """The error for a length above its limit."""
+    msg = f"{what} has {length} bytes, {option} is {limit}"
+    remedy = f"increase {option}, or write smaller batches"
     return MessageTooLarge(msg, remedy=remedy)
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How much is taken from a peer. Bytes."""
+    """Limits on the input of a peer, in bytes."""
 
     metadata: int
     message: int
@@ -58,7 +60,7 @@ class Limits:
 
 
 def header_length(prefix: memoryview, limits: Limits) -> int:
-    """How long the header is; 0 at the end of the stream.
+    """Length of the header; 0 at the end of the stream.
 
     Raises:
         CorruptData: data_loss.
@@ -67,7 +69,7 @@ def header_length(prefix: memoryview, limits: Limits) -> int:
     try:
         return ipc.header_length(prefix, limits.metadata)
     except ipc.NotIpc as error:
-        msg = f"{bytes(prefix)!r} came, where an Arrow message was to begin"
+        msg = f"received {bytes(prefix)!r} instead of an Arrow message"
         raise corrupt(msg) from error
     except ipc.IpcTooLong as error:
         option = "max.metadata.bytes"
@@ -75,7 +77,7 @@ def header_length(prefix: memoryview, limits: Limits) -> int:
 
 
 def read_header(data: memoryview, limits: Limits) -> Header:
-    """Read a header, and check what it announces.
+    """Parse a header and check the sizes that it declares.
 
     Raises:
         CorruptData: data_loss.
@@ -90,7 +92,7 @@ def read_header(data: memoryview, limits: Limits) -> Header:
 
 
 def expanded(header: Header, body: pa.Buffer, limits: Limits) -> int:
-    """Bytes of a message's buffers, decompressed.
+    """Decompressed bytes of a message's buffers.
 
     Raises:
         CorruptData: data_loss; a buffer lies outside of the body.

@@ -1,8 +1,9 @@
-"""One partition as it is read: the writers of one address, merged.
+"""Reading of one partition: the merged rows of the writers of one address.
 
-A writer that connects takes a place when its schema has been received, one that this
-side connects to when it is connected. Its silence afterwards is no end, and its end
-ends nobody else: the partition ends when every place has ended.
+A writer that connects occupies a place once its schema was received; one that this side
+connects to, once the connection is established. Silence is not an end, and the end of
+one writer does not end others: the partition ends when the writers of all places have
+ended.
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from streamfactory.backends.socket.arrivals import Arrivals, Attention
-from streamfactory.backends.socket.framing import EndedEarly, Inflow, MoreToCome
+from streamfactory.backends.socket.framing import EndedEarly, MoreToCome, StreamDecoder
+from streamfactory.backends.socket.pending import ActiveTimer, PendingConnections
 from streamfactory.backends.socket.waiting import READABLE, Backoff, wait
 from streamfactory.spi import (
     ConnectionFailed,
@@ -40,17 +41,17 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _MOST_AT_ONCE: Final = 64
-"""Connections of one partition, unless more writers are wanted: each may have a message
-half received, or stand still in a handshake. The system queues the others."""
+"""Connections per partition, unless more writers are expected. Each may stall in a
+handshake or in the middle of a message. The system queues further ones."""
 _LONGEST_WITHOUT_POLL: Final = 0.05
-"""Seconds for which rows of some writers keep this side from looking at the others."""
+"""Seconds after which all sockets are polled, even if some writers have rows."""
 _SHORT: Final = 64 * 1024
-"""Bytes up to which a batch may be an answer that somebody waits for."""
+"""Bytes up to which a batch may be a reply that another program waits for."""
 
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """Rows of one writer, with their place in the partition."""
+    """Rows of one writer, with their offset in the partition."""
 
     rows: pa.RecordBatch
     first: int
@@ -58,27 +59,27 @@ class Taken:
 
 
 class _NoWriter(Exception):
-    """A peer closed its connection without having sent a byte."""
+    """A peer closed its connection before it sent data."""
 
 
 class _Writer:
-    """One connection, with what has come over it."""
+    """One connection to a writer, with the decoder of its stream."""
 
     def __init__(self, connection: Connection, limits: Limits, *, accepted: bool):
         self.connection = connection
-        self.inflow = Inflow(limits)
+        self.inflow = StreamDecoder(limits)
         self.may_have_more = True
         self.waited = 0.0
-        """Seconds that were waited for the rest of a message."""
+        """Seconds spent waiting for the rest of a message."""
         self._accepted = accepted
 
     def advance(self) -> None:
-        """Finish the handshake and, of an accepted connection, receive the schema.
+        """Finish the handshake and, if accepted, receive the schema.
 
         Raises:
-            BlockingIOError: The peer has to send more first.
-            _NoWriter: It closed instead of sending a schema.
-            StreamError, OSError, EndedEarly: See `Connection` and `Inflow`.
+            BlockingIOError: More data of the peer is needed.
+            _NoWriter: The peer closed instead of sending a schema.
+            StreamError, OSError, EndedEarly: See `Connection` and `StreamDecoder`.
         """
         if not self.connection.is_open:
             self.connection.advance()
@@ -94,15 +95,15 @@ class _Writer:
             raise _NoWriter from error
 
 
-class Lane:
-    """The writers of one partition. Thread-safe; waiting holds no lock.
+class PartitionReader:
+    """Merges the writers of one partition. Thread-safe; waiting holds no lock.
 
     Args:
-        port: Where they are.
-        settings: Timers.
-        limits: How much is taken from them.
-        places: How many writers make the stream; None for any number.
-        holder: Of the schema, shared by all partitions.
+        port: Their address.
+        settings: Timeouts.
+        limits: Limits on their input.
+        places: Number of writers of the stream; None for any number.
+        holder: The schema, shared by all partitions.
     """
 
     def __init__(
@@ -119,32 +120,32 @@ class Lane:
         self._places = places
         self._holder = holder
         self._lock = threading.Lock()
-        self._arrivals = Arrivals(port, settings, self._make_writer)
-        self._attention = Attention()
+        self._pending = PendingConnections(port, settings, self._make_writer)
+        self._timer = ActiveTimer()
         self._polled_at = time.monotonic()
         self._writers: deque[_Writer] = deque()
         self._came = 0
         self._missing: list[tuple[float, StreamError]] = []
-        """Torn connections that are waited for: until when, and why they tore."""
+        """Lost connections expected to return: deadline, and cause of the loss."""
         self._failure: StreamError | None = None
         self._backoff = Backoff(settings)
         self._dial_until: float | None = None
-        self._begin_anew = False
+        self._new_incarnation = False
         self._last_size = 0
         self._settled = False
-        """Whether nobody else can come."""
+        """Whether no further writer can connect."""
         self.incarnation: str | None = None
         self.next = 0
-        """Offset of the next row to be handed out."""
+        """Offset of the next row to return."""
 
     @property
     def end(self) -> End | None:
-        """How the partition ended; None while it has not.
+        """How the partition ended; None if it has not.
 
         Raises:
-            StreamError: What a peer sent broke a rule: it is no end of anybody's.
+            StreamError: A peer sent invalid data, which is not an end of the stream.
         """
-        if self._writers or self._arrivals or self._missing or not self._came:
+        if self._writers or self._pending or self._missing or not self._came:
             return None
         if self._places is not None and self._came < self._places:
             return None
@@ -156,7 +157,7 @@ class Lane:
 
     @property
     def has_ended(self) -> bool:
-        """Whether nothing will come any more."""
+        """Whether the partition has ended or failed."""
         try:
             return self.end is not None
         except StreamError:
@@ -165,13 +166,13 @@ class Lane:
     def take(
         self, incarnation: str | None, most: int, timeout: float, wake: Wake
     ) -> Taken | None:
-        """Rows of the next writer that has some; None where there are none in time.
+        """Rows of the next writer that has some; None on timeout.
 
-        Returns at once, without rows, when the incarnation is not the one given, and
-        when the partition has ended.
+        Returns None at once if the incarnation differs from the given one, or if the
+        partition has ended.
 
         Raises:
-            StreamError: As `Connection.advance`, where this side connects.
+            StreamError: As `Connection.advance`, if this side connects.
         """
         deadline = time.monotonic() + timeout
         if time.monotonic() - self._polled_at > _LONGEST_WITHOUT_POLL:
@@ -185,7 +186,7 @@ class Lane:
                 taken = self._take(most)
                 if taken is not None or self.has_ended:
                     return taken
-            # In every round: bytes that complete nothing may come without a pause.
+            # Check each time: incomplete messages may trickle in without a pause.
             left = deadline - time.monotonic()
             if wake.is_set or (left <= 0 and polled_late):
                 return None
@@ -193,7 +194,7 @@ class Lane:
             self._wait(left, wake)
 
     def look(self, seconds: float) -> None:
-        """Let writers come, and their schemas; takes no rows."""
+        """Accept writers and receive their schemas, but no rows."""
         with self._lock:
             self._gather()
             for writer in list(self._writers):
@@ -203,31 +204,31 @@ class Lane:
             self._wait(seconds, None)
 
     def close(self) -> None:
-        """Close everything: to writers, this reader has finished."""
+        """Close all connections. Writers see that this reader has finished."""
         with self._lock:
-            self._arrivals.close()
+            self._pending.close()
             for writer in self._writers:
                 writer.connection.close()
             self._writers.clear()
             self._port.close()
 
     def retire(self) -> None:
-        """Accept nobody any more: the end of the partition has been answered."""
+        """Stop accepting writers, after the end of the partition was returned."""
         with self._lock:
             if self._settled or self.end is None:
                 return
-            for writer in self._arrivals.drain():
+            for writer in self._pending.drain():
                 writer.connection.break_off(torn=False)
             self._port.close()
             self._settled = True
 
-    # --- who is there -------------------------------------------------------------
+    # --- connecting ---------------------------------------------------------------
 
     def _make_writer(self, connection: Connection) -> _Writer:
         return _Writer(connection, self._limits, accepted=self._port.listens)
 
     def _gather(self) -> None:
-        seconds = self._attention.tick()
+        seconds = self._timer.tick()
         self._give_up_stalled(seconds)
         if self._settled:
             return
@@ -235,39 +236,39 @@ class Lane:
         if not self._is_full:
             self._port.open()
             if self._port.listens:
-                self._arrivals.accept(self._slots)
+                self._pending.accept(self._slots)
             else:
                 self._dial()
-        for writer, error in self._arrivals.advance(seconds):
+        for writer, error in self._pending.advance(seconds):
             self._arrive(writer, error)
         if self._is_full:
-            self._refuse_others()
+            self._reject_pending()
 
     @property
     def _is_full(self) -> bool:
-        """Whether every place is taken, by who is there or by who has ended."""
+        """Whether every place is taken, by a connected or an ended writer."""
         if self._places is None:
             return False
         return self._came - len(self._missing) >= self._places
 
     @property
     def _slots(self) -> int:
-        """How many connections may be on their way at once."""
+        """Maximum number of pending connections."""
         return max(_MOST_AT_ONCE, self._places or 0) - len(self._writers)
 
     def _dial(self) -> None:
-        if self._arrivals or self._backoff.left:
+        if self._pending or self._backoff.left:
             return
         now = time.monotonic()
         if self._dial_until is None:
             self._dial_until = now + self._settings.timeout
         try:
-            self._arrivals.dial()
+            self._pending.dial()
         except ConnectionFailed as error:
-            self._dialled_in_vain(error)
+            self._connect_failed(error)
 
-    def _dialled_in_vain(self, error: StreamError) -> None:
-        """The other side may come up later: for a while, that is no failure."""
+    def _connect_failed(self, error: StreamError) -> None:
+        """Retry until the connection timeout: the peer may start later."""
         self._backoff.failed()
         waited_for = bool(self._missing)
         over = self._dial_until is not None and time.monotonic() > self._dial_until
@@ -276,16 +277,18 @@ class Lane:
             raise error
 
     def _arrive(self, writer: _Writer, error: Exception | None) -> None:
-        """Give a place to a writer; turn away what is none."""
+        """Assign a place to a validated writer; reject other peers."""
         connection = writer.connection
         if isinstance(error, _NoWriter):
             log.info("%s: a connection was closed before its schema", connection.name)
             connection.close()
         elif isinstance(error, StreamTimeout) or not connection.is_open:
             assert isinstance(error, StreamError)
-            self._turn_away(connection, error)
+            self._reject(connection, error)
         elif self._is_full:
-            log.warning("%s: a writer too many is refused", connection.name)
+            log.warning(
+                "%s: a writer is rejected: all places are taken", connection.name
+            )
             connection.break_off(torn=False)
         else:
             self._take_place(writer)
@@ -302,37 +305,37 @@ class Lane:
             return error
         return None
 
-    def _turn_away(self, connection: Connection, error: StreamError) -> None:
+    def _reject(self, connection: Connection, error: StreamError) -> None:
         connection.break_off(torn=False)
         if self._port.listens:
-            # Whoever comes uninvited takes no place, and stops nobody.
-            log.warning("refused: %s", error)
+            # An unwanted peer must not occupy a place or fail the stream.
+            log.warning("connection rejected: %s", error)
         elif isinstance(error, TransientError):
-            self._dialled_in_vain(error)
+            self._connect_failed(error)
         else:
             raise error
 
-    def _refuse_others(self) -> None:
-        """Every place is taken: nobody else is accepted."""
-        refused = self._arrivals.drain()
+    def _reject_pending(self) -> None:
+        """Reject pending connections when every place is taken."""
+        refused = self._pending.drain()
         if refused:
-            what = "%s: every place is taken: %d connections are refused"
+            what = "%s: %d connections are rejected: all places are taken"
             log.warning(what, self._port.address, len(refused))
         for writer in refused:
             writer.connection.break_off(torn=False)
         if not self._settings.reconnect:
-            self._port.close()  # who comes now is refused by the system
+            self._port.close()  # the system refuses later connections
             self._settled = True
 
     def _take_place(self, writer: _Writer) -> None:
         if self._missing:
             self._missing.pop(0)
-            self._begin_anew = True
+            self._new_incarnation = True
         else:
             self._came += 1
-        if self.incarnation is None or self._begin_anew:
+        if self.incarnation is None or self._new_incarnation:
             self.incarnation, self.next = uuid.uuid4().hex, 0
-            self._begin_anew = False
+            self._new_incarnation = False
         self._backoff.reset()
         self._dial_until = None
         self._writers.append(writer)
@@ -344,7 +347,7 @@ class Lane:
             self._missing.remove(found)
             self._fail(found[1])
 
-    # --- what they send -----------------------------------------------------------
+    # --- receiving ----------------------------------------------------------------
 
     def _take(self, most: int) -> Taken | None:
         for _ in range(len(self._writers)):
@@ -361,7 +364,7 @@ class Lane:
         return None
 
     def _receive(self, writer: _Writer, most: int) -> tuple[pa.RecordBatch, int] | None:
-        """Rows of one writer; None where it has none yet, or has ended."""
+        """Rows of one writer; None if it has none yet or has ended."""
         inflow, connection = writer.inflow, writer.connection
         try:
             if inflow.schema is None:
@@ -384,11 +387,11 @@ class Lane:
         return None
 
     def _lose(self, writer: _Writer, error: StreamError) -> None:
-        """A writer broke off, or was broken off for what it sent."""
+        """Handle a writer that failed or sent invalid data."""
         self._writers.remove(writer)
         writer.connection.break_off(torn=True)
         if self._settings.reconnect and isinstance(error, TransientError):
-            log.warning("%s; waiting for it to come again", error.what)
+            log.warning("%s; waiting for a new connection", error.what)
             until = time.monotonic() + self._settings.reconnect
             self._missing.append((until, error))
             self._backoff.failed()
@@ -397,16 +400,16 @@ class Lane:
 
     def _fail(self, error: StreamError) -> None:
         log.warning("%s", error.what)
-        # What broke a rule is told rather than what only broke off.
+        # Invalid data is reported in preference to a lost connection.
         if self._failure is None or isinstance(self._failure, TransientError):
             self._failure = error
 
     def _wait(self, seconds: float, wake: Wake | None) -> None:
-        """Wait until somebody has sent something, or wants to come."""
+        """Wait until a socket is ready."""
         with self._lock:
-            listens = not self._is_full and len(self._arrivals) < self._slots
+            listens = not self._is_full and len(self._pending) < self._slots
             listening = self._port.descriptors if listens else []
-            arriving = self._arrivals.descriptors
+            arriving = self._pending.descriptors
             by_number = {w.connection.fileno(): w for w in self._writers}
             known = [(n, w.connection.waits_for) for n, w in by_number.items()]
             if any(writer.may_have_more for writer in self._writers):
@@ -418,13 +421,13 @@ class Lane:
         ready = wait([*listening, *arriving, *known, *own], seconds, watching=watching)
         with self._lock:
             self._polled_at = time.monotonic()
-            self._arrivals.notice(ready)
+            self._pending.notice(ready)
             for number, writer in by_number.items():
                 if number in ready:
                     writer.may_have_more = True
 
     def _give_up_stalled(self, seconds: float) -> None:
-        """Give up on messages that do not become whole, however they drip."""
+        """Drop writers whose message stays incomplete for too long."""
         for writer in list(self._writers):
             if not writer.inflow.is_torn:
                 writer.waited = 0.0
@@ -433,20 +436,23 @@ class Lane:
             if writer.waited > self._settings.stall:
                 millis = round(self._settings.stall * 1000)
                 msg = (
-                    f"{writer.connection.name}: a message is not whole after {millis} "
+                    f"{writer.connection.name}: a message is incomplete after {millis} "
                     "ms of waiting (stall.timeout.millis)"
                 )
                 self._lose(writer, StreamTimeout(msg))
 
 
 def _translated(connection: Connection, error: Exception) -> StreamError:
-    """The error of a stream whose connection failed, or sent what breaks a rule."""
+    """Translate an error of a connection to a `StreamError`."""
     if isinstance(error, StreamError):
         return error
     if isinstance(error, EndedEarly):
-        msg = f"{connection.name}: the connection ended without the marker of an end"
+        msg = (
+            f"{connection.name}: the connection was closed without an end-of-stream "
+            "marker"
+        )
         return ConnectionFailed(msg)
     if isinstance(error, OSError):
         cause = error.strerror or error
-        return ConnectionFailed(f"{connection.name}: the connection is torn: {cause}")
+        return ConnectionFailed(f"{connection.name}: the connection was lost: {cause}")
     raise error

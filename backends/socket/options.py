@@ -1,4 +1,4 @@
-"""The options of ``socket``, and what they say together."""
+"""Options of ``socket``, and the settings derived from them."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from streamfactory.spi import StreamConfig
 
 DURABLE_WAY: Final = (
-    "a raw socket keeps nothing: copy it into a `file` stream, and read that"
+    "a raw socket stores nothing: copy it into a `file` stream and read that"
 )
-"""The remedy for whatever needs to be read again."""
+"""Remedy for uses that need to read rows again."""
 
 
 def _writers(text: str) -> int | None:
@@ -44,35 +44,35 @@ _WRITE: Final = frozenset({"write"})
 OPTIONS: Final = (
     Option(
         "topic.name",
-        "Name of the stream in positions and errors.",
+        "Topic name in positions and error messages.",
         default="rows",
         validator=topic_name_problem,
     ),
     Option(
         "listen",
-        "Wait here for the other side: host:port, host:first-last or unix:/path, "
-        "where {0-3} is a range. A range gives partitions.",
+        "Address to listen at: host:port, host:first-last or unix:/path, where {0-3} "
+        "is a range. A range defines several partitions.",
         ADDRESSES,
         example="127.0.0.1:9700",
     ),
     Option(
         "connect",
-        "Go to the other side there; addresses as for `listen`.",
+        "Address to connect to; written as for `listen`.",
         ADDRESSES,
         example="127.0.0.1:9700-9703",
     ),
     Option(
         "writers",
-        "When a partition is finished: when so many writers have come and each has "
-        "ended its stream; or `any`, when each that has come has.",
+        "Number of writers of a partition: it ends when all of them have ended. With "
+        "`any`, it ends when all that have connected have ended.",
         OptionType("integer or any", _writers, {"type": ["string", "integer"]}),
         default="1",
         applies=_READ,
     ),
     Option(
         "readers",
-        "Readers of each partition: rows wait until so many have come, and go to "
-        "every one of them.",
+        "Readers of each partition: writing starts when all are connected, and every "
+        "reader gets all rows.",
         INTEGER,
         default="1",
         minimum=1,
@@ -81,21 +81,21 @@ OPTIONS: Final = (
     ),
     Option(
         "reconnect.millis",
-        "How long a torn connection is waited for, with back-off; 0: a tear is an end.",
+        "How long a lost connection may take to return; 0: a loss ends the partition.",
         PERIOD,
         default="0",
         minimum=0,
     ),
     Option(
         "handshake.timeout.millis",
-        "How long the TLS handshake of an accepted connection may take.",
+        "Timeout of the TLS handshake of an accepted connection.",
         PERIOD,
         default="10s",
         minimum=1,
     ),
     Option(
         "schema.timeout.millis",
-        "How long a writer whose connection was accepted may take to send its schema.",
+        "Timeout for the schema of an accepted connection.",
         PERIOD,
         default="1m",
         minimum=1,
@@ -103,16 +103,16 @@ OPTIONS: Final = (
     ),
     Option(
         "stall.timeout.millis",
-        "How long a message may stay half sent, or half received, while this side "
-        "waits for the other.",
+        "How long a message may stay partly sent or received while this side waits "
+        "for the peer.",
         PERIOD,
         default="5m",
         minimum=1,
     ),
     Option(
         "buffer.bytes",
-        "Size of the operating system's buffer of a connection: what a stalled reader "
-        "leaves unread.",
+        "Size of the operating system's socket buffers, which hold data that a slow "
+        "reader has not read.",
         SIZE,
         default="4M",
         minimum=4096,
@@ -120,14 +120,14 @@ OPTIONS: Final = (
     ),
     Option(
         "compression",
-        "Of what is written: pays on links below 3 Gbit/s.",
+        "Compression of written batches; useful on links below 3 Gbit/s.",
         choice("none", "lz4", "zstd"),
         default="none",
         applies=_WRITE,
     ),
     Option(
         "max.message.bytes",
-        "Longest message taken from a peer, decompressed.",
+        "Maximum decompressed size of a message from a peer.",
         SIZE,
         default="256M",
         minimum=1024,
@@ -136,7 +136,7 @@ OPTIONS: Final = (
     ),
     Option(
         "max.metadata.bytes",
-        "Longest header of a message, and longest schema, taken from a peer.",
+        "Maximum size of a message header or a schema from a peer.",
         SIZE,
         default="1M",
         minimum=1024,
@@ -145,7 +145,7 @@ OPTIONS: Final = (
     ),
     Option(
         "max.dictionary.bytes",
-        "Most that the dictionaries of one connection may hold.",
+        "Maximum size of the dictionaries of one connection.",
         SIZE,
         default="64M",
         minimum=1024,
@@ -154,40 +154,44 @@ OPTIONS: Final = (
     ),
     Option(
         "allow.plaintext",
-        "Allow addresses of other machines without TLS.",
+        "Allow addresses on other machines without TLS.",
         BOOLEAN,
         default="false",
     ),
-    Option("tls", "Speak TLS, 1.2 or later.", BOOLEAN, default="false"),
-    Option("tls.certificate", "Own certificate with its chain, PEM.", PATH),
-    Option("tls.key", "Key of the certificate, PEM.", PATH),
-    Option("tls.key.password", "Password of that key.", secret=True),
+    Option("tls", "Use TLS, 1.2 or later.", BOOLEAN, default="false"),
+    Option(
+        "tls.certificate",
+        "PEM file with the certificate of this side and its chain.",
+        PATH,
+    ),
+    Option("tls.key", "PEM file with the key of the certificate.", PATH),
+    Option("tls.key.password", "Password of the key.", secret=True),
     Option(
         "tls.ca",
-        "Who may sign the other side's certificate, PEM. Where this side listens, a "
-        "certificate is then wanted of whoever comes; where it connects, the system's "
-        "authorities are the default.",
+        "PEM file with the CA certificates that the peer is verified against. A "
+        "listening side then requires a client certificate; a connecting side uses "
+        "the system's CA certificates by default.",
         PATH,
     ),
     Option(
         "tls.hostname",
-        "Name in the certificate of the side that listens, where it is not its host.",
+        "Host name in the server's certificate, if it differs from the address.",
     ),
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What connections need to know of the configuration. Seconds and bytes."""
+    """Settings of connections, in seconds and bytes."""
 
     addresses: tuple[Address, ...]
     listens: bool
     timeout: float
-    """For connecting, with the handshake, and for the first schema of the stream."""
+    """Timeout to connect, including the handshake, and for the first schema."""
     handshake: float
-    """For the TLS handshake of an accepted connection."""
+    """Timeout of the TLS handshake of an accepted connection."""
     schema: float
-    """For the schema of an accepted connection."""
+    """Timeout for the schema of an accepted connection."""
     stall: float
     reconnect: float
     retry_first: float
@@ -197,7 +201,7 @@ class Settings:
 
     @classmethod
     def of(cls, config: StreamConfig) -> Settings:
-        """The settings of a configuration that `check_options` has found to be well."""
+        """The settings of a validated configuration."""
         listens = "listen" in config
         return cls(
             addresses=config["listen" if listens else "connect"],

@@ -1,4 +1,4 @@
-"""The reading half of ``socket``."""
+"""Consumer factory of ``socket``."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from streamfactory.backends.socket.connections import Port
 from streamfactory.backends.socket.headers import Limits
-from streamfactory.backends.socket.merging import Lane, Taken
+from streamfactory.backends.socket.merging import PartitionReader, Taken
 from streamfactory.backends.socket.options import DURABLE_WAY, Settings
 from streamfactory.spi import (
     BatchState,
@@ -37,11 +37,11 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
 _GLANCE: Final = 0.05
-"""Seconds between looks for a schema."""
+"""Seconds between polls for a schema."""
 
 
-class Lanes:
-    """All partitions of a stream, as one process reads them."""
+class PartitionReaders:
+    """The readers of all partitions of a stream in one process."""
 
     def __init__(self, config: StreamConfig, settings: Settings) -> None:
         limits = Limits(
@@ -52,7 +52,7 @@ class Lanes:
         self.holder = SharedSchema()
         self.is_closed = False
         self.each = [
-            Lane(
+            PartitionReader(
                 Port(address, settings, config),
                 settings,
                 limits,
@@ -64,49 +64,52 @@ class Lanes:
 
     def close(self) -> None:
         self.is_closed = True
-        for lane in self.each:
-            lane.close()
+        for reader in self.each:
+            reader.close()
 
 
 class SocketConsumer(PartitionLevelConsumer):
-    """Reads one partition. Connects when it is first asked."""
+    """Reads one partition. Connects at the first fetch."""
 
     def __init__(
-        self, lanes: Lanes, partition: Partition, fields: Sequence[str] | None
+        self,
+        readers: PartitionReaders,
+        partition: Partition,
+        fields: Sequence[str] | None,
     ) -> None:
-        self._lanes = lanes
-        self._lane = lanes.each[partition.id]
+        self._readers = readers
+        self._reader = readers.each[partition.id]
         self._partition = partition
         self._fields = None if fields is None else list(fields)
-        self._told: str | None = None
+        self._reported: str | None = None
         self._wake = Wake()
 
     def fetch_messages(
         self, start: int, end: int | None, limits: FetchLimits
     ) -> Fetched:
-        if self._lanes.is_closed:
+        if self._readers.is_closed:
             msg = "the stream is closed"
             raise ClosedError(msg)
-        lane, told = self._lane, self._told
+        reader, reported = self._reader, self._reported
         most = limits.max_rows if end is None else min(limits.max_rows, end - start)
-        if lane.incarnation == told and start < lane.next:
-            raise self._gone(start)
-        taken = lane.take(told, most, limits.timeout, self._wake)
+        if reader.incarnation == reported and start < reader.next:
+            raise self._already_read(start)
+        taken = reader.take(reported, most, limits.timeout, self._wake)
         if taken is not None:
-            return self._answer(taken, start)
-        if lane.incarnation != told:
-            # Offsets count something else from here on: that is told without rows.
-            self._told = lane.incarnation
+            return self._fetched(taken, start)
+        if reader.incarnation != reported:
+            # A new incarnation is reported by a batch without rows.
+            self._reported = reader.incarnation
             return Fetched(
                 None,
-                start if told is None else lane.next,
-                incarnation=lane.incarnation,
+                start if reported is None else reader.next,
+                incarnation=reader.incarnation,
             )
-        end_of_all = lane.end
+        end_of_all = reader.end
         if end_of_all is not None:
-            lane.retire()  # whoever comes now would not be read
+            reader.retire()  # later connections would not be read
         state = None if end_of_all is None else BatchState.END_OF_PARTITION
-        return Fetched(None, start, state=state, incarnation=told, end=end_of_all)
+        return Fetched(None, start, state=state, incarnation=reported, end=end_of_all)
 
     def wake(self) -> None:
         self._wake.set()
@@ -114,7 +117,7 @@ class SocketConsumer(PartitionLevelConsumer):
     def close(self) -> None:
         self._wake.close()
 
-    def _answer(self, taken: Taken, start: int) -> Fetched:
+    def _fetched(self, taken: Taken, start: int) -> Fetched:
         rows, first = taken.rows, taken.first
         if self._fields is not None:
             rows = rows.select(self._fields)
@@ -128,15 +131,15 @@ class SocketConsumer(PartitionLevelConsumer):
             rows if rows.num_rows else None,
             max(start, first + rows.num_rows),
             offsets=offsets if rows.num_rows else None,
-            incarnation=self._told,
+            incarnation=self._reported,
             size=taken.size,
         )
 
-    def _gone(self, start: int) -> OffsetOutOfRange:
+    def _already_read(self, start: int) -> OffsetOutOfRange:
         msg = f"offset {start} was read already and cannot be read again"
         return OffsetOutOfRange(
             msg,
-            earliest=self._lane.next,
+            earliest=self._reader.next,
             partition=self._partition,
             offset=start,
             remedy=DURABLE_WAY,
@@ -144,7 +147,7 @@ class SocketConsumer(PartitionLevelConsumer):
 
 
 class SocketMetadata(MetadataProvider):
-    """Answers what the connections of this process have shown; makes none for it."""
+    """Metadata known from the connections of this process. Opens none for it."""
 
     def __init__(self, factory: SocketConsumerFactory) -> None:
         self._factory = factory
@@ -155,68 +158,71 @@ class SocketMetadata(MetadataProvider):
         return [
             PartitionInfo(
                 Partition(topic, number),
-                lane.next,
+                reader.next,
                 None,
-                PartitionState.ENDED if lane.has_ended else PartitionState.ACTIVE,
-                lane.incarnation,
+                PartitionState.ENDED if reader.has_ended else PartitionState.ACTIVE,
+                reader.incarnation,
             )
             for topic in topics
-            for number, lane in enumerate(self._factory.lanes.each)
+            for number, reader in enumerate(self._factory.readers.each)
         ]
 
     def fetch_schema(self, topic: str) -> pa.Schema:
-        """The schema of the first writer; where one is declared, nobody is asked."""
+        """The schema of the first writer, unless one is declared."""
         if "schema" in self._factory.config:
             msg = "a schema is declared"
             raise SchemaUnknown(msg)
-        lanes, timeout = self._factory.lanes, self._factory.settings.timeout
+        readers, timeout = self._factory.readers, self._factory.settings.timeout
         deadline = time.monotonic() + timeout
-        while lanes.holder.schema is None:
-            for lane in lanes.each:
-                lane.look(_GLANCE / len(lanes.each))
-            self._check(lanes)
+        while readers.holder.schema is None:
+            for reader in readers.each:
+                reader.look(_GLANCE / len(readers.each))
+            self._check(readers)
             if time.monotonic() > deadline:
                 msg = f"no writer has sent a schema within {timeout:g} s"
                 remedy = "start the writer, or declare the option `schema`"
                 raise StreamTimeout(msg, remedy=remedy)
-        return lanes.holder.schema
+        return readers.holder.schema
 
-    def _check(self, lanes: Lanes) -> None:
-        """Give up where no schema will come.
+    def _check(self, readers: PartitionReaders) -> None:
+        """Raise if no schema will be received.
 
         Raises:
             ClosedError: misuse.
-            SchemaUnknown: config; all writers have ended without one.
+            SchemaUnknown: config; all writers have ended without a schema.
         """
-        if lanes.is_closed:
+        if readers.is_closed:
             msg = "the stream is closed"
             raise ClosedError(msg)
-        if lanes.holder.schema is None and all(lane.has_ended for lane in lanes.each):
-            ends = [lane.end for lane in lanes.each]
-            msg = f"every writer ended before its schema came ({ends[0]})"
+        ended = all(reader.has_ended for reader in readers.each)
+        if readers.holder.schema is None and ended:
+            msg = f"every writer ended before it sent a schema ({readers.each[0].end})"
             raise SchemaUnknown(msg)
 
 
 class SocketConsumerFactory(ConsumerFactory):
-    """Reads the writers of some addresses. What is read is gone: it claims nothing."""
+    """Reads from the writers of some addresses.
+
+    No claims: rows cannot be read again.
+    """
 
     CLAIMS: ClassVar = Claims()
 
     def __init__(self, config: StreamConfig) -> None:
         super().__init__(config)
         self.settings = Settings.of(config)
-        # By process: what a fork inherited stays referenced, and untouched.
-        self._lanes: dict[int, Lanes] = {}
+        # By process id: inherited connections are kept open, but not used after a fork.
+        self._readers: dict[int, PartitionReaders] = {}
 
     @property
-    def lanes(self) -> Lanes:
-        """The partitions, as this process reads them. Opens nothing."""
+    def readers(self) -> PartitionReaders:
+        """The partition readers of this process. Opens no connection."""
         process = os.getpid()
-        if process not in self._lanes:
-            # Of two threads one wins, and nothing of the other was opened.
-            made = Lanes(self.config, self.settings)
-            self._lanes.setdefault(process, made)
-        return self._lanes[process]
+        if process not in self._readers:
+            # If two threads race, one object is dropped, which has opened nothing.
+            made = PartitionReaders(self.config, self.settings)
+            self._readers.setdefault(process, made)
+        return self._readers[process]
 
     def create_partition_level_consumer(
         self,
@@ -225,14 +231,17 @@ class SocketConsumerFactory(ConsumerFactory):
         fields_to_read: Sequence[str] | None = None,
     ) -> PartitionLevelConsumer:
         if partition.id >= len(self.settings.addresses):
-            msg = f"there are {len(self.settings.addresses)} addresses"
+            msg = (
+                f"the stream has only {len(self.settings.addresses)} partitions, one "
+                "per address"
+            )
             raise TopicNotFound(msg, partition=partition)
-        return SocketConsumer(self.lanes, partition, fields_to_read)
+        return SocketConsumer(self.readers, partition, fields_to_read)
 
     def create_metadata_provider(self, client_id: str) -> MetadataProvider:
         return SocketMetadata(self)
 
     def close(self) -> None:
-        lanes = self._lanes.get(os.getpid())
-        if lanes is not None:
-            lanes.close()
+        readers = self._readers.get(os.getpid())
+        if readers is not None:
+            readers.close()

@@ -1,4 +1,4 @@
-"""Which options of ``socket`` exclude, need or disable one another."""
+"""Rules over several options of ``socket``."""
 
 from __future__ import annotations
 
@@ -36,15 +36,15 @@ def check_options(config: StreamConfig, role: Role | None) -> Iterator[Problem]:
         yield from _replay_problems(config)
     given = [key for key in ("listen", "connect") if key in config]
     if not given:
-        yield config.problem("listen", "or connect is required", "say one of them")
+        yield config.problem("listen", "or connect is required", "set one of them")
     elif len(given) > 1:
-        yield config.problem("listen", "excludes connect", "say one of them")
+        yield config.problem("listen", "excludes connect", "set one of them")
     else:
         yield from _problems_of(config, given[0])
 
 
 def _problems_of(config: StreamConfig, key: str) -> Iterator[Problem]:
-    """Problems of a stream with one kind of address, which stands under a key."""
+    """Problems of a stream that has only ``listen`` or only ``connect``."""
     addresses: tuple[Address, ...] = config[key]
     listens = key == "listen"
     if config["tls"]:
@@ -55,7 +55,9 @@ def _problems_of(config: StreamConfig, key: str) -> Iterator[Problem]:
     if not listens:
         for word in ("writers", "readers"):
             if config[word] != 1:
-                yield config.problem(word, "needs listen: who connects has one peer")
+                yield config.problem(
+                    word, "requires listen: a connecting side has only one peer"
+                )
     yield from _without_effect(config, listens=listens)
 
 
@@ -63,12 +65,14 @@ def _tls_problems(
     config: StreamConfig, addresses: tuple[Address, ...], *, listens: bool
 ) -> Iterator[Problem]:
     if addresses[0].is_unix:
-        yield config.problem("tls", "has no place on a Unix socket", "leave it out")
+        yield config.problem("tls", "is not supported on a Unix socket", "remove it")
     if listens and not {"tls.certificate", "tls.key"} <= set(config):
-        what = "needs tls.certificate and tls.key where this side listens"
+        what = "requires tls.certificate and tls.key with listen"
         yield config.problem("tls", what)
     elif ("tls.certificate" in config) != ("tls.key" in config):
-        yield config.problem("tls", "tls.certificate and tls.key need each other")
+        yield config.problem(
+            "tls", "requires both tls.certificate and tls.key, or neither"
+        )
 
 
 def _without_effect(config: StreamConfig, *, listens: bool) -> Iterator[Problem]:
@@ -77,20 +81,20 @@ def _without_effect(config: StreamConfig, *, listens: bool) -> Iterator[Problem]
             yield config.problem(key, "has no effect without tls=true", level="warning")
     if listens:
         if config["tls"] and config.given("tls.hostname"):
-            what = "has no effect on the side that listens"
+            what = "has no effect with listen"
             yield config.problem("tls.hostname", what, level="warning")
         return
     for key in _OF_LISTENERS:
         if config.given(key) and (config["tls"] or key not in _OF_TLS):
-            what = "has no effect without listen: it is for accepted connections"
+            what = "has no effect without listen: it applies to accepted connections"
             yield config.problem(key, what, level="warning")
 
 
 def _replay_problems(config: StreamConfig) -> Iterator[Problem]:
-    """Options of a reader that need rows to be there again after they were read."""
+    """Problems of options that require replay."""
     for key in _NEED_REPLAY:
         if key in config:
-            what = f"{config.settings[key].text!r} needs replay"
+            what = f"{config.settings[key].text!r} requires replay"
             yield config.problem(key, what, DURABLE_WAY)
     if config["consumer.type"] == "highlevel":
         what = "highlevel requires replay: the stream cannot be read from a checkpoint"

@@ -1,4 +1,4 @@
-"""One partition as it is written: every batch to each reader of one address."""
+"""Writing of one partition: every batch goes to each reader of one address."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import time
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Final
 
-from streamfactory.backends.socket.arrivals import Arrivals, Attention
+from streamfactory.backends.socket.encoding import StreamEncoder, drop_prefix
 from streamfactory.backends.socket.flushing import PERIOD, Flusher
 from streamfactory.backends.socket.headers import END
-from streamfactory.backends.socket.outflow import Outflow, behind
+from streamfactory.backends.socket.pending import ActiveTimer, PendingConnections
 from streamfactory.backends.socket.waiting import WRITABLE, Backoff, wait
 from streamfactory.spi import (
     ClosedError,
@@ -36,7 +36,7 @@ log = logging.getLogger(__name__)
 
 _PAUSE: Final = 0.02
 _MOST_AT_ONCE: Final = 64
-"""TLS handshakes, unless more readers are wanted; the system queues the others."""
+"""Concurrent TLS handshakes, unless more readers are expected. The rest is queued."""
 
 
 class _Reader:
@@ -46,33 +46,33 @@ class _Reader:
         self.connection = connection
         self.pending: list[memoryview] = []
         self.half_sent = False
-        """Whether part of a message has gone."""
+        """Whether a message is partly sent."""
 
     def advance(self) -> None:
         """Finish connecting and the handshake: see `Connection.advance`."""
         self.connection.advance()
 
     def flush(self) -> bool:
-        """Send what there is room for; whether that is all."""
+        """Send as much as possible; whether all was sent."""
         while self.pending:
             try:
                 count = self.connection.send(self.pending)
             except BlockingIOError:
                 return False
             self.half_sent = True
-            self.pending = behind(self.pending, count)
+            self.pending = drop_prefix(self.pending, count)
         self.half_sent = False
         return True
 
 
-class OutLane:
-    """The readers of one partition. Thread-safe; one writer at a time has it.
+class PartitionWriter:
+    """Sends to the readers of one partition. Thread-safe; one writer at a time.
 
     Args:
-        port: Where they are.
-        settings: Timers.
-        readers: How many get every row.
-        compression: Of the bodies.
+        port: Their address.
+        settings: Timeouts.
+        readers: Number of readers, each of which gets every row.
+        compression: Compression of the bodies.
     """
 
     def __init__(
@@ -83,47 +83,48 @@ class OutLane:
         self._wanted = readers
         self._compression = compression
         self._lock = threading.Lock()
-        self._arrivals = Arrivals(port, settings, _Reader)
-        self._attention = Attention()
+        self._pending = PendingConnections(port, settings, _Reader)
+        self._timer = ActiveTimer()
         self._readers: list[_Reader] = []
         self._backoff = Backoff(settings)
-        self._out: Outflow | None = None
+        self._out: StreamEncoder | None = None
         self._flusher = Flusher(self._lock, self._flush_held)
         self._looked_at = 0
         self._failure: Exception | None = None
-        """Of what was sent while nobody waited for it."""
+        """Error of the flusher thread, raised at the next call."""
         self._lost = 0
-        """Readers that are gone for good."""
+        """Readers that have disconnected and will not return."""
         self._opened = self._closed = False
         self.is_finished = False
-        """Whether the marker of the end was sent."""
+        """Whether the end-of-stream marker was sent."""
 
     @property
-    def is_left(self) -> bool:
-        """Whether every reader is gone. Never blocks."""
+    def has_no_reader(self) -> bool:
+        """Whether every reader has disconnected. Never blocks."""
         if not self._lock.acquire(blocking=False):
-            return False  # somebody writes, and will find out
+            return False  # another thread writes, and will detect it
         try:
-            self._drop_those_gone()
+            self._drop_closed()
             return self._lost >= self._wanted
         finally:
             self._lock.release()
 
     def open(self) -> None:
-        """Listen, so that readers can come; twice is fine."""
+        """Start listening for readers. May be called twice."""
         if not self._opened:
             with self._lock:
                 self._port.open()
                 self._opened = True
 
     def send(self, rows: pa.RecordBatch, wake: Wake | None) -> None:
-        """Take rows for every reader; blocks while there is no room.
+        """Send rows to every reader; blocks while the buffers are full.
 
-        They go to the system at once, or together with those that come right after.
+        They are passed to the system at once, or together with rows that follow
+        closely.
 
         Raises:
-            ClosedError: misuse; woken.
-            StreamTimeout: transient; readers did not come, or one stands still.
+            ClosedError: misuse; the writer was woken.
+            StreamTimeout: transient; readers did not connect, or one has stalled.
             StreamError: As `Connection.advance`.
         """
         self._acquire(wake)
@@ -131,31 +132,31 @@ class OutLane:
             out = self._begin(rows.schema, wake)
             if self._lost >= self._wanted:
                 return
-            if out.take(rows):
+            if out.add(rows):
                 self._flusher.watch()
             else:
                 self._send_held(wake)
-            out.rest()
+            out.end_write()
         finally:
             self._lock.release()
 
     def flush(self, wake: Wake | None) -> None:
-        """Hand all rows to the system.
+        """Pass all rows to the system.
 
         Raises:
             StreamError: As `send`.
         """
-        with self._mine(wake):
+        with self._locked(wake):
             self._check(wake)
             self._send_held(wake)
 
     def finish(self, schema: pa.Schema) -> None:
-        """Send the marker of the end; twice is fine.
+        """Send the end-of-stream marker. May be called twice.
 
         Raises:
             StreamError: As `send`.
         """
-        with self._mine(None):
+        with self._locked(None):
             if self.is_finished:
                 return
             self._begin(schema, None)
@@ -164,43 +165,45 @@ class OutLane:
                 reader.pending = [*reader.pending, memoryview(END)]
             self._flush(None)
             self.is_finished = True
-            # One that refuses at the last moment keeps no other from its end.
+            # An error of one reader must not keep others from their end.
             with ExitStack() as last:
                 last.callback(self._port.close)
                 for reader in self._readers:
                     last.callback(reader.connection.end_sending)
 
     def confirm(self, deadline: float) -> None:
-        """Wait until every reader has taken the end, and closed.
+        """Wait until every reader has received the end and closed.
 
         Raises:
-            StreamTimeout: transient; one has not by then.
+            StreamTimeout: transient; a reader has not closed by the deadline.
         """
-        with self._mine(None):
+        with self._locked(None):
             while self._readers:
-                self._drop_those_gone()
+                self._drop_closed()
                 if not self._readers:
                     return
                 left = deadline - time.monotonic()
                 if left <= 0:
                     name = self._readers[0].connection.name
                     msg = f"{name}: a reader has not closed after the end of the stream"
-                    raise StreamTimeout(msg, remedy="look whether it still reads")
+                    raise StreamTimeout(
+                        msg, remedy="check whether the reader still runs"
+                    )
                 wait([(r.connection.fileno(), 1) for r in self._readers], left)
 
     def break_off(self) -> None:
-        """Let readers learn of a failure; a next write begins with new ones."""
+        """Abort all connections; the next write starts with new readers."""
         with self._lock:
             for reader in self._readers:
                 reader.connection.break_off(torn=reader.half_sent)
-            for arrival in self._arrivals.drain():
-                arrival.connection.break_off(torn=False)
+            for pending in self._pending.drain():
+                pending.connection.break_off(torn=False)
             self._readers = []
             self._out, self._lost, self._failure = None, 0, None
 
     def close(self) -> None:
-        """Close; where the stream has not been finished, readers learn of a failure."""
-        self._closed = True  # which ends the waiting of whoever has the lane
+        """Close. If the stream is not finished, the connections are aborted."""
+        self._closed = True  # ends waits of other threads
         self._flusher.close()
         if not self.is_finished:
             self.break_off()
@@ -210,101 +213,109 @@ class OutLane:
             self._readers = []
             self._port.close()
 
-    # --- who is there -------------------------------------------------------------
+    # --- connecting ---------------------------------------------------------------
 
-    def _begin(self, schema: pa.Schema, wake: Wake | None) -> Outflow:
-        """Have all readers, each with the schema on its way."""
+    def _begin(self, schema: pa.Schema, wake: Wake | None) -> StreamEncoder:
+        """Wait for all readers; each is sent the schema first."""
         self._check(wake)
         if self.is_finished:
-            msg = "the stream has been finished"
+            msg = "the stream is finished: no more rows can be written"
             raise MisuseError(msg)
         out = self._out
         if out is None:
-            out = self._out = Outflow(schema.remove_metadata(), self._compression)
+            out = self._out = StreamEncoder(schema.remove_metadata(), self._compression)
         elif not schema.equals(out.schema):
-            msg = f"the stream has begun with {_names(out.schema)}, not with "
+            msg = f"the schema of the stream is {_names(out.schema)}, the rows have "
             raise SchemaMismatch(msg + _names(schema))
         if self._lost + len(self._readers) < self._wanted:
             self._gather(out, wake)
         return out
 
-    def _gather(self, out: Outflow, wake: Wake | None) -> None:
+    def _gather(self, out: StreamEncoder, wake: Wake | None) -> None:
         deadline = time.monotonic() + self._settings.timeout
         while len(self._readers) + self._lost < self._wanted:
-            self._let_come(out)
+            self._accept_readers(out)
             self._check(wake)
             left = deadline - time.monotonic()
             count = f"{len(self._readers)} of {self._wanted} readers"
             if len(self._readers) + self._lost >= self._wanted:
                 break
             if left <= 0:
-                msg = f"{self._port.address}: {count} have come in time"
-                remedy = "start them, or raise connection.timeout.millis"
+                msg = f"{self._port.address}: {count} connected before the timeout"
+                remedy = "start the readers, or increase connection.timeout.millis"
                 raise StreamTimeout(msg, remedy=remedy)
-            has_slots = len(self._arrivals) < self._slots
+            has_slots = len(self._pending) < self._slots
             listening = self._port.descriptors if has_slots else []
-            known = [*listening, *self._arrivals.descriptors]
+            known = [*listening, *self._pending.descriptors]
             pause = left if known else min(left, _PAUSE)
-            self._arrivals.notice(wait([*known, *_own(wake)], pause))
-        for late in self._arrivals.drain():
-            log.info("%s: a reader too many is refused", late.connection.name)
+            self._pending.notice(wait([*known, *_own(wake)], pause))
+        for late in self._pending.drain():
+            log.info(
+                "%s: a reader is rejected: all readers are connected",
+                late.connection.name,
+            )
             late.connection.break_off(torn=False)
         if self._lost == 0 and not self._settings.reconnect:
-            self._port.close()  # who comes now is refused by the system
+            self._port.close()  # the system refuses later connections
 
     @property
     def _slots(self) -> int:
-        """How many connections may be on their way at once."""
+        """Maximum number of pending connections."""
         free = self._wanted - self._lost - len(self._readers)
-        # Without a handshake a connection is a reader at once, and needs no slot.
+        # Without TLS a connection is a reader at once: no pending slots needed.
         return max(_MOST_AT_ONCE, free) if self._settings.tls else free
 
-    def _let_come(self, out: Outflow) -> None:
+    def _accept_readers(self, out: StreamEncoder) -> None:
         self._port.open()
         if self._port.listens:
-            self._arrivals.accept(self._slots)
-        elif not self._arrivals and not self._backoff.left:
+            self._pending.accept(self._slots)
+        elif not self._pending and not self._backoff.left:
             try:
-                self._arrivals.dial()
+                self._pending.dial()
             except ConnectionFailed as error:
                 log.info("%s", error)
                 self._backoff.failed()
-        for reader, failure in self._arrivals.advance(self._attention.tick()):
+        for reader, failure in self._pending.advance(self._timer.tick()):
             self._arrive(reader, failure, out)
 
-    def _arrive(self, reader: _Reader, error: Exception | None, out: Outflow) -> None:
+    def _arrive(
+        self, reader: _Reader, error: Exception | None, out: StreamEncoder
+    ) -> None:
         if error is not None:
-            self._turn_away(reader.connection, error)
+            self._reject(reader.connection, error)
         elif len(self._readers) + self._lost >= self._wanted:
-            log.info("%s: a reader too many is refused", reader.connection.name)
+            log.info(
+                "%s: a reader is rejected: all readers are connected",
+                reader.connection.name,
+            )
             reader.connection.break_off(torn=False)
         else:
             self._backoff.reset()
             reader.pending = out.begin()
             self._readers.append(reader)
 
-    def _turn_away(self, connection: Connection, error: Exception) -> None:
+    def _reject(self, connection: Connection, error: Exception) -> None:
         connection.close()
         self._backoff.failed()
         if not isinstance(error, StreamError):
             raise error
         if not self._port.listens and isinstance(error, NotAuthorized):
             raise error
-        # Whoever comes uninvited takes no place; who is not there yet may come up.
+        # An unwanted peer takes no place; a peer that is not up yet may start later.
         log.info("%s", error)
 
-    def _drop_those_gone(self) -> None:
+    def _drop_closed(self) -> None:
         for reader in list(self._readers):
-            if _is_gone(reader.connection):
+            if _has_closed(reader.connection):
                 self._lose(reader)
 
     def _lose(self, reader: _Reader) -> None:
-        """A reader has what it wanted, or is gone: which, nobody can tell."""
+        """Remove a reader that closed. Whether it has read everything is unknown."""
         self._readers.remove(reader)
         reader.connection.close()
         if self.is_finished or not self._settings.reconnect:
             self._lost += 1
-        log.info("%s: a reader is gone", reader.connection.name)
+        log.info("%s: a reader disconnected", reader.connection.name)
 
     # --- sending ------------------------------------------------------------------
 
@@ -313,34 +324,35 @@ class OutLane:
         self._flush(wake)
 
     def _encode_held(self) -> None:
-        """Make bytes of what is held, and have them pending."""
+        """Encode the held batches and queue them for each reader."""
         if self._out is not None and self._out.is_holding:
             pieces = self._out.encode()
             for reader in self._readers:
                 reader.pending = [*reader.pending, *pieces]
 
     def _flush_held(self) -> float:
-        """Send what waits for more that does not come; seconds until the next look.
+        """Send held batches that none followed; returns seconds until the next check.
 
-        The flusher calls it, and has the lane. What there is no room for stays pending.
+        Called by the flusher, with the lock held. Data that does not fit the socket
+        stays pending.
         """
         out, before = self._out, self._looked_at
         if out is None or self._failure is not None:
             return 0.0
         self._looked_at = out.taken
         if out.taken != before:
-            return PERIOD  # somebody writes, and will send
+            return PERIOD  # a thread writes, and will send
         try:
-            out.give_up()
+            out.stop_waiting()
             self._encode_held()
             sent = [self._sent(reader) for reader in list(self._readers)]
-        except Exception as error:  # noqa: BLE001 - the next who writes is told
+        except Exception as error:  # noqa: BLE001 - raised at the next write
             self._failure = error
             return 0.0
         return 0.0 if all(sent) else _PAUSE
 
     def _flush(self, wake: Wake | None) -> None:
-        """Send all that is pending, to each as fast as it takes it."""
+        """Send all pending data, to each reader at its own speed."""
         waited = 0.0
         while True:
             busy = [reader for reader in list(self._readers) if not self._sent(reader)]
@@ -351,7 +363,8 @@ class OutLane:
                 millis = round(self._settings.stall * 1000)
                 name = busy[0].connection.name
                 msg = (
-                    f"{name}: a reader has taken nothing whole for {millis} ms "
+                    f"{name}: a reader has not accepted a whole message for {millis} "
+                    "ms "
                     "(stall.timeout.millis)"
                 )
                 raise StreamTimeout(msg)
@@ -366,13 +379,13 @@ class OutLane:
         except StreamError:
             raise
         except OSError:
-            _is_gone(reader.connection)  # which may say why
+            _has_closed(reader.connection)  # may raise with the reason
             self._lose(reader)
             return True
 
     @contextmanager
-    def _mine(self, wake: Wake | None) -> Iterator[None]:
-        """Have the lane alone; who waits for it can be woken, too."""
+    def _locked(self, wake: Wake | None) -> Iterator[None]:
+        """Hold the lock; waiting for it can be ended by ``wake``."""
         self._acquire(wake)
         try:
             yield
@@ -391,10 +404,10 @@ class OutLane:
             raise self._failure
 
 
-def _is_gone(connection: Connection) -> bool:
-    """Whether the peer has closed, however; errors of ours are more than that."""
+def _has_closed(connection: Connection) -> bool:
+    """Whether the peer has closed or the connection was lost."""
     try:
-        return connection.peer_is_gone()
+        return connection.peer_has_closed()
     except StreamError:
         raise
     except OSError:

@@ -1,4 +1,4 @@
-"""TLS by the standard library: one context for each side."""
+"""TLS contexts for the connecting and the listening side."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ def make_context(config: StreamConfig, *, listens: bool) -> ssl.SSLContext:
     """The context that the options ``tls.*`` describe.
 
     Args:
-        config: Its secret is resolved here, when a connection is made.
+        config: The configuration. Its secret is resolved here, for each connection.
         listens: Whether this side listens.
 
     Raises:
-        ConfigError: config; a file cannot be read, or is not what it should be.
+        ConfigError: config; a file cannot be read, or has the wrong content.
     """
     side = ssl.PROTOCOL_TLS_SERVER if listens else ssl.PROTOCOL_TLS_CLIENT
     context = ssl.SSLContext(side)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     if listens:
-        # A writer reads nothing: tickets left unread would make its close a reset, and
-        # take with it what is still on its way.
+        # A writer reads nothing, so session tickets would stay unread. Closing would
+        # then reset the connection and drop data in flight.
         context.num_tickets = 0
     key = "tls.ca"
     try:
@@ -37,14 +37,14 @@ def make_context(config: StreamConfig, *, listens: bool) -> ssl.SSLContext:
             context.load_default_certs()
         if "tls.certificate" in config:
             key = "tls.certificate"
-            # Without a password OpenSSL would ask for one at the terminal.
+            # Without a password OpenSSL would prompt for one on the terminal.
             password = config.get("tls.key.password", "")
             context.load_cert_chain(
                 config["tls.certificate"], config["tls.key"], lambda: password
             )
     except OSError as error:  # SSLError is one
         msg = f"the files of {key} cannot be used: {_reason(error)}"
-        remedy = f"give stream.{config.type}.{key} and its key as PEM files"
+        remedy = f"set stream.{config.type}.{key} and its key to PEM files"
         raise ConfigError(msg, stream=config.name, remedy=remedy) from error
     return context
 

@@ -1,4 +1,4 @@
-"""Waiting for sockets, so that it can be ended from another thread."""
+"""Polling of sockets, which another thread can end."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ if TYPE_CHECKING:
 READABLE: Final = select.POLLIN
 WRITABLE: Final = select.POLLOUT
 LONGEST_WAIT: Final = 0.25
-"""Seconds after which timers are looked at, whatever happens."""
+"""Maximum seconds of one wait, after which timeouts are checked."""
 _WATCHED: Final = 200e-6 if (os.cpu_count() or 1) > 1 else 0.0
-"""Seconds at the beginning of a wait in which nobody sleeps."""
+"""Seconds of busy polling at the start of a wait."""
 
 
 def wait(
     wanted: Iterable[tuple[int, int]], seconds: float, *, watching: bool = False
 ) -> set[int]:
-    """Wait until one of some descriptors is ready.
+    """Wait until a descriptor is ready.
 
     Args:
-        wanted: Descriptors, each with what it waits for.
-        seconds: At the most, and `LONGEST_WAIT` in any case.
-        watching: Whether not to sleep at first, which takes a core: for an answer that
-            is short, and on its way.
+        wanted: Descriptors and their events.
+        seconds: Maximum time, at most `LONGEST_WAIT`.
+        watching: Whether to poll busily at first, which uses a core: for a short reply
+            that is expected soon.
 
     Returns:
-        Those that are ready, or broken.
+        The descriptors that are ready or failed.
     """
     poll = select.poll()
     for descriptor, events in wanted:
@@ -41,19 +41,19 @@ def wait(
     millis = max(0.0, min(seconds, LONGEST_WAIT)) * 1000
     found = poll.poll(0)
     if watching and not found:
-        # To be woken takes longer than an answer. Nor is the core handed on: on a busy
-        # machine it comes back milliseconds later.
+        # A wake-up takes longer than a short reply. The core is not yielded either: on
+        # a busy machine it would come back milliseconds later.
         until = time.perf_counter() + min(seconds, _WATCHED)
         while not (found := poll.poll(0)) and time.perf_counter() < until:
             pass
     if not found and millis:
-        # Up to whole milliseconds, so that the last part of one is not spun through.
+        # Round up to whole milliseconds, to avoid spinning through the last fraction.
         found = poll.poll(int(millis) + (millis > int(millis)))
     return {descriptor for descriptor, _ in found}
 
 
 class Backoff:
-    """Exponential, with full jitter and a cap."""
+    """Exponential back-off with full jitter and a cap."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings

@@ -1,4 +1,4 @@
-"""The writing half of ``socket``."""
+"""Producer factory of ``socket``."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from streamfactory.backends.socket.connections import Port
 from streamfactory.backends.socket.options import Settings
-from streamfactory.backends.socket.sending import OutLane
+from streamfactory.backends.socket.sending import PartitionWriter
 from streamfactory.spi import (
     Claims,
     CommitMessage,
@@ -34,44 +34,48 @@ if TYPE_CHECKING:
 
 
 class SocketWriter(StreamWriter):
-    """Sends the rows of one attempt, which can be read as they are written."""
+    """Sends the rows of one attempt. They are visible at once."""
 
-    def __init__(self, lanes: Sequence[OutLane]) -> None:
-        self._lanes = lanes
+    def __init__(self, partitions: Sequence[PartitionWriter]) -> None:
+        self._partitions = partitions
         self._wrote: set[int] = set()
         self._wake = Wake()
 
     def write(self, outgoing: Outgoing) -> None:
         self._wrote.add(outgoing.partition)
-        self._lanes[outgoing.partition].send(outgoing.rows, self._wake)
+        self._partitions[outgoing.partition].send(outgoing.rows, self._wake)
 
     def wake(self) -> None:
         self._wake.set()
 
     def commit(self) -> Any:
-        """Hand what was written to the system; no reader of a raw stream answers."""
+        """Pass the rows to the system. Readers of a raw stream acknowledge nothing."""
         for number in self._wrote:
-            self._lanes[number].flush(self._wake)
+            self._partitions[number].flush(self._wake)
         return {"partitions": sorted(self._wrote)}
 
     def abort(self) -> None:
-        """Break off what this attempt has written to: rows cannot be taken back."""
+        """Abort the connections that were written to: sent rows cannot be recalled."""
         for number in self._wrote:
-            self._lanes[number].break_off()
+            self._partitions[number].break_off()
 
     @property
     def end(self) -> End | None:
-        return ReaderFinished() if all(lane.is_left for lane in self._lanes) else None
+        return (
+            ReaderFinished()
+            if all(partition.has_no_reader for partition in self._partitions)
+            else None
+        )
 
     def close(self) -> None:
         self._wake.close()
 
 
 class SocketCommitter(StreamCommitter):
-    """Has nothing to decide: there are no epochs."""
+    """Commits nothing: there are no epochs."""
 
-    def __init__(self, lanes: Sequence[OutLane]) -> None:
-        self._lanes = lanes
+    def __init__(self, partitions: Sequence[PartitionWriter]) -> None:
+        self._partitions = partitions
 
     def commit(
         self,
@@ -82,31 +86,31 @@ class SocketCommitter(StreamCommitter):
         return None
 
     def abort(self, epoch: int, messages: Sequence[CommitMessage]) -> None:
-        """Break off what the tasks of this process have written to."""
+        """Abort the connections that tasks of this process have written to."""
         wrote = {number for m in messages for number in m.payload["partitions"]}
         for number in wrote:
-            self._lanes[number].break_off()
+            self._partitions[number].break_off()
 
 
 class SocketProducerFactory(ProducerFactory):
-    """Writes to the readers of some addresses. It claims nothing."""
+    """Writes to the readers of some addresses. No claims."""
 
     CLAIMS: ClassVar = Claims()
 
     def __init__(self, config: StreamConfig) -> None:
         super().__init__(config)
         self.settings = Settings.of(config)
-        # By process: what a fork inherited stays referenced, and untouched.
-        self._lanes: dict[int, list[OutLane]] = {}
+        # By process id: inherited connections are kept open, but not used after a fork.
+        self._partitions: dict[int, list[PartitionWriter]] = {}
         self._schema: pa.Schema | None = None
 
     @property
-    def lanes(self) -> list[OutLane]:
-        """The partitions, as this process writes them. Opens nothing."""
+    def partitions(self) -> list[PartitionWriter]:
+        """The partition writers of this process. Opens no connection."""
         process = os.getpid()
-        if process not in self._lanes:
+        if process not in self._partitions:
             made = [
-                OutLane(
+                PartitionWriter(
                     Port(address, self.settings, self.config),
                     self.settings,
                     self.config["readers"],
@@ -114,20 +118,20 @@ class SocketProducerFactory(ProducerFactory):
                 )
                 for address in self.settings.addresses
             ]
-            self._lanes.setdefault(process, made)
-        return self._lanes[process]
+            self._partitions.setdefault(process, made)
+        return self._partitions[process]
 
     def create_writer(self, context: WriteContext) -> StreamWriter:
-        if any(lane.is_finished for lane in self.lanes):
-            msg = "the stream has been finished"
-            raise MisuseError(msg, remedy="open it again for a stream of its own")
-        for lane in self.lanes:
-            lane.open()
+        if any(partition.is_finished for partition in self.partitions):
+            msg = "the stream is finished: no more rows can be written"
+            raise MisuseError(msg, remedy="open the stream again to write another one")
+        for partition in self.partitions:
+            partition.open()
         self._schema = self._schema or context.schema
-        return SocketWriter(self.lanes)
+        return SocketWriter(self.partitions)
 
     def create_committer(self, writer_id: str | None) -> StreamCommitter:
-        return SocketCommitter(self.lanes)
+        return SocketCommitter(self.partitions)
 
     def fetch_partition_count(self, topic: str) -> int:
         return len(self.settings.addresses)
@@ -136,20 +140,22 @@ class SocketProducerFactory(ProducerFactory):
         return self._schema
 
     def end_stream(self, end: End) -> None:
-        """End every partition, also those that no row went to."""
+        """End every partition, including those without rows."""
         if not isinstance(end, Finished):
-            for lane in self.lanes:
-                lane.break_off()
+            for partition in self.partitions:
+                partition.break_off()
             return
         if self._schema is None:
-            msg = "the stream has no schema yet, and cannot end without"
-            raise MisuseError(msg, remedy="make a writer first; it need not write rows")
+            msg = "the stream cannot be ended: it has no schema yet"
+            raise MisuseError(
+                msg, remedy="create a writer first; it need not write rows"
+            )
         deadline = time.monotonic() + self.settings.timeout
-        for lane in self.lanes:
-            lane.finish(self._schema)
-        for lane in self.lanes:
-            lane.confirm(deadline)
+        for partition in self.partitions:
+            partition.finish(self._schema)
+        for partition in self.partitions:
+            partition.confirm(deadline)
 
     def close(self) -> None:
-        for lane in self._lanes.get(os.getpid(), ()):
-            lane.close()
+        for partition in self._partitions.get(os.getpid(), ()):
+            partition.close()

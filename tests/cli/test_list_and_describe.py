@@ -139,7 +139,7 @@ def test_describe_tells_abilities_and_guarantees(
     outcome = streamfactory("describe", "MEMORY")
     assert outcome.status == 0
     assert outcome.out.startswith(
-        "memory: Streams inside one process: for tests, examples and notebooks.\n"
+        "memory: Streams within one process: for tests, examples and notebooks.\n"
     )
     for line in (
         (

@@ -167,7 +167,8 @@ def test_file_that_is_no_arrow_file_is_told(folder: Path, values_of: Values) -> 
     with pytest.raises(FormatRefused) as caught:
         values_of(folder)
     assert caught.value.what == (
-        f"{str(folder / 'notes.txt')!r} is no Arrow stream: it begins with b'not for '"
+        f"{str(folder / 'notes.txt')!r} is not an Arrow stream: it begins with b'not "
+        "for '"
     )
     (folder / "notes.txt").unlink()
     assert values_of(folder) == [1]
@@ -206,8 +207,8 @@ def test_file_that_nobody_ends_holds_up_no_other_and_is_told(
         assert values_of(filled) == list(range(10))
     assert caplog.messages == [
         (
-            f"the file {str(filled / 'aa')!r} has no end and has not changed for a "
-            "minute: its rows are not part of the stream"
+            f"the file {str(filled / 'aa')!r} is incomplete and has not changed for "
+            "a minute: its rows are not part of the stream"
         )
     ]
 
@@ -221,8 +222,8 @@ def test_other_schema_is_told_after_what_comes_before(
     with pytest.raises(SchemaMismatch) as caught:
         info_of(folder)
     assert caught.value.what == (
-        f"the file {str(folder / 'b')!r} does not fit the others: "
-        "column 'number' is int32, not int64"
+        f"the schema of the file {str(folder / 'b')!r} differs from the stream's: "
+        "column 'number' has the type int32, not int64"
     )
     (folder / "b").rename(folder / "_b")
     assert info_of(folder).latest == 2
@@ -232,7 +233,7 @@ def test_other_schema_is_told_after_what_comes_before(
     ("columns", "why"),
     [
         ({"n": [1]}, "it has no column 'number'"),
-        ({"number": [1], "more": [2]}, "it has a column 'more' more"),
+        ({"number": [1], "more": [2]}, "it has the additional column 'more'"),
     ],
 )
 def test_other_columns_are_told(
@@ -277,7 +278,7 @@ def test_file_that_is_gone_is_told_by_name(filled: Path, values_of: Values) -> N
     with pytest.raises(CorruptData) as caught:
         values_of(filled)
     assert caught.value.what == (
-        f"the file {str(filled / 'b')!r}, which has offsets 3 to 6, is gone"
+        f"the file {str(filled / 'b')!r}, which has offsets 3 to 6, is missing"
     )
     assert "out.of.range" in str(caught.value.remedy)
 
@@ -306,8 +307,8 @@ def test_listed_file_that_changed_is_never_read(
         with pytest.raises(IncarnationChanged) as caught:
             each.fetch_messages(4, None, NOW)
         assert caught.value.what == (
-            f"the file {str(filled / 'b')!r}, which has offsets 3 to 6, is not the "
-            "one that was listed"
+            f"the file {str(filled / 'b')!r}, which has offsets 3 to 6, has "
+            "changed since it was listed"
         )
 
 
@@ -446,16 +447,25 @@ def test_killed_readers_leave_an_order_that_holds(
 @pytest.mark.parametrize(
     ("damage", "why"),
     [
-        (lambda text: text[:-1], "its last line is torn"),
-        (lambda text: text.replace('"start": 3', '"start": 4'), "it does not go on"),
-        (lambda text: text.replace('"name": "b"', '"name": "../b"'), "is no file of"),
-        (lambda text: text.replace('"name": "b"', '"name": "a"'), "it does not go on"),
-        (lambda text: text.replace('"rows": 3', '"rows": "3"'), "no sound 'rows'"),
-        (lambda text: text.replace('"rows": 3', '"rows": -3'), "is no file of"),
-        (lambda text: text.replace("}", "", 1), "a line is no JSON"),
-        (lambda text: text.splitlines()[0] + "\n", "it lists nothing"),
+        (lambda text: text[:-1], "its last line is truncated"),
+        (
+            lambda text: text.replace('"start": 3', '"start": 4'),
+            "does not continue the list",
+        ),
+        (
+            lambda text: text.replace('"name": "b"', '"name": "../b"'),
+            "is not a file of",
+        ),
+        (
+            lambda text: text.replace('"name": "b"', '"name": "a"'),
+            "does not continue the list",
+        ),
+        (lambda text: text.replace('"rows": 3', '"rows": "3"'), "no valid 'rows'"),
+        (lambda text: text.replace('"rows": 3', '"rows": -3'), "is not a file of"),
+        (lambda text: text.replace("}", "", 1), "a line is not JSON"),
+        (lambda text: text.splitlines()[0] + "\n", "it lists no file"),
         (lambda text: text.replace('"schema": "', '"schema": "!', 1), "its header"),
-        (lambda text: "[]\n" + text, "a line is no JSON object"),
+        (lambda text: "[]\n" + text, "a line is not a JSON object"),
     ],
 )
 def test_damaged_manifest_is_told(
@@ -467,7 +477,7 @@ def test_damaged_manifest_is_told(
     part.write_text(damage(text))
     with pytest.raises(CorruptData) as caught:
         info_of(filled)
-    assert caught.value.what.startswith(f"the manifest part {str(part)!r} is damaged: ")
+    assert caught.value.what.startswith(f"the manifest part {str(part)!r} is corrupt: ")
     assert why in caught.value.what
 
 
@@ -485,7 +495,7 @@ def test_manifest_with_a_schema_that_streams_do_not_carry_is_told(
     filled: Path, info_of: Infos
 ) -> None:
     with_schema(filled, pa.decimal128(20, 536870915))
-    with pytest.raises(CorruptData, match="its header cannot be read"):
+    with pytest.raises(CorruptData, match="its header is invalid"):
         info_of(filled)
 
 
@@ -493,7 +503,7 @@ def test_rows_are_not_converted_to_another_schema_of_the_manifest(
     filled: Path, values_of: Callable[..., Any]
 ) -> None:
     with_schema(filled, pa.string())
-    with pytest.raises((CorruptData, IncarnationChanged), match="is not the one that"):
+    with pytest.raises((CorruptData, IncarnationChanged), match="has changed since it"):
         values_of(filled)
 
 
@@ -503,7 +513,9 @@ def test_manifest_of_a_later_version_is_refused(filled: Path, info_of: Infos) ->
     part.write_text(text.replace('_manifest": 1', '_manifest": 2'))
     with pytest.raises(FormatRefused) as caught:
         info_of(filled)
-    assert caught.value.what == f"the manifest {str(part)!r} is of version 2"
+    assert (
+        caught.value.what == f"the manifest {str(part)!r} has the unsupported version 2"
+    )
     part.write_text(text.replace("streamfactory_manifest", "other"))
     with pytest.raises(FormatRefused):
         info_of(filled)

@@ -154,7 +154,7 @@ def test_bytes_behind_the_end_are_told(
     with pytest.raises(CorruptData) as caught:
         consumer_factory(growing).fetch_messages(0, None, NOW)
     assert str(growing) in caught.value.what
-    assert "follow its end marker" in caught.value.what
+    assert "follow the end marker" in caught.value.what
 
 
 def test_random_access_file_is_not_there_before_its_footer(
@@ -167,7 +167,7 @@ def test_random_access_file_is_not_there_before_its_footer(
         with pytest.raises(StreamTimeout) as caught:
             info_of(path)
         assert caught.value.what == (
-            f"the file {str(path)!r} has no footer: it is not written to its end"
+            f"the file {str(path)!r} has no footer: it is incomplete"
         )
         with pytest.raises(StreamTimeout):
             consumer_factory(path).fetch_messages(0, None, NOW)
@@ -332,14 +332,14 @@ def test_empty_stream_has_its_schema(tmp_path: Path, info_of: Infos) -> None:
 def test_missing_file_is_not_found(tmp_path: Path, info_of: Infos) -> None:
     with pytest.raises(TopicNotFound) as caught:
         info_of(tmp_path / "nowhere")
-    assert caught.value.what == f"there is no file {str(tmp_path / 'nowhere')!r}"
+    assert caught.value.what == f"the file {str(tmp_path / 'nowhere')!r} does not exist"
 
 
 def test_pipe_is_refused_and_not_waited_for(tmp_path: Path, info_of: Infos) -> None:
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(FormatRefused) as caught:
         info_of(tmp_path / "pipe")
-    assert caught.value.what == f"{str(tmp_path / 'pipe')!r} is no regular file"
+    assert caught.value.what == f"{str(tmp_path / 'pipe')!r} is not a regular file"
 
 
 def test_schema_that_is_not_there_yet_can_be_declared(
@@ -405,7 +405,7 @@ def test_file_that_is_emptied_is_told(
     growing.write_bytes(b"")
     with pytest.raises(IncarnationChanged) as caught:
         consumer.fetch_messages(0, None, NOW)
-    assert "was recreated and is empty: expected id" in caught.value.what
+    assert "was recreated and is empty: expected incarnation" in caught.value.what
 
 
 def test_replay_beyond_the_end_is_empty(

@@ -406,7 +406,7 @@ def test_text_that_is_not_utf8_is_told(
     )
     with pytest.raises(CorruptData) as caught:
         values_of(path)
-    place = f"the file {str(path)!r} cannot be read: its batch 0 at byte "
+    place = f"the file {str(path)!r} cannot be read: batch 0 at byte "
     assert caught.value.what.startswith(place)
     assert "column 's'" in caught.value.what
 

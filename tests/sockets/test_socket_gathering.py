@@ -21,7 +21,7 @@ from tests.sockets.peers import (
     sink_of,
 )
 
-from streamfactory.backends.socket.outflow import Outflow
+from streamfactory.backends.socket.encoding import StreamEncoder
 from streamfactory.spi import Finished, Outgoing, WriteContext
 
 if TYPE_CHECKING:
@@ -98,9 +98,9 @@ def test_rows_keep_their_order_around_a_long_batch(
 
 
 def test_the_first_rows_wait_for_nothing() -> None:
-    outflow = Outflow(SCHEMA, "none")
-    assert not outflow.take(rows(1))
-    assert numbers_of(decoded(outflow)) == [1]
+    encoder = StreamEncoder(SCHEMA, "none")
+    assert not encoder.add(rows(1))
+    assert numbers_of(decoded(encoder)) == [1]
 
 
 def test_closing_ends_the_thread_that_sends_the_last_rows(
@@ -122,14 +122,14 @@ def test_closing_ends_the_thread_that_sends_the_last_rows(
 def test_what_fails_while_nobody_waits_is_told_to_who_writes_next(
     port: int, factory: ProducerFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    encode = Outflow.encode
+    encode = StreamEncoder.encode
 
-    def encode_unless_alone(self: Outflow) -> list[memoryview]:
+    def encode_unless_alone(self: StreamEncoder) -> list[memoryview]:
         if threading.current_thread().name == "socket-flusher":
             raise MemoryError
         return encode(self)
 
-    monkeypatch.setattr(Outflow, "encode", encode_unless_alone)
+    monkeypatch.setattr(StreamEncoder, "encode", encode_unless_alone)
     outgoing = [Outgoing(rows(number), 0) for number in range(MANY)]
 
     def write(writer: StreamWriter) -> None:
@@ -169,6 +169,6 @@ def test_columns_with_a_dictionary_arrive(
     assert ours.result() == wanted
 
 
-def decoded(outflow: Outflow) -> Any:
-    pieces = [*outflow.begin(), *outflow.encode()]
+def decoded(encoder: StreamEncoder) -> Any:
+    pieces = [*encoder.begin(), *encoder.encode()]
     return pa.ipc.open_stream(b"".join(pieces))

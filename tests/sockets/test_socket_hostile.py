@@ -21,7 +21,7 @@ from tests.sockets.peers import (
     stream_of,
 )
 
-from streamfactory.backends.socket.framing import EndedEarly, Inflow
+from streamfactory.backends.socket.framing import EndedEarly, StreamDecoder
 from streamfactory.backends.socket.headers import Limits, read_header
 from streamfactory.spi import (
     UNPACKED_BYTES,
@@ -78,7 +78,7 @@ def receiver(data: bytes, chunk: int = 2**30) -> Receive:
 
 def read(data: bytes, chunk: int = 2**30) -> list[pa.RecordBatch]:
     """All batches, with every value looked at."""
-    inflow, receive, found = Inflow(LIMITS), receiver(data, chunk), []
+    inflow, receive, found = StreamDecoder(LIMITS), receiver(data, chunk), []
     inflow.receive_schema(receive)
     while (some := inflow.receive_some(receive, 2**16)) is not None:
         found.append(some[0])
@@ -108,7 +108,7 @@ def test_batches_of_every_size_survive_the_borders_of_blocks(
         for batch in batches:
             writer.write_batch(batch)
     data = sink.getvalue().to_pybytes()
-    inflow, receive, found = Inflow(LIMITS), receiver(data, chunk), []
+    inflow, receive, found = StreamDecoder(LIMITS), receiver(data, chunk), []
     inflow.receive_schema(receive)
     while (some := inflow.receive_some(receive, 2**16)) is not None:
         found.append(some[0])  # and kept, while others are received
@@ -127,7 +127,7 @@ def test_a_damaged_place_in_the_middle_of_a_long_column_is_an_error() -> None:
         damaged[at : at + len(damage)] = damage
         with pytest.raises(CorruptData) as caught:
             read(bytes(damaged))
-        assert "a batch is damaged: " in caught.value.what
+        assert "a batch is corrupt: " in caught.value.what
 
 
 @pytest.mark.parametrize("ends", [(1, 1, 3), (-5, 2, 3), (3, 2, 1)])
@@ -142,7 +142,7 @@ def test_small_batches_are_validated_before_they_are_joined(
     data = stream_of(rows, rows, schema=rows.schema)
     good = struct.pack("<3i", 1, 2, 3)
     assert data.count(good) == 2
-    with pytest.raises(CorruptData, match="a batch is damaged: column 'c'"):
+    with pytest.raises(CorruptData, match="a batch is corrupt: column 'c'"):
         read(data.replace(good, struct.pack("<3i", *ends)))
 
 
@@ -157,7 +157,7 @@ def test_a_run_that_no_row_has_is_validated_too(kind: pa.DataType, offset: int) 
     data = data.replace(struct.pack("<3i", 1, 2, 3), struct.pack("<3i", 1, 3, 4))
     offsets = struct.pack("<4i", 0, 4, 8, 12)
     assert data.count(offsets) == 2
-    with pytest.raises(CorruptData, match="a batch is damaged: column 'c'"):
+    with pytest.raises(CorruptData, match="a batch is corrupt: column 'c'"):
         read(data.replace(offsets, struct.pack("<4i", 0, offset, offset - 1, 12)))
 
 
@@ -170,7 +170,7 @@ def test_list_views_are_validated_before_they_are_joined(size: int, wide: bool) 
     data = stream_of(rows, rows, schema=rows.schema)
     good = struct.pack(f"<2{form}", 1, 3)
     assert data.count(good) == 2
-    with pytest.raises(CorruptData, match="a batch is damaged: column 'c'"):
+    with pytest.raises(CorruptData, match="a batch is corrupt: column 'c'"):
         read(data.replace(good, struct.pack(f"<2{form}", size, 3)))
 
 
@@ -186,7 +186,10 @@ def test_rows_that_share_their_values_come_in_slices_that_can_be_converted() -> 
     )
     rows = pa.record_batch({"n": pa.arange(0, 10_000), "c": words})
     limits = Limits(64 * 1024, 1024 * 1024, 64 * 1024)
-    inflow, receive = Inflow(limits), receiver(stream_of(rows, schema=rows.schema))
+    inflow, receive = (
+        StreamDecoder(limits),
+        receiver(stream_of(rows, schema=rows.schema)),
+    )
     inflow.receive_schema(receive)
     counts: list[int] = []
     while (some := inflow.receive_some(receive, 2**16)) is not None:

@@ -259,8 +259,8 @@ def test_a_torn_connection_is_a_failure_after_the_last_row(
     with pytest.raises(ConnectionFailed) as caught:
         reading.result()
     assert str(caught.value) == (
-        f"the stream broke off: {address}: the connection ended without the marker of "
-        "an end (stream 'socket:rows', partition rows-0, offset 1)"
+        f"the stream broke off: {address}: the connection was closed without an "
+        "end-of-stream marker (stream 'socket:rows', partition rows-0, offset 1)"
     )
 
 
@@ -637,7 +637,7 @@ def test_what_needs_replay_names_the_durable_way(
         source_of(listen=address, **{f"x_{key}": value})
     [problem] = caught.value.problems
     assert str(problem) == (
-        f"{key}: {value!r} needs replay; a raw socket keeps nothing: copy it into a "
+        f"{key}: {value!r} requires replay; a raw socket keeps nothing: copy it into a "
         "`file` stream, and read that [argument]"
     )
 

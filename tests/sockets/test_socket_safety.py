@@ -56,19 +56,19 @@ ELSEWHERE = (
     "is not an address of this machine alone; set tls=true, or allow.plaintext=true "
     "[argument]"
 )
-BOTH = "tls.certificate and tls.key need each other [argument]"
-ALONE = "needs listen: who connects has one peer [argument]"
+BOTH = "requires both tls.certificate and tls.key, or neither [argument]"
+ALONE = "requires listen: a connecting side has only one peer [argument]"
 NO_PLACE = "has no place on a Unix socket; leave it out [argument]"
-NEEDED = "needs tls.certificate and tls.key where this side listens [argument]"
+NEEDED = "requires tls.certificate and tls.key with listen [argument]"
 
 
 @pytest.mark.parametrize(
     ("options", "complaints"),
     [
-        ({}, ["stream.socket.listen: or connect is required; say one of them"]),
+        ({}, ["stream.socket.listen: or connect is required; set one of them"]),
         (
             {"listen": "127.0.0.1:1", "connect": "127.0.0.1:1"},
-            ["stream.socket.listen: excludes connect; say one of them [argument]"],
+            ["stream.socket.listen: excludes connect; set one of them [argument]"],
         ),
         (
             {"listen": "0.0.0.0:9700"},
@@ -99,14 +99,17 @@ def test_options_that_do_not_hold_together_are_told_at_once(
 @pytest.mark.parametrize(
     ("address", "complaint"),
     [
-        ("nonsense", "is no address: write host:port, host:first-last or unix:/path"),
-        ("host:0", "has a port that is not 1 to 65535"),
-        ("host:65535-65536", "has a port that is not 1 to 65535"),
+        (
+            "nonsense",
+            "is not an address: write host:port, host:first-last or unix:/path",
+        ),
+        ("host:0", "has a port outside of 1 to 65535"),
+        ("host:65535-65536", "has a port outside of 1 to 65535"),
         ("host:2-1", "is a range that ends before its start"),
         ("host:1-5000", "is a range of more than 1000 partitions"),
         ("host:99999999999", "has a number that is too long"),
-        ("unix:relative", "is no absolute path behind unix:"),
-        ("unix:/" + "x" * 100, "is a path of more than 100 bytes"),
+        ("unix:relative", "has no absolute path after unix:"),
+        ("unix:/" + "x" * 100, "has a path of more than 100 bytes"),
         ("unix:/a{5-2}", "is a range that ends before its start"),
     ],
 )
@@ -216,7 +219,7 @@ def test_processes_of_other_users_are_refused(
             peer.listen()
         # A fault: the peer is the same process, so it is this side that is another.
         monkeypatch.setattr(os, "geteuid", lambda: me + 1)
-        said = f"unix:{path}: the peer is of user {me}, not {me + 1}"
+        said = f"unix:{path}: the peer runs as user {me}, not {me + 1}"
         if way == "listen":
             assert reader.fetch(0, timeout=0.2).num_rows == 0
             assert said in caplog.text
@@ -287,7 +290,7 @@ def test_whoever_has_no_certificate_takes_no_place(
 
     with pytest.raises(NotAuthorized) as caught:
         write()
-    assert "the peer refuses: " in str(caught.value)
+    assert "the peer rejected the TLS connection: " in str(caught.value)
     with sink_of(connect=address, **NAMED) as sink:
         sink.put(rows(2))
         sink.end_stream(Finished())
@@ -319,7 +322,7 @@ def test_a_refusal_that_comes_with_the_last_byte_is_heard() -> None:
         assert "CERTIFICATE_VERIFY_FAILED" in str(refused.value)
         with pytest.raises(NotAuthorized) as caught:
             here.end_sending()
-    assert "the peer refuses: " in str(caught.value)
+    assert "the peer rejected the TLS connection: " in str(caught.value)
 
 
 def test_a_server_that_is_somebody_else_is_refused(address: str) -> None:
@@ -464,14 +467,13 @@ BIG_WORDS = words("x" * 10_000, "y" * 10_000)
         pytest.param(
             stream_of(LONG),
             {"max__message__bytes": "100K"},
-            "a message of 800000 bytes came, max.message.bytes allows 102400",
+            "a message has 800000 bytes, max.message.bytes is 102400",
             id="message",
         ),
         pytest.param(
             stream_of(ZEROES, compression="zstd"),
             {"max__message__bytes": "1M"},
-            "a decompressed message of 8000000 bytes came, max.message.bytes allows "
-            "1048576",
+            "a decompressed message has 8000000 bytes, max.message.bytes is 1048576",
             id="bomb",
         ),
         pytest.param(
@@ -484,7 +486,7 @@ BIG_WORDS = words("x" * 10_000, "y" * 10_000)
         pytest.param(
             stream_of(BIG_WORDS, schema=BIG_WORDS.schema),
             {"max__dictionary__bytes": "16K"},
-            "dictionaries of 20016 bytes came, max.dictionary.bytes allows 16384",
+            "dictionaries has 20016 bytes, max.dictionary.bytes is 16384",
             id="dictionary",
         ),
     ],
@@ -585,7 +587,7 @@ def test_what_is_no_arrow_is_told_so(
     with pytest.raises(CorruptData) as caught:
         end_of(reader)
     assert str(caught.value) == (
-        "b'GET / HT' came, where an Arrow message was to begin (stream 'socket:rows', "
+        "received b'GET / HT' instead of an Arrow message (stream 'socket:rows', "
         "partition rows-0, offset 0); the peer is no Arrow program, or the connection "
         "is damaged"
     )

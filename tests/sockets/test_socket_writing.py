@@ -106,8 +106,9 @@ def test_without_readers_writing_gives_up(address: str) -> None:
         with pytest.raises(StreamTimeout) as caught:
             sink.put(rows(1))
         assert str(caught.value) == (
-            f"{address}: 0 of 1 readers have come in time (stream 'socket:rows'); "
-            "start them, or raise connection.timeout.millis"
+            f"{address}: 0 of 1 readers connected before the timeout (stream "
+            "'socket:rows'); "
+            "start the readers, or increase connection.timeout.millis"
         )
 
 
@@ -165,7 +166,7 @@ def test_an_empty_stream_has_its_schema(port: int, address: str) -> None:
 def test_a_stream_without_a_schema_cannot_end(address: str) -> None:
     with sink_of(listen=address) as sink, pytest.raises(MisuseError) as caught:
         sink.end_stream(Finished())
-    assert "the stream has no schema yet, and cannot end without" in str(caught.value)
+    assert "the stream cannot be ended: it has no schema yet" in str(caught.value)
 
 
 @pytest.mark.parametrize("how", ["abort", "close", "cancel", "committer"])
@@ -258,7 +259,7 @@ def test_a_reader_that_speaks_is_none(port: int, address: str) -> None:
         writer.write(rows(1))
         with pytest.raises(ConnectionFailed) as caught:
             until(lambda: writer.end)
-        assert "the reader sent bytes, so it is no reader" in str(caught.value)
+        assert "the reader sent bytes, which readers never do" in str(caught.value)
         writer.close()
 
 
@@ -287,7 +288,9 @@ def test_a_stream_that_was_finished_takes_nothing(port: int, address: str) -> No
         sink.end_stream(Finished())
         with pytest.raises(MisuseError) as caught:
             sink.put(rows(2))
-        assert "the stream has been finished" in str(caught.value)
+        assert "the stream is finished: no more rows can be written" in str(
+            caught.value
+        )
 
 
 # --- back-pressure --------------------------------------------------------------------

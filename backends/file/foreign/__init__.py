@@ -1,18 +1,19 @@
-"""Arrow IPC files that others wrote: read by offset, followed while they grow.
+"""Reads Arrow IPC files of other programs, by offset, also while they grow.
 
-A path names one file, random-access or stream, or a folder of such files: one
-partition, 0, whose offsets count rows. Whatever wrote them (pyarrow, pandas, Polars,
-DuckDB, Arrow Java), readers get plain types. Reading only; replayable, durable, and
-shared with all that see the same files.
+A path names one file (random-access or stream format), or a folder of such files. It is
+one partition, 0, whose offsets count rows. Files of pyarrow, pandas, Polars, DuckDB and
+Arrow Java are supported; readers get plain types. Read-only, replayable, durable, and
+shared by all processes that see the files.
 
-A random-access file is there once it has its footer. Of a stream every whole message
-is there; a torn one is waited for; its end marker ends the stream. Of a folder see
+A random-access file is readable once it has its footer. Of a stream, all complete
+messages are readable; its end marker ends the partition. For folders see
 `streamfactory.backends.file.foreign.folder`.
 
-Limits. A file that is written over in its place is recognised by its beginning and by
-the last message that was read; a listed file of a folder by its length and by samples
-of it. Whole files are mapped into memory: one that is cut while its rows are in use
-ends the process, unless ``memory.map`` is false.
+Limits: a file that is overwritten in place is detected by its first bytes and by the
+    last
+message that was read; a listed file of a folder by its length and samples of its bytes.
+Complete files are memory-mapped. If another program truncates one while its rows are in
+use, the process is killed by SIGBUS, unless ``memory.map`` is false.
 """
 
 from __future__ import annotations
@@ -54,36 +55,35 @@ __all__ = [
 ]
 
 FORMATS: Final = (STREAM, RANDOM, AUTO)
-"""Values of ``format`` that mean files of others."""
+"""Values of ``format`` for files of other programs."""
 
 _READ: Final = frozenset({"read", "spark"})
 
 OPTIONS: Final = (
     Option(
         "state.folder",
-        "Folder that keeps the order of a folder's files, where the folder itself "
-        "cannot be written.",
+        "Folder for the manifest of a folder of files, if that folder is read-only.",
         PATH,
         applies=_READ,
     ),
     Option(
         "order",
-        "Order of files that one look at a folder finds: by name, or by the time of "
-        "their last change.",
+        "Order of files that are found at the same time: by name, or by modification "
+        "time.",
         choice("name", "time"),
         default="name",
         applies=_READ,
     ),
     Option(
         "names",
-        "Which files of a folder belong to the stream, as a shell pattern.",
+        "Shell pattern of the files of a folder that belong to the stream.",
         default="*",
         applies=_READ,
         example="part-*.arrow",
     ),
     Option(
         "message.max.bytes",
-        "Refuse Arrow messages that are longer, or unpack to more.",
+        "Maximum size of an Arrow message, also when decompressed.",
         SIZE,
         default="4G",
         minimum=1024,
@@ -91,16 +91,16 @@ OPTIONS: Final = (
     ),
     Option(
         "memory.map",
-        "Map whole files into memory; false copies, for files that others may cut.",
+        "Memory-map complete files; false copies, for files that may be truncated.",
         BOOLEAN,
         default="true",
         applies=_READ,
     ),
     Option(
         "check.values",
-        "Check every value that is read: offsets, indices and runs within their "
-        "buffers, UTF-8, times, numbers of nulls. false trusts every program that can "
-        "write the files.",
+        "Validate all values that are read: offsets, indices, run ends, UTF-8, times "
+        "and null counts. Set false only if you trust every program that writes the "
+        "files.",
         BOOLEAN,
         default="true",
     ),
@@ -108,37 +108,37 @@ OPTIONS: Final = (
 
 
 def claims(config: StreamConfig) -> Claims:  # noqa: ARG001 - the caller's form
-    """What reading files of others promises: the same for all of them."""
+    """The claims for files of other programs, which do not depend on options."""
     return Claims(replayable=True, durable=True, shared=True)
 
 
 def create_consumer(
     config: StreamConfig,
-    client_id: str,  # noqa: ARG001 - files do not care who reads
+    client_id: str,  # noqa: ARG001 - has no effect on files
     partition: Partition,
     fields: Sequence[str] | None = None,
 ) -> PartitionLevelConsumer:
     """A consumer of the one partition.
 
     Raises:
-        PartitionVanished: data_loss; it is another partition.
-        TopicNotFound: permanent; there is no such path.
+        PartitionVanished: data_loss; the partition is not 0.
+        TopicNotFound: permanent; the path does not exist.
     """
     if partition.id != 0:
-        msg = f"files of others are one partition, 0: there is no {partition.id}"
+        msg = f"files of other programs have only partition 0, not {partition.id}"
         raise PartitionVanished(msg)
     settings = Settings.of(config)
     return ForeignConsumer(
         _layout(settings),
         fields,
         checked=settings.checked,
-        goes_on=config.get("out.of.range", "fail") != "fail",
+        record_losses=config.get("out.of.range", "fail") != "fail",
     )
 
 
 def create_metadata(
     config: StreamConfig,
-    client_id: str,  # noqa: ARG001 - files do not care who asks
+    client_id: str,  # noqa: ARG001 - has no effect on files
 ) -> MetadataProvider:
     """A provider for the one partition."""
     settings = Settings.of(config)
@@ -149,7 +149,7 @@ def create_metadata(
 
 def _layout(settings: Settings) -> Layout:
     with translate_errors(settings.path):
-        os.stat(settings.path)  # noqa: PTH116 - raises where nothing is
+        os.stat(settings.path)  # noqa: PTH116 - raises if the path does not exist
     is_folder = os.path.isdir(settings.path)  # noqa: PTH112 - the same
     return Folder(settings) if is_folder else SingleFile(settings)
 

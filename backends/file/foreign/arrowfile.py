@@ -1,4 +1,4 @@
-"""One Arrow IPC file as it lies there: stream or random-access, whole or growing."""
+"""Index of one Arrow IPC file: stream or random-access, complete or growing."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ AUTO: Final = "auto"
 
 _HEAD: Final = 64 * 1024
 _MARK: Final = 256
-"""Bytes of the last message that are looked at again before going on behind it."""
+"""Bytes of the last message that are compared before reading continues after it."""
 _SAMPLE: Final = 4096
 _SAMPLES: Final = 16
 
@@ -45,43 +45,43 @@ _SAMPLES: Final = 16
 class ArrowFile:
     """An index of the messages of one file. One thread at a time.
 
-    Bodies are not looked at. A stream is scanned header by header, and on from there
-    when it has grown; of a random-access file the footer is read, and the metadata of
-    each batch that it names.
+    Message bodies are not read. A stream is scanned header by header, and from the last
+    position when it has grown. Of a random-access file the footer and the metadata of
+    each batch are read.
 
     Args:
         path: The file.
-        form: ``stream``, ``file``, or ``auto``: what its first bytes say.
-        longest: Bytes that a message may have.
+        form: ``stream``, ``file``, or ``auto`` to detect it from the first bytes.
+        longest: Maximum bytes of a message.
 
     Raises:
-        StreamError: It cannot be opened, or is no file of that form.
+        StreamError: The file cannot be opened, or has another format.
     """
 
     def __init__(self, path: str, form: str, longest: int) -> None:
         self.path = path
         self.longest = longest
         self.form = form
-        """``auto`` while it is too short to tell."""
+        """``auto`` while the file is too short to detect its format."""
         self.whole = False
-        """Whether its end was seen: its footer, or the end marker of a stream."""
+        """Whether the file is complete: it has a footer, or an end marker."""
         self.schema: pa.Schema | None = None
-        """In plain types; None while it is not there."""
+        """Schema in plain types; None while it is not written."""
         self.written: pa.Schema | None = None
-        """In the types that it has there."""
+        """Schema in the types of the file."""
         self.message: pa.Buffer | None = None
-        """As it stands there."""
+        """The schema message of the file."""
         self.wide: pa.Buffer | None = None
-        """The same message with decimals of 64 bits made 128, where it has any."""
+        """The schema message with 64-bit decimals widened to 128, if it has any."""
         self.swapped = False
-        """Whether its numbers have their bytes in the order of other machines."""
+        """Whether the file has the other byte order."""
         self.frames: list[Frame] = []
-        """Batches of rows; those without a row are left out."""
+        """Record batches, without empty ones."""
         self.starts: list[int] = [0]
-        """First row of each batch; and, at the end, how many rows there are."""
+        """First row of each batch, followed by the number of rows."""
         self.dictionaries: list[Frame] = []
         self.known: list[int] = []
-        """How many dictionaries came before each batch."""
+        """Number of dictionaries before each batch."""
         self._at = 0
         self._last = 0
         self._mark = b""
@@ -98,17 +98,17 @@ class ArrowFile:
 
     @property
     def rows(self) -> int:
-        """How many rows there are, so far."""
+        """Number of rows so far."""
         return self.starts[-1]
 
     def find(self, row: int) -> int:
-        """Index of the batch that has a row."""
+        """Index of the batch that contains a row."""
         return bisect_right(self.starts, row) - 1
 
     def grew(self, stamp: Stamp) -> bool:
-        """Whether a change that was seen can be that this file has grown.
+        """Whether the file has grown.
 
-        Otherwise it was replaced, cut, or written anew in its place.
+        Otherwise it was replaced, truncated or overwritten in place.
         """
         if self.whole or not self._seen or not stamp.same_file(self._seen):
             return False
@@ -117,10 +117,10 @@ class ArrowFile:
         return stamp.size >= self._at and last == self._mark
 
     def refresh(self) -> None:
-        """Look for what was added.
+        """Read what was appended.
 
         Raises:
-            CorruptData, FormatRefused: It is no Arrow file, or no longer one.
+            CorruptData, FormatRefused: The file is not, or no longer, an Arrow file.
         """
         if self.whole:
             return
@@ -134,10 +134,10 @@ class ArrowFile:
             self._seen = stamp
 
     def incarnation(self) -> str | None:
-        """What the rows of this file count; None while there is not even one.
+        """Identifies what the offsets count; None while the file has no row.
 
-        Equal while it grows. Made of the file and its beginning, up to the end of the
-        first batch: what is written over it in place begins otherwise, mostly.
+        It stays equal while the file grows. It is derived from the inode and from the
+        bytes up to the end of the first batch, which change if the file is overwritten.
         """
         if self._incarnation is None and (self.frames or self.whole):
             until = self.frames[0].end if self.frames else self._at
@@ -148,9 +148,9 @@ class ArrowFile:
         return self._incarnation
 
     def fingerprint(self) -> str:
-        """The same wherever a whole file is copied to.
+        """Identifies a complete file by its content, also after it was copied.
 
-        Made of its length and its bytes: of all of them, or of samples of a long file.
+        Derived from the length and all bytes; of a long file from samples.
         """
         size = self.medium.stamp.size
         if size > _SAMPLE * _SAMPLES:
@@ -161,9 +161,9 @@ class ArrowFile:
         return digest.hexdigest()
 
     def sampled(self) -> str:
-        """The fingerprint of samples, of which a short file has thousands.
+        """The fingerprint by samples, which short files share more often.
 
-        Manifests that an earlier version wrote have it of all files.
+        Manifests of earlier versions use it for all files.
         """
         size = self.medium.stamp.size
         step = max(1, (size - _SAMPLE) // (_SAMPLES - 1))
@@ -174,25 +174,25 @@ class ArrowFile:
         return digest.hexdigest()
 
     def is_listed_as(self, fingerprint: str) -> bool:
-        """Whether a whole file is the one that was listed with a fingerprint."""
+        """Whether a complete file is the one listed with this fingerprint."""
         return fingerprint == self.fingerprint() or fingerprint == self.sampled()
 
     def close(self) -> None:
-        """Close the file; what was read of it stays readable."""
+        """Close the file. Buffers that were read stay valid."""
         self.medium.close()
 
     # --- scanning -------------------------------------------------------------------
 
     def _extend(self, size: int) -> None:
         if self.form == AUTO:
-            self.form = self._tell(size)
+            self.form = self._detect(size)
         if self.form == RANDOM:
             self._read_footer(size)
         elif self.form == STREAM and size >= 4:
             self._scan(size)
 
-    def _tell(self, size: int) -> str:
-        """What its first bytes say."""
+    def _detect(self, size: int) -> str:
+        """The format, from the first bytes."""
         begin = self.medium.peek(0, len(MAGIC))
         if begin == MAGIC:
             return RANDOM
@@ -223,8 +223,8 @@ class ArrowFile:
             if self.message is not None:
                 raise
             begin = self.medium.peek(0, 8)
-            msg = f"{self.path!r} is no Arrow stream: it begins with {begin!r}"
-            remedy = "remove it, or name its format with `format`"
+            msg = f"{self.path!r} is not an Arrow stream: it begins with {begin!r}"
+            remedy = "remove the file, or set `format`"
             if begin.startswith(MAGIC):
                 remedy = "it is a random-access file: set `format` to file or auto"
             raise FormatRefused(msg, remedy=remedy) from error
@@ -232,11 +232,11 @@ class ArrowFile:
     def _add(self, frame: Frame) -> None:
         if frame.kind == SCHEMA:
             if self.message is not None:
-                msg = f"there is a second schema at byte {frame.offset}"
+                msg = f"the file has a second schema at byte {frame.offset}"
                 raise Malformed(msg)
             self._set_schema(self.medium.peek(frame.offset, frame.size))
         elif self.message is None:
-            msg = f"it has rows at byte {frame.offset}, before any schema"
+            msg = f"the file has rows at byte {frame.offset}, before a schema"
             raise Malformed(msg)
         elif frame.kind == DICTIONARY:
             self.dictionaries.append(frame)
@@ -252,8 +252,8 @@ class ArrowFile:
         buffer = pa.py_buffer(message)
         try:
             schema = pa.ipc.read_schema(buffer if self.wide is None else self.wide)
-        except OSError as error:  # what is read lies in memory
-            msg = f"its schema cannot be read: {error}"
+        except OSError as error:  # the message is in memory
+            msg = f"the schema cannot be parsed: {error}"
             raise Malformed(msg) from error
         try:
             BatchValidator(schema)
@@ -266,8 +266,8 @@ class ArrowFile:
     def _check_end(self, end: int, size: int) -> None:
         if self.form == STREAM and any(self.medium.peek(end, min(8, size - end))):
             msg = (
-                f"{size - end} bytes follow its end marker at byte {end}: streams "
-                "that are written behind each other into one file are not read"
+                f"{size - end} bytes follow the end marker at byte {end}: "
+                "concatenated streams are not supported"
             )
             raise Malformed(msg)
 
@@ -277,10 +277,10 @@ class ArrowFile:
         begin = self.medium.peek(0, len(MAGIC))
         if not MAGIC.startswith(begin):
             msg = (
-                f"{self.path!r} is no random-access file of Arrow: "
+                f"{self.path!r} is not an Arrow random-access file: "
                 f"it begins with {begin!r}"
             )
-            remedy = "remove it, or name its format with `format`"
+            remedy = "remove the file, or set `format`"
             raise FormatRefused(msg, remedy=remedy)
         footer = read_footer(self.medium.peek, size)
         if footer is None:
@@ -296,6 +296,6 @@ class ArrowFile:
     def _block(self, block: Block, kind: int, limit: int) -> Frame:
         frame = self._frame(block.offset, limit)
         if frame is None or frame.kind != kind:
-            msg = f"at byte {block.offset} there is not what its footer names"
+            msg = f"the footer names a message at byte {block.offset} that is not there"
             raise Malformed(msg)
         return frame

@@ -1,4 +1,4 @@
-"""The consumer: rows by offset, and waiting for more."""
+"""Consumer of Arrow files of other programs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 
 from streamfactory.backends.file.foreign.decoder import Decoder
-from streamfactory.backends.file.foreign.layout import Lost
+from streamfactory.backends.file.foreign.layout import LostFile
 from streamfactory.spi import (
     BatchState,
     CorruptData,
@@ -31,19 +31,19 @@ log = logging.getLogger("streamfactory")
 
 _SHORTEST: Final = 0.0002
 _LONGEST: Final = 0.005
-"""Seconds between two looks at what is waited for."""
+"""Seconds between two polls of the file system."""
 _SMALL: Final = 16_384
-"""Batches of fewer rows are joined."""
+"""Batches with fewer rows are concatenated."""
 
 
 class ForeignConsumer(PartitionLevelConsumer):
     """Reads the one partition of a layout.
 
     Args:
-        layout: The files; closed with this.
-        fields: Columns wanted; None for all.
-        checked: Whether values are checked.
-        goes_on: Whether a loss is recorded, rather than an error.
+        layout: The files; closed with the consumer.
+        fields: Columns to read; None for all.
+        checked: Whether values are validated.
+        record_losses: Whether a loss is recorded instead of raised.
     """
 
     def __init__(
@@ -52,17 +52,17 @@ class ForeignConsumer(PartitionLevelConsumer):
         fields: Sequence[str] | None,
         *,
         checked: bool,
-        goes_on: bool,
+        record_losses: bool,
     ) -> None:
         self._layout = layout
         self._fields = fields
         self._checked = checked
-        self._goes_on = goes_on
+        self._record_losses = record_losses
         self._woken = threading.Event()
         self._incarnation: str | None = None
         self._decoder: tuple[ArrowFile, Decoder] | None = None
         self._held: tuple[int, pa.RecordBatch, int | None] | None = None
-        """The batch that was answered last, with its first offset and its bytes."""
+        """The last returned batch, with its first offset and its bytes."""
 
     def fetch_messages(
         self, start: int, end: int | None, limits: FetchLimits
@@ -73,7 +73,7 @@ class ForeignConsumer(PartitionLevelConsumer):
             layout.refresh()
             if start >= layout.latest and not layout.ended:
                 layout.discover()
-            if self._begun_again():
+            if self._was_recreated():
                 return self._empty(layout.earliest)
             if start < layout.latest:
                 found = self._rows(start, end, limits)
@@ -97,17 +97,19 @@ class ForeignConsumer(PartitionLevelConsumer):
         self._decoder = self._held = None
         self._layout.close()
 
-    def _begun_again(self) -> bool:
-        """Whether the offsets count something else than at the last call."""
+    def _was_recreated(self) -> bool:
+        """Whether the incarnation changed since the last call."""
         found, before = self._layout.incarnation, self._incarnation
         if found == before:
             return False
         self._held = None
         if found is None:
-            # It has no name before it has a row, and so cannot be told by an answer.
-            if self._goes_on:
+            # An empty file has no incarnation, so a batch cannot report the change.
+            if self._record_losses:
                 return False
-            msg = f"the file was recreated and is empty: expected id {before!r}"
+            msg = (
+                f"the file was recreated and is empty: expected incarnation {before!r}"
+            )
             raise IncarnationChanged(msg, expected=before)
         self._incarnation = found
         return before is not None
@@ -125,10 +127,10 @@ class ForeignConsumer(PartitionLevelConsumer):
         )
 
     def _rows(self, start: int, end: int | None, limits: FetchLimits) -> Fetched | None:
-        """Rows; None where the file was written anew while it was read."""
+        """Rows; None if the file was overwritten while it was read."""
         try:
             first, rows, size = self._batch(start, end, limits)
-        except Lost as loss:
+        except LostFile as loss:
             return self._lost(loss)
         except CorruptData:
             before = self._layout.incarnation
@@ -149,9 +151,9 @@ class ForeignConsumer(PartitionLevelConsumer):
             size=size,
         )
 
-    def _lost(self, loss: Lost) -> Fetched:
-        if self._goes_on:
-            log.warning("%s; going on at offset %d", loss.what, loss.end)
+    def _lost(self, loss: LostFile) -> Fetched:
+        if self._record_losses:
+            log.warning("%s; reading continues at offset %d", loss.what, loss.end)
             return Fetched(
                 None,
                 loss.end,
@@ -159,7 +161,10 @@ class ForeignConsumer(PartitionLevelConsumer):
                 held_from=loss.end,
                 incarnation=self._layout.incarnation,
             )
-        remedy = "put it back, or set `out.of.range` to earliest to go on with a record"
+        remedy = (
+            "restore the file, or set out.of.range=earliest to record the loss and "
+            "continue"
+        )
         if loss.found is None:
             raise CorruptData(loss.what, remedy=remedy) from loss
         raise IncarnationChanged(
@@ -169,7 +174,7 @@ class ForeignConsumer(PartitionLevelConsumer):
     def _batch(
         self, start: int, end: int | None, limits: FetchLimits
     ) -> tuple[int, pa.RecordBatch, int | None]:
-        """The batch that has an offset: its first offset, rows, and bytes if known."""
+        """The batch that contains an offset: first offset, rows, and bytes if known."""
         file, base = self._layout.find(start)
         held = self._held
         if held is not None and self._decoder is not None and self._decoder[0] is file:
@@ -200,7 +205,7 @@ class ForeignConsumer(PartitionLevelConsumer):
     def _last(
         self, file: ArrowFile, index: int, until: int, limits: FetchLimits
     ) -> int:
-        """Where to stop joining small batches."""
+        """Index of the batch at which concatenation stops."""
         frames, starts, last = file.frames, file.starts, index + 1
         if frames[index].rows >= _SMALL:
             return last
@@ -216,7 +221,7 @@ class ForeignConsumer(PartitionLevelConsumer):
         return last
 
     def _size(self, file: ArrowFile, index: int, last: int) -> int | None:
-        """Bytes of some batches, where they are known at no cost."""
+        """Bytes of some batches, if known without decoding."""
         frames = file.frames[index:last]
         if self._fields is not None or any(frame.compressed for frame in frames):
             return None

@@ -1,7 +1,7 @@
-"""Decimals that are declared 64 bits wide and have values of 16 bytes.
+"""Decimals declared as 64 bits wide whose values have 16 bytes.
 
 Apache Hop writes them: Arrow Java stores every decimal of up to 38 digits in 16 bytes,
-whatever width its type names. Their schema is read as one of 128 bits.
+whatever width the type declares. Such a schema is read with 128-bit decimals.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ _DECIMAL: Final = 7
 
 
 def widened(message: bytes) -> bytes | None:
-    """A schema message with each decimal of 64 bits made one of 128.
+    """A schema message with 64-bit decimals declared as 128-bit ones.
 
     Returns:
-        None where it has no such decimal.
+        None if the schema has no 64-bit decimal.
 
     Raises:
-        Malformed: The schema cannot be read.
+        Malformed: The schema cannot be parsed.
     """
     prefix = 8 if message[:4] == b"\xff\xff\xff\xff" else 4
     changed = bytearray(message)
     try:
         found = _widths(message, table(message, root(message, prefix), 2))
     except struct.error as error:
-        msg = "its schema cannot be read"
+        msg = "the schema cannot be parsed"
         raise Malformed(msg) from error
     for at in found:
         struct.pack_into("<i", changed, at, 128)
@@ -44,7 +44,7 @@ def widened(message: bytes) -> bytes | None:
 
 
 def _widths(data: bytes, schema: int) -> list[int]:
-    """Where the widths of 64 bits stand."""
+    """Positions of the widths that are 64."""
     found, seen, open_ = [], set(), [(schema, 1)]
     while open_:
         parent, index = open_.pop()
@@ -53,7 +53,7 @@ def _widths(data: bytes, schema: int) -> list[int]:
         for place in range(begin, min(begin + 4 * count, len(data)), 4):
             child = root(data, place)
             if child in seen:
-                continue  # hostile schemas share children to make many of few
+                continue  # a hostile schema may reference one child many times
             seen.add(child)
             open_.append((child, 5))
             if scalar(data, child, 2, "<B") == _DECIMAL:

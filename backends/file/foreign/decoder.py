@@ -1,4 +1,4 @@
-"""Rows out of the messages of one file, in any order."""
+"""Decoder of the record batches of one file, in any order."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pyarrow as pa
 
 from streamfactory.backends.file.foreign.framing import Malformed, uncompressed
-from streamfactory.backends.file.foreign.medium import explained
+from streamfactory.backends.file.foreign.medium import translated
 from streamfactory.backends.file.foreign.types import plain_rows
 from streamfactory.spi import (
     UNPACKED_BYTES,
@@ -24,26 +24,26 @@ if TYPE_CHECKING:
 
 
 class Piece(NamedTuple):
-    """Rows of one batch."""
+    """Decoded rows of one batch."""
 
     first: int
-    """Where they begin in the batch."""
+    """Index of the first row in the batch."""
     rows: pa.RecordBatch
     unpacked: int
-    """Bytes of the columns that were encoded."""
+    """Bytes of the encoded columns after unpacking."""
 
 
 class Decoder:
     """Decodes the batches of a file. One thread at a time.
 
-    Where there is anything to it, Arrow's own stream reader does it, fed with the
-    messages that it needs: the schema, the dictionaries that hold for a batch, and the
-    batch. Going on with the next batch feeds only what lies between.
+    Files with dictionaries or conversions are read by Arrow's stream reader, which is
+    fed only the messages that it needs: the schema, the dictionaries valid for a batch,
+    and the batch.
 
     Args:
-        file: The file; its owner closes it.
-        schema: What rows are to have, in plain types.
-        checked: Whether to look at values, and not only at lengths.
+        file: The file; closed by its owner.
+        schema: Schema of the returned rows, in plain types.
+        checked: Whether values are validated, and not only lengths.
     """
 
     def __init__(
@@ -53,42 +53,44 @@ class Decoder:
         self._checked = checked
         self._schema = schema
         self._reader: pa.RecordBatchStreamReader | None = None
-        self._feed = _Feed()
+        self._feed = _MessageFeed()
         self._fed = 0
-        """How many dictionaries of the file the reader has."""
+        """Number of dictionaries that were fed to the reader."""
         self._found: tuple[int, pa.RecordBatch] | None = None
-        """The batch that was read last, validated and still encoded."""
+        """The last batch that was read: validated, not yet converted."""
         self._widths = [file.wide, file.message] if file.wide else [file.message]
-        """Schemas to try: decimals of 64 bits as they are stored, by Hop or by all
-        others."""
+        """Schemas to try: widened decimals as Hop stores them, then as declared."""
         self._direct = not (file.wide or file.swapped) and file.written == schema
-        """Whether rows come as they are to be: all columns, and nothing to convert."""
+        """Whether batches need no conversion: all columns, plain types."""
         self._validator = BatchValidator(schema, values=checked)
 
     def decode(self, index: int, row: int = 0) -> Piece:
         """The rows of one batch.
 
         Args:
-            index: Of the batch.
-            row: One that is wanted: where the whole batch takes very many bytes once
-                its encodings are unpacked, rows from this one on are returned.
+            index: Index of the batch.
+            row: The wanted row. If the batch becomes very large when its encodings are
+                unpacked, a slice that starts with this row is returned.
 
         Raises:
             CorruptData: data_loss; names the file and the batch.
-            MessageTooLarge: permanent; the row alone takes too many bytes.
+            MessageTooLarge: permanent; a single row is too large.
         """
         try:
             return self._decode(index, row)
         except MessageTooLarge as error:
-            msg = f"the file {self._file.path!r}, batch {index}: {error.what}"
+            msg = (
+                f"batch {index} of the file {self._file.path!r} is too large: "
+                f"{error.what}"
+            )
             raise MessageTooLarge(msg, remedy=error.remedy) from error
         except (Malformed, UnicodeDecodeError, pa.ArrowException) as error:
             self._reader = None
             frame = self._file.frames[index]
-            msg = f"its batch {index} at byte {frame.offset} is damaged: {error}"
-            raise explained(self._file.path, Malformed(msg)) from error
+            msg = f"batch {index} at byte {frame.offset} is corrupt: {error}"
+            raise translated(self._file.path, Malformed(msg)) from error
         except OSError as error:
-            raise explained(self._file.path, error) from error
+            raise translated(self._file.path, error) from error
 
     def _decode(self, index: int, row: int) -> Piece:
         found = self._validated(index)
@@ -102,14 +104,14 @@ class Decoder:
         return Piece(first, rows, unpacked)
 
     def _validated(self, index: int) -> pa.RecordBatch:
-        """A batch as it was written."""
+        """A validated batch in the types of the file."""
         if self._found is not None and self._found[0] == index:
             return self._found[1]
         self._found = None
         while True:
             try:
                 found = self._read(index)
-                # Before anything else: what is not sound ends the process in a cast.
+                # Validate first: casting invalid offsets can crash the process.
                 self._validator.validate(found)
             except (Malformed, CorruptData, pa.ArrowException) as error:
                 if len(self._widths) == 1:
@@ -131,16 +133,16 @@ class Decoder:
                 found = pa.ipc.read_record_batch(message, self._schema)
             else:
                 found = self._feed_reader(index).read_next_batch()
-        except (OSError, StopIteration) as error:  # what is decoded lies in memory
-            msg = str(error) or "it lacks a message"
+        except (OSError, StopIteration) as error:  # the messages are in memory
+            msg = str(error) or "a message is missing"
             raise Malformed(msg) from error
         if found.num_rows != frame.rows:
-            msg = f"it has {found.num_rows} rows, not {frame.rows}"
+            msg = f"the batch has {found.num_rows} rows instead of {frame.rows}"
             raise Malformed(msg)
         return found
 
     def _feed_reader(self, index: int) -> pa.RecordBatchStreamReader:
-        """Arrow's reader, with all that comes before the rows of a batch, and these."""
+        """Arrow's reader, fed with a batch and the dictionaries that it needs."""
         file = self._file
         known = file.known[index]
         if self._reader is None or known < self._fed:
@@ -171,13 +173,16 @@ class Decoder:
             head = bytes(view[: frame.head])
             size = uncompressed(head, view[frame.head :])
             if size > self._file.longest:
-                msg = f"it unpacks to {size} bytes, and may have {self._file.longest}"
+                msg = (
+                    f"the decompressed message has {size} bytes, message.max.bytes is "
+                    f"{self._file.longest}"
+                )
                 raise Malformed(msg)
         return message
 
 
 def _in_force(dictionaries: Sequence[Frame]) -> list[Frame]:
-    """Of each dictionary the last that replaced it, and what was added since."""
+    """The valid dictionaries: the last replacement of each, and its later deltas."""
     found: list[Frame] = []
     replaced: set[int] = set()
     for frame in reversed(dictionaries):
@@ -188,8 +193,8 @@ def _in_force(dictionaries: Sequence[Frame]) -> list[Frame]:
     return found[::-1]
 
 
-class _Feed:
-    """What Arrow takes for a file: the messages that it was told to serve."""
+class _MessageFeed:
+    """A file-like object from which Arrow reads the messages given to `serve`."""
 
     closed = False
 
@@ -198,11 +203,11 @@ class _Feed:
         self._at = 0
 
     def serve(self, messages: Sequence[Any]) -> None:
-        """Have these, and nothing else, for the next reads."""
+        """Provide these messages to the next reads."""
         self._messages, self._at = list(messages[::-1]), 0
 
     def read_buffer(self, length: int) -> pa.Buffer:
-        """So many bytes of the message at hand; none at the end of the last."""
+        """At most ``length`` bytes of the current message; empty after the last."""
         if not self._messages:
             return pa.py_buffer(b"")
         part = self._messages[-1].slice(self._at, length)
@@ -215,8 +220,8 @@ class _Feed:
     read = read_buffer
 
     def readable(self) -> bool:
-        """For Arrow."""
+        """Required by Arrow."""
         return True
 
     def close(self) -> None:
-        """For Arrow."""
+        """Required by Arrow."""

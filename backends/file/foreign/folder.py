@@ -1,10 +1,10 @@
-"""A folder of Arrow files as one stream, in the order in which they were found whole.
+"""A folder of Arrow files as one stream, in the order in which they became complete.
 
-A file belongs to the stream from when it is whole: a random-access file has its footer,
-a stream its end marker. So nothing that is listed ever grows, and nothing is reordered.
-Files found whole by one look are listed by their names, or by their times. One that is
-not whole holds up nobody; it comes when it is. Hidden and temporary names are left out,
-as Spark does, and so are folders inside the folder.
+A file is listed once it is complete: a random-access file has its footer, a stream its
+end marker. So listed files never grow and are never reordered. Files that are found
+complete at the same time are ordered by name or by time. Incomplete files do not block
+others; they are listed when they are complete. Hidden and temporary names are ignored,
+as in Spark, and so are subfolders.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from streamfactory.backends.file.foreign.arrowfile import ArrowFile
-from streamfactory.backends.file.foreign.layout import Layout, Lost, Settings
+from streamfactory.backends.file.foreign.layout import Layout, LostFile, Settings
 from streamfactory.backends.file.foreign.manifest import Entry, Manifest
 from streamfactory.backends.file.foreign.medium import Stamp, stamp_of, translate_errors
 from streamfactory.backends.file.foreign.types import difference
@@ -38,17 +38,17 @@ log = logging.getLogger("streamfactory")
 MANIFEST: Final = ".streamfactory-manifest"
 
 _CHUNK: Final = 256
-"""Files that are listed at a time."""
+"""Files per manifest part."""
 _SPARE: Final = 20.0
-"""A look at the folder is followed by so many times what it took without one."""
+"""Minimum pause between two scans of the folder, as a multiple of a scan's duration."""
 _WATCHED: Final = 64
-"""Unfinished files whose index is kept, to go on where it ends."""
+"""Incomplete files whose index is kept in memory."""
 _OLD: Final = 60.0
-"""Seconds after which an unfinished file is told of."""
+"""Seconds after which a warning about an incomplete file is logged."""
 
 
 class _Found(NamedTuple):
-    """A file that is to be listed."""
+    """A complete file that is not listed yet."""
 
     entry: Entry
     schema: pa.Schema
@@ -62,7 +62,7 @@ class Folder(Layout):
         self._manifest = Manifest(_manifest_folder(settings))
         self._file: tuple[int, ArrowFile, Stamp] | None = None
         self._watched: dict[str, tuple[Stamp, ArrowFile | None]] = {}
-        self._told: set[str] = set()
+        self._warned: set[str] = set()
         self._not_before = 0.0
 
     def refresh(self) -> None:
@@ -89,7 +89,7 @@ class Folder(Layout):
             if self._file is None or self._file[::2] != (index, stamp):
                 self._open(index, entry, stamp)
         except TopicNotFound as error:
-            raise self._lost(index, "is gone", None) from error
+            raise self._lost(index, "is missing", None) from error
         assert self._file is not None
         return self._file[1], start
 
@@ -106,7 +106,7 @@ class Folder(Layout):
         if self._file is not None:
             self._file[1].close()
             self._file = None
-        settings, changed = self._settings, "is not the one that was listed"
+        settings, changed = self._settings, "has changed since it was listed"
         try:
             file = ArrowFile(self._path(entry.name), entry.form, settings.longest)
         except (CorruptData, FormatRefused, SchemaMismatch) as error:
@@ -114,7 +114,7 @@ class Folder(Layout):
         try:
             same = file.whole and file.rows == entry.rows
             schema = self._manifest.schema
-            # Rows are converted to the manifest's schema, which others may write too.
+            # Other processes may have written the manifest with another schema.
             if file.schema is None or schema is None or difference(file.schema, schema):
                 same = False
             if not same or not file.is_listed_as(entry.incarnation):
@@ -127,17 +127,17 @@ class Folder(Layout):
             raise
         self._file = (index, file, stamp)
 
-    def _lost(self, index: int, what: str, found: str | None) -> Lost:
+    def _lost(self, index: int, what: str, found: str | None) -> LostFile:
         entry, starts = self._manifest.entries[index], self._manifest.starts
         end = starts[index + 1]
         where = f"which has offsets {starts[index]} to {end}"
         msg = f"the file {self._path(entry.name)!r}, {where}, {what}"
-        return Lost(msg, end, entry.incarnation, found)
+        return LostFile(msg, end, entry.incarnation, found)
 
     # --- looking --------------------------------------------------------------------
 
     def _present(self) -> dict[str, os.DirEntry[str]]:
-        """What is there by name, but for what does not belong to the stream."""
+        """The entries of the folder that belong to the stream, by name."""
         path, names = self._settings.path, self._settings.names
         with translate_errors(path), os.scandir(path) as entries:
             return {
@@ -148,7 +148,7 @@ class Folder(Layout):
             }
 
     def _list(self, present: dict[str, os.DirEntry[str]]) -> None:
-        """List what is whole, in order; again while other processes are first."""
+        """List complete files in order; repeat if another process published first."""
         self.refresh()
         names = self._ordered(present)
         found: list[_Found] = []
@@ -158,14 +158,14 @@ class Folder(Layout):
                 try:
                     found += self._whole(names.pop(0), found)
                 except StreamError as error:
-                    trouble = error  # after what comes before it is listed
+                    trouble = error  # raised after the files before it are listed
             found = self._publish(found)
         self._update()
         if trouble is not None:
             raise trouble
 
     def _publish(self, found: list[_Found]) -> list[_Found]:
-        """List some files; answers those that another process kept from it."""
+        """List files; returns those not listed because another process was first."""
         if not found:
             return []
         schema = self._manifest.schema or found[0].schema
@@ -177,7 +177,7 @@ class Folder(Layout):
         return left
 
     def _ordered(self, present: dict[str, os.DirEntry[str]]) -> list[str]:
-        """Names that are not listed, in the order in which they would be."""
+        """Names that are not listed yet, in the order of listing."""
         for name in self._watched.keys() - present.keys():
             self._forget(name)
         fresh = sorted(present.keys() - self._manifest.names)
@@ -186,20 +186,20 @@ class Folder(Layout):
         return fresh
 
     def _whole(self, name: str, before: list[_Found]) -> list[_Found]:
-        """A file, where it is whole and not listed yet."""
+        """A file, if it is complete and not listed yet."""
         if name in self._manifest.names:
             return []
         try:
             file = self._watch(name)
         except TopicNotFound:
-            file = None  # taken away since
+            file = None  # removed since the scan
         if file is None:
             return []
         try:
             schema = file.schema
             if schema is None:
-                msg = f"the stream {file.path!r} ended before it had a schema"
-                raise CorruptData(msg, remedy="write the file again, or take it away")
+                msg = f"the stream {file.path!r} ends without a schema"
+                raise CorruptData(msg, remedy="rewrite or remove the file")
             first = self._manifest.schema or (before[0].schema if before else schema)
             self._check_schema(name, schema, first)
             digest = hashlib.blake2b(str(schema).encode(), digest_size=12).hexdigest()
@@ -210,7 +210,7 @@ class Folder(Layout):
         return [_Found(entry, schema)]
 
     def _watch(self, name: str) -> ArrowFile | None:
-        """The index of a file that is whole; None while it is not."""
+        """The index of a complete file; None if it is incomplete."""
         path, settings = self._path(name), self._settings
         with translate_errors(path):
             status = os.stat(path)  # noqa: PTH116 - thousands of them
@@ -218,7 +218,7 @@ class Folder(Layout):
         seen, file = self._watched.pop(name, (None, None))
         if seen == stamp or _is_folder(status):
             self._watched[name] = (stamp, file)
-            self._tell_old(name, status)
+            self._warn_if_old(name, status)
             return None
         if file is not None and file.grew(stamp):
             file.refresh()
@@ -233,7 +233,7 @@ class Folder(Layout):
         self._watched[name] = (stamp, file)
         if file.whole:
             return file
-        self._tell_old(name, status)
+        self._warn_if_old(name, status)
         return None
 
     def _forget(self, name: str) -> None:
@@ -241,27 +241,30 @@ class Folder(Layout):
         if file is not None:
             file.close()
 
-    def _tell_old(self, name: str, status: os.stat_result) -> None:
-        """A file that nobody goes on writing is no silent loss."""
-        if name in self._told or _is_folder(status):
+    def _warn_if_old(self, name: str, status: os.stat_result) -> None:
+        """Warn of a file that stays incomplete, since its rows are not read."""
+        if name in self._warned or _is_folder(status):
             return
         if time.time() - status.st_mtime > _OLD:
-            self._told.add(name)
+            self._warned.add(name)
             log.warning(
-                "the file %r has no end and has not changed for a minute: its rows are "
-                "not part of the stream",
+                "the file %r is incomplete and has not changed for a minute: its rows "
+                "are not part of the stream",
                 self._path(name),
             )
 
     def _check_schema(self, name: str, have: pa.Schema, want: pa.Schema) -> None:
         why = difference(have, want)
         if why is not None:
-            msg = f"the file {self._path(name)!r} does not fit the others: {why}"
-            remedy = "take it away, or hide it by a leading underscore"
+            msg = (
+                f"the schema of the file {self._path(name)!r} differs from the "
+                f"stream's: {why}"
+            )
+            remedy = "remove it, or prefix its name with an underscore"
             raise SchemaMismatch(msg, remedy=remedy)
 
     def _held_from(self, present: dict[str, os.DirEntry[str]]) -> int:
-        """Start of the first listed file that is still there."""
+        """Start offset of the first listed file that still exists."""
         for entry, start in zip(
             self._manifest.entries, self._manifest.starts, strict=False
         ):
@@ -294,7 +297,7 @@ def _time_of(entry: os.DirEntry[str]) -> int:
     try:
         return entry.stat().st_mtime_ns
     except FileNotFoundError:
-        return 0  # taken away since: it will not be listed
+        return 0  # removed since the scan: it is not listed
 
 
 def _manifest_folder(settings: Settings) -> Path:

@@ -1,8 +1,7 @@
-"""Where the messages of Arrow IPC lie in a file, without a look at their bodies.
+"""Positions of Arrow IPC messages in a file, found without reading their bodies.
 
-A message is a prefix with the length of its metadata, the metadata (a flatbuffer), and
-a body whose length the metadata tells. Every number here comes from whoever wrote the
-file: it is checked against the file before it is used.
+A message is a length prefix, metadata (a flatbuffer) and a body, whose length is part
+of the metadata. The file is untrusted: every number is checked before it is used.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     Peek = Callable[[int, int], bytes]
-    """Answers bytes at an offset, fewer at the end of the file."""
+    """Returns bytes at an offset; fewer at the end of the file."""
 
     Bytes = bytes | bytearray
 
@@ -27,7 +26,7 @@ END: Final = 0
 
 _CONTINUATION: Final = 0xFFFFFFFF
 _GLANCE: Final = 1024
-"""Bytes that hold the metadata of most messages."""
+"""Bytes that contain the metadata of most messages."""
 _LONGEST_METADATA: Final = 256 * 1024**2
 _TAIL: Final = struct.Struct("<i6s")
 _U16: Final = struct.Struct("<H").unpack_from
@@ -35,30 +34,30 @@ _I32: Final = struct.Struct("<i").unpack_from
 _U32: Final = struct.Struct("<I").unpack_from
 _I64: Final = struct.Struct("<q").unpack_from
 _FIELDS: Final = 8
-"""More than any table that is looked at here has."""
+"""An upper bound of the fields of the tables read here."""
 _SLOTS: Final = struct.Struct(f"<{_FIELDS}H").unpack_from
 _NO_FIELDS: Final = (0,) * _FIELDS
 
 
 class Malformed(Exception):
-    """Bytes that are no Arrow IPC: says which, in words that follow a file's name."""
+    """The bytes are not valid Arrow IPC. The text is the reason."""
 
 
 class _Unsound(Malformed):
-    """A flatbuffer that cannot be followed."""
+    """A flatbuffer with invalid references."""
 
 
 class Frame(NamedTuple):
-    """One message: where it lies and what it says of itself."""
+    """Position and metadata of one message."""
 
     kind: int
     offset: int
     head: int
-    """Bytes of prefix and metadata; the body follows."""
+    """Bytes of prefix and metadata, before the body."""
     body: int = 0
     rows: int = 0
     dictionary: int = 0
-    """Id, of a dictionary."""
+    """Id of a dictionary."""
     delta: bool = False
     compressed: bool = False
 
@@ -69,25 +68,25 @@ class Frame(NamedTuple):
 
     @property
     def end(self) -> int:
-        """Where the next message begins."""
+        """Offset of the next message."""
         return self.offset + self.head + self.body
 
 
 def read_frame(
     peek: Peek, offset: int, size: int, *, longest: int, legacy: bool
 ) -> Frame | None:
-    """The message at ``offset``; None while it is not there as a whole.
+    """The message at ``offset``; None while it is incomplete.
 
     Args:
         peek: Reads the file.
-        offset: Where the message begins.
-        size: Of the file.
-        longest: Bytes that a message may have.
-        legacy: Whether the stream has prefixes of four bytes, as before Arrow 0.15.
-            Elsewhere four zeros are no end: a file system may leave them behind.
+        offset: Position of the message.
+        size: Size of the file.
+        longest: Maximum bytes of a message.
+        legacy: Whether prefixes have four bytes, as before Arrow 0.15. Otherwise four
+            zero bytes are not an end marker: a file system may preallocate them.
 
     Raises:
-        Malformed: It is no message.
+        Malformed: The bytes are not a message.
     """
     data = peek(offset, min(_GLANCE, size - offset))
     if len(data) < 4:
@@ -103,8 +102,8 @@ def read_frame(
         return Frame(END, offset, prefix)
     if length > min(longest, _LONGEST_METADATA):
         msg = (
-            f"at byte {offset} there is no message: its first bytes {data[:8]!r} "
-            f"would be {length} bytes of metadata"
+            f"no message at byte {offset}: its first bytes {data[:8]!r} "
+            f"would mean {length} bytes of metadata"
         )
         raise Malformed(msg)
     head = prefix + length
@@ -115,8 +114,8 @@ def read_frame(
     frame = _parse(data, prefix, head, offset)
     if not 0 <= frame.body <= longest:
         msg = (
-            f"the message at byte {offset} has a body of {frame.body} bytes, "
-            f"and may have {longest}"
+            f"the message at byte {offset} declares a body of {frame.body} bytes, "
+            f"message.max.bytes is {longest}"
         )
         raise Malformed(msg)
     return None if frame.end > size else frame
@@ -128,17 +127,17 @@ def is_legacy(peek: Peek) -> bool:
 
 
 def is_big_endian(message: bytes) -> bool:
-    """Whether a schema message is of a machine that writes high bytes first.
+    """Whether a schema message declares big-endian data.
 
     Raises:
-        Malformed: It has no readable schema.
+        Malformed: The schema cannot be parsed.
     """
     prefix = 8 if message[:4] == b"\xff\xff\xff\xff" else 4
     try:
         schema = table(message, root(message, prefix), 2)
         return bool(scalar(message, schema, 0, "<h"))
     except struct.error as error:
-        msg = "its schema cannot be read"
+        msg = "the schema cannot be parsed"
         raise Malformed(msg) from error
 
 
@@ -151,7 +150,9 @@ def _parse(data: bytes, prefix: int, head: int, offset: int) -> Frame:
         if kind not in (ROWS, DICTIONARY):
             if kind == SCHEMA:
                 return Frame(kind, offset, head, body)
-            msg = f"the message at byte {offset} is of kind {kind}: no schema, no rows"
+            msg = (
+                f"the message at byte {offset} has kind {kind}, which is not supported"
+            )
             raise Malformed(msg)
         header = table(data, message, 2)
         if kind == ROWS:
@@ -162,12 +163,12 @@ def _parse(data: bytes, prefix: int, head: int, offset: int) -> Frame:
         delta = bool(scalar(data, header, 2, "<B"))
         return Frame(kind, offset, head, body, 0, number, delta, compressed)
     except (struct.error, IndexError, _Unsound) as error:
-        msg = f"the message at byte {offset} has no readable metadata"
+        msg = f"the metadata of the message at byte {offset} cannot be parsed"
         raise Malformed(msg) from error
 
 
 def _rows(data: bytes, batch: int) -> tuple[int, bool]:
-    """How many rows a batch has, and whether it is compressed."""
+    """Number of rows of a batch, and whether it is compressed."""
     slots = _slots(data, batch)
     rows = _I64(data, batch + slots[0])[0] if slots[0] else 0
     if not 0 <= rows < 2**48:
@@ -177,7 +178,7 @@ def _rows(data: bytes, batch: int) -> tuple[int, bool]:
 
 
 class Block(NamedTuple):
-    """A message as the footer of a random-access file has it."""
+    """Position of a message, from the footer of a random-access file."""
 
     offset: int
     head: int
@@ -185,21 +186,21 @@ class Block(NamedTuple):
 
 
 class Footer(NamedTuple):
-    """What a random-access file says of itself at its end."""
+    """The footer of a random-access file."""
 
     dictionaries: list[Block]
     rows: list[Block]
     begin: int
-    """Where the footer begins: messages lie before it."""
+    """Offset of the footer. All messages are before it."""
     schema: bytes
-    """A schema message. What some writers put at the beginning of the file is none."""
+    """A schema message. Some writers store an invalid one at the start of the file."""
 
 
 def read_footer(peek: Peek, size: int) -> Footer | None:
-    """The footer of a random-access file; None while there is none.
+    """The footer of a random-access file; None if there is none yet.
 
     Raises:
-        Malformed: What stands there is no footer.
+        Malformed: The footer is invalid.
     """
     if size < 8 + _TAIL.size:
         return None
@@ -208,7 +209,7 @@ def read_footer(peek: Peek, size: int) -> Footer | None:
         return None
     begin = size - _TAIL.size - length
     if length < 8 or begin < 8:
-        msg = f"its footer would have {length} bytes, the file has {size}"
+        msg = f"the footer declares {length} bytes, the file has {size}"
         raise Malformed(msg)
     data = peek(begin, length)
     try:
@@ -217,18 +218,18 @@ def read_footer(peek: Peek, size: int) -> Footer | None:
         version = scalar(data, footer, 0, "<h")
         schema = _schema_message(data, table(data, footer, 1), version)
     except (struct.error, IndexError) as error:
-        msg = "its footer cannot be read"
+        msg = "the footer cannot be parsed"
         raise Malformed(msg) from error
     return Footer(dictionaries, rows, begin, schema)
 
 
 def _schema_message(data: bytes, schema: int, version: int) -> bytes:
-    """A message around the schema that is part of a footer.
+    """A schema message for the schema in a footer.
 
-    A flatbuffer refers to its parts by distance: the message is a table before the
-    footer, which points at the schema inside.
+    References in a flatbuffer are relative: the message is a table before the footer
+    that points to the schema inside.
     """
-    vtable = struct.pack("<6H", 12, 24, 4, 6, 8, 16)  # where the table has its fields
+    vtable = struct.pack("<6H", 12, 24, 4, 6, 8, 16)  # field offsets of the table
     fields = struct.pack("<hBxI4xq", version, SCHEMA, 16 + schema, 0)
     head = (
         struct.pack("<I4x", 24) + vtable + b"\0\0\0\0" + struct.pack("<i", 16) + fields
@@ -246,31 +247,31 @@ def _blocks(data: bytes, footer: int, index: int, limit: int) -> list[Block]:
     for entry in struct.iter_unpack("<qi4xq", data[begin : begin + 24 * count]):
         block = Block(*entry)
         if block.offset < 8 or min(block[1:]) < 0 or sum(block) > limit:
-            msg = f"its footer names a message outside of the file: {entry}"
+            msg = f"the footer names a message outside of the file: {entry}"
             raise Malformed(msg)
         found.append(block)
     if len(found) != count:
-        msg = f"its footer names {count} messages and lists {len(found)}"
+        msg = f"the footer declares {count} messages and lists {len(found)}"
         raise Malformed(msg)
     return found
 
 
-# --- flatbuffers, as far as needed ------------------------------------------------
+# --- minimal flatbuffer reader ----------------------------------------------------
 
 
 def root(data: Bytes, at: int) -> int:
-    """Where the outermost table stands."""
+    """Position of the root table."""
     return at + int(_U32(data, at)[0])
 
 
 def field(data: Bytes, where: int, index: int) -> int:
-    """Where a field of the table at ``where`` stands; 0 where it has its default."""
+    """Position of a field of the table at ``where``; 0 if it is absent."""
     offset = _slots(data, where)[index]
     return where + offset if offset else 0
 
 
 def _slots(data: Bytes, where: int) -> tuple[int, ...]:
-    """How far behind ``where`` each field of that table stands; 0 for no such field."""
+    """Offset of each field, relative to the table at ``where``; 0 if absent."""
     vtable = where - _I32(data, where)[0]
     if vtable < 0:
         msg = "a table begins before the buffer"
@@ -285,13 +286,13 @@ def _slots(data: Bytes, where: int) -> tuple[int, ...]:
 
 
 def scalar(data: Bytes, where: int, index: int, form: str) -> Any:
-    """A number of the table at ``where``; 0 where it is left out."""
+    """A number of the table at ``where``; 0 if it is absent."""
     at = field(data, where, index)
     return struct.unpack_from(form, data, at)[0] if at else 0
 
 
 def table(data: Bytes, where: int, index: int) -> int:
-    """Where a table stands that is a field of another one."""
+    """Position of a table that is a field of another table."""
     at = field(data, where, index)
     if not at:
         msg = "a table is missing"
@@ -300,20 +301,20 @@ def table(data: Bytes, where: int, index: int) -> int:
 
 
 def vector(data: Bytes, at: int) -> tuple[int, int]:
-    """Where the first element of the vector at a field stands, and how many."""
+    """Position of the first element of a vector, and its length."""
     begin = root(data, at)
     return begin + 4, int(_U32(data, begin)[0])
 
 
 def uncompressed(data: bytes, body: memoryview) -> int:
-    """Bytes that the body of a compressed message has when it is unpacked.
+    """Bytes of the decompressed body of a compressed message.
 
     Args:
         data: Prefix and metadata.
         body: The body.
 
     Raises:
-        Malformed: A buffer lies outside of the body, or has no sound length.
+        Malformed: A buffer is outside of the body, or has an invalid length.
     """
     prefix = 8 if _U32(data)[0] == _CONTINUATION else 4
     try:
@@ -334,10 +335,10 @@ def uncompressed(data: bytes, body: memoryview) -> int:
                 raise Malformed(msg)
             size = int(_I64(body, offset)[0])
             if size < -1:
-                msg = f"a buffer of {size} bytes"
+                msg = f"a buffer declares {size} bytes"
                 raise Malformed(msg)
             total += length if size == -1 else size
     except struct.error as error:
-        msg = "a compressed buffer lies outside of its message"
+        msg = "a compressed buffer is outside of its message"
         raise Malformed(msg) from error
     return total

@@ -1,4 +1,4 @@
-"""What a path holds, as one row of offsets: a single file, or a folder of files."""
+"""Mapping of offsets to files, for a single file or a folder."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What the configuration says of the files."""
+    """Options for files of other programs."""
 
     path: str
     form: str
@@ -31,7 +31,7 @@ class Settings:
 
     @classmethod
     def of(cls, config: StreamConfig) -> Settings:
-        """As the options say."""
+        """The settings of a configuration."""
         return cls(
             path=config["path"],
             form=config["format"],
@@ -45,48 +45,48 @@ class Settings:
 
 
 class Layout(ABC):
-    """The files of one stream. One thread at a time; opens nothing when it is made."""
+    """The files of one stream. One thread at a time; opens files lazily."""
 
     earliest: int = 0
-    """First row still held."""
+    """First offset that can be read."""
     latest: int = 0
-    """How many rows there were, ever."""
+    """Offset of the next row."""
     ended: bool = False
-    """Whether no row will ever be added."""
+    """Whether the stream is complete."""
     incarnation: str | None = None
-    """What the offsets count; None while there is nothing to count."""
+    """Incarnation of the offsets; None while there is no row."""
     schema: pa.Schema | None = None
-    """In plain types; None while there is none."""
+    """Schema in plain types; None while unknown."""
 
     @abstractmethod
     def refresh(self) -> None:
-        """Bring the above up to date, as far as that costs next to nothing."""
+        """Update the attributes, as far as that is cheap."""
 
     def discover(self, *, eager: bool = False) -> None:  # noqa: B027 - a file has none
-        """Look for what came since, where `refresh` does not.
+        """Search for new files, which `refresh` does not do.
 
         Args:
-            eager: Now, whatever it costs; otherwise what was looked at just now may
-                be left for later.
+            eager: Search now. Otherwise the search may be skipped shortly after the
+                last one.
         """
 
     @abstractmethod
     def find(self, offset: int) -> tuple[ArrowFile, int]:
-        """The file that has a row, and the offset of its first row.
+        """The file that contains an offset, and the offset of its first row.
 
-        It stays open until the next call.
+        The file stays open until the next call.
 
         Raises:
-            Lost: The row was counted, and its file is gone.
+            LostFile: The file was listed and is missing or changed.
         """
 
     @abstractmethod
     def close(self) -> None:
-        """Close what is open; twice is fine."""
+        """Close open files. May be called twice."""
 
 
-class Lost(Exception):
-    """A file whose rows were counted is not there any more as it was counted."""
+class LostFile(Exception):
+    """A listed file is missing or has changed."""
 
     def __init__(
         self, what: str, end: int, expected: str, found: str | None = None
@@ -94,14 +94,14 @@ class Lost(Exception):
         super().__init__(what)
         self.what = what
         self.end = end
-        """Offset behind its last row."""
+        """Offset after its last row."""
         self.expected = expected
         self.found = found
-        """What stands in its place; None where nothing does."""
+        """Fingerprint of the changed file; None if it is missing."""
 
 
 class SingleFile(Layout):
-    """One file: whole, or a stream that grows."""
+    """One file: complete, or a growing stream."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -117,8 +117,8 @@ class SingleFile(Layout):
         assert self._file is not None
         if not self._file.whole and self._file.form == RANDOM:
             self._seen = None
-            msg = f"the file {path!r} has no footer: it is not written to its end"
-            remedy = "wait for its writer; if that broke off, write the file again"
+            msg = f"the file {path!r} has no footer: it is incomplete"
+            remedy = "wait for its writer; if it has stopped, write the file again"
             raise StreamTimeout(msg, remedy=remedy)
 
     def find(self, offset: int) -> tuple[ArrowFile, int]:

@@ -1,10 +1,10 @@
-"""The durable order of the files of a folder, and so what each offset counts.
+"""The durable order of the files of a folder, which defines their offsets.
 
-The manifest is a folder of parts, each a few lines of JSON, a line a file. A part is
-named by how many files the parts before it list, and is published by a link to a file
-that was written and synced before: it is there as a whole or not at all, and of two
-readers that find files at the same moment one publishes, the other reads what that one
-found. Parts are never changed.
+The manifest is a folder of parts. A part has a line of JSON per file. Its name is the
+number of files in the parts before it, and it is published by hard-linking a file that
+was written and synced before. So a part is visible completely or not at all, and if two
+readers find files at the same time, one publishes and the other reads its part. Parts
+never change.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ if TYPE_CHECKING:
 
 VERSION: Final = 1
 _STALE: Final = 3600.0
-"""Seconds after which an unpublished part is that of a process that died."""
+"""Seconds after which an unpublished part is removed as left by a crashed process."""
 
 
 class Entry(NamedTuple):
-    """One file of the folder, for ever."""
+    """One listed file. Never changes."""
 
     name: str
     rows: int
@@ -47,14 +47,14 @@ class Entry(NamedTuple):
     schema: str
     """Digest of its schema."""
     incarnation: str
-    """Fingerprint of what it holds."""
+    """Fingerprint of its content."""
 
 
 class Manifest:
-    """What is listed so far. One thread at a time.
+    """The files listed so far. One thread at a time.
 
     Args:
-        folder: Where the parts are; made by the first that publishes.
+        folder: Folder of the parts; created by the first publisher.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -66,22 +66,22 @@ class Manifest:
     def _forget(self) -> None:
         self.entries: list[Entry] = []
         self.starts: list[int] = [0]
-        """Offset of the first row of each file; and, at the end, of the next one."""
+        """Start offset of each file, followed by that of the next one."""
         self.names: set[str] = set()
         self.incarnation: str | None = None
         self.schema: pa.Schema | None = None
         self._first: Stamp | None = None
 
     def find(self, offset: int) -> int:
-        """Index of the entry that has an offset."""
+        """Index of the entry that contains an offset."""
         return bisect_right(self.starts, offset) - 1
 
     def refresh(self) -> None:
-        """Read what was published since, by whomever.
+        """Read parts that any process has published since.
 
         Raises:
-            CorruptData: data_loss; a part is damaged, or missing.
-            FormatRefused: permanent; it is none of ours, or of a later version.
+            CorruptData: data_loss; a part is corrupt or missing.
+            FormatRefused: permanent; not a manifest, or a newer version.
             StorageFailed: permanent.
         """
         try:
@@ -98,15 +98,15 @@ class Manifest:
         while (text := self._read(self._part(len(self.entries)))) is not None:
             self._take(self._part(len(self.entries)), text)
         if len(self.entries) > before:
-            # Whoever linked it may not have come to sync it: nobody relies on less.
+            # The publisher may have crashed between link and sync, so sync before use.
             self._sync()
 
     def publish(self, entries: Sequence[Entry], schema: pa.Schema) -> bool:
-        """List some files; False where another process was first, with whatever.
+        """List files; False if another process published this part first.
 
         Args:
-            entries: Files, in their order.
-            schema: Of the stream; kept with the first part.
+            entries: The files, in order.
+            schema: Schema of the stream; stored in the first part.
 
         Raises:
             StorageFailed: permanent; the folder cannot be written.
@@ -150,7 +150,7 @@ class Manifest:
         return True
 
     def _sweep(self) -> None:
-        """Take away, once, what processes that died have not published."""
+        """Remove, once, temporary files of crashed processes."""
         if self._swept:
             return
         self._swept = True
@@ -175,22 +175,24 @@ class Manifest:
         except FileNotFoundError:
             return None
         except UnicodeDecodeError as error:
-            raise _damaged(path, "it is no text") from error
+            raise _damaged(path, "it is not UTF-8") from error
         except OSError as error:
             raise self._failed(error) from error
 
     def _take(self, path: str, text: str) -> None:
         lines = [_object(path, line) for line in text.splitlines()]
         if not text.endswith("\n"):
-            raise _damaged(path, "its last line is torn")
+            raise _damaged(path, "its last line is truncated")
         if not self.entries:
             self._take_header(path, lines.pop(0))
         if not lines:
-            raise _damaged(path, "it lists nothing")
+            raise _damaged(path, "it lists no file")
         for line in lines:
             entry = _entry(path, line)
             if line["start"] != self.starts[-1] or entry.name in self.names:
-                raise _damaged(path, f"it does not go on where {entry.name!r} is")
+                raise _damaged(
+                    path, f"the entry {entry.name!r} does not continue the list"
+                )
             self.entries.append(entry)
             self.starts.append(self.starts[-1] + entry.rows)
             self.names.add(entry.name)
@@ -198,10 +200,10 @@ class Manifest:
     def _take_header(self, path: str, line: dict[str, Any]) -> None:
         version = line.get("streamfactory_manifest")
         if not isinstance(version, int):
-            msg = f"{path!r} is no manifest of a folder of Arrow files"
+            msg = f"{path!r} is not a manifest of a folder of Arrow files"
             raise FormatRefused(msg)
         if version > VERSION:
-            msg = f"the manifest {path!r} is of version {version}"
+            msg = f"the manifest {path!r} has the unsupported version {version}"
             raise FormatRefused(msg)
         try:
             schema = base64.b64decode(line["schema"], validate=True)
@@ -209,12 +211,12 @@ class Manifest:
             BatchValidator(self.schema)
             self.incarnation = str(line["incarnation"])
         except (KeyError, TypeError, ValueError, OSError, pa.ArrowException) as error:
-            raise _damaged(path, "its header cannot be read") from error
+            raise _damaged(path, "its header is invalid") from error
 
     def _failed(self, error: OSError, done: str = "read") -> StorageFailed:
         reason = error.strerror or error
         msg = f"the manifest {str(self.folder)!r} cannot be {done}: {reason}"
-        remedy = "name a folder that can be written with `state.folder`"
+        remedy = "set `state.folder` to a writable folder"
         return StorageFailed(msg, remedy=remedy)
 
 
@@ -230,9 +232,9 @@ def _object(path: str, line: str) -> dict[str, Any]:
     try:
         found = json.loads(line)
     except (ValueError, RecursionError) as error:
-        raise _damaged(path, "a line is no JSON") from error
+        raise _damaged(path, "a line is not JSON") from error
     if not isinstance(found, dict):
-        raise _damaged(path, "a line is no JSON object")
+        raise _damaged(path, "a line is not a JSON object")
     return found
 
 
@@ -241,17 +243,17 @@ def _entry(path: str, line: dict[str, Any]) -> Entry:
     for key in kinds:
         wanted = int if key in ("rows", "size") else str
         if type(line.get(key)) is not wanted:
-            raise _damaged(path, f"a line has no sound {key!r}")
+            raise _damaged(path, f"a line has no valid {key!r}")
     entry = Entry(**{key: line[key] for key in kinds})
     if not _is_name(entry.name) or not 0 <= entry.rows < 2**62:
-        raise _damaged(path, f"{entry.name!r} is no file of the folder")
+        raise _damaged(path, f"{entry.name!r} is not a file of the folder")
     if "start" not in line:
         raise _damaged(path, "a line has no 'start'")
     return entry
 
 
 def _is_name(name: str) -> bool:
-    """Whether a file of the folder can have the name."""
+    """Whether a file of the folder can have this name."""
     try:
         os.fsencode(name)
     except UnicodeEncodeError:  # half of a surrogate pair, of JSON
@@ -260,6 +262,6 @@ def _is_name(name: str) -> bool:
 
 
 def _damaged(path: str, why: str) -> CorruptData:
-    msg = f"the manifest part {path!r} is damaged: {why}"
-    remedy = "restore it; without its manifest the folder begins again as a new stream"
+    msg = f"the manifest part {path!r} is corrupt: {why}"
+    remedy = "restore it; if you delete the manifest, the folder becomes a new stream"
     return CorruptData(msg, remedy=remedy)

@@ -1,4 +1,4 @@
-"""One open file: its bytes by position, copied or mapped; and what fails there."""
+"""Access to the bytes of one open file, copied or memory-mapped."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class Stamp(NamedTuple):
-    """What a file system says of a file: equal where nobody touched it."""
+    """Identity, size and time of a file; equal if it was not modified."""
 
     device: int
     inode: int
@@ -38,22 +38,22 @@ class Stamp(NamedTuple):
         return cls(status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
 
     def same_file(self, other: Stamp) -> bool:
-        """Whether both are of one file, grown or not."""
+        """Whether both belong to the same file, grown or not."""
         return self[:2] == other[:2]
 
 
 class Medium:
-    """A regular file, open for reading. Any thread may read.
+    """A regular file, open for reading. Thread-safe for reads.
 
     Args:
         path: The file.
 
     Raises:
-        OSError: As the system raises; `translate_errors` makes it ours.
+        OSError: As the system raises; `translate_errors` translates it.
     """
 
     def __init__(self, path: str) -> None:
-        # Opening a pipe would wait for its writer.
+        # O_NONBLOCK: opening a pipe would wait for its writer.
         flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
         self.path = path
         self._fd = os.open(path, flags)
@@ -61,21 +61,21 @@ class Medium:
         try:
             status = os.fstat(self._fd)
             if not stat.S_ISREG(status.st_mode):
-                msg = f"{path!r} is no regular file"
+                msg = f"{path!r} is not a regular file"
                 raise FormatRefused(msg)
         except BaseException:
             os.close(self._fd)
             raise
-        # Whoever forgets a provider leaves no file open.
+        # Closes the descriptor if a caller drops the object without close().
         self._closing = weakref.finalize(self, os.close, self._fd)
         self.stamp = Stamp.of(status)
 
     def look(self) -> Stamp:
-        """The stamp of this very file, as it is now."""
+        """The current stamp of the open file."""
         return Stamp.of(os.fstat(self._fd))
 
     def peek(self, offset: int, length: int) -> bytes:
-        """So many bytes, fewer at the end of the file."""
+        """At most ``length`` bytes; fewer at the end of the file."""
         parts: list[bytes] = []
         while length > 0 and (part := os.pread(self._fd, length, offset)):
             if len(part) == length and not parts:
@@ -85,10 +85,10 @@ class Medium:
         return b"".join(parts)
 
     def read(self, offset: int, length: int) -> pa.Buffer:
-        """So many bytes, for Arrow to build on.
+        """Exactly ``length`` bytes, as an Arrow buffer.
 
         Raises:
-            Malformed: The file has become shorter.
+            Malformed: The file was truncated.
         """
         if self._whole is not None:
             return self._whole.slice(offset, length)
@@ -97,62 +97,67 @@ class Medium:
         while at < length:
             count = os.preadv(self._fd, [view[at:]], offset + at)
             if not count:
-                msg = f"was cut to less than {offset + length} bytes while it was read"
+                msg = (
+                    f"the file was truncated below {offset + length} bytes while it "
+                    "was read"
+                )
                 raise Malformed(msg)
             at += count
         return buffer
 
     def map(self) -> None:
-        """Answer `read` from a mapping: no copies, but nobody may cut the file."""
+        """Serve `read` from a memory mapping. The file must not be truncated."""
         if self._whole is not None or not self.stamp.size:
             return
         with pa.memory_map(self.path) as file:
             size = file.size()
             whole = file.read_buffer(size)
-        # It was opened by its name, which may be another file's by now.
+        # Arrow opens by name, which may refer to another file by now.
         if size == self.stamp.size and Stamp.of(os.stat(self.path)) == self.look():  # noqa: PTH116 - no Path is made on the way of the data
             self._whole = whole
 
     def close(self) -> None:
-        """Close; twice is fine. What was read stays readable."""
+        """Close. May be called twice. Buffers that were read stay valid."""
         self._fd, self._whole = -1, None
         self._closing()
 
 
 def stamp_of(path: str) -> Stamp:
-    """The stamp of whatever has that name now.
+    """The stamp of the file that the path names now.
 
     Raises:
-        TopicNotFound: permanent; nothing has.
+        TopicNotFound: permanent; there is no such file.
         NotAuthorized, StorageFailed: permanent.
     """
     try:
         return Stamp.of(os.stat(path))  # noqa: PTH116 - at each fetch
     except OSError as error:
-        raise explained(path, error) from error
+        raise translated(path, error) from error
 
 
 @contextmanager
 def translate_errors(path: str) -> Iterator[None]:
-    """Turn what fails at a file into errors of ours that name it."""
+    """Translate errors of file access to `StreamError`, with the path."""
     try:
         yield
     except (Malformed, UnicodeDecodeError, pa.ArrowException, OSError) as error:
         if isinstance(error, StreamError):
             raise
-        raise explained(path, error) from error
+        raise translated(path, error) from error
 
 
-def explained(path: str, error: Exception) -> StreamError:
-    """The error of ours for what failed at a file."""
+def translated(path: str, error: Exception) -> StreamError:
+    """The `StreamError` for an error of file access."""
     if isinstance(error, FileNotFoundError):
-        return TopicNotFound(f"there is no file {path!r}")
+        return TopicNotFound(f"the file {path!r} does not exist")
     if isinstance(error, PermissionError):
-        remedy = "run as a user who may read it, or change its permissions"
-        return NotAuthorized(f"{path!r} may not be read", remedy=remedy)
+        remedy = "run as a user with read permission, or change the permissions"
+        return NotAuthorized(
+            f"{path!r} cannot be read: permission denied", remedy=remedy
+        )
     if isinstance(error, OSError) and not isinstance(error, pa.ArrowException):
         what = f"{path!r} cannot be read: {error.strerror or error}"
-        return StorageFailed(what, remedy="look at the disk and its mount")
+        return StorageFailed(what, remedy="check the disk and its mount")
     reason = " ".join(str(error).split())
     what = f"the file {path!r} cannot be read: {reason}"
-    return CorruptData(what, remedy="write the file again, or take it away")
+    return CorruptData(what, remedy="rewrite or remove the file")

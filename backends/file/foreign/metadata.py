@@ -1,4 +1,4 @@
-"""Bounds and schema of what a path holds."""
+"""Metadata provider for files of other programs."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 
 
 class ForeignMetadata(MetadataProvider):
-    """Answers for the one partition of a layout.
+    """Returns bounds and schema of the one partition of a layout.
 
     Args:
-        make: Makes the layout.
-        path: Named in errors.
+        make: Creates the layout.
+        path: Path for error messages.
         declared: Whether the configuration declares a schema.
     """
 
@@ -40,12 +40,12 @@ class ForeignMetadata(MetadataProvider):
         self._path = path
         self._declared = declared
         self._layouts: dict[int, tuple[threading.Lock, Layout]] = {}
-        """By process: what a fork inherits is left alone."""
+        """By process id: layouts inherited by a fork are not used."""
 
     def fetch_partitions(
         self, topics: Sequence[str], known: Collection[Partition]
     ) -> Sequence[PartitionInfo]:
-        with self._looked() as layout:
+        with self._refreshed() as layout:
             state = PartitionState.ENDED if layout.ended else PartitionState.ACTIVE
             return [
                 PartitionInfo(
@@ -59,13 +59,13 @@ class ForeignMetadata(MetadataProvider):
             ]
 
     def fetch_schema(self, topic: str) -> pa.Schema:
-        with self._looked() as layout:
+        with self._refreshed() as layout:
             if layout.schema is not None:
                 return layout.schema
         if self._declared:
-            msg = f"{self._path!r} has no file with a schema yet"
+            msg = f"{self._path!r} contains no file with a schema yet"
             raise SchemaUnknown(msg)
-        msg = f"{self._path!r} has no file with a schema yet"
+        msg = f"{self._path!r} contains no file with a schema yet"
         remedy = "wait for its writer, or declare the option `schema`"
         raise StreamTimeout(msg, remedy=remedy)
 
@@ -76,8 +76,8 @@ class ForeignMetadata(MetadataProvider):
                     layout.close()
 
     @contextmanager
-    def _looked(self) -> Iterator[Layout]:
-        fresh = (threading.Lock(), self._make())  # which opens nothing
+    def _refreshed(self) -> Iterator[Layout]:
+        fresh = (threading.Lock(), self._make())  # a layout opens files lazily
         lock, layout = self._layouts.setdefault(os.getpid(), fresh)
         with lock:
             layout.refresh()

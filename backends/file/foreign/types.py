@@ -1,7 +1,7 @@
-"""The types that readers get: fewer than Arrow has.
+"""Conversion to the plain types that readers get.
 
-Large, view and dictionary types become plain ones, nested ones included, and times with
-a zone are in UTC: so files of different writers are one stream.
+Large, view and dictionary types become plain ones, at any depth, and zoned timestamps
+become UTC. So files of different writers form one stream.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def _field(field: pa.Field) -> pa.Field:
 
 
 def plain_type(kind: pa.DataType) -> pa.DataType:
-    """The plain type of the same values."""
+    """The plain type for the same values."""
     types = pa.types
     if types.is_dictionary(kind):
         return plain_type(kind.value_type)
@@ -49,7 +49,7 @@ def plain_type(kind: pa.DataType) -> pa.DataType:
 
 
 def plain_rows(rows: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """The columns of ``schema``, which is plain, out of rows of any type."""
+    """Convert rows of any type to ``schema``, which has plain types."""
     if rows.schema.equals(schema, check_metadata=True):
         return rows
     columns = [plain(rows.column(field.name), field.type) for field in schema]
@@ -57,13 +57,13 @@ def plain_rows(rows: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 
 
 def plain(array: pa.Array, kind: pa.DataType) -> pa.Array:
-    """``array``, which is sound, in the plain type ``kind``."""
+    """Convert a valid array to the plain type ``kind``."""
     have, types = array.type, pa.types
     if have == kind:
         return array
     if types.is_dictionary(have):
         return plain(array.dictionary, kind).take(array.indices)
-    if not _has_care(have):
+    if not _needs_conversion(have):
         return array.cast(kind)
     mask = array.is_null() if array.null_count else None
     if types.is_struct(have):
@@ -91,7 +91,7 @@ def plain(array: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def _used(array: pa.Array, *values: pa.Array) -> list[pa.Array]:
-    """The offsets of lists, which may be a slice, and of their values those in use."""
+    """Offsets and used values of lists, which may be a slice."""
     offsets = array.offsets
     first, last = offsets[0].as_py(), offsets[-1].as_py()
     offsets = pc.subtract(offsets, offsets[0])
@@ -99,30 +99,30 @@ def _used(array: pa.Array, *values: pa.Array) -> list[pa.Array]:
 
 
 def difference(have: pa.Schema, want: pa.Schema) -> str | None:
-    """Why rows of one plain schema are no rows of another; None where they are."""
+    """The first difference between two plain schemas; None if rows fit."""
     if len(set(have.names)) < len(have.names):
-        return "two of its columns have one name"
+        return "it has two columns with the same name"
     for field in want:
         if field.name not in have.names:
             return f"it has no column {field.name!r}"
         found = have.field(field.name)
         if found.type != field.type:
-            return f"column {field.name!r} is {found.type}, not {field.type}"
+            return f"column {field.name!r} has the type {found.type}, not {field.type}"
         if found.nullable and not field.nullable:
-            return f"column {field.name!r} may be null"
+            return f"column {field.name!r} is nullable"
     extra = [name for name in have.names if name not in want.names]
-    return f"it has a column {extra[0]!r} more" if extra else None
+    return f"it has the additional column {extra[0]!r}" if extra else None
 
 
 def _is_list_view(kind: pa.DataType) -> bool:
     return bool(pa.types.is_list_view(kind) or pa.types.is_large_list_view(kind))
 
 
-def _has_care(kind: pa.DataType) -> bool:
-    """Whether there is anything inside that Arrow casts wrongly, or not at all."""
+def _needs_conversion(kind: pa.DataType) -> bool:
+    """Whether Arrow's cast of this type is wrong or missing."""
     if pa.types.is_dictionary(kind) or _is_list_view(kind):
         return True
-    return any(map(_has_care, _children(kind)))
+    return any(map(_needs_conversion, _children(kind)))
 
 
 def _children(kind: pa.DataType) -> Sequence[pa.DataType]:

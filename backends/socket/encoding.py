@@ -1,4 +1,4 @@
-"""Batches into the bytes of a stream."""
+"""Encoding of batches into the bytes of a stream."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 _COPIED: Final = 512 * 1024
-"""Bytes up to which a batch is copied into one piece: that beats many small ones."""
+"""Bytes up to which a batch is copied into one buffer, which is faster to send."""
 _SMALL: Final = 128 * 1024
-"""Bytes below which batches are put together: longer ones are copied in vain."""
+"""Bytes below which batches are coalesced. Copying larger ones does not pay."""
 _ENOUGH: Final = 1024 * 1024
-"""Bytes up to which that is done."""
+"""Bytes of coalesced batches."""
 _AT_ONCE: Final = 50e-6
-"""Seconds between two writes of somebody who has more at hand. Whoever waits for an
-answer in between takes longer, mostly."""
+"""Seconds between two writes of a program that has more rows ready. A program that
+waits for a reply in between usually takes longer."""
 _RUN: Final = 8
-"""How many more of such writes than of others let more be waited for."""
+"""Surplus of such writes over others after which batches are held back."""
 _SUSPENDED: Final = -512
-"""From where that is counted after a batch that waited, and was alone."""
+"""Start of the count after a held batch was not followed by another one."""
 
 
-class Outflow:
-    """The bytes that every reader gets, and the batches that wait to be among them.
+class StreamEncoder:
+    """Encodes the batches that every reader gets, and coalesces small ones.
 
-    While a program writes one small batch after the other they are put together: a
-    message costs both sides as much as a hundred kilobytes do.
+    Small batches written in quick succession are combined: a message costs both sides
+    as much as 100 kB of data. Not thread-safe.
     """
 
     def __init__(self, schema: pa.Schema, compression: str) -> None:
@@ -48,22 +48,22 @@ class Outflow:
         self._written = 0.0
         self._run = 0
         self.taken = 0
-        """Batches so far; where it stands still nobody writes."""
+        """Number of batches so far. It does not change while nothing is written."""
 
     def begin(self) -> list[memoryview]:
-        """What each connection begins with."""
+        """The bytes that each connection starts with: the schema."""
         return [memoryview(self.schema.serialize())]
 
     @property
     def is_holding(self) -> bool:
-        """Whether there are batches that no bytes were made of."""
+        """Whether there are batches that are not encoded yet."""
         return bool(self._held)
 
-    def take(self, rows: pa.RecordBatch) -> bool:
-        """Take a batch; whether it may wait for more."""
+    def add(self, rows: pa.RecordBatch) -> bool:
+        """Add a batch; returns whether it may be held back."""
         size = rows.num_rows * self._row_size
         at_once = time.perf_counter() - self._written < _AT_ONCE
-        # A process that lost its core for a while is not slow for that.
+        # Halved, not reset: a pause may be due to the scheduler.
         self._run = min(self._run + 1, 4 * _RUN) if at_once else self._run // 2
         self._held.append(rows)
         self._held_size += size
@@ -71,17 +71,17 @@ class Outflow:
         has_room = 0 < size <= _SMALL and self._held_size + size <= _ENOUGH
         return bool(has_room and self._plain and self._run >= _RUN)
 
-    def rest(self) -> None:
-        """Whoever wrote has come back from it."""
+    def end_write(self) -> None:
+        """Record the time at which a write returned."""
         self._written = time.perf_counter()
 
-    def give_up(self) -> None:
-        """No more has come for what is held."""
+    def stop_waiting(self) -> None:
+        """No further batch came for the held ones."""
         if len(self._held) == 1:
-            self._run = _SUSPENDED  # an answer was waited for, and comes fast
+            self._run = _SUSPENDED  # the program waits for replies: do not hold batches
 
     def encode(self) -> list[memoryview]:
-        """The bytes of all that is held."""
+        """The bytes of all held batches."""
         held, self._held, self._held_size = self._held, [], 0.0
         if self._is_long(held[-1]):
             held = [*_joined(held[:-1]), held[-1]]
@@ -93,18 +93,18 @@ class Outflow:
         return bool(rows.num_rows * self._row_size > _COPIED)
 
     def _encode(self, rows: pa.RecordBatch) -> list[memoryview]:
-        """One batch; long ones are not copied."""
+        """The bytes of one batch. Large ones are not copied."""
         if self._plain and not self._is_long(rows):
             whole = rows.serialize()
             self._row_size = whole.size / max(1, rows.num_rows)
             return [memoryview(whole)]
         if self._dictionaries:
-            # They go with each batch: a reader that comes later needs them, too.
+            # Repeated with each batch: a reader that connects later needs them.
             pieces = self._written_by(self._begun().write_batch, rows)
-            return behind(pieces, self.schema.serialize().size)
+            return drop_prefix(pieces, self.schema.serialize().size)
         if self._writer is None:
             self._writer = self._begun()
-            self._writer.write_batch(rows.slice(0, 0))  # which writes the schema
+            self._writer.write_batch(rows.slice(0, 0))  # writes the schema
         return self._written_by(self._writer.write_batch, rows)
 
     def _begun(self) -> Any:
@@ -117,7 +117,7 @@ class Outflow:
         write(rows)
         return self._pieces
 
-    # --- a file, to pyarrow -------------------------------------------------------
+    # --- file interface for pyarrow -----------------------------------------------
 
     closed = False
 
@@ -128,24 +128,24 @@ class Outflow:
         return len(view)
 
     def flush(self) -> None:
-        """Nothing waits here."""
+        """Required by pyarrow."""
 
     def close(self) -> None:
-        """There is nothing to close."""
+        """Required by pyarrow."""
 
 
 def _joined(batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
-    """Batches as one, where Arrow can do that."""
+    """Concatenate batches, if Arrow supports it."""
     if len(batches) < 2:
         return batches
     try:
         return [pa.concat_batches(batches)]
-    except pa.ArrowException:  # columns that are too long for one, or of a rare kind
+    except pa.ArrowException:  # columns too long for one batch, or an unsupported type
         return batches
 
 
-def behind(pieces: list[memoryview], count: int) -> list[memoryview]:
-    """What is left behind the first bytes."""
+def drop_prefix(pieces: list[memoryview], count: int) -> list[memoryview]:
+    """The pieces without their first ``count`` bytes."""
     for index, piece in enumerate(pieces):
         if count < len(piece):
             return [piece[count:], *pieces[index + 1 :]]
