@@ -1,8 +1,8 @@
-"""``kafka``: topics of Apache Kafka, and of what speaks its protocol.
+"""``kafka``: topics of Apache Kafka and compatible brokers.
 
-Needs confluent-kafka (the extra ``kafka``). A partition is Kafka's, offsets are
-Kafka's, the topic's id is the incarnation. Reads exactly once, replayable while Kafka
-retains; messages are envelopes, so that a decoder is named.
+Needs confluent-kafka (the extra ``kafka``). Partitions and offsets are Kafka's; the
+topic id is the incarnation. Messages are envelopes, so a decoder is required.
+Exactly-once as source and sink, replayable while Kafka retains the messages.
 """
 
 from __future__ import annotations

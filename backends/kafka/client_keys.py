@@ -1,7 +1,7 @@
-"""The properties of librdkafka, so that a misspelt one is told before it is used.
+"""The configuration properties of librdkafka, to detect misspelt ones early.
 
-Those of librdkafka 2.16.0, as `rd_kafka_conf_properties_show` prints them; a test
-compares them with the library that is installed.
+From librdkafka 2.16.0, as `rd_kafka_conf_properties_show` prints them. A test compares
+them with the installed library.
 """
 
 from __future__ import annotations
@@ -205,4 +205,4 @@ LIBRDKAFKA_KEYS: Final = frozenset(
         "transactional.id",
     }
 )
-"""Of clients and of topics, aliases among them."""
+"""Client and topic properties, with aliases."""

@@ -21,8 +21,8 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 from streamfactory.backends.kafka.clients import (
     Watch,
     client_settings,
-    inherit,
     isolation,
+    keep_inherited,
     of_this_process,
     refused,
 )
@@ -41,21 +41,21 @@ _MAX_IDLE: Final = 8
 """Idle clients of one stream. A worker of Spark, which runs one task at a time, has at
 most one of each size."""
 _SHARE: Final = 3
-"""A range is at least so many times as long as what may be fetched beyond it."""
+"""Minimum ratio between a range and the data that may be fetched beyond it."""
 _MAX_KEPT: Final = 8 * _MIB
 """Bytes of prefetched rows that the readers of one stream keep between ranges."""
 
 _DEFAULTS: Final = {
-    # A queue that was full is filled again at once, not after a second.
+    # Refill a full queue at once; librdkafka's default is after a second.
     "fetch.queue.backoff.ms": "2",
-    # Ends of partitions are told by fetches that wait in vain.
+    # The end of a partition is reported when a fetch times out: keep it short.
     "fetch.wait.max.ms": "100",
     "fetch.error.backoff.ms": "100",
-    # How long a topic that was there may be unknown to a broker.
+    # How long an existing topic may be unknown to a broker.
     "topic.metadata.propagation.max.ms": "5000",
 }
 _OWN: Final = {
-    # What is gone is an error, and no reason to begin elsewhere.
+    # A lost offset is an error; reading must not continue elsewhere.
     "auto.offset.reset": "error",
     "enable.auto.commit": "false",
     "enable.auto.offset.store": "false",
@@ -73,9 +73,9 @@ class FetchSize:
 
     @property
     def waste(self) -> int:
-        """Bytes that a client fetches beyond a range, at most.
+        """Maximum bytes that a client fetches beyond a range.
 
-        One batch of the producer is always fetched whole, however long it is.
+        One producer batch is always fetched completely, however long it is.
         """
         return self.fetch + self.ahead
 
@@ -87,17 +87,17 @@ class FetchSize:
         return {
             **fetch,
             "queued.min.messages": "1",
-            # A request that waits in vain delays the next partition: librdkafka sends
-            # a broker one fetch request at a time.
+            # A fetch request without result delays the next partition: librdkafka
+            # sends one fetch request at a time to a broker.
             "fetch.wait.max.ms": "20",
         }
 
 
 def fetch_sizes(batch_bytes: int) -> tuple[FetchSize, ...]:
-    """The sizes that ranges choose from, from small to large.
+    """The available sizes, from small to large.
 
     Args:
-        batch_bytes: Of a batch, at most; the largest size queues as much ahead.
+        batch_bytes: Maximum bytes of a batch; the largest size prefetches as much.
     """
     ahead = min(max(batch_bytes, _MIB), _MAX_AHEAD)
     bounded = [FetchSize(fetch * _KIB) for fetch in (16, 64, 256, 1024)]
@@ -110,19 +110,19 @@ def consumer_settings(
     watch: Watch,
     size: Mapping[str, str] | None = None,
 ) -> dict[str, object]:
-    """What a consumer of librdkafka is made with; the user's settings come last.
+    """The settings of a librdkafka consumer; the user's settings take precedence.
 
     Args:
         config: The stream's configuration.
-        client_id: Names the client in the brokers' logs.
-        watch: Receives what the client reports of the network.
-        size: Of `FetchSize`; librdkafka's defaults without it.
+        client_id: Client id in the brokers' logs.
+        watch: Receives the client's reports about the network.
+        size: Settings of a `FetchSize`; librdkafka's defaults without it.
     """
     given = client_settings(config, "consumer", client_id, watch)
     return {
         **_DEFAULTS,
         **(size or {}),
-        # The client wants one, and does nothing with it where nobody subscribes.
+        # Required by the client; not used without a subscription.
         "group.id": "streamfactory",
         **given,
         **_OWN,
@@ -131,15 +131,15 @@ def consumer_settings(
 
 
 class Client:
-    """One consumer of librdkafka, assigned to one partition or to none.
+    """One librdkafka consumer, assigned to at most one partition.
 
     Args:
-        config: The stream's configuration; secrets are resolved here.
-        client_id: Names the client in the brokers' logs.
-        size: How much it fetches.
+        config: The stream's configuration. Secrets are resolved here.
+        client_id: Client id in the brokers' logs.
+        size: Amount to fetch.
 
     Raises:
-        ConfigError: config; the client refuses its settings.
+        ConfigError: config; the client rejects its settings.
     """
 
     def __init__(self, config: StreamConfig, client_id: str, size: FetchSize) -> None:
@@ -154,28 +154,28 @@ class Client:
 
     @property
     def usable(self) -> bool:
-        """False in a process that was forked from the client's."""
+        """False in a process that was forked from the client's process."""
         return of_this_process(self._pid)
 
     def assign(self, partition: Partition, offset: int) -> None:
-        """Fetch one partition from an offset on, and nothing else."""
+        """Fetch only this partition, from an offset on."""
         self.watch.topic = None
         self.consumer.assign([TopicPartition(partition.topic, partition.id, offset)])
 
     def unassign(self) -> None:
-        """Fetch nothing; what is queued is lost."""
+        """Stop fetching and drop queued messages."""
         self.consumer.unassign()
 
     def close(self) -> None:
-        """Close it, unless it belongs to the process that this one was forked from."""
+        """Close the client, unless it belongs to the parent process of a fork."""
         if self.usable:
             self.consumer.close()
         else:
-            inherit(self.consumer)
+            keep_inherited(self.consumer)
 
 
 class ClientPool:
-    """The clients of one stream in one process. Thread-safe; survives a fork.
+    """The clients of one stream in one process. Thread-safe; safe to use after a fork.
 
     Args:
         config: The stream's configuration.
@@ -195,10 +195,10 @@ class ClientPool:
         self._kept: OrderedDict[object, Kept] = OrderedDict()
 
     def size_for(self, topic: str, start: int, end: int | None) -> FetchSize:
-        """How much a client should fetch that reads a range.
+        """The fetch size for a range.
 
-        The largest size that wastes no more than a third of the range. A topic of which
-        nothing was read yet begins with the smallest.
+        The largest size that wastes at most a third of the range. For a topic of which
+        nothing was read yet, the smallest.
         """
         if end is None:
             return self._sizes[-1]
@@ -207,18 +207,18 @@ class ClientPool:
         return fitting[-1] if fitting else self._sizes[0]
 
     def observe(self, topic: str, size: int, offsets: int) -> None:
-        """Note how many bytes a number of offsets had."""
+        """Record the bytes of a number of offsets."""
         if offsets > 0:
             self._bytes_per_offset[topic] = size / offsets
 
     def acquire(self, client_id: str, size: FetchSize) -> Client:
-        """A client that fetches so much, for one thread, until it is released.
+        """A client of this fetch size, for one thread, until it is released.
 
         Raises:
-            ConfigError: config; the client refuses its settings.
+            ConfigError: config; the client rejects its settings.
         """
         if not of_this_process(self._pid):
-            self._leave_to_parent()
+            self._reset_after_fork()
         with self._lock:
             for index in reversed(range(len(self._idle))):
                 if self._idle[index].size == size:
@@ -226,7 +226,7 @@ class ClientPool:
         return Client(self._config, client_id, size)
 
     def release(self, client: Client) -> None:
-        """Let others use a client. One that failed is closed instead."""
+        """Return a client to the pool. A failed one must be closed instead."""
         client.unassign()
         with self._lock:
             self._idle.append(client)
@@ -237,7 +237,7 @@ class ClientPool:
             one.close()
 
     def keep(self, owner: object, rows: Kept) -> None:
-        """Keep prefetched rows for a reader; those kept for longest make room."""
+        """Keep prefetched rows for a reader; drops the oldest above the limit."""
         with self._lock:
             self._kept[owner] = rows
             self._kept.move_to_end(owner)
@@ -246,12 +246,12 @@ class ClientPool:
                 total -= self._kept.popitem(last=False)[1].size
 
     def take_kept(self, owner: object) -> Kept | None:
-        """The rows kept for a reader, which are not kept any more."""
+        """Remove and return the rows kept for a reader."""
         with self._lock:
             return self._kept.pop(owner, None)
 
     def close(self) -> None:
-        """Close what is idle now, and later what is released."""
+        """Close idle clients now, and others when they are released."""
         with self._lock:
             self._closed = True
             idle, self._idle = self._idle, []
@@ -259,8 +259,8 @@ class ClientPool:
         for client in idle:
             client.close()
 
-    def _leave_to_parent(self) -> None:
-        """Begin anew in a forked process; a thread of the parent may hold the lock."""
+    def _reset_after_fork(self) -> None:
+        """Start with an empty pool after a fork: the lock may be held forever."""
         for client in self._idle:
             client.close()
         self._reset()

@@ -1,7 +1,7 @@
-"""Clients of librdkafka: their settings, what they say of the network, and forks.
+"""librdkafka clients: settings, reported network errors, and forks.
 
-The client tells through a callback what no call tells: that credentials are refused,
-that all brokers are gone. `Watch` keeps that for who waits.
+The client reports some errors only through a callback, such as rejected credentials or
+the loss of all brokers. `Watch` stores them for the thread that waits for a call.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _RENAMED: Final[Mapping[str, str]] = {
     "send.buffer.bytes": "socket.send.buffer.bytes",
     "max.in.flight.requests.per.connection": "max.in.flight",
 }
-"""Java's names to librdkafka's."""
+"""Properties of the Java client by their name in librdkafka."""
 
 _JAVA_ONLY: Final = frozenset(
     {
@@ -53,7 +53,7 @@ _JAVA_ONLY: Final = frozenset(
         "socket.connection.setup.timeout.max.ms",
     }
 )
-"""Java's names of what librdkafka has not: without effect here."""
+"""Properties of the Java client that librdkafka does not have. They have no effect."""
 
 CLIENT_KEYS: Final = LIBRDKAFKA_KEYS.union(_RENAMED, _JAVA_ONLY, JAVA_KEYS)
 """Keys that may be passed through."""
@@ -73,7 +73,7 @@ _NETWORK: Final = (
     "socket.",
     "topic.metadata.",
 )
-"""What concerns reaching brokers, and so every client."""
+"""Properties about connections to brokers. They apply to every client."""
 
 _QUICK: Final[Mapping[str, str]] = {
     "reconnect.backoff.ms": "100",
@@ -83,7 +83,7 @@ _QUICK: Final[Mapping[str, str]] = {
 
 
 def brokers(config: StreamConfig) -> str:
-    """The brokers to begin with."""
+    """The bootstrap brokers."""
     return str(config["broker.list"])
 
 
@@ -100,18 +100,17 @@ def client_settings(
     client_id: str = "streamfactory",
     watch: Watch | None = None,
 ) -> dict[str, Any]:
-    """What a client of librdkafka is made with.
+    """The settings of a librdkafka client.
 
     Args:
-        config: The stream's configuration; secrets are resolved here.
-        kind: ``consumer`` or ``producer``, with what the user passes through; or
-            ``admin``. Whoever connects uses the credentials of the other kind too,
-            where its own say nothing.
-        client_id: Names the client in the brokers' logs.
-        watch: Gets to know what the client says of the network; nobody by default.
+        config: The stream's configuration. Secrets are resolved here.
+        kind: ``consumer`` or ``producer``, with the user's pass-through properties; or
+            ``admin``. Missing credentials are taken from the other kind.
+        client_id: Client id in the brokers' logs.
+        watch: Receives the client's reports about the network.
 
     Raises:
-        ConfigError: config; credentials in a form that cannot be used here.
+        ConfigError: config; the form of the credentials is not supported.
     """
     own = config.client_properties("consumer" if kind == "admin" else kind)
     other = config.client_properties("consumer" if kind == "producer" else "producer")
@@ -119,7 +118,7 @@ def client_settings(
     if kind == "admin":
         given = {k: v for k, v in given.items() if k.startswith(_NETWORK)}
     for key in sorted(_JAVA_ONLY & given.keys()):
-        log.info("%s has no effect: only Java's client has it", key)
+        log.info("%s has no effect: it is a property of the Java client", key)
     known = {_RENAMED.get(k, k): v for k, v in given.items() if k not in _JAVA_ONLY}
     secure = {k: v for k, v in known.items() if k.startswith(PREFIXES)}
     plain = {k: v for k, v in known.items() if k not in secure}
@@ -136,20 +135,20 @@ def client_settings(
 
 
 def refused(error: Exception, config: StreamConfig) -> ConfigError:
-    """What it says when a client cannot be made: a setting is wrong."""
+    """The error for a client that rejects its settings."""
     inner = error.args[0] if error.args else error
-    said = inner.str() if isinstance(inner, KafkaError) else str(inner)
-    msg = f"the Kafka client refuses its settings: {said}"
+    reason = inner.str() if isinstance(inner, KafkaError) else str(inner)
+    msg = f"the Kafka client rejects its settings: {reason}"
     prefix = f"stream.{config.type}."
-    remedy = f"look at {prefix}consumer.prop.* and {prefix}producer.prop.*"
+    remedy = f"check {prefix}consumer.prop.* and {prefix}producer.prop.*"
     return ConfigError(msg, stream=config.name, remedy=remedy)
 
 
 class _ClientLog:
-    """Takes the client's own log: what matters of it comes as errors."""
+    """Receives the client's log. Relevant events are also reported as errors."""
 
     def log(self, level: int, message: str, *arguments: object) -> None:
-        """Log a line as detail: the client repeats itself with every attempt."""
+        """Log at debug level: the client repeats messages with every attempt."""
         log.debug(message, *arguments)
 
 
@@ -168,25 +167,25 @@ _OF_TOPICS: Final = frozenset(
 
 
 _HINT: Final = "connecting to a"
-"""What the client says when it guesses that the protocols differ: worth keeping."""
+"""Part of the client's message if it detects a protocol mismatch. Worth keeping."""
 
 
 class Watch:
-    """What a client said of the network since it was last well."""
+    """Errors that a client reported since the last successful response."""
 
     def __init__(self) -> None:
         self.refused: KafkaError | None = None
-        """Credentials or certificates were not accepted."""
+        """Credentials or certificates were rejected."""
         self.topic: KafkaError | None = None
-        """The topic is gone, or forbidden."""
+        """The topic does not exist, or access is denied."""
         self.last: KafkaError | None = None
         self.down_since: float | None = None
-        """When all brokers were lost; None while one may be there."""
+        """Time at which all brokers became unreachable; None otherwise."""
         self.worked = False
-        """Whether anything ever came."""
+        """Whether a broker has ever responded."""
 
     def __call__(self, error: KafkaError) -> None:
-        """Called by the client, out of its own calls."""
+        """Called by the client during its own calls."""
         log.debug("client: %s", error)
         if error.code() in (KafkaError._AUTHENTICATION, KafkaError._SSL):
             self.refused = error
@@ -197,20 +196,21 @@ class Watch:
         elif self.last is None or _HINT not in self.last.str():
             self.last = error
 
-    def well(self) -> None:
-        """Note that a broker answered."""
+    def clear(self) -> None:
+        """Record that a broker responded."""
         self.refused = self.topic = self.last = self.down_since = None
         self.worked = True
 
     @property
     def troubled(self) -> bool:
-        """Whether something was said since a broker answered."""
+        """Whether an error was reported since a broker responded."""
         return self.last is not None or self.down_since is not None
 
     def refusal(self, doing: str, where: str) -> StreamError | None:
-        """The final error, where there is one.
+        """The permanent error, if there is one.
 
-        Credentials that worked once may be unknown to a broker that has just begun.
+        Credentials that worked before are not reported: a broker that has just started
+        may not know them yet.
         """
         if self.topic is not None:
             return failure(self.topic, doing, where=where)
@@ -219,24 +219,24 @@ class Watch:
         return failure(self.refused, doing, where=where)
 
     def unreachable(self, doing: str, where: str, seconds: float) -> StreamError:
-        """The error when time is up."""
+        """The error for a timeout."""
         if self.refused is not None:
             return failure(self.refused, doing, where=where)
-        said = f": {self.last.str()}" if self.last is not None else ""
-        msg = f"{doing}: no broker of {where} answers within {seconds:g} s{said}"
+        reason = f": {self.last.str()}" if self.last is not None else ""
+        msg = f"{doing}: no broker of {where} responded within {seconds:g} s{reason}"
         remedy = "check broker.list and security.protocol, and that a broker runs there"
         return ConnectionFailed(msg, remedy=remedy)
 
 
 _INHERITED: Final[list[object]] = []
-"""Clients of the process that this one was forked from: neither closed nor dropped."""
+"""Clients of the parent process of a fork: neither closed nor garbage-collected."""
 
 
-def inherit(client: object) -> None:
-    """Keep a client that a fork copied: touching it hangs, dropping it aborts."""
+def keep_inherited(client: object) -> None:
+    """Keep a forked client alive: using it hangs, freeing it aborts the process."""
     _INHERITED.append(client)
 
 
 def of_this_process(pid: int) -> bool:
-    """Whether what was made by the process ``pid`` may be used here."""
+    """Whether an object created by the process ``pid`` may be used in this process."""
     return pid == os.getpid()

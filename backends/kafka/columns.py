@@ -1,7 +1,7 @@
-"""Messages of the client as columns of the envelope.
+"""Conversion of the client's messages to envelope columns.
 
-Unbound methods mapped over a list are the fastest way there is without a compiler. A
-chunk of 500 messages becomes arrays at once: more of them set Python's collector going.
+Mapping unbound methods over a list is the fastest way in Python. Messages are converted
+in chunks of 500: with more live objects, Python's garbage collector becomes expensive.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ _BINARY: Final = pa.binary()
 
 
 class Columns:
-    """Gathers chunks of messages of one partition.
+    """Collects chunks of messages of one partition.
 
     Args:
-        partition: Whose messages they are.
-        headers: Whether headers are wanted.
+        partition: The partition of the messages.
+        headers: Whether headers are needed.
     """
 
     def __init__(self, partition: Partition, *, headers: bool) -> None:
@@ -54,12 +54,12 @@ class Columns:
         """After the last message."""
 
     def add(self, messages: Sequence[Message]) -> None:
-        """Take messages, none of which is an event."""
+        """Add messages, without events."""
         count = len(messages)
         keys = pa.array(list(map(Message.key, messages)), _BINARY)
         values = pa.array(list(map(Message.value, messages)), _BINARY)
         offsets = np.fromiter(map(Message.offset, messages), np.int64, count)
-        # Kind and milliseconds in turn: to gather pairs costs three times as much.
+        # Alternating kind and milliseconds: building pairs costs three times as much.
         pairs = chain.from_iterable(map(Message.timestamp, messages))
         times = np.fromiter(pairs, np.int64, 2 * count)
         self._keys.append(keys)
@@ -74,9 +74,9 @@ class Columns:
         self.next_offset = int(offsets[-1]) + 1
 
     def batch(self) -> pa.RecordBatch:
-        """All that was taken, as envelopes."""
+        """All added messages, as envelopes."""
         rows, partition = self.rows, self._partition
-        # The client counts them from 0 for unknown.
+        # The client's numbers start with 0 for unknown.
         kinds = (np.concatenate(self._kinds) - 1).astype(np.int32)
         unknown = kinds == TIMESTAMP_UNKNOWN
         micros = np.concatenate(self._millis) * 1000
@@ -98,13 +98,13 @@ class Columns:
 
 @dataclass(slots=True)
 class Kept:
-    """Rows that were fetched beyond a range: all from one offset up to another."""
+    """Rows fetched beyond a range: all rows from ``start`` to ``end``."""
 
     rows: pa.RecordBatch
     """Envelopes."""
     start: int
     end: int
-    """Exclusive; no row between the last one and here was left out."""
+    """Exclusive. There is no other row between the last one and this offset."""
 
     @property
     def size(self) -> int:
@@ -112,18 +112,18 @@ class Kept:
         return int(self.rows.nbytes)
 
     def holds(self, offset: int) -> bool:
-        """Whether all rows from an offset on are here, up to `end`."""
+        """Whether all rows from an offset to `end` are contained."""
         return self.start <= offset < self.end
 
     def split(
         self, start: int, end: int | None, most: int
     ) -> tuple[pa.RecordBatch, int, Kept | None]:
-        """The rows from ``start`` to ``end``, the offset after them, and what is left.
+        """The rows from ``start`` to ``end``, the offset after them, and the rest.
 
         Args:
-            start: An offset that it holds.
+            start: A contained offset.
             end: Exclusive; None for no end.
-            most: Rows at most.
+            most: Maximum number of rows.
         """
         offsets = self.rows.column("offset").to_numpy()
         first = int(np.searchsorted(offsets, start))
@@ -145,7 +145,7 @@ def payload_size(rows: pa.RecordBatch) -> int:
 
 
 def _data_size(column: pa.Array) -> int:
-    """Bytes of the values of a column that was just made; nbytes takes ten times."""
+    """Bytes of the values of a new column; ``nbytes`` takes ten times as long."""
     data = column.buffers()[2]
     return 0 if data is None else int(data.size)
 

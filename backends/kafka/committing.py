@@ -1,4 +1,4 @@
-"""Epochs of one writer: rows and marker in one transaction, each epoch once."""
+"""Commits epochs of one writer: rows and marker in one transaction, exactly once."""
 
 from __future__ import annotations
 
@@ -33,16 +33,16 @@ if TYPE_CHECKING:
 
     from streamfactory.backends.kafka.markers import Place
     from streamfactory.backends.kafka.writing import KafkaProducerFactory
-    from streamfactory.backends.kafka.writing_topics import Lane
+    from streamfactory.backends.kafka.writing_topics import TopicPartitionKey
 
 _logger = logging.getLogger("streamfactory")
 
 _SHORTEST: Final = 60.0
-"""Seconds that a transaction may take at least."""
+"""Minimum transaction timeout in seconds."""
 _RATE: Final = 4 * 1024**2
-"""Bytes a second that a slow broker takes."""
+"""Assumed throughput of a slow broker, in bytes per second."""
 _SIGHT: Final = 5.0
-"""Seconds for which a commit waits until readers see it."""
+"""Seconds for which a commit waits until it is visible to readers."""
 _FINAL: Final = {
     KafkaError.MSG_SIZE_TOO_LARGE,
     KafkaError.INVALID_TRANSACTION_TIMEOUT,
@@ -58,25 +58,26 @@ _FINAL: Final = {
     KafkaError.INVALID_RECORD,
     KafkaError.POLICY_VIOLATION,
 }
-"""What beginning anew cannot mend; after anything else it finds out."""
+"""Errors that a new producer does not fix. After others the outcome is looked up."""
 _GONE: Final = {
     KafkaError.UNKNOWN_TOPIC_OR_PART,
     KafkaError._UNKNOWN_TOPIC,
     KafkaError._UNKNOWN_PARTITION,
 }
-"""Of the topic that is written, or of that of the markers."""
+"""Errors of a missing topic: the written one, or the topic of markers."""
 
 
 class EpochCommitter(StreamCommitter):
-    """Commits staged epochs.
+    """Commits staged epochs. One thread at a time.
 
-    The transactional id is the writer's, so that whoever initialises it settles what an
-    earlier instance has left, and fences it. Kafka lets the fenced one come back; the
-    marker, which names the instance that has claimed the writer, does not.
+    The transactional id is derived from the writer id, so initialising it resolves
+    transactions of earlier instances and fences them. Kafka lets a fenced producer
+    initialise again; the marker, which names the instance that claimed the writer,
+    prevents that.
 
     Args:
-        factory: Knows topics, markers and staged rows.
-        writer_id: None where nobody asks for idempotence: no marker then.
+        factory: Provides topics, markers and staged rows.
+        writer_id: None if idempotence is not required: then there is no marker.
     """
 
     def __init__(self, factory: KafkaProducerFactory, writer_id: str | None) -> None:
@@ -84,11 +85,11 @@ class EpochCommitter(StreamCommitter):
         self._writer_id = writer_id
         self._instance = uuid.uuid4().hex
         self._claim: int | None = None
-        """The number of this instance's claim."""
+        """Number of this instance's claim."""
         self._producer: TransactionalProducer | None = None
         self._place: Place | None = None
         self._held: LastCommit | None = None
-        """What was committed last: the truth while the producer is not fenced."""
+        """The last commit. Valid while the producer is not fenced."""
 
     def commit(
         self,
@@ -113,12 +114,12 @@ class EpochCommitter(StreamCommitter):
         while True:
             try:
                 if self._producer is not None and self._place is not None:
-                    self._look(self._place, deadline)
+                    self._check_claim(self._place, deadline)
                 self._open(self._timeout([]), deadline)
             except WriterFenced:
                 return self._held
             except (KafkaException, StreamTimeout) as error:
-                self._begin_anew(error, deadline)
+                self._drop_or_raise(error, deadline)
             else:
                 return self._held
 
@@ -128,7 +129,7 @@ class EpochCommitter(StreamCommitter):
     def _decide(
         self, wanted: LastCommit, staged: Sequence[Staged]
     ) -> LastCommit | None:
-        """Commit, unless it is there; begin anew until the verdict is known."""
+        """Commit unless committed already; retry until the outcome is known."""
         timeout, tried = self._timeout(staged), False
         deadline = self._deadline(2 * timeout)
         while True:
@@ -149,7 +150,7 @@ class EpochCommitter(StreamCommitter):
                     return held
                 raise
             except (KafkaException, StreamTimeout) as error:
-                self._begin_anew(error, deadline)
+                self._drop_or_raise(error, deadline)
             except ConnectionFailed as error:
                 self._drop()
                 if not tried:
@@ -162,7 +163,7 @@ class EpochCommitter(StreamCommitter):
                 return None
 
     def _open(self, timeout: float, deadline: Deadline) -> None:
-        """Be the writer, and know what it committed last.
+        """Initialise the producer and read the last commit.
 
         Raises:
             WriterFenced: permanent; a later instance has claimed the writer.
@@ -177,7 +178,7 @@ class EpochCommitter(StreamCommitter):
             if writer is not None:
                 topic = factory.config.topic
                 self._place = factory.markers.ensure(topic, writer, connecting)
-                self._look(self._place, connecting)
+                self._check_claim(self._place, connecting)
             self._producer = TransactionalProducer(
                 factory.producer(),
                 self._name(),
@@ -194,22 +195,22 @@ class EpochCommitter(StreamCommitter):
             )
             raise factory.watch.unreachable(doing, where, factory.patience) from error
         if self._place is not None:
-            self._make_sure(self._producer, self._place, deadline)
+            self._claim_writer(self._producer, self._place, deadline)
 
-    def _look(self, place: Place, deadline: Deadline) -> None:
-        """Learn of a later instance; to initialise would disturb it.
+    def _check_claim(self, place: Place, deadline: Deadline) -> None:
+        """Check for a later instance before initialising, which would disturb it.
 
-        That none is seen says nothing: an open transaction may hide it.
+        A negative result proves nothing: an open transaction may hide the marker.
         """
         if self._claim is not None:
             marker = self._factory.markers.read(place, deadline)
             if marker is not None and marker.claim > self._claim:
                 raise self._fenced(marker)
 
-    def _make_sure(
+    def _claim_writer(
         self, producer: TransactionalProducer, place: Place, deadline: Deadline
     ) -> None:
-        """Make sure that the marker names this instance, and learn what it says."""
+        """Claim the writer in its marker, and read its last commit."""
         marker = self._factory.markers.read(place, deadline, settled=True)
         ours = marker is not None and marker.instance == self._instance
         if self._claim is not None and marker is None:
@@ -229,71 +230,72 @@ class EpochCommitter(StreamCommitter):
     def _fenced(self, marker: Marker) -> WriterFenced:
         self._drop()
         self._held = marker.commit
-        msg = f"a later instance has claimed the writer {self._writer_id!r}"
+        msg = f"a later instance has claimed writer {self._writer_id!r}"
         return WriterFenced(msg)
 
     def _transact(
         self, wanted: LastCommit, staged: Sequence[Staged], deadline: Deadline
     ) -> None:
-        """Rows and marker, in one transaction."""
+        """Send rows and marker in one transaction."""
         producer, place = self._producer, self._place
         assert producer is not None
         producer.begin()
-        lanes: set[Lane] = set()
+        partitions: set[TopicPartitionKey] = set()
         for one in staged:
             for topic, partition, rows in self._factory.staging.read(one):
                 producer.send(topic, partition, rows, deadline)
-                lanes.add((topic, partition))
+                partitions.add((topic, partition))
         if place is not None:
-            # Last: while it is uncommitted it hides the markers of other writers.
+            # Sent last: while uncommitted it hides the markers of other writers.
             assert self._claim is not None
             value = Marker(self._instance, self._claim, wanted).encode()
             producer.send_one(place.topic, place.partition, place.key, value, deadline)
-            lanes.add((place.topic, place.partition))
+            partitions.add((place.topic, place.partition))
         producer.commit(deadline)
         self._held = wanted
-        self._await_sight(lanes)
+        self._await_visible(partitions)
 
-    def _await_sight(self, lanes: set[Lane]) -> None:
-        """Wait until readers see it: the broker answers a moment before (rule W2)."""
+    def _await_visible(self, partitions: set[TopicPartitionKey]) -> None:
+        """Wait until readers see the commit: the broker responds before that (W2)."""
         try:
-            seen = self._factory.topics.await_visible(lanes, Deadline(_SIGHT))
+            seen = self._factory.topics.await_visible(partitions, Deadline(_SIGHT))
         except (KafkaException, StreamError) as error:
-            _logger.warning("%s: it is committed: %s", self._name(), error)
+            text = "%s: committed, but its visibility is unknown: %s"
+            _logger.warning(text, self._name(), error)
         else:
             if not seen:
                 text = "%s: committed behind another writer's open transaction"
                 _logger.info(text, self._name())
 
-    def _begin_anew(
+    def _drop_or_raise(
         self, error: KafkaException | StreamTimeout, deadline: Deadline
     ) -> None:
-        """Let go of the producer; the next one finds out what became of the epoch.
+        """Drop the producer; the next one looks up the outcome of the epoch.
 
         Raises:
-            KafkaException: Beginning anew cannot mend it.
-            StreamTimeout: transient; time is up, and the verdict is not known.
+            KafkaException: A new producer does not fix the error.
+            StreamTimeout: transient; the deadline has passed, the outcome is unknown.
         """
         code = error.args[0] if isinstance(error, KafkaException) else None
         final = code is not None and code.code() in _FINAL
         self._drop(abort=code is not None and code.txn_requires_abort())
         if code is not None and code.code() in _GONE and self._claim is not None:
             self._check_markers()
-        # Without a writer nobody could tell what became of it.
+        # Without a writer id there is no marker to look up the outcome.
         if final or (self._writer_id is None and code is not None):
             raise error
         if not deadline.left or self._writer_id is None:
             raise _unknown(error) from error
-        _logger.info("%s: beginning anew: %s", self._name(), error)
-        # Who has been fenced lets the other one finish what it is at.
+        _logger.info("%s: retrying with a new producer: %s", self._name(), error)
+        # If fenced, give the other instance time to finish.
         time.sleep(min(deadline.left, random.uniform(0.05, 0.3)))  # noqa: S311
 
     def _check_markers(self) -> None:
-        """Tell a missing topic of markers from a missing topic.
+        """Distinguish a missing topic of markers from a missing target topic.
 
         Raises:
-            EpochMarkerLost: data_loss; it is the one of the markers.
-            TopicNotFound: permanent; it is the other one.
+            EpochMarkerLost: data_loss; the topic of markers is missing.
+            TopicNotFound: permanent; the target topic is missing.
         """
         factory, patience = self._factory, Deadline(self._factory.patience)
         writer = self._writer_id or ""
@@ -301,14 +303,15 @@ class EpochCommitter(StreamCommitter):
             raise self._lost()
 
     def _lost(self) -> EpochMarkerLost:
-        return EpochMarkerLost(f"the record of the writer {self._writer_id!r} is gone")
+        msg = f"the marker of writer {self._writer_id!r} no longer exists"
+        return EpochMarkerLost(msg)
 
     def _drop(self, *, abort: bool = False) -> None:
         producer, self._producer = self._producer, None
         if producer is None:
             return
         if abort:
-            with suppress(KafkaException, StreamTimeout):  # the broker does it, later
+            with suppress(KafkaException, StreamTimeout):  # or the broker does it
                 producer.abort(Deadline(2.0))
         producer.close()
 
@@ -321,12 +324,12 @@ class EpochCommitter(StreamCommitter):
         return f"streamfactory/{self._factory.config.topic}/{who}"
 
     def _timeout(self, staged: Sequence[Staged]) -> float:
-        """Seconds that the transaction may take."""
+        """Timeout of the transaction in seconds."""
         given: int | None = self._factory.config.get("transaction.timeout")
         if given is not None:
             return given / 1000
         timeout, needed = _SHORTEST, sum(one.size for one in staged) / _RATE
-        while timeout < needed:  # in steps: another one needs another producer
+        while timeout < needed:  # in steps: each new value needs a new producer
             timeout *= 2
         return timeout
 
@@ -335,6 +338,6 @@ class EpochCommitter(StreamCommitter):
 
 
 def _unknown(error: BaseException) -> StreamTimeout:
-    msg = f"the verdict on an epoch is not known: {error}"
-    remedy = "commit it again: what is there already has no effect"
+    msg = f"the outcome of a commit is unknown: {error}"
+    remedy = "commit the epoch again: a repeated commit has no effect"
     return StreamTimeout(msg, remedy=remedy)

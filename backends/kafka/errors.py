@@ -1,4 +1,4 @@
-"""What the client's errors are in our tree: by code, for it raises one type for all."""
+"""Translation of the client's errors by code: it raises one type for all."""
 
 from __future__ import annotations
 
@@ -181,7 +181,7 @@ _NAMES: Final[Mapping[type[StreamError], tuple[str, ...]]] = {
         "UNSTABLE_OFFSET_COMMIT",
     ),
 }
-"""By name: an older client may lack some. What is not listed is permanent."""
+"""By name: older clients may lack some codes. Unlisted codes are permanent."""
 
 CODES: Final[Mapping[int, type[StreamError]]] = {
     getattr(KafkaError, name): kind
@@ -193,14 +193,14 @@ CODES: Final[Mapping[int, type[StreamError]]] = {
 _REMEDIES: Final[Mapping[type[StreamError], str]] = {
     ConnectionFailed: "check `broker.list` and `security.protocol`, and that a broker "
     "runs there",
-    NotAuthorized: "check the credentials, and what the broker allows them to do",
-    TopicNotFound: "check `topic.name`; a topic has to be there before it is read",
-    MessageTooLarge: "raise `max.message.bytes` of the topic",
+    NotAuthorized: "check the credentials and the ACLs",
+    TopicNotFound: "check `topic.name`; create the topic before reading it",
+    MessageTooLarge: "increase `max.message.bytes` of the topic",
 }
 
 
 def code_of(error: BaseException) -> int | None:
-    """The client's code in an exception; None where it has none."""
+    """The client's error code in an exception; None if it has none."""
     inner = error.args[0] if isinstance(error, KafkaException) and error.args else error
     return int(inner.code()) if isinstance(inner, KafkaError) else None
 
@@ -213,33 +213,35 @@ translate: Final = ErrorTable(
     CODES,
     code_of,
 )
-"""For `Backend.translate`: the backstop for what is not told better in place."""
+"""For `Backend.translate`: errors without a more specific message."""
 
 
 def failure(
     error: KafkaError | KafkaException, doing: str, *, where: str = ""
 ) -> StreamError:
-    """An error of ours for one of the client's, in words.
+    """Translate a client's error.
 
     Args:
-        error: The client's.
-        doing: What failed, as ``"topic 'clicks' cannot be read"``.
-        where: Which brokers.
+        error: The client's error.
+        doing: The failed operation, such as ``"topic 'clicks' cannot be read"``.
+        where: The brokers.
     """
     inner = error.args[0] if isinstance(error, KafkaException) else error
     kind = _kind(inner)
-    said = str(inner.str()).strip()
+    reason = str(inner.str()).strip()
     place = f" at {where}" if where else ""
-    return kind(f"{doing}{place}: {said} ({inner.name()})", remedy=_REMEDIES.get(kind))
+    return kind(
+        f"{doing}{place}: {reason} ({inner.name()})", remedy=_REMEDIES.get(kind)
+    )
 
 
 def is_passing(error: KafkaError | KafkaException) -> bool:
-    """Whether asking again can help."""
+    """Whether a retry can help."""
     inner = error.args[0] if isinstance(error, KafkaException) else error
     return issubclass(_kind(inner), TransientError)
 
 
 def _kind(error: KafkaError) -> type[StreamError]:
-    """The class of an error; of one that is not listed, the client decides."""
+    """The class of an error; the client decides for unlisted ones."""
     unlisted = TransientError if error.retriable() else PermanentError
     return CODES.get(error.code(), unlisted)

@@ -1,6 +1,7 @@
-"""Stream level: a member of a consumer group, balanced by Kafka itself.
+"""Stream-level consumer: a member of a consumer group, balanced by Kafka.
 
-Partitions come and go in the client's own calls; nothing is committed but by `commit`.
+Partitions are assigned and revoked during the client's calls. Offsets are committed
+only by `commit`.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ _LOST: Final = frozenset(
         KafkaError.OFFSET_OUT_OF_RANGE,
     }
 )
-"""Errors that say that a position is not there."""
+"""Errors for an offset that does not exist."""
 _REBALANCING: Final = frozenset(
     {
         KafkaError.ILLEGAL_GENERATION,
@@ -62,20 +63,20 @@ _REBALANCING: Final = frozenset(
         KafkaError._ASSIGNMENT_LOST,
     }
 )
-"""Errors of a commit while members come or go."""
+"""Errors of a commit during a rebalance."""
 _SETTLE: Final = 0.1
 
 
 class KafkaGroupMember(StreamLevelConsumer):
-    """One member. The client joins with the first fetch.
+    """One member. The client joins the group at the first fetch.
 
     Args:
         config: The stream's configuration.
-        client_id: Names the client in the brokers' logs.
+        client_id: Client id in the brokers' logs.
         group_id: The group.
 
     Raises:
-        ConfigError: config; the options name a start that a group cannot have.
+        ConfigError: config; the options name a start that groups do not support.
     """
 
     def __init__(self, config: StreamConfig, client_id: str, group_id: str) -> None:
@@ -121,13 +122,13 @@ class KafkaGroupMember(StreamLevelConsumer):
                 return
             if error.code() not in _REBALANCING or time.monotonic() > until:
                 raise self._not_saved(error)
-            # Members come or go: once that is settled, what is left can be saved.
+            # Rebalance: commit the partitions that are left after it.
             self._gather(self._client, FetchLimits(CHUNK, 2**20, 0.0), _SETTLE)
 
     def close(self) -> None:
         client, self._client = self._client, None
         if client is not None:
-            client.close()  # partitions may still be given to it, and are not begun
+            client.close()  # may still be assigned partitions; `_assigned` ignores them
 
     # --- membership -------------------------------------------------------------------
 
@@ -155,16 +156,16 @@ class KafkaGroupMember(StreamLevelConsumer):
         return self._client
 
     def _assigned(self, client: Consumer, given: list[TopicPartition]) -> None:
-        """Begin where the group committed, else where the options say."""
+        """Start at the committed offsets, else at the start of the options."""
         if not given or self._client is None:
             return
         try:
             starts = self._starts(client, given)
         except KafkaException as error:
-            doing = f"offsets of group {self._group!r} cannot be looked up"
+            doing = f"committed offsets of group {self._group!r} cannot be read"
             self._error = failure(error, doing, where=brokers(self._config))
             return
-        self._watch.well()
+        self._watch.clear()
         if self._cooperates:
             client.incremental_assign(starts)
         else:
@@ -172,12 +173,12 @@ class KafkaGroupMember(StreamLevelConsumer):
         self._mine |= {_partition(place) for place in given}
 
     def _revoked(self, client: Consumer, taken: list[TopicPartition]) -> None:
-        """Forget rows that another member will read."""
-        gone = {_partition(place) for place in taken}
-        self._mine -= gone
-        for partition in gone:
+        """Drop rows that another member will read."""
+        revoked = {_partition(place) for place in taken}
+        self._mine -= revoked
+        for partition in revoked:
             self._next.pop(partition, None)
-        self._ready = deque(item for item in self._ready if item[0] not in gone)
+        self._ready = deque(item for item in self._ready if item[0] not in revoked)
 
     @property
     def _cooperates(self) -> bool:
@@ -193,7 +194,7 @@ class KafkaGroupMember(StreamLevelConsumer):
         places = [TopicPartition(p.topic, p.partition) for p in given]
         found = client.committed(places, timeout=self._timeout)
         fresh = [place for place in found if place.offset < 0]
-        # A partition beside others that were committed has come since.
+        # A topic with committed partitions has grown: start new ones at earliest.
         grown = self._committed_topics(client, {place.topic for place in fresh})
         for place in fresh:
             place.offset = OFFSET_BEGINNING if place.topic in grown else self._start
@@ -212,27 +213,27 @@ class KafkaGroupMember(StreamLevelConsumer):
     # --- messages ---------------------------------------------------------------------
 
     def _gather(self, client: Consumer, limits: FetchLimits, patience: float) -> None:
-        """Take what there is, and put it in order by partition."""
-        lanes: dict[Partition, Columns] = {}
+        """Poll messages and group them by partition."""
+        by_partition: dict[Partition, Columns] = {}
         ends: dict[Partition, int] = {}
         until = time.monotonic() + patience
         wanted, wait, rows = 1, patience, 0
         while True:
             messages = client.consume(wanted, wait)
             rows += len(messages)
-            self._sort(messages, lanes, ends)
-            size = sum(columns.size for columns in lanes.values())
+            self._sort(messages, by_partition, ends)
+            size = sum(columns.size for columns in by_partition.values())
             full = len(messages) == wanted and time.monotonic() < until
             if not full or rows >= limits.max_rows or size >= limits.max_bytes:
                 break
             wanted, wait = min(CHUNK, limits.max_rows - rows), _LINGER
             if self._error is not None:
                 break
-        for partition, columns in lanes.items():
+        for partition, columns in by_partition.items():
             if partition in self._mine:
                 self._ready.append((partition, self._answer(columns, partition, ends)))
         for partition, end in ends.items():
-            # Markers behind the last row: a checkpoint may go beyond them.
+            # Control records after the last row: advance the position beyond them.
             if self._next.get(partition, end) < end and partition in self._mine:
                 self._next[partition] = end
                 state = BatchState.CAUGHT_UP
@@ -255,20 +256,20 @@ class KafkaGroupMember(StreamLevelConsumer):
     def _sort(
         self,
         messages: list[Message],
-        lanes: dict[Partition, Columns],
+        by_partition: dict[Partition, Columns],
         ends: dict[Partition, int],
     ) -> None:
         if any(map(Message.error, messages)):
             messages = self._without_events(messages, ends)
-        # Messages of one partition stand together: a handful of runs.
+        # Messages of one partition are adjacent, in a few runs.
         for topic, of_topic in groupby(messages, Message.topic):
             for number, run in groupby(of_topic, Message.partition):
                 partition = Partition(str(topic), int(number or 0))
-                if partition not in lanes:
-                    lanes[partition] = Columns(partition, headers=self._headers)
-                lanes[partition].add(list(run))
+                if partition not in by_partition:
+                    by_partition[partition] = Columns(partition, headers=self._headers)
+                by_partition[partition].add(list(run))
         if messages:
-            self._watch.well()
+            self._watch.clear()
 
     def _without_events(
         self, messages: list[Message], ends: dict[Partition, int]
@@ -279,7 +280,7 @@ class KafkaGroupMember(StreamLevelConsumer):
             if error is None:
                 kept.append(message)
             elif error.code() == KafkaError._PARTITION_EOF:
-                self._watch.well()
+                self._watch.clear()
                 ends[_partition(message)] = message.offset() or 0
             elif error.code() in _LOST:
                 self._lose(message)
@@ -291,7 +292,7 @@ class KafkaGroupMember(StreamLevelConsumer):
     # --- what goes wrong --------------------------------------------------------------
 
     def _lose(self, message: Message) -> None:
-        """Fail, or go on elsewhere with a record, as ``out.of.range`` says (R7)."""
+        """Fail, or continue elsewhere and record the loss, by ``out.of.range`` (R7)."""
         partition, client = _partition(message), self._client
         place = TopicPartition(partition.topic, partition.id)
         assert client is not None
@@ -301,7 +302,10 @@ class KafkaGroupMember(StreamLevelConsumer):
             wanted = client.committed([place], timeout=self._timeout)[0].offset
         policy = self._config["out.of.range"]
         if policy == "fail":
-            msg = f"the stream has offsets {earliest} to {latest}, not {wanted}"
+            msg = (
+                f"offset {wanted} is not available: the partition has offsets "
+                f"{earliest} to {latest}"
+            )
             self._error = OffsetOutOfRange(
                 msg,
                 earliest=earliest,
@@ -349,11 +353,11 @@ class KafkaGroupMember(StreamLevelConsumer):
             raise watch.unreachable(doing, where, patience)
 
     def _not_saved(self, error: KafkaError) -> CheckpointFailed:
-        doing = f"the position of group {self._group!r} was not saved"
-        told = failure(error, doing, where=brokers(self._config))
+        doing = f"the offsets of group {self._group!r} were not committed"
+        cause = failure(error, doing, where=brokers(self._config))
         remedy = "rows since the last commit are delivered again, to the new owner of "
         remedy += "the partition"
-        return CheckpointFailed(told.what, remedy=remedy)
+        return CheckpointFailed(cause.what, remedy=remedy)
 
 
 def _partition(place: TopicPartition | Message) -> Partition:
@@ -367,7 +371,7 @@ def _subscription(config: StreamConfig) -> list[str]:
         return [config.topic]
     if "subscribe" in config:
         return list(config["subscribe"])
-    # `assign` is refused with the configuration: see `check_options`.
+    # `check_options` refuses `assign`.
     return [f"^(?:{config['subscribePattern']})$".replace("^(?:^", "^(?:")]
 
 
@@ -376,7 +380,7 @@ def _start(config: StreamConfig) -> int:
     if word is None:
         word = config.get("consumer.prop.auto.offset.reset", "latest")
     if word not in ("earliest", "latest"):
-        msg = f"a group of Kafka cannot start at {word!r}"
+        msg = f"a consumer group cannot start at {word!r}"
         remedy = "set startingOffsets to earliest or latest, or move the group with "
         remedy += "Kafka's tools"
         raise ConfigError(msg, stream=config.name, remedy=remedy)

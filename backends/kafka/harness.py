@@ -1,7 +1,7 @@
-"""The conformance kit's hand on ``kafka``: it uses the client, not the backend.
+"""Harness of the conformance kit. It uses the client, not the backend.
 
-The broker is the one that KAFKA_BOOTSTRAP names, ``localhost:9092`` by default. A
-number is the text of a message.
+The broker is named by KAFKA_BOOTSTRAP, ``localhost:9092`` by default. A number is the
+text of a message.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ if TYPE_CHECKING:
 _TIMEOUT: Final = 15.0
 _POLL: Final = 0.02
 _PAUSE: Final = "20"
-"""Milliseconds; half of them pass between a client's first connections."""
+"""Milliseconds. Half of it passes between the first connections of a client."""
 _WAIT: Final = "10"
-"""Milliseconds of a fetch that waits in vain: it tells ends, and a reader that is sent
-elsewhere has to wait for it."""
+"""Milliseconds of a fetch without result. It delays readers that seek and the report
+of a partition's end."""
 
 
 class KafkaHarness:
-    """Topics of a broker that is there."""
+    """Topics of a running broker."""
 
     told_within = 8.0
 
@@ -85,8 +85,8 @@ class KafkaHarness:
         return pa.record_batch({"value": pa.array(values, pa.binary())})
 
     def visible(self) -> Mapping[int, Sequence[int]]:
-        """What a reader sees who asks now; open transactions hide what follows."""
-        seen: dict[int, list[int]] = {lane: [] for lane in self.partitions()}
+        """The rows visible to a reader now; open transactions hide later rows."""
+        seen: dict[int, list[int]] = {number: [] for number in self.partitions()}
         settings = self._settings | {
             "group.id": "harness",
             "isolation.level": "read_committed",
@@ -95,7 +95,7 @@ class KafkaHarness:
             "fetch.wait.max.ms": _WAIT,
         }
         with closing(Consumer(settings)) as consumer:
-            first = [TopicPartition(self._topic, lane, 0) for lane in seen]
+            first = [TopicPartition(self._topic, number, 0) for number in seen]
             consumer.assign(first)
             deadline, ended = time.monotonic() + _TIMEOUT, set[int]()
             while len(ended) < len(seen):
@@ -118,7 +118,7 @@ class KafkaHarness:
         self._forget_producer()
 
     def truncate(self, partition: int, messages: int) -> None:
-        """Kafka lets go before an offset; here each message has taken one."""
+        """Delete records before an offset; here each message has one offset."""
         where = TopicPartition(self._topic, partition)
         earliest: Any = OffsetSpec.earliest  # its stubs have no types
         listed = self._admin.list_offsets({where: earliest()})
@@ -145,7 +145,7 @@ class KafkaHarness:
         self._forget_producer()
 
     def _forget_producer(self) -> None:
-        """A producer knows the partitions of before for a while."""
+        """Drop the producer, which caches the old partitions."""
         self.__dict__.pop("_producer", None)
 
     @cached_property
@@ -154,7 +154,7 @@ class KafkaHarness:
 
     @cached_property
     def _producer(self) -> Producer:
-        # What a new leader refuses is sent again, and may come behind what followed it.
+        # Idempotent: retries after a change of leader must not reorder messages.
         ordered = {"linger.ms": 0, "enable.idempotence": True}
         return Producer(self._settings | ordered)
 
@@ -174,7 +174,7 @@ class KafkaHarness:
                 self._topic, value, partition=partition, on_delivery=told
             )
         if self._producer.flush(_TIMEOUT) or failed:
-            msg = f"the broker did not take messages: {failed or 'no answer'}"
+            msg = f"the broker did not accept messages: {failed or 'no answer'}"
             raise RuntimeError(msg)
 
     def _make(self, topic: str, partitions: int) -> None:
@@ -184,7 +184,7 @@ class KafkaHarness:
             try:
                 asked[topic].result(_TIMEOUT)
                 break
-            except KafkaException:  # one of that name is still being deleted
+            except KafkaException:  # a topic of this name is still being deleted
                 if time.monotonic() > deadline:
                     raise
                 time.sleep(_POLL)
@@ -199,7 +199,7 @@ class KafkaHarness:
         deadline = time.monotonic() + _TIMEOUT
         while len(self._found(topic)) != partitions:
             if time.monotonic() > deadline:
-                msg = f"topic {topic} has not got {partitions} partitions"
+                msg = f"topic {topic} does not have {partitions} partitions"
                 raise TimeoutError(msg)
             time.sleep(_POLL)
 

@@ -1,9 +1,9 @@
-"""What Kafka remembers of writers: one record each, in a compacted topic.
+"""The epoch markers of writers: one record each, in a compacted topic.
 
-The key of a record is ``["topic", "id of the topic", "writer"]``: a topic that was
-deleted and made again has no past. The value says which instance of the writer has
-claimed it, and what it committed last. A record is written in the transaction of its
-epoch, as the last message, so that both are there or neither.
+The key of a record is ``["topic", "id of the topic", "writer"]``, so a recreated topic
+has no markers. The value names the instance that has claimed the writer, and its last
+commit. A record is the last message in the transaction of its epoch, so both are
+committed or neither.
 """
 
 from __future__ import annotations
@@ -39,27 +39,27 @@ if TYPE_CHECKING:
     from streamfactory.backends.kafka.writing_topics import WrittenTopics
 
 _UNREADABLE: Final = (ValueError, TypeError, KeyError, RecursionError, OverflowError)
-"""What reading a record that is not ours raises; OverflowError of Infinity."""
+"""Errors of parsing a foreign record; OverflowError for Infinity."""
 _VERSION: Final = 1
 _PARTITIONS: Final = 32
-"""Of the topic of markers: an open transaction hides what comes after it in its
-partition, so writers are spread. More partitions than these are not looked at."""
+"""Partitions of the topic of markers. An open transaction hides later records of its
+partition, so writers are spread. Further partitions are ignored."""
 _SLICE: Final = 0.2
 """Seconds that one call of the client may block."""
 _LARGEST: Final = 8 * 1024**2
-"""Bytes of a marker, with a source position of many partitions."""
+"""Maximum bytes of a marker, whose source position may have many partitions."""
 
 
 @dataclass(frozen=True, slots=True)
 class Marker:
-    """What is remembered of one writer."""
+    """The marker of one writer."""
 
     instance: str
-    """Which instance of the writer has claimed it."""
+    """The instance that has claimed the writer."""
     claim: int = 0
-    """How often it was claimed before: a later instance has the larger number."""
+    """Number of the claim; a later instance has a larger one."""
     commit: LastCommit | None = None
-    """None where it has claimed, and committed nothing yet."""
+    """The last commit; None if nothing was committed yet."""
 
     def encode(self) -> bytes:
         """As JSON."""
@@ -79,10 +79,10 @@ class Marker:
 
     @staticmethod
     def decode(value: bytes) -> Marker:
-        """Read one.
+        """Parse a marker.
 
         Raises:
-            FormatRefused: permanent; it is not ours, or of a later version.
+            FormatRefused: permanent; not a marker, or a newer version.
             PositionRefused: permanent.
         """
         try:
@@ -90,17 +90,23 @@ class Marker:
             version = body["version"]
             marker = _marker(body) if version == _VERSION else None
         except _UNREADABLE as error:
-            msg = f"the record of a writer's last epoch is not ours: {value[:80]!r}"
+            msg = (
+                "the record of a writer's last epoch is not an epoch marker: "
+                f"{value[:80]!r}"
+            )
             raise FormatRefused(msg) from error
         if marker is None:
-            msg = f"the record of a writer's last epoch has version {version!r}"
+            msg = (
+                "the record of a writer's last epoch has the unsupported version "
+                f"{version!r}"
+            )
             raise FormatRefused(msg)
         return marker
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where the record of a writer is."""
+    """Location of the marker of a writer."""
 
     topic: str
     partition: int
@@ -108,12 +114,12 @@ class Place:
 
 
 class Markers:
-    """The compacted topic. Thread-safe.
+    """The compacted topic of markers. Thread-safe.
 
     Args:
-        topics: Answers about topics.
-        settings: Answers those of a client that reads.
-        name: Of the compacted topic.
+        topics: Queries about topics.
+        settings: Returns the settings of a consumer.
+        name: Name of the compacted topic.
         memory: Milliseconds for which an idle writer is remembered.
     """
 
@@ -130,10 +136,10 @@ class Markers:
         self._memory = memory
 
     def find(self, topic: str, writer: str, deadline: Deadline) -> Place | None:
-        """Where the record of a writer is; None where there can be none.
+        """Location of a writer's marker; None if the topic of markers does not exist.
 
         Raises:
-            TopicNotFound: permanent; the topic that is written.
+            TopicNotFound: permanent; the target topic does not exist.
         """
         key = json.dumps([topic, self._topics.facts(topic, deadline).id, writer])
         try:
@@ -145,11 +151,11 @@ class Markers:
         return Place(self._name, partition, encoded)
 
     def ensure(self, topic: str, writer: str, deadline: Deadline) -> Place:
-        """As `find`; the compacted topic is created where it is missing.
+        """As `find`, but creates the compacted topic if it is missing.
 
         Raises:
-            TopicNotFound: permanent; the topic that is written.
-            ConfigError: config; the topic of that name forgets too early.
+            TopicNotFound: permanent; the target topic does not exist.
+            ConfigError: config; the retention of the compacted topic is too short.
         """
         place = self.find(topic, writer, deadline)
         while place is None:
@@ -162,37 +168,39 @@ class Markers:
     def read(
         self, place: Place, deadline: Deadline, *, settled: bool = False
     ) -> Marker | None:
-        """What is remembered of a writer; None where nothing is.
+        """The marker of a writer; None if there is none.
 
         Args:
-            place: Where.
-            deadline: For all of it.
+            place: Location of the marker.
+            deadline: For the whole call.
             settled: Wait until no open transaction of another writer can hide the
-                record: after `TransactionalProducer` has initialised, the answer is
-                the truth, and stays it until the next instance does so. Otherwise it
-                may be of the past.
+                marker. After `TransactionalProducer` has initialised, the result is
+                then current until the next instance initialises. Otherwise it may be
+                stale.
 
         Raises:
             StreamTimeout: transient; another writer's transaction stays open.
         """
-        lane = (place.topic, place.partition)
-        if settled and not self._topics.await_visible([lane], deadline):
+        where = (place.topic, place.partition)
+        if settled and not self._topics.await_visible([where], deadline):
             msg = f"another writer's open transaction hides the end of {place.topic!r}"
-            where = Partition(*lane)
-            remedy = "try again when it has ended: it is aborted when its time is over"
-            raise StreamTimeout(msg, partition=where, remedy=remedy)
-        end = self._topics.ends([lane], deadline, committed=True)[lane]
-        begin = self._topics.begin(lane, deadline)
+            partition = Partition(*where)
+            remedy = (
+                "try again later: the broker aborts the transaction after its timeout"
+            )
+            raise StreamTimeout(msg, partition=partition, remedy=remedy)
+        end = self._topics.ends([where], deadline, committed=True)[where]
+        begin = self._topics.begin(where, deadline)
         if begin >= end:
             return None
         with closing(Consumer({**self._settings(), **_READING})) as consumer:
-            # Asking by itself where to begin, the client takes half a second.
-            consumer.assign([TopicPartition(*lane, begin)])
+            # With a known start offset the client saves a lookup of half a second.
+            consumer.assign([TopicPartition(*where, begin)])
             value = _last_value(consumer, place.key, range(begin, end), deadline)
         return None if value is None else Marker.decode(value)
 
     def _wanted(self) -> dict[str, str]:
-        """Small segments: what is compacted stays short, and is read as a whole."""
+        """Small segments keep the compacted topic short: it is read completely."""
         return {
             "cleanup.policy": "compact,delete",
             "retention.ms": str(self._memory),
@@ -202,16 +210,18 @@ class Markers:
         }
 
     def _check(self, deadline: Deadline) -> None:
-        """Refuse a topic that would forget writers before their time."""
+        """Refuse a topic whose retention would drop active writers."""
         found = self._topics.settings(self._name, deadline)
         policy = found.get("cleanup.policy", "compact")
         kept = int(found.get("retention.ms", "-1"))
         if "compact" not in policy:
-            what = "is not compacted: it would forget writers that go on"
+            what = "is not compacted: it would lose the markers of active writers"
             remedy = "set its cleanup.policy to compact"
         elif "delete" in policy and 0 <= kept < self._memory:
-            what = f"forgets after {kept} ms, and writer.memory is {self._memory} ms"
-            remedy = "raise its retention.ms, or lower writer.memory"
+            what = (
+                f"has retention.ms={kept}, less than writer.memory ({self._memory} ms)"
+            )
+            remedy = "increase its retention.ms, or decrease writer.memory"
         else:
             return
         msg = f"the topic {self._name!r} {what}"
@@ -219,12 +229,12 @@ class Markers:
 
 
 _READING: Final = {
-    "group.id": "streamfactory-epochs",  # the client wants one; it joins none
+    "group.id": "streamfactory-epochs",  # required by the client; no group is joined
     "isolation.level": "read_committed",
     "enable.auto.commit": False,
     "enable.auto.offset.store": False,
     "enable.partition.eof": True,
-    "auto.offset.reset": "earliest",  # the first segment may go while we begin
+    "auto.offset.reset": "earliest",  # the first segment may be deleted meanwhile
     "fetch.wait.max.ms": 10,
 }
 
@@ -236,7 +246,7 @@ def _last_value(
     found: bytes | None = None
     at = span.start
     while at < span.stop:
-        # Asked for many it would wait for many: one, and whatever is there besides.
+        # `consume(n)` waits for n messages: poll one, then take what is queued.
         first = consumer.poll(_SLICE)
         more = consumer.consume(500, 0) if first is not None else []
         for message in [first, *more] if first is not None else []:

@@ -1,4 +1,4 @@
-"""What topics have: asked of the brokers by an admin client, in whole calls."""
+"""Metadata of topics, fetched with an admin client."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ from streamfactory.backends.kafka.clients import (
     Watch,
     brokers,
     client_settings,
-    inherit,
     isolation,
+    keep_inherited,
     of_this_process,
     refused,
 )
@@ -50,14 +50,14 @@ if TYPE_CHECKING:
     from streamfactory.spi import Position, StreamConfig, StreamError
 
 T = TypeVar("T")
-"""What a call answers."""
+"""Result of a call."""
 
 _SLICE: Final = 0.05
 _PAUSE: Final = 0.1
 _REFRESH: Final = 0.5
-"""Seconds without an answer, or for one, when a broker is known to be gone."""
+"""Seconds between metadata refreshes, and of one, while a broker is unreachable."""
 _AT_ONCE: Final = 500
-"""Partitions of one request: the client looks for each answer among all of them."""
+"""Partitions per request: the client's cost is quadratic in their number."""
 _SPECS: Final[Any] = OffsetSpec  # its stubs have no types
 _EARLIEST: Final = _SPECS.earliest()
 _LATEST: Final = _SPECS.latest()
@@ -69,15 +69,15 @@ INTERNAL: Final = frozenset(
         "__transaction_state",
     }
 )
-"""Topics that are nobody's data: not listed, though they can be named."""
+"""Internal topics. They are not listed, but can be named explicitly."""
 
 
 class Admin:
-    """An admin client, and calls that end in time. Thread-safe; survives a fork.
+    """An admin client whose calls have a deadline. Thread-safe; survives a fork.
 
     Args:
         config: The stream's configuration.
-        client_id: Names the client in the brokers' logs.
+        client_id: Client id in the brokers' logs.
     """
 
     def __init__(self, config: StreamConfig, client_id: str) -> None:
@@ -94,11 +94,11 @@ class Admin:
     def call(
         self, doing: str, ask: Callable[[AdminClient], Mapping[Any, Future[T]]]
     ) -> dict[Any, T]:
-        """Ask, and wait for all answers; what fails in passing is asked again.
+        """Send requests and wait for all results; transient failures are retried.
 
         Args:
-            doing: What fails when this does, for the error.
-            ask: Makes the requests.
+            doing: The operation, for the error message.
+            ask: Sends the requests.
 
         Raises:
             StreamError: Translated; names brokers and topic.
@@ -110,7 +110,7 @@ class Admin:
                 return self._answers(doing, client, ask(client), deadline)
             except TransientError as error:
                 now = time.monotonic()
-                # A question about thousands of partitions is work for the broker.
+                # Do not retry expensive requests faster than the broker can serve them.
                 pause = max(_PAUSE, now - begun)
                 if now + _PAUSE > deadline:
                     if self._watch.down_since is None:
@@ -119,20 +119,20 @@ class Admin:
                 time.sleep(min(pause, deadline - now))
 
     def close(self) -> None:
-        """Let go of the client; twice is fine."""
+        """Drop the client. May be called twice."""
         with self._lock:
             self._closed = True
             client, self._client = self._client, None
         if client is not None and not of_this_process(self._made_by):
-            inherit(client)
+            keep_inherited(client)
 
     def _open(self) -> AdminClient:
         with self._lock:
             if self._closed:
-                msg = "the metadata of Kafka was closed"
+                msg = "the metadata provider of Kafka is closed"
                 raise ClosedError(msg)
             if self._client is not None and not of_this_process(self._made_by):
-                inherit(self._client)
+                keep_inherited(self._client)
                 self._client = None
             if self._client is None:
                 self._made_by, self._watch = os.getpid(), Watch()
@@ -168,20 +168,20 @@ class Admin:
                 error = self._unreachable(doing)
             if error is not None:
                 raise error
-        self._watch.well()
+        self._watch.clear()
         return {key: future.result() for key, future in futures.items()}
 
     def _refresh(self, client: AdminClient, deadline: float) -> None:
-        """Have the client look for its brokers: one that is gone may be the one asked.
+        """Refresh the client's brokers: the addressed one may be unreachable.
 
-        Until then it tries that one without a pause, and nothing else.
+        Otherwise the client retries that broker without a pause, and no other one.
         """
         left = min(_REFRESH, deadline - time.monotonic())
         with suppress(KafkaException):
             client.list_topics(self.config.get("topic.name", ""), max(left, _SLICE))
 
     def _check(self, done: Collection[Future[T]], doing: str) -> None:
-        """Raise the error of an answer; a final one before one in passing."""
+        """Raise the error of a result; permanent errors take precedence."""
         errors = [error for f in done if (error := f.exception()) is not None]
         if not errors:
             return
@@ -203,7 +203,7 @@ class KafkaMetadata(MetadataProvider):
 
     Args:
         config: The stream's configuration.
-        client_id: Names the client in the brokers' logs.
+        client_id: Client id in the brokers' logs.
     """
 
     def __init__(self, config: StreamConfig, client_id: str) -> None:
@@ -226,8 +226,8 @@ class KafkaMetadata(MetadataProvider):
         self, partitions: Collection[Partition]
     ) -> Sequence[PartitionInfo]:
         described = self._describe({partition.topic for partition in partitions})
-        there = _partitions(described)
-        return self._infos(described, [p for p in partitions if p in there])
+        existing = _partitions(described)
+        return self._infos(described, [p for p in partitions if p in existing])
 
     def fetch_partition_count(self, topic: str) -> int:
         return len(self._chosen(self._describe([topic])))
@@ -256,22 +256,22 @@ class KafkaMetadata(MetadataProvider):
             return {}
         names = sorted(topics)
         shown = ", ".join(map(repr, names[:3])) + (", ..." if len(names) > 3 else "")
-        doing = f"topic{'s' * (len(names) > 1)} {shown} cannot be looked up"
+        doing = f"topic{'s' * (len(names) > 1)} {shown} cannot be described"
         return self._admin.call(
             doing, lambda c: c.describe_topics(TopicCollection(names))
         )
 
     def _chosen(self, described: Mapping[str, Any]) -> list[Partition]:
-        there = _partitions(described)
+        existing = _partitions(described)
         if not self._ids:
-            return there
+            return existing
         for topic in described:
-            missing = sorted(self._ids - {p.id for p in there if p.topic == topic})
+            missing = sorted(self._ids - {p.id for p in existing if p.topic == topic})
             if missing:
                 msg = f"topic {topic!r} has no partition {missing[0]}"
-                remedy = f"say stream.{self._config.type}.partition.ids without it"
+                remedy = f"remove it from stream.{self._config.type}.partition.ids"
                 raise TopicNotFound(msg, remedy=remedy)
-        return [partition for partition in there if partition.id in self._ids]
+        return [partition for partition in existing if partition.id in self._ids]
 
     def publish_position(self, group: str, position: Position) -> None:
         offsets = [
@@ -279,7 +279,7 @@ class KafkaMetadata(MetadataProvider):
             for partition, offset in position.items()
         ]
         wanted = [ConsumerGroupTopicPartitions(group, offsets)]
-        doing = f"the group {group!r} cannot be told a position"
+        doing = f"offsets of group {group!r} cannot be committed"
 
         def ask(client: AdminClient) -> Mapping[Any, Future[Any]]:
             asked: Mapping[Any, Future[Any]] = client.alter_consumer_group_offsets(
@@ -297,7 +297,7 @@ class KafkaMetadata(MetadataProvider):
     ) -> list[PartitionInfo]:
         if not partitions:
             return []
-        # In this order earliest is never beyond latest, nor latest beyond written.
+        # This order guarantees earliest <= latest <= written.
         earliest = self._offsets(partitions, _EARLIEST, self._level)
         latest = self._offsets(partitions, _LATEST, self._level)
         written: Mapping[Partition, int] = {}
@@ -323,7 +323,7 @@ class KafkaMetadata(MetadataProvider):
     ) -> dict[Partition, int]:
         asked = {p: TopicPartition(p.topic, p.id) for p in partitions}
         topics = sorted({p.topic for p in partitions})
-        doing = f"offsets of {', '.join(map(repr, topics[:3]))} cannot be looked up"
+        doing = f"offsets of {', '.join(map(repr, topics[:3]))} cannot be listed"
 
         def ask(client: AdminClient) -> Mapping[Any, Future[Any]]:
             wanted, found = list(asked.values()), {}
@@ -348,7 +348,7 @@ def _partitions(described: Mapping[str, Any]) -> list[Partition]:
 
 
 def _listed(client: AdminClient, timeout: float) -> Mapping[str, Future[list[str]]]:
-    """List topics in a thread: the call itself would not say why it waits."""
+    """List topics in a thread, because the call does not report why it waits."""
     from concurrent.futures import Future
 
     answer: Future[list[str]] = Future()

@@ -1,4 +1,4 @@
-"""The options of ``kafka``: Pinot's words where it has them."""
+"""Options of ``kafka``, with Pinot's names where it has them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def _partition_ids(text: str) -> tuple[int, ...]:
             raise ValueError(msg)
         first, last = int(match[1]), int(match[2] or match[1])
         if last < first:
-            msg = f"has a range that ends before it begins: {part.strip()}"
+            msg = f"has a range whose end is before its start: {part.strip()}"
             raise ValueError(msg)
         if last - first >= _MOST_IDS or len(found) + last - first >= _MOST_IDS:
             msg = f"names more than {_MOST_IDS} partitions"
@@ -40,20 +40,20 @@ def _partition_ids(text: str) -> tuple[int, ...]:
 
 
 def _brokers_problem(text: str) -> str | None:
-    hint = "say sasl.username and sasl.password, with consumer.prop."
-    return f"holds credentials: {hint}" if "@" in text else None
+    hint = "set consumer.prop.sasl.username and consumer.prop.sasl.password"
+    return f"contains credentials: {hint}" if "@" in text else None
 
 
 PARTITION_IDS: Final = OptionType(
     "list of numbers and ranges", _partition_ids, {"type": "string"}
 )
 
-_UNUSED: Final = "Pinot reads it and does nothing with it"
+_UNUSED: Final = "Pinot reads it, but does not use it"
 
 OPTIONS: Final = (
     Option(
         "broker.list",
-        "Brokers to begin with, as host:port,host:port; they name the others.",
+        "Bootstrap brokers, as host:port,host:port.",
         required=True,
         validator=_brokers_problem,
         aliases=("bootstrap.servers",),
@@ -61,28 +61,28 @@ OPTIONS: Final = (
     ),
     Option(
         "isolation.level",
-        "Whether rows of open and aborted transactions are read; read_committed where "
-        "neither this nor consumer.prop.isolation.level is set.",
+        "Isolation level of readers: whether they see rows of open and aborted "
+        "transactions. Default: consumer.prop.isolation.level, else read_committed.",
         choice("read_committed", "read_uncommitted"),
         applies=_READ,
     ),
     Option(
         "partition.ids",
-        "Partitions to read, as 0,2,5 or 0-399; all where it is not set.",
+        "Partitions to read, as 0,2,5 or 0-399; all by default.",
         PARTITION_IDS,
         applies=_READ,
         example="0-3",
     ),
     Option(
         "broker.timeout.millis",
-        "How long all brokers may be unreachable before reading fails.",
+        "Time for which all brokers may be unreachable before reading fails.",
         PERIOD,
         default="30000",
         minimum=1,
     ),
     Option(
         "topic.partitions",
-        "Partitions of a topic that is made here, where nothing else says how many.",
+        "Default number of partitions of a created topic.",
         INTEGER,
         default="1",
         minimum=1,
@@ -90,8 +90,7 @@ OPTIONS: Final = (
     ),
     Option(
         "topic.replication.factor",
-        "Copies of each partition of a topic that is made here; -1 for the broker's "
-        "default.",
+        "Replication factor of a created topic; -1 for the broker's default.",
         INTEGER,
         default="-1",
         minimum=-1,
@@ -99,30 +98,30 @@ OPTIONS: Final = (
     ),
     Option(
         "ssl.server.certificate",
-        "Pinot's word: who signed the brokers' certificates, base64 of X.509.",
+        "CA certificate of the brokers, X.509 in base64; from Pinot.",
     ),
     Option(
         "ssl.client.certificate",
-        "Pinot's word: own certificate, base64 of X.509.",
+        "Client certificate, X.509 in base64; from Pinot.",
     ),
     Option(
         "ssl.client.key",
-        "Pinot's word: own key, base64 of PKCS#8.",
+        "Client key, PKCS#8 in base64; from Pinot.",
         secret=True,
     ),
     Option(
         "ssl.server.certificate.type",
-        "Kind of that certificate.",
+        "Type of the CA certificate.",
         choice("X.509"),
         default="X.509",
     ),
     Option(
         "ssl.client.key.algorithm",
-        "Kind of that key.",
-        no_effect="the key itself says its kind",
+        "Algorithm of the client key.",
+        no_effect="the key contains its algorithm",
     ),
     *(
-        Option(key, "A size or time of old clients.", no_effect=_UNUSED)
+        Option(key, "A setting of old clients.", no_effect=_UNUSED)
         for key in (
             "buffer.size",
             "fetcher.minBytes".lower(),
@@ -132,40 +131,40 @@ OPTIONS: Final = (
     ),
 )
 
-_SERIALIZERS: Final = "messages are bytes here: name a decoder"
-_ASSIGNED: Final = "positions are kept by who reads, and saved when told to"
+_SERIALIZERS: Final = "messages are bytes: set a decoder"
+_ASSIGNED: Final = "offsets are managed by the reader and committed explicitly"
 
 OWNED: Final[Mapping[str, str]] = {
-    "bootstrap.servers": "say stream.kafka.broker.list",
-    "metadata.broker.list": "say stream.kafka.broker.list",
-    "auto.offset.reset": "say startingOffsets for a new start, out.of.range for a loss",
-    "client.id": "streamfactory names its clients",
+    "bootstrap.servers": "set stream.kafka.broker.list",
+    "metadata.broker.list": "set stream.kafka.broker.list",
+    "auto.offset.reset": "set startingOffsets for a new start, out.of.range for a loss",
+    "client.id": "streamfactory sets the id of its clients",
     "enable.auto.commit": _ASSIGNED,
     "auto.commit.enable": _ASSIGNED,
     "enable.auto.offset.store": _ASSIGNED,
-    "enable.partition.eof": "ends of partitions are told by the state of a batch",
-    "go.delivery.reports": "it is of another client",
+    "enable.partition.eof": "the state of a batch reports the end of a partition",
+    "go.delivery.reports": "it is a property of another client",
     "key.deserializer": _SERIALIZERS,
     "value.deserializer": _SERIALIZERS,
     "key.serializer": _SERIALIZERS,
     "value.serializer": _SERIALIZERS,
-    "interceptor.classes": "Java classes cannot run here",
-    "transactional.id": "it follows from the writer id",
+    "interceptor.classes": "Java classes are not supported",
+    "transactional.id": "it is derived from the writer id",
     "enable.idempotence": "writers are always idempotent",
 }
-"""Client keys that a user may not set, with what to do instead."""
+"""Client properties that a user must not set, and what to set instead."""
 
 SPARK_NAMES: Final[Mapping[str, str]] = {
     "kafkaconsumer.polltimeoutms": "fetch.timeout.millis"
 }
-"""Bare options of Spark's own Kafka source, in lower case, by what they are here."""
+"""Options of Spark's Kafka source, in lower case, with their equivalent."""
 
 SPARK_HINTS: Final[Mapping[str, str]] = {
-    "fetchoffset.numretries": "say retry.max.attempts, which counts the first attempt "
+    "fetchoffset.numretries": "set retry.max.attempts, which counts the first attempt "
     "too",
-    "fetchoffset.retryintervalms": "say retry.initial.millis, which doubles with each "
+    "fetchoffset.retryintervalms": "set retry.initial.millis, which doubles with each "
     "attempt",
-    "groupidprefix": "say kafka.group.id; a group that is told where the query stands "
-    "is progress.group",
+    "groupidprefix": "set kafka.group.id; progress.group publishes the progress of a "
+    "query",
 }
-"""Those that mean something else, with what comes close."""
+"""Options with a different meaning, and the closest equivalent."""

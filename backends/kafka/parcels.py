@@ -1,7 +1,6 @@
-"""Parcels of messages as Arrow IPC: how staged rows are written, and read back.
+"""Staged messages as Arrow IPC: how they are written and read back.
 
-Files of a staging folder are reached by others: what is read is checked before
-anything computes on it.
+Other users can access the files of a staging folder, so input is validated before use.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
 Parcel = tuple[str, int, pa.RecordBatch]
-"""Messages for one partition: topic, partition, rows of `message_schema`."""
+"""Messages of one partition: topic, partition, rows of `message_schema`."""
 
 _LONGEST_HEADER: Final = 1 << 20
 _TOPIC: Final = re.compile(r"[A-Za-z0-9._-]{1,249}")
@@ -37,14 +36,14 @@ _MOST_PARTITIONS: Final = 2**31
 
 
 def write_parcels(writer: Any, parcels: Sequence[Parcel]) -> None:
-    """Append parcels to an IPC stream of `message_schema`."""
+    """Append batches to an IPC stream of `message_schema`."""
     for topic, partition, rows in parcels:
         where = {"topic": topic, "partition": str(partition)}
         writer.write_batch(rows, custom_metadata=pa.KeyValueMetadata(where))
 
 
 def encoded(parcels: Sequence[Parcel]) -> bytes:
-    """An IPC stream of them; no bytes, of none."""
+    """An IPC stream of the batches; empty without any."""
     if not parcels:
         return b""
     sink = pa.BufferOutputStream()
@@ -55,14 +54,13 @@ def encoded(parcels: Sequence[Parcel]) -> bytes:
 
 
 def read_parcels(source: Any) -> Iterator[Parcel]:
-    """Read what `write_parcels` or `encoded` wrote, one parcel at a time.
+    """Read what `write_parcels` or `encoded` wrote, one batch at a time.
 
     Args:
-        source: An Arrow file, from its beginning.
+        source: An Arrow file, at its beginning.
 
     Raises:
-        CorruptData: data_loss; it is no such stream, or holds a value that is not
-            sound.
+        CorruptData: data_loss; not such a stream, or invalid values.
         OSError: It cannot be read.
     """
     left = source.size()
@@ -74,7 +72,7 @@ def read_parcels(source: Any) -> Iterator[Parcel]:
         try:
             message = _message(source, left, kind)
         except (NotIpc, IpcTooLong) as error:
-            msg = f"it holds no staged rows: {error}"
+            msg = f"not a file of staged rows: {error}"
             raise CorruptData(msg) from error
         if not message:
             return
@@ -86,9 +84,9 @@ def read_parcels(source: Any) -> Iterator[Parcel]:
 
 
 def _message(source: Any, left: int, kind: int) -> bytes:
-    """The next message, whole; none at the end.
+    """The next complete message; empty at the end.
 
-    Its lengths are checked before so many bytes are asked for.
+    Lengths are checked before that many bytes are read.
     """
     prefix = _exactly(source, PREFIX)
     length = header_length(memoryview(prefix), _LONGEST_HEADER)
@@ -97,7 +95,7 @@ def _message(source: Any, left: int, kind: int) -> bytes:
     header = _exactly(source, length)
     found = read_header(memoryview(header), left)
     if found.kind != kind or found.compressed is not None:
-        msg = "a message is none that was written here"
+        msg = "a message has an unexpected kind or compression"
         raise NotIpc(msg)
     return b"".join((prefix, header, _exactly(source, found.body)))
 
@@ -105,24 +103,24 @@ def _message(source: Any, left: int, kind: int) -> bytes:
 def _exactly(source: Any, count: int) -> bytes:
     found: bytes = source.read(count)
     if len(found) < count:
-        msg = "it is cut short"
+        msg = "the file is truncated"
         raise NotIpc(msg)
     return found
 
 
 def _parcel(stream: bytes, validator: BatchValidator) -> Parcel:
-    """What a stream of one batch has; it lies in memory, so no failure is a disk's."""
+    """Parse a stream of one batch, in memory: errors are never I/O errors."""
     try:
         options = pa.ipc.IpcReadOptions(use_threads=False)
         with pa.ipc.open_stream(stream, options=options) as reader:
             if not reader.schema.equals(message_schema()):
-                msg = "its columns are not those of staged messages"
+                msg = "the columns are not those of staged messages"
                 raise NotIpc(msg)
             rows, metadata = reader.read_next_batch_with_custom_metadata()
         validator.validate(rows)
         topic, partition = _target(metadata or {})
     except (NotIpc, pa.ArrowException, OSError, UnicodeError) as error:
-        msg = f"it holds no staged rows: {error}"
+        msg = f"not a file of staged rows: {error}"
         raise CorruptData(msg) from error
     return topic, partition, rows
 
@@ -131,9 +129,9 @@ def _target(metadata: Mapping[bytes, bytes]) -> tuple[str, int]:
     topic = metadata.get(b"topic", b"").decode()
     partition = metadata.get(b"partition", b"")
     if _TOPIC.fullmatch(topic) is None:
-        msg = "a batch names no topic"
+        msg = "a batch has no valid topic"
         raise NotIpc(msg)
     if _PARTITION.fullmatch(partition) is None or int(partition) >= _MOST_PARTITIONS:
-        msg = "a batch names no partition"
+        msg = "a batch has no valid partition"
         raise NotIpc(msg)
     return topic, int(partition)

@@ -1,4 +1,4 @@
-"""A producer with transactions, and columns on their way to its ``produce`` calls."""
+"""A transactional producer, and the conversion of columns to ``produce`` calls."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ if TYPE_CHECKING:
     from confluent_kafka import Message
 
 _CHUNK: Final = 2048
-"""Messages between two looks at what the broker said."""
+"""Messages between two polls for delivery reports."""
 _SLICE: Final = 0.2
 """Seconds that one call of the client may block."""
 _PARTING: Final = 1.0
-"""Seconds to end what was begun, before the broker does it."""
+"""Seconds to abort an open transaction on close; otherwise the broker does it."""
 _QUEUE_KBYTES: Final = 65_536
-"""What the client holds at once: back-pressure is by bytes alone."""
+"""Size of the client's queue: back-pressure is by bytes only."""
 
 
 class Deadline:
-    """A moment after which nothing is waited for."""
+    """The time at which waiting ends."""
 
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
@@ -45,35 +45,35 @@ class Deadline:
 
     @property
     def left(self) -> float:
-        """Seconds until then; at least 0."""
+        """Seconds left; at least 0."""
         return max(0.0, self._end - time.monotonic())
 
     def check(self, what: str) -> None:
-        """Raise once it has passed.
+        """Raise if the deadline has passed.
 
         Raises:
             StreamTimeout: transient.
         """
         if not self.left:
-            msg = f"{what}: no end after {self.seconds:.0f} s"
+            msg = f"{what}: timed out after {self.seconds:.0f} s"
             raise StreamTimeout(msg)
 
 
 class TransactionalProducer:
-    """One transactional id, initialised: whoever had it before is fenced.
+    """A producer with an initialised transactional id; fences earlier producers of it.
 
-    One thread at a time calls it; ``wake`` alone may come from another.
+    One thread at a time, except for ``wake``.
 
     Args:
-        settings: Of the client.
+        settings: Settings of the client.
         name: The transactional id.
-        topic: What it is going to write, or one of them.
-        timeout: Seconds after which the broker ends a transaction.
-        deadline: For initialising, which waits for the end of what an earlier instance
-            has begun.
+        topic: A topic that will be written.
+        timeout: Seconds after which the broker aborts a transaction.
+        deadline: For the initialisation, which waits for transactions of an earlier
+            instance.
 
     Raises:
-        KafkaException: Nothing is left open.
+        KafkaException: No resource is left open.
         StreamTimeout: transient.
     """
 
@@ -89,7 +89,7 @@ class TransactionalProducer:
         self._failure: KafkaException | MessageTooLarge | None = None
         self._woken = False
         self._begun = False
-        """Whether a transaction has begun, and nobody has tried to end it."""
+        """Whether a transaction is open, and neither commit nor abort was tried."""
         owned = {
             "transactional.id": name,
             "transaction.timeout.ms": int(timeout * 1000),
@@ -99,7 +99,7 @@ class TransactionalProducer:
         self._producer: Any = Producer({**_defaults(), **settings, **owned})
         try:
             self._connect(topic, deadline)
-            self._insist(self._producer.init_transactions, deadline)
+            self._retry(self._producer.init_transactions, deadline)
         except BaseException as error:
             self.close()
             if _code(error) == KafkaError.INVALID_TRANSACTION_TIMEOUT:
@@ -115,16 +115,16 @@ class TransactionalProducer:
     def send(
         self, topic: str, partition: int, rows: pa.RecordBatch, deadline: Deadline
     ) -> None:
-        """Queue messages; waits while the queue is full.
+        """Queue messages; blocks while the queue is full.
 
         Args:
-            topic: Where to.
-            partition: Where to.
-            rows: Of `message_schema`.
-            deadline: For the waiting.
+            topic: Target topic.
+            partition: Target partition.
+            rows: Rows of `message_schema`.
+            deadline: For the wait.
 
         Raises:
-            KafkaException: The broker refused some message of this transaction.
+            KafkaException: The broker refused a message of this transaction.
             MessageTooLarge: permanent.
         """
         for at in range(0, rows.num_rows, _CHUNK):
@@ -138,57 +138,57 @@ class TransactionalProducer:
         self._send(topic, partition, [[value], [key], None, None], deadline)
 
     def commit(self, deadline: Deadline) -> None:
-        """Commit; the server's verdict is known when this returns.
+        """Commit; the broker's result is known on return.
 
         Raises:
-            KafkaException: It is not committed, or nobody knows: initialise anew, and
-                look.
-            StreamTimeout: transient; nobody knows.
+            KafkaException: Not committed, or unknown: initialise a new producer and
+                read the marker.
+            StreamTimeout: transient; the outcome is unknown.
         """
         while self._producer.flush(_SLICE):
             self._check(deadline)
         self._check(deadline)
         self._begun = False
         try:
-            self._insist(self._producer.commit_transaction, deadline)
+            self._retry(self._producer.commit_transaction, deadline)
         except KafkaException:
-            self._check(deadline)  # what became of a message says more
+            self._check(deadline)  # a delivery error is more specific
             raise
 
     def abort(self, deadline: Deadline) -> None:
-        """Abort what has begun.
+        """Abort the open transaction.
 
         Raises:
-            KafkaException: It is not aborted yet; the broker does it, at the latest
-                when its time is over.
+            KafkaException: Not aborted yet; the broker does it after the transaction
+                timeout at the latest.
         """
         self._begun = False
-        self._insist(self._producer.abort_transaction, deadline)
+        self._retry(self._producer.abort_transaction, deadline)
 
     def wake(self) -> None:
-        """Let no call wait any longer."""
+        """End the waits of other calls."""
         self._woken = True
 
     def close(self) -> None:
-        """Let go of it; what was not committed will be aborted by the broker.
+        """Drop the producer; the broker aborts an open transaction.
 
-        A client that is let go while it tells the broker of a transaction's partitions
-        ends the process (`txn_req_cnt > 0`): it aborts first.
+        If a client is destroyed while it registers partitions of a transaction,
+        librdkafka aborts the process (assertion `txn_req_cnt > 0`). So abort first.
         """
         if self._producer is not None and self._begun:
             with suppress(KafkaException, StreamTimeout):
                 self.abort(Deadline(_PARTING))
         producer, self._producer = self._producer, None
         if producer is not None:
-            producer.purge()  # or it would wait for a broker that is gone
+            producer.purge()  # otherwise it would wait for an unreachable broker
 
     def _connect(self, topic: str, deadline: Deadline) -> None:
-        """Be connected: without that, initialising looks again after half a second.
+        """Connect before initialising, which would otherwise retry after half a second.
 
-        The first answer comes from an address, which the client then forgets; the next
-        one from a broker that it has heard of.
+        The first response comes from a bootstrap connection, which the client closes;
+        later ones come from a known broker.
         """
-        with suppress(KafkaException):  # initialising says why
+        with suppress(KafkaException):  # initialising reports the reason
             for _ in range(3):
                 answer = self._producer.list_topics(topic, timeout=_slice(deadline))
                 if answer.orig_broker_id >= 0:
@@ -223,8 +223,8 @@ class TransactionalProducer:
             raise ClosedError(msg)
         deadline.check("writing to Kafka")
 
-    def _insist(self, call: Callable[[float], None], deadline: Deadline) -> None:
-        """Make a call of the transaction's life; a retriable end is no verdict."""
+    def _retry(self, call: Callable[[float], None], deadline: Deadline) -> None:
+        """Call a transaction function until its result is final."""
         while True:
             try:
                 call(_slice(deadline))
@@ -249,22 +249,25 @@ class TransactionalProducer:
     ) -> KafkaException | MessageTooLarge:
         if _code(error) != KafkaError.MSG_SIZE_TOO_LARGE:
             return error
-        msg = f"a message of {len(value or b'')} bytes is more than the topic takes"
-        remedy = "raise the topic's max.message.bytes, or write smaller messages"
+        msg = (
+            f"a message of {len(value or b'')} bytes exceeds max.message.bytes of the "
+            "topic"
+        )
+        remedy = "increase the topic's max.message.bytes, or write smaller messages"
         return MessageTooLarge(
             msg, partition=Partition(topic, partition), remedy=remedy
         )
 
 
 def _slice(deadline: Deadline) -> float:
-    """Seconds for one call that has to wait for the broker."""
+    """Seconds for one blocking call."""
     return max(_SLICE, min(1.0, deadline.left))
 
 
 def _defaults() -> dict[str, Any]:
     return {
         "linger.ms": 5,
-        "topic.metadata.propagation.max.ms": 5000,  # topics were there a moment ago
+        "topic.metadata.propagation.max.ms": 5000,  # the topics existed a moment ago
         "queue.buffering.max.messages": 0,
         "queue.buffering.max.kbytes": _QUEUE_KBYTES,
         "message.max.bytes": 1_000_000_000,  # the topic decides
@@ -272,7 +275,7 @@ def _defaults() -> dict[str, Any]:
 
 
 def _columns(rows: pa.RecordBatch) -> list[Any]:
-    """Values, keys, timestamps and headers, as ``produce`` takes them."""
+    """Values, keys, timestamps and headers as arguments of ``produce``."""
     value, key, timestamp, headers = (
         rows.column(name) for name in ("value", "key", "timestamp", "headers")
     )
@@ -285,7 +288,7 @@ def _columns(rows: pa.RecordBatch) -> list[Any]:
 
 
 def _millis(timestamp: pa.Array) -> list[int]:
-    """Rounded down; 0 for null: the client then takes the current time."""
+    """Milliseconds, rounded down; 0 for null, for which the client sets the time."""
     micros = timestamp.cast(pa.int64()).fill_null(0)
     found: list[int] = (micros.to_numpy() // 1000).tolist()
     return found
@@ -308,7 +311,7 @@ def _headers(column: pa.Array) -> list[list[tuple[str, bytes | None]] | None]:
 def _calls(
     produce: Any, topic: str, partition: int, values: Any, columns: list[Any]
 ) -> Any:
-    """The calls, made as they are iterated: a loop of C, without a line of Python."""
+    """An iterator that makes the calls: a loop in C without Python code."""
     _, keys, timestamps, headers = columns
     parts = [repeat(topic), values, keys or repeat(None), repeat(partition)]
     if timestamps is not None or headers is not None:
@@ -324,9 +327,10 @@ def _code(error: BaseException) -> int | None:
 
 
 def _too_long(timeout: float) -> ConfigError:
-    msg = f"the broker allows no transaction of {timeout:.0f} s"
+    msg = f"the broker does not allow a transaction timeout of {timeout:.0f} s"
     remedy = (
-        "raise the broker's transaction.max.timeout.ms, write smaller epochs, or set "
+        "increase the broker's transaction.max.timeout.ms, write smaller epochs, or "
+        "set "
         "stream.kafka.transaction.timeout"
     )
     return ConfigError(msg, remedy=remedy)

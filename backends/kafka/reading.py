@@ -1,4 +1,4 @@
-"""The reading half: partitions read at exact offsets, with clients that are shared."""
+"""Consumer factory: reads partitions at exact offsets, with shared clients."""
 
 from __future__ import annotations
 
@@ -33,20 +33,20 @@ if TYPE_CHECKING:
 CLAIMS: Final = Claims(replayable=True, durable=True, shared=True)
 
 _SLICE: Final = 0.2
-"""Seconds that a call of the client may block: closing does not wake it."""
+"""Maximum seconds of one blocking call, which closing cannot interrupt."""
 _LINGER: Final = 0.01
-"""Seconds that a batch waits for more, once it has something."""
+"""Seconds for which a non-empty batch waits for more messages."""
 _MOST_BYTES: Final = 2**30
-"""Of one batch: binary columns end at 2 GiB."""
+"""Maximum bytes of a batch: binary columns are limited to 2 GiB."""
 
 _RECORD: Final = 10
-"""Bytes of a record beside its key and value, about."""
+"""Approximate bytes of a record besides key and value."""
 _KEPT: Final = 2**20
-"""Bytes of keys and values that one reader keeps of what it fetched beyond a range."""
+"""Bytes of messages beyond a range that one reader keeps."""
 
 
 def wants_headers(config: StreamConfig) -> bool:
-    """Whether headers can be seen by anybody; asking for them costs time."""
+    """Whether headers are used; reading them costs time."""
     return (
         config.decoder in (None, "raw")
         or config["metadata.populate"]
@@ -60,9 +60,9 @@ class KafkaConsumer(PartitionLevelConsumer):
 
     Args:
         config: The stream's configuration.
-        client_id: Names the client in the brokers' logs, where one is made.
-        partition: Which.
-        clients: Shared with the other consumers of the stream.
+        client_id: Client id in the brokers' logs, for new clients.
+        partition: The partition.
+        clients: Pool shared with the other consumers of the stream.
     """
 
     def __init__(
@@ -81,13 +81,13 @@ class KafkaConsumer(PartitionLevelConsumer):
         self._doing = f"partition {partition} cannot be read"
         self._client: Client | None = None
         self._failed = False
-        """Whether the client is in an unknown state: a fetch was not finished."""
+        """Whether a fetch was interrupted, so the state of the client is unknown."""
         self._at: int | None = None
-        """Where the client stands."""
+        """Position of the client."""
         self._end: int | None = None
-        """The end of the partition, when the client last met it."""
+        """The end of the partition when the client last reached it."""
         self._error: KafkaError | None = None
-        """Told after the rows before it."""
+        """An error to raise after the rows before it were returned."""
 
     def fetch_messages(
         self, start: int, end: int | None, limits: FetchLimits
@@ -153,10 +153,10 @@ class KafkaConsumer(PartitionLevelConsumer):
             wanted, patience = min(CHUNK, left), _LINGER
 
     def _release_early(self, client: Client, end: int | None) -> None:
-        """Release the client at the end of a range, or where a larger one pays.
+        """Release the client at the end of a range, or if a larger one pays off.
 
-        A client that stays assigned fetches what another process may be given to read,
-        and waits at the broker for messages when others could use it.
+        An assigned client prefetches messages that another process may read, and keeps
+        a fetch request open at the broker.
         """
         at = self._at
         if at is None:
@@ -175,16 +175,16 @@ class KafkaConsumer(PartitionLevelConsumer):
             self._clients.keep(self, Kept(columns.batch(), at, columns.next_offset))
 
     def _drain(self, client: Client) -> list[list[Message]]:
-        """The messages that the client has queued, as far as they are worth keeping.
+        """The queued messages of the client, as far as they are worth keeping.
 
-        Nothing is done with them before the client is unassigned: it sends its next
-        request soon after its queue is empty.
+        They are processed after the client is unassigned: it sends its next request
+        soon after its queue is empty.
         """
         queued, size = [], 0
         while size < _KEPT:
             messages = client.consumer.consume(CHUNK, 0)
             if any(map(Message.error, messages)):
-                break  # what comes after an event is fetched again
+                break  # messages after an event are fetched again
             if messages:
                 queued.append(messages)
                 size += sum(map(len, messages))
@@ -193,11 +193,11 @@ class KafkaConsumer(PartitionLevelConsumer):
         return queued
 
     def _take(self, client: Client, messages: list[Message], columns: Columns) -> None:
-        """Sort messages from events, of which there are few."""
+        """Add messages; handle events, which are rare."""
         if any(map(Message.error, messages)):
             messages = self._without_events(client, messages)
         if messages:
-            client.watch.well()
+            client.watch.clear()
             columns.add(messages)
             self._at = max(columns.next_offset, self._at or 0)
 
@@ -208,9 +208,9 @@ class KafkaConsumer(PartitionLevelConsumer):
             if error is None:
                 kept.append(message)
             elif error.code() == KafkaError._PARTITION_EOF:
-                # Beyond markers and aborted rows, which are no messages.
+                # After control records and aborted rows, which are not returned.
                 self._end = self._at = message.offset()
-                client.watch.well()
+                client.watch.clear()
             elif not error.retriable():
                 self._error = error
                 break
@@ -232,7 +232,7 @@ class KafkaConsumer(PartitionLevelConsumer):
             columns.batch(),
             after,
             latest=self._end if at_end else None,
-            # The broker refuses a position that it has dropped.
+            # The broker would have refused a deleted offset.
             held_from=start,
             size=columns.size,
         )
@@ -268,12 +268,12 @@ class KafkaConsumer(PartitionLevelConsumer):
         lost = watch.down_since
         if lost is None or time.monotonic() - lost < self._patience:
             return
-        # That brokers are back is not told where there is nothing to read: ask.
+        # Without messages the client does not report that brokers are back: ask.
         try:
             client.consumer.list_topics(self._partition.topic, timeout=_SLICE)
         except KafkaException as cause:
             raise watch.unreachable(self._doing, where, self._patience) from cause
-        watch.well()
+        watch.clear()
 
 
 class KafkaConsumerFactory(ConsumerFactory):
@@ -291,7 +291,7 @@ class KafkaConsumerFactory(ConsumerFactory):
         partition: Partition,
         fields_to_read: Sequence[str] | None = None,
     ) -> PartitionLevelConsumer:
-        # The client reads other partitions too.
+        # Clients are shared by partitions, so drop the partition from the id.
         shared_id = client_id.removesuffix(f"-{partition}")
         return KafkaConsumer(self.config, shared_id, partition, self._clients)
 

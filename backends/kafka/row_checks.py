@@ -1,4 +1,4 @@
-"""Checks of rows before they are written, while it is known which row is refused."""
+"""Checks of rows before they are sent, which can name the offending row."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 _MILLISECOND: Final = 1000
-"""In microseconds, which is how timestamps are written here."""
+"""In microseconds, the unit of timestamps here."""
 
 
 class RowChecks:
-    """Refuses rows that a topic does not take, or not as they are.
+    """Refuses rows that a topic would reject or change.
 
     Args:
-        topic: Where the rows go.
-        settings: The topic's configuration; empty where it cannot be seen.
-        lengths: Whether lengths are checked; False where the broker decides, after
-            compression.
+        topic: The target topic.
+        settings: The topic's configuration; empty if it cannot be read.
+        lengths: Whether to check lengths; False with compression, where only the broker
+            can decide.
     """
 
     def __init__(
@@ -32,17 +32,17 @@ class RowChecks:
         self._topic = topic
         limit = settings.get("max.message.bytes") if lengths else None
         self._limit = None if limit is None else int(limit)
-        # The broker replaces every timestamp of such a topic: the user configured it.
+        # With LogAppendTime the broker replaces every timestamp, as configured.
         self._keeps_timestamps = (
             settings.get("message.timestamp.type") != "LogAppendTime"
         )
         self._rows = 0
 
     def __call__(self, rows: pa.RecordBatch, partition: int) -> None:
-        """Check rows of `message_schema` that go to one partition.
+        """Check rows of `message_schema` for one partition.
 
         Raises:
-            MessageTooLarge: permanent; a message is longer than the topic takes.
+            MessageTooLarge: permanent; a message exceeds the topic's limit.
             SchemaMismatch: permanent; a timestamp cannot be written.
         """
         before, self._rows = self._rows, self._rows + rows.num_rows
@@ -63,9 +63,9 @@ class RowChecks:
         if longest <= self._limit:
             return
         row = before + pc.index(lengths, longest).as_py()
-        msg = f"row {row} of those for {self._topic!r} makes a message of {longest} "
-        msg += f"bytes, and the topic takes {self._limit}"
-        remedy = "raise the topic's max.message.bytes, or write smaller messages"
+        msg = f"row {row} for topic {self._topic!r} has a message of {longest} "
+        msg += f"bytes, max.message.bytes of the topic is {self._limit}"
+        remedy = "increase the topic's max.message.bytes, or write smaller messages"
         raise MessageTooLarge(msg, partition=where, remedy=remedy)
 
     def _check_timestamps(
@@ -73,8 +73,7 @@ class RowChecks:
     ) -> None:
         """Refuse the one millisecond that librdkafka replaces by the current time.
 
-        Its ``produce`` takes 0 for "no timestamp", and no other value stands for 0.
-        Times before 1970 are kept.
+        Its ``produce`` interprets 0 as "no timestamp". Times before 1970 are kept.
         """
         if timestamps.null_count == len(timestamps):
             return
@@ -85,11 +84,11 @@ class RowChecks:
         index = pc.index(replaced, True).as_py()
         if index < 0:
             return
-        msg = f"row {before + index} of those for {self._topic!r} has a '_timestamp' "
+        msg = f"row {before + index} for topic {self._topic!r} has a '_timestamp' "
         msg += "of 1970-01-01T00:00:00.000Z, which the Kafka client replaces by the "
         msg += "current time"
         remedy = (
-            "write null there for the time of writing, or a time that is not within "
-            "the first millisecond of 1970"
+            "write null for the current time, or a time after the first millisecond of "
+            "1970"
         )
         raise SchemaMismatch(msg, partition=where, remedy=remedy)

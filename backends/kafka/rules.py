@@ -1,4 +1,4 @@
-"""Which options of ``kafka`` exclude or disable one another."""
+"""Rules over several options of ``kafka``."""
 
 from __future__ import annotations
 
@@ -24,10 +24,12 @@ def check_options(config: StreamConfig, role: Role | None) -> Iterator[Problem]:
         theirs = config.client.get("consumer", {}).get(_LEVEL)
         if ours and theirs and not has_reference(theirs.text) and theirs.text != ours:
             what = f"{ours!r} disagrees with {theirs.full_key}"
-            yield config.problem(_LEVEL, what, "say it once")
+            yield config.problem(_LEVEL, what, "set it once")
         if config["consumer.type"] == "highlevel" and "assign" in config:
-            what = "has no place in a group: Kafka assigns partitions to its members"
-            hint = "say topic.name, subscribe or subscribePattern"
+            what = (
+                "is not supported in a group: Kafka assigns partitions to its members"
+            )
+            hint = "set topic.name, subscribe or subscribePattern"
             yield config.problem("assign", what, hint)
     if role is not Role.READ and config["commit.mode"] == TASK:
         for key in _OF_STAGING:

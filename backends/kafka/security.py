@@ -1,4 +1,4 @@
-"""Credentials as Java's client and Pinot spell them, for librdkafka."""
+"""Translation of credentials of the Java client and of Pinot to librdkafka."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ JAVA_KEYS: Final = _DROPPED.union(
     ("sasl.jaas.config", "ssl.keystore.type", "ssl.truststore.location"),
     ("ssl.truststore.password", "ssl.truststore.type"),
 )
-"""Keys of Java's client that are understood, or known to have no effect."""
+"""Properties of the Java client that are translated, or have no effect."""
 
 _JAAS: Final = re.compile(
     r"""\s*(?P<module>[\w.$]+)\s+(?:required|requisite|sufficient|optional)\b
@@ -59,7 +59,7 @@ def java_security(given: Mapping[str, str]) -> dict[str, str]:
     """Security properties with librdkafka's names.
 
     Raises:
-        ConfigError: config; what only Java can read.
+        ConfigError: config; only Java can read a given file or property.
     """
     found = {
         _RENAMED.get(key, key): value
@@ -77,10 +77,10 @@ def java_security(given: Mapping[str, str]) -> dict[str, str]:
 
 
 def pinot_security(config: StreamConfig) -> dict[str, str]:
-    """Pinot's certificates in base64, as PEM.
+    """Pinot's base64 certificates as PEM.
 
     Raises:
-        ConfigError: config; one is not base64.
+        ConfigError: config; a value is not base64.
     """
     found = {}
     for key, target, label in (
@@ -133,8 +133,8 @@ def _login(text: str) -> dict[str, str]:
     match = _JAAS.fullmatch(text)
     module = "" if match is None else match["module"].rpartition(".")[2]
     if match is None or module not in _LOGINS:
-        what = module or "text of another form"
-        msg = f"sasl.jaas.config names {what}, which only Java can use"
+        what = module or "text of an unsupported form"
+        msg = f"sasl.jaas.config contains {what}, which only Java supports"
         remedy = "set sasl.mechanism, sasl.username and sasl.password"
         raise ConfigError(msg, remedy=remedy)
     options = {

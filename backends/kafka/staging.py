@@ -1,4 +1,4 @@
-"""Rows that wait for their commit: in commit messages, or in Arrow files."""
+"""Staging of rows until their commit: in commit messages, or in Arrow files."""
 
 from __future__ import annotations
 
@@ -32,18 +32,18 @@ _logger = logging.getLogger("streamfactory")
 
 _NAME: Final = re.compile(r"[0-9a-f-]{1,64}\.arrow")
 _BATCH: Final = 8 * 1024**2
-"""Bytes of rows that are written to a file at once."""
+"""Bytes of rows per write to a file."""
 
 
 @dataclass(frozen=True, slots=True)
 class Staged:
-    """What one attempt has staged: the payload of its commit message."""
+    """The staged rows of one attempt: the payload of its commit message."""
 
     rows: int
     size: int
     """Bytes of the rows."""
     file: str | None = None
-    """Its name; None where the rows are inline."""
+    """Name of the file; None if the rows are inline."""
     inline: bytes = b""
 
     def to_payload(self) -> dict[str, Any]:
@@ -53,30 +53,30 @@ class Staged:
 
     @classmethod
     def from_payload(cls, payload: Mapping[str, Any]) -> Self:
-        """What a commit message carries.
+        """Parse the payload of a commit message.
 
         Raises:
-            CorruptData: data_loss; it is none of `to_payload`.
+            CorruptData: data_loss; not a result of `to_payload`.
         """
         rows, size = payload.get("rows"), payload.get("size")
         file, inline = payload.get("file"), payload.get("inline", b"")
         if file is not None and (
             type(file) is not str or _NAME.fullmatch(file) is None
         ):
-            msg = f"a commit message names the staged file {file!r}"
+            msg = f"a commit message has an invalid name of a staged file: {file!r}"
             raise CorruptData(msg)
         if type(rows) is not int or type(size) is not int or type(inline) is not bytes:
-            msg = "a commit message does not name what was staged"
+            msg = "a commit message does not describe staged rows"
             raise CorruptData(msg)
         return cls(rows, size, file, inline)
 
 
 class Stage:
-    """The rows of one attempt, in memory until they are too many.
+    """The rows of one attempt, in memory until they exceed the inline limit.
 
     Args:
-        area: Where files go.
-        attempt: Names the file.
+        area: Creates files.
+        attempt: Used as the file name.
     """
 
     def __init__(self, area: StagingArea, attempt: str) -> None:
@@ -101,7 +101,7 @@ class Stage:
             self._spill()
 
     def seal(self) -> Staged:
-        """End; the rows are where the committer finds them."""
+        """Finish; the committer can read the rows afterwards."""
         if self._file is None:
             return Staged(self._rows, self._size, inline=encoded(self._waiting))
         self._spill()
@@ -109,7 +109,7 @@ class Stage:
         return Staged(self._rows, self._size, self._name)
 
     def discard(self) -> None:
-        """Leave nothing behind."""
+        """Drop all rows and remove the file."""
         self._waiting = []
         begun = self._file is not None
         self.close()
@@ -117,7 +117,7 @@ class Stage:
             self._area.remove([self._name])
 
     def close(self) -> None:
-        """Let go of the file; what was not sealed cannot be read."""
+        """Close the file. Rows that were not sealed are lost."""
         file, self._file, self._writer = self._file, None, None
         if file is not None:
             file.close()
@@ -139,8 +139,7 @@ class Stage:
 class StagingArea:
     """The folder of a topic under ``staging.location``, or a temporary one.
 
-    A temporary folder belongs to the object that made it, in the process that made it,
-    and goes with it.
+    A temporary folder is removed by the object and the process that created it.
     """
 
     def __init__(self, config: StreamConfig) -> None:
@@ -160,21 +159,24 @@ class StagingArea:
         """The rows of one attempt.
 
         Raises:
-            MisuseError: misuse; the file is out of this process's reach.
-            CorruptData: data_loss; the file does not hold what was staged.
+            MisuseError: misuse; the file is not accessible to this process.
+            CorruptData: data_loss; the content of the file is not what was staged.
         """
         rows = 0
         for parcel in self._parcels(staged):
             rows += parcel[2].num_rows
             yield parcel
         if rows != staged.rows:
-            msg = f"the staged file {staged.file!r} has {rows} rows, not {staged.rows}"
-            raise CorruptData(msg, remedy="abort the epoch, and write it again")
+            msg = (
+                f"the staged file {staged.file!r} has {rows} rows instead of "
+                f"{staged.rows}"
+            )
+            raise CorruptData(msg, remedy="abort the epoch and write it again")
 
     def remove(self, names: Sequence[str]) -> None:
-        """Remove files; those that are gone are fine."""
+        """Remove files; missing ones are ignored."""
         if not names or (self._location is None and self._place is None):
-            return  # what another process keeps for itself is not here
+            return  # temporary files of other processes are not accessible
         system, folder = self._open()
         for name in names:
             try:
@@ -185,7 +187,7 @@ class StagingArea:
                 _logger.warning("staged file %s/%s: %s", folder, name, error)
 
     def sweep(self) -> None:
-        """Remove what nobody has committed for ``staging.age``."""
+        """Remove files older than ``staging.age``, which were not committed."""
         if self._location is None:
             return
         oldest = time.time() - self._config["staging.age"] / 1000
@@ -206,7 +208,7 @@ class StagingArea:
         )
 
     def failing(self, name: str) -> _Failing:
-        """Tell which file a failure is of."""
+        """A context that translates errors and names the file."""
         return _Failing(self._location or "the temporary folder", name)
 
     def close(self) -> None:
@@ -220,8 +222,11 @@ class StagingArea:
             yield from read_parcels(pa.BufferReader(staged.inline))
             return
         if self._location is None and self._place is None:
-            msg = f"the rows in {staged.file} stayed with the process that wrote them"
-            remedy = "set stream.kafka.staging.location to a folder that all share"
+            msg = (
+                f"the staged file {staged.file} is in a temporary folder of the "
+                "process that wrote it"
+            )
+            remedy = "set stream.kafka.staging.location to a shared folder"
             raise MisuseError(msg, remedy=remedy)
         system, folder = self._open()
         try:
@@ -232,7 +237,7 @@ class StagingArea:
                 yield from read_parcels(file)
         except CorruptData as error:
             msg = f"the staged file {folder}/{staged.file} cannot be read: {error.what}"
-            remedy = "abort the epoch, and write it again"
+            remedy = "abort the epoch and write it again"
             raise CorruptData(msg, remedy=remedy) from error
 
     def _open(self) -> tuple[fs.FileSystem, str]:
@@ -254,7 +259,7 @@ class StagingArea:
 
 
 class _Failing:
-    """Failures of a file system, as ours."""
+    """Translates errors of a file system."""
 
     def __init__(self, location: str, name: str) -> None:
         self._what = f"staging in {location}: {name}"
@@ -266,9 +271,10 @@ class _Failing:
         missing = isinstance(error, FileNotFoundError)
         if isinstance(error, OSError) and not isinstance(error, pa.ArrowInvalid):
             remedy = (
-                "set stream.kafka.staging.location to a folder that all processes reach"
+                "set stream.kafka.staging.location to a folder that all processes can "
+                "access"
                 if missing
-                else "free, or make writable, stream.kafka.staging.location"
+                else "check free space and permissions of stream.kafka.staging.location"
             )
             msg = f"{self._what}: {error}"
             raise StorageFailed(msg, remedy=remedy) from error

@@ -1,4 +1,4 @@
-"""The operator's half of ``kafka``: topics made, grown, cut, deleted, shown."""
+"""Topic administration of ``kafka``."""
 
 from __future__ import annotations
 
@@ -32,18 +32,18 @@ _SHOWN: Final = (
     "retention.bytes",
     "retention.ms",
 )
-"""Settings of a topic that matter to who reads or writes it."""
+"""Settings of a topic that matter to readers and writers."""
 _RETAINING: Final = (
     "cleanup.policy",
     "delete.retention.ms",
     "retention.bytes",
     "retention.ms",
 )
-"""Those that say what is taken away, and when."""
+"""Settings of a topic about retention."""
 
 
 class KafkaTopicAdmin(TopicAdmin):
-    """Topics of one cluster."""
+    """Administration of the topics of one cluster."""
 
     def __init__(self, config: StreamConfig) -> None:
         super().__init__(config)
@@ -52,7 +52,7 @@ class KafkaTopicAdmin(TopicAdmin):
     def create(
         self, topic: str, schema: pa.Schema | None, partitions: int | None
     ) -> None:
-        """Create a topic; Kafka keeps no schema."""
+        """Create a topic. Kafka stores no schema."""
         count = self.config["topic.partitions"] if partitions is None else partitions
         copies = self.config["topic.replication.factor"]
         self._call(
@@ -64,11 +64,11 @@ class KafkaTopicAdmin(TopicAdmin):
         there = len(self._described(topic).partitions)
         if partitions < there:
             msg = f"topic {topic!r} has {there} partitions, more than {partitions}"
-            raise MisuseError(msg, remedy="partitions can be added, not taken away")
+            raise MisuseError(msg, remedy="partitions can be added, not removed")
         if partitions == there:
             return
         self._call(
-            f"topic {topic!r} cannot grow",
+            f"partitions cannot be added to topic {topic!r}",
             lambda client: client.create_partitions([NewPartitions(topic, partitions)]),
         )
 
@@ -111,7 +111,7 @@ class KafkaTopicAdmin(TopicAdmin):
         return {key: str(value) for key, value in shown.items() if value is not None}
 
     def _described(self, topic: str) -> Any:
-        doing = f"topic {topic!r} cannot be looked up"
+        doing = f"topic {topic!r} cannot be described"
         return self._call(
             doing, lambda client: client.describe_topics(TopicCollection([topic]))
         )[topic]

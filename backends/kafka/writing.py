@@ -1,4 +1,4 @@
-"""The writing half of ``kafka``."""
+"""Producer factory of ``kafka``."""
 
 from __future__ import annotations
 
@@ -33,21 +33,21 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from streamfactory.backends.kafka.writing_topics import Lane
+    from streamfactory.backends.kafka.writing_topics import TopicPartitionKey
     from streamfactory.spi import StreamConfig
 
 _CLIENT: Final = "streamfactory-writer"
-"""Names our clients in the brokers' logs."""
+"""Client id in the brokers' logs."""
 _SIGHT: Final = 0.5
-"""Seconds for which a task waits until readers see its rows."""
+"""Seconds for which a task waits until its rows are visible."""
 _BATCH: Final = 1_000_000
-"""Bytes that the client sends to a partition at once, unless told otherwise."""
+"""librdkafka's default of batch.size, in bytes."""
 _TASK_TIMEOUT: Final = 900.0
-"""Seconds of a task's transaction: what brokers allow when nobody says otherwise."""
+"""Timeout of a task's transaction in seconds; the default maximum of brokers."""
 
 
 class EpochWriter(StreamWriter):
-    """Stages the rows of one attempt; the committer sends them."""
+    """Stages the rows of one attempt; the committer sends them to Kafka."""
 
     def __init__(self, factory: KafkaProducerFactory, context: WriteContext) -> None:
         self._factory = factory
@@ -73,9 +73,10 @@ class EpochWriter(StreamWriter):
 
 
 class TaskWriter(StreamWriter):
-    """Sends the rows of one attempt, in a transaction of its own.
+    """Sends the rows of one attempt in a separate transaction.
 
-    The transactional id is the task's: a later attempt fences one that lingers.
+    The transactional id is derived from the task: a later attempt fences an earlier
+    one.
     """
 
     def __init__(self, factory: KafkaProducerFactory, context: WriteContext) -> None:
@@ -93,7 +94,7 @@ class TaskWriter(StreamWriter):
         )
         self._factory = factory
         self._checks: dict[str, RowChecks] = {}
-        self._lanes: set[Lane] = set()
+        self._partitions: set[TopicPartitionKey] = set()
         self._committed = False
         self._producer.begin()
 
@@ -104,7 +105,7 @@ class TaskWriter(StreamWriter):
             self._checks[topic] = self._factory.row_checks(topic)
         self._checks[topic](rows, outgoing.partition)
         self._producer.send(topic, outgoing.partition, rows, self._deadline)
-        self._lanes.add((topic, outgoing.partition))
+        self._partitions.add((topic, outgoing.partition))
 
     def wake(self) -> None:
         self._producer.wake()
@@ -112,8 +113,8 @@ class TaskWriter(StreamWriter):
     def commit(self) -> Any:
         self._producer.commit(self._deadline)
         self._committed = True
-        # Not for long: tasks that write to one partition hide each other's rows.
-        self._factory.topics.await_visible(self._lanes, Deadline(_SIGHT))
+        # A short wait: tasks that write to one partition hide each other's rows.
+        self._factory.topics.await_visible(self._partitions, Deadline(_SIGHT))
         return {}
 
     def abort(self) -> None:
@@ -125,7 +126,7 @@ class TaskWriter(StreamWriter):
 
 
 class TaskCommitter(StreamCommitter):
-    """Has nothing to decide: tasks have."""
+    """Commits nothing: the tasks have committed."""
 
     def commit(
         self,
@@ -137,7 +138,7 @@ class TaskCommitter(StreamCommitter):
 
 
 class KafkaProducerFactory(ProducerFactory):
-    """Writes to topics that are there."""
+    """Writes to existing topics."""
 
     CLAIMS: ClassVar = Claims(
         replayable=True,
@@ -201,13 +202,13 @@ class KafkaProducerFactory(ProducerFactory):
         return client_settings(self.config, kind, _CLIENT, self.watch)
 
     def producer(self) -> dict[str, Any]:
-        """The settings of a producer: what it sends at once has to fit the topic."""
+        """The settings of a producer, whose batches must fit the topic."""
         limit = self._limit(self.config.topic)
         fits = _BATCH if limit is None else min(limit, _BATCH)
         return {"batch.size": fits, **self.client("producer")}
 
     def row_checks(self, topic: str) -> RowChecks:
-        """What a topic takes, before the broker is asked."""
+        """Checks of rows for a topic."""
         given = self.config.client_properties("producer")
         codec = given.get("compression.type", given.get("compression.codec", "none"))
         settings = self.topics.settings(topic, Deadline(self.patience))

@@ -1,4 +1,4 @@
-"""What may be said of writing to Kafka."""
+"""Options for writing to Kafka."""
 
 from __future__ import annotations
 
@@ -23,25 +23,25 @@ def _location(text: str) -> str:
 WRITE_OPTIONS: Final = (
     Option(
         "commit.mode",
-        "epoch: tasks stage their rows, one transaction makes an epoch visible, once. "
-        "task: a transaction of each task; less to do, at-least-once when an epoch is "
-        "written again.",
+        "epoch: tasks stage their rows, and one transaction commits the epoch, exactly "
+        "once. task: one transaction per task; cheaper, but at-least-once if an epoch "
+        "is repeated.",
         choice(EPOCH, TASK),
         default=EPOCH,
         applies=_WRITING,
     ),
     Option(
         "staging.location",
-        "Folder, or URL of a file system that Arrow knows, for rows that wait for "
-        "their commit. Every process that writes has to reach it. Without it they "
-        "wait where they were written, and only that process can commit them.",
+        "Folder, or URL of a file system that Arrow supports, for staged rows. All "
+        "writing processes must be able to access it. Without it, only the process "
+        "that staged rows can commit them.",
         OptionType("path or URL", _location, {"type": "string"}),
         applies=_WRITING,
         example="/mnt/shared/staging",
     ),
     Option(
         "staging.inline.bytes",
-        "Rows of a task up to this size travel inside its commit message.",
+        "Maximum size of staged rows that are sent within the commit message.",
         SIZE,
         default="256K",
         minimum=0,
@@ -50,7 +50,7 @@ WRITE_OPTIONS: Final = (
     ),
     Option(
         "staging.age",
-        "Staged rows that nobody has committed are removed after so long.",
+        "Age at which staged rows that were not committed are removed.",
         PERIOD,
         default="1d",
         minimum=60_000,
@@ -58,8 +58,8 @@ WRITE_OPTIONS: Final = (
     ),
     Option(
         "transaction.timeout",
-        "How long a transaction may take before the broker ends it. When not set: of "
-        "an epoch, a minute and what its rows need; of a task, 15 minutes.",
+        "Timeout after which the broker aborts a transaction. Default: for an epoch, "
+        "one minute or more, by the size of its rows; for a task, 15 minutes.",
         PERIOD,
         minimum=1000,
         maximum=2**31 - 1,
@@ -67,8 +67,7 @@ WRITE_OPTIONS: Final = (
     ),
     Option(
         "epochs.topic",
-        "Compacted topic that remembers the last epoch of every writer; it is created "
-        "when it is missing.",
+        "Compacted topic of the epoch markers of writers; created if it is missing.",
         default="__streamfactory_epochs",
         applies=_WRITING,
     ),
@@ -76,18 +75,18 @@ WRITE_OPTIONS: Final = (
 """Under ``stream.kafka.``: read by `KafkaProducerFactory`."""
 
 OWNED_PRODUCER_KEYS: Final = {
-    "transactional.id": "it follows from the writer id and the topic",
+    "transactional.id": "it is derived from the writer id and the topic",
     "transaction.timeout.ms": "set stream.kafka.transaction.timeout",
-    "enable.idempotence": "transactions need it",
-    "acks": "transactions need all",
-    "request.required.acks": "transactions need all",
+    "enable.idempotence": "transactions require it",
+    "acks": "transactions require all",
+    "request.required.acks": "transactions require all",
     "max.in.flight": "transactions keep the order of messages with up to five",
     "max.in.flight.requests.per.connection": "transactions keep the order with up to "
     "five",
-    "delivery.report.only.error": "only failures are of interest",
-    "dr_cb": "failures are told by errors",
-    "dr_msg_cb": "failures are told by errors",
-    "on_delivery": "failures are told by errors",
-    "partitioner": "rows are routed as Java does it, before the client sees them",
+    "delivery.report.only.error": "only failures are processed",
+    "dr_cb": "failures are raised as errors",
+    "dr_msg_cb": "failures are raised as errors",
+    "on_delivery": "failures are raised as errors",
+    "partitioner": "rows are routed before they reach the client, as in Java",
 }
-"""Client keys that a user may not set, each with what to do instead."""
+"""Client properties that a user must not set, and the reason."""

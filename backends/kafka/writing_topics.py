@@ -1,4 +1,4 @@
-"""What writing asks the broker of topics."""
+"""Queries about topics for writers."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # not in its 
     ResourceType,
 )
 
-from streamfactory.backends.kafka.clients import Watch, inherit, of_this_process
+from streamfactory.backends.kafka.clients import Watch, keep_inherited, of_this_process
 from streamfactory.backends.kafka.errors import is_passing
 from streamfactory.backends.kafka.producing import Deadline
 from streamfactory.spi import TopicNotFound
@@ -32,18 +32,18 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
 
 T = TypeVar("T")
-"""What the broker answers."""
+"""Result of a query."""
 
-Lane = tuple[str, int]
+TopicPartitionKey = tuple[str, int]
 """Topic and partition."""
 
 _EARLIEST: Final = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
 _LATEST: Final = OffsetSpec.latest()  # type: ignore[no-untyped-call]
 _PAUSE: Final = 0.01
 _TRY: Final = 3.0
-"""Seconds after which a question is asked again: a broker that dies takes it along."""
+"""Seconds after which a request is repeated: a crashed broker never responds."""
 _ANSWER: Final = 30.0
-"""Seconds for one answer of a broker that was there a moment ago."""
+"""Seconds for the response of a broker that was reachable a moment ago."""
 _MISSING: Final = {
     KafkaError.UNKNOWN_TOPIC_OR_PART,
     KafkaError._UNKNOWN_TOPIC,
@@ -60,12 +60,12 @@ class TopicFacts:
 
 
 class WrittenTopics:
-    """Asks about topics. Thread-safe; connects when something is asked.
+    """Queries about topics. Thread-safe; connects at the first query.
 
     Args:
-        settings: Answers those of the client: secrets are resolved by who uses them.
-        watch: Hears what clients say of the network.
-        where: Which brokers.
+        settings: Returns the settings of the client, with resolved secrets.
+        watch: Receives the client's reports about the network.
+        where: The brokers.
     """
 
     def __init__(
@@ -94,16 +94,16 @@ class WrittenTopics:
             return TopicFacts(str(found.topic_id), len(found.partitions))
 
         try:
-            return self._again(ask, deadline)
+            return self._retry(ask, deadline)
         except KafkaException as error:
             if error.args[0].code() not in _MISSING:
                 raise
-            msg = f"there is no topic {topic!r}"
-            remedy = "create it: `streamfactory topics create`"
+            msg = f"topic {topic!r} does not exist"
+            remedy = "create it with `streamfactory topics create`"
             raise TopicNotFound(msg, remedy=remedy) from error
 
     def settings(self, topic: str, deadline: Deadline) -> dict[str, str]:
-        """The configuration of a topic; empty where we may not see it."""
+        """The configuration of a topic; empty without permission to read it."""
 
         def ask(seconds: float) -> dict[str, str]:
             resource = ConfigResource(ResourceType.TOPIC, topic)
@@ -114,7 +114,7 @@ class WrittenTopics:
             return {name: entry.value for name, entry in entries.items()}
 
         try:
-            return self._again(ask, deadline)
+            return self._retry(ask, deadline)
         except KafkaException as error:
             if error.args[0].code() != KafkaError.TOPIC_AUTHORIZATION_FAILED:
                 raise
@@ -127,7 +127,7 @@ class WrittenTopics:
         settings: Mapping[str, str],
         deadline: Deadline,
     ) -> None:
-        """Create a topic; that there is one already is fine."""
+        """Create a topic; does nothing if it exists."""
 
         def ask(seconds: float) -> None:
             new = NewTopic(topic, partitions, -1, config=dict(settings))
@@ -137,41 +137,48 @@ class WrittenTopics:
             made[topic].result(seconds)
 
         try:
-            self._again(ask, deadline)
+            self._retry(ask, deadline)
         except KafkaException as error:
             if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
                 raise
 
     def ends(
-        self, lanes: Collection[Lane], deadline: Deadline, *, committed: bool
-    ) -> dict[Lane, int]:
-        """Where partitions end.
+        self,
+        partitions: Collection[TopicPartitionKey],
+        deadline: Deadline,
+        *,
+        committed: bool,
+    ) -> dict[TopicPartitionKey, int]:
+        """The end offsets of partitions.
 
         Args:
-            lanes: The partitions.
-            deadline: For the answer.
-            committed: As far as open transactions let readers see.
+            partitions: The partitions.
+            deadline: For the response.
+            committed: The last stable offset, before open transactions, instead of the
+                end of the log.
         """
         level = "READ_COMMITTED" if committed else "READ_UNCOMMITTED"
-        return self._offsets(lanes, _LATEST, level, deadline)
+        return self._offsets(partitions, _LATEST, level, deadline)
 
-    def begin(self, lane: Lane, deadline: Deadline) -> int:
-        """Where a partition begins."""
-        return self._offsets([lane], _EARLIEST, "READ_UNCOMMITTED", deadline)[lane]
+    def begin(self, key: TopicPartitionKey, deadline: Deadline) -> int:
+        """The earliest offset of a partition."""
+        return self._offsets([key], _EARLIEST, "READ_UNCOMMITTED", deadline)[key]
 
-    def await_visible(self, lanes: Collection[Lane], deadline: Deadline) -> bool:
-        """Wait until readers see all that is in partitions now.
+    def await_visible(
+        self, partitions: Collection[TopicPartitionKey], deadline: Deadline
+    ) -> bool:
+        """Wait until readers see all rows that the partitions have now.
 
-        Another's open transaction can hide it for as long as that takes.
+        An open transaction of another producer can hide them until it ends.
 
         Returns:
-            Whether they do.
+            Whether they are visible.
         """
-        missing = self.ends(lanes, Deadline(_ANSWER), committed=False)
+        missing = self.ends(partitions, Deadline(_ANSWER), committed=False)
         pause = _PAUSE
         while missing:
             seen = self.ends(missing, Deadline(_ANSWER), committed=True)
-            missing = {lane: end for lane, end in missing.items() if seen[lane] < end}
+            missing = {key: end for key, end in missing.items() if seen[key] < end}
             if not missing:
                 break
             if not deadline.left:
@@ -181,37 +188,41 @@ class WrittenTopics:
         return True
 
     def close(self) -> None:
-        """Let go of the clients."""
+        """Drop the clients."""
         self._retire()
         with self._lock:
             self._retired = []
 
     def _retire(self) -> None:
-        """Have another client from now on; this one may still wait for an answer."""
+        """Replace the client; the old one may still wait for a response."""
         with self._lock:
             connected, self._connected = self._connected, None
             if connected is not None and of_this_process(connected[0]):
                 self._retired.append(connected[1])
             elif connected is not None:
-                inherit(connected[1])
+                keep_inherited(connected[1])
 
     def _admin(self, topic: str, seconds: float) -> AdminClient:
         with self._lock:
             if self._connected is None or not of_this_process(self._connected[0]):
                 if self._connected is not None:
-                    inherit(self._connected[1])
+                    keep_inherited(self._connected[1])
                 client = AdminClient(dict(self._settings()))
-                # Asked for offsets before it knows a broker, it may never answer.
+                # librdkafka may never answer list_offsets before it knows a broker.
                 client.list_topics(topic, timeout=seconds)
                 self._connected = (os.getpid(), client)
             return self._connected[1]
 
     def _offsets(
-        self, lanes: Collection[Lane], which: Any, level: str, deadline: Deadline
-    ) -> dict[Lane, int]:
-        def ask(seconds: float) -> dict[Lane, int]:
-            wanted = {TopicPartition(*lane): which for lane in lanes}
-            answers = self._admin(next(iter(lanes))[0], seconds).list_offsets(
+        self,
+        partitions: Collection[TopicPartitionKey],
+        which: Any,
+        level: str,
+        deadline: Deadline,
+    ) -> dict[TopicPartitionKey, int]:
+        def ask(seconds: float) -> dict[TopicPartitionKey, int]:
+            wanted = {TopicPartition(*key): which for key in partitions}
+            answers = self._admin(next(iter(partitions))[0], seconds).list_offsets(
                 wanted, isolation_level=IsolationLevel[level], request_timeout=seconds
             )
             return {
@@ -219,14 +230,14 @@ class WrittenTopics:
                 for where, answer in answers.items()
             }
 
-        return self._again(ask, deadline) if lanes else {}
+        return self._retry(ask, deadline) if partitions else {}
 
-    def _again(self, ask: Callable[[float], T], deadline: Deadline) -> T:
-        """Ask until the answer is one: leaders move, and coordinators load.
+    def _retry(self, ask: Callable[[float], T], deadline: Deadline) -> T:
+        """Retry a query: leaders move and coordinators load.
 
         Raises:
-            ConnectionFailed: transient; there was none in time.
-            NotAuthorized: permanent; and the client was not let in.
+            ConnectionFailed: transient; no response before the deadline.
+            NotAuthorized: permanent; the credentials were rejected.
         """
         while True:
             try:
@@ -240,5 +251,5 @@ class WrittenTopics:
                     raise self._watch.unreachable(
                         doing, self._where, deadline.seconds
                     ) from error
-                self._retire()  # it may know a leader of the past, and not learn better
+                self._retire()  # it may cache an old leader
                 time.sleep(min(10 * _PAUSE, deadline.left))

@@ -45,7 +45,7 @@ def corrupt(what: str) -> CorruptData:
 
 def too_large(length: int, option: str, limit: int, what: str) -> MessageTooLarge:
     """The error for a length above its limit."""
-    msg = f"{what} has {length} bytes, {option} is {limit}"
+    msg = f"the size of {what} is {length} bytes, {option} is {limit}"
     remedy = f"increase {option}, or write smaller batches"
     return MessageTooLarge(msg, remedy=remedy)
 

@@ -244,7 +244,7 @@ class Proof:
 
 def read_committed(bootstrap: str, topic: str, lanes: int) -> dict[int, list[int]]:
     """All numbers that a reader sees, by partition, without our code."""
-    found: dict[int, list[int]] = {lane: [] for lane in range(lanes)}
+    found: dict[int, list[int]] = {number: [] for number in range(lanes)}
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap,

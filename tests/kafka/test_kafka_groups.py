@@ -228,7 +228,7 @@ def test_starts_that_a_group_cannot_have_are_refused(
 ) -> None:
     with pytest.raises(ConfigError) as caught:
         group.member(topic, {"startingOffsets": f'{{"{topic}": {{"0": 1}}}}'})
-    assert "a group of Kafka cannot start at" in str(caught.value)
+    assert "a consumer group cannot start at" in str(caught.value)
 
 
 def test_single_partitions_are_not_for_groups(

@@ -148,6 +148,6 @@ def test_what_spark_means_otherwise_is_refused_with_what_comes_close() -> None:
     ):
         pass
     text = str(caught.value)
-    assert "say retry.max.attempts, which counts the first attempt too" in text
-    assert "say retry.initial.millis, which doubles with each attempt" in text
-    assert "say kafka.group.id" in text
+    assert "set retry.max.attempts, which counts the first attempt too" in text
+    assert "set retry.initial.millis, which doubles with each attempt" in text
+    assert "set kafka.group.id" in text

@@ -258,7 +258,7 @@ def test_keys_that_are_ours_are_refused_with_what_to_say(kafka: Addresses) -> No
     with pytest.raises(ConfigError) as caught, opened(stream_of("a:1", "t") | more):
         pass
     text = str(caught.value)
-    assert "say stream.kafka.broker.list" in text
+    assert "set stream.kafka.broker.list" in text
     assert f"{PROP}enable.auto.commit" in text
 
 
@@ -286,11 +286,14 @@ def test_an_unknown_setting_of_the_client_is_named(kafka: Addresses) -> None:
         ),
         (
             {"sasl.jaas.config": "com.sun.security.auth.module.Krb5 required a=b;"},
-            "sasl.jaas.config names Krb5, which only Java can use",
+            "sasl.jaas.config contains Krb5, which only Java supports",
         ),
         (
             {"sasl.jaas.config": "gibberish"},
-            "sasl.jaas.config names text of another form, which only Java can use",
+            (
+                "sasl.jaas.config contains text of an unsupported form, which only "
+                "Java supports"
+            ),
         ),
     ],
 )

@@ -131,5 +131,5 @@ def test_payloads_that_are_none_of_ours_are_refused(payload: dict[str, Any]) -> 
 
 def test_a_marker_with_a_number_that_is_none_is_refused() -> None:
     marker = b'{"version": 1, "instance": "a", "claim": Infinity}'
-    with pytest.raises(FormatRefused, match="is not ours"):
+    with pytest.raises(FormatRefused, match="is not an epoch marker"):
         Marker.decode(marker)

@@ -133,7 +133,7 @@ def test_a_time_that_the_client_would_replace_is_refused_with_its_row(
     ):
         sink.put(at_times([later, None, moment, later]), writer_id="w")
     assert caught.value.partition == Partition(topic, 0)
-    assert "write null there" in str(caught.value)
+    assert "write null for the current time" in str(caught.value)
     assert messages(kafka, topic) == []
 
 
@@ -264,8 +264,8 @@ def test_rows_of_a_sink_without_a_staging_location_stay_with_it(
             pytest.raises(MisuseError) as caught,
         ):
             committer.commit(1, [message])
-    assert "stayed with the process that wrote them" in str(caught.value)
-    assert "set stream.kafka.staging.location to a folder" in str(caught.value)
+    assert "is in a temporary folder of the process that wrote it" in str(caught.value)
+    assert "set stream.kafka.staging.location to a shared folder" in str(caught.value)
     assert len(values(kafka, topic)) == BIG.num_rows
 
 
@@ -326,9 +326,9 @@ def test_a_message_too_long_for_the_topic_names_its_row(
         pytest.raises(MessageTooLarge) as caught,
     ):
         sink.put(table, writer_id="w")
-    said = f"row 1 of those for {topic!r} makes a message of 3000 bytes, and the topic"
+    said = f"row 1 for topic {topic!r} has a message of 3000 bytes, "
     assert said in str(caught.value)
-    assert "takes 2000" in str(caught.value)
+    assert "max.message.bytes of the topic is 2000" in str(caught.value)
     assert values(kafka, topic) == []
 
 

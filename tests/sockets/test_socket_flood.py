@@ -347,7 +347,7 @@ def test_a_stall_counts_though_another_writer_sends(
     busy.finish()
     end = reader.end()
     assert isinstance(end, Failed)
-    assert "is not whole after 300 ms" in end.cause
+    assert "is incomplete after 300 ms" in end.cause
 
 
 # --- probes ---------------------------------------------------------------------------

@@ -637,8 +637,9 @@ def test_what_needs_replay_names_the_durable_way(
         source_of(listen=address, **{f"x_{key}": value})
     [problem] = caught.value.problems
     assert str(problem) == (
-        f"{key}: {value!r} requires replay; a raw socket keeps nothing: copy it into a "
-        "`file` stream, and read that [argument]"
+        f"{key}: {value!r} requires replay; a raw socket stores nothing: copy it into "
+        "a "
+        "`file` stream and read that [argument]"
     )
 
 

@@ -58,7 +58,7 @@ ELSEWHERE = (
 )
 BOTH = "requires both tls.certificate and tls.key, or neither [argument]"
 ALONE = "requires listen: a connecting side has only one peer [argument]"
-NO_PLACE = "has no place on a Unix socket; leave it out [argument]"
+NO_PLACE = "is not supported on a Unix socket; remove it [argument]"
 NEEDED = "requires tls.certificate and tls.key with listen [argument]"
 
 
@@ -467,26 +467,28 @@ BIG_WORDS = words("x" * 10_000, "y" * 10_000)
         pytest.param(
             stream_of(LONG),
             {"max__message__bytes": "100K"},
-            "a message has 800000 bytes, max.message.bytes is 102400",
+            "the size of a message is 800000 bytes, max.message.bytes is 102400",
             id="message",
         ),
         pytest.param(
             stream_of(ZEROES, compression="zstd"),
             {"max__message__bytes": "1M"},
-            "a decompressed message has 8000000 bytes, max.message.bytes is 1048576",
+            "the size of a decompressed message is 8000000 bytes, max.message.bytes "
+            "is 1048576",
             id="bomb",
         ),
         pytest.param(
             stream_of(schema=WIDE),
             {"max__metadata__bytes": "4K"},
-            f"a header of {len(WIDE.serialize()) - 8} bytes came, max.metadata.bytes "
-            "allows 4096",
+            f"the size of a header is {len(WIDE.serialize()) - 8} bytes, "
+            "max.metadata.bytes "
+            "is 4096",
             id="metadata",
         ),
         pytest.param(
             stream_of(BIG_WORDS, schema=BIG_WORDS.schema),
             {"max__dictionary__bytes": "16K"},
-            "dictionaries has 20016 bytes, max.dictionary.bytes is 16384",
+            "the size of dictionaries is 20016 bytes, max.dictionary.bytes is 16384",
             id="dictionary",
         ),
     ],
@@ -505,8 +507,9 @@ def test_what_is_over_a_limit_is_refused(
         end_of(reader)
     option = next(iter(options)).replace("__", ".")
     assert str(caught.value) == (
-        f"{said} (stream 'socket:rows', partition rows-0, offset 0); raise {option}, "
-        "or make the writer's batches smaller"
+        f"{said} (stream 'socket:rows', partition rows-0, offset 0); increase "
+        f"{option}, "
+        "or write smaller batches"
     )
     assert is_cut(writer)
     until_ended(sending)
@@ -562,7 +565,7 @@ def test_a_message_that_drips_is_given_up(
     end = end_of(reader)
     assert isinstance(end, Failed)
     assert end.cause.endswith(
-        "a message is not whole after 300 ms of waiting (stall.timeout.millis)"
+        "a message is incomplete after 300 ms of waiting (stall.timeout.millis)"
     )
     dripping.result()
 
@@ -588,7 +591,7 @@ def test_what_is_no_arrow_is_told_so(
         end_of(reader)
     assert str(caught.value) == (
         "received b'GET / HT' instead of an Arrow message (stream 'socket:rows', "
-        "partition rows-0, offset 0); the peer is no Arrow program, or the connection "
-        "is damaged"
+        "partition rows-0, offset 0); check that the peer sends an Arrow stream and "
+        "uses the same TLS setting"
     )
     assert is_cut(writer)

@@ -195,12 +195,12 @@ BROKER = {"broker__list": "localhost:9092", "decoder__class__name": "raw"}
     [
         pytest.param(
             of("socket"),
-            ["error: stream.socket.listen: or connect is required; say one of them"],
+            ["error: stream.socket.listen: or connect is required; set one of them"],
             id="a socket without an address",
         ),
         pytest.param(
             of("socket", listen="127.0.0.1:1", connect="127.0.0.1:2"),
-            ["error: stream.socket.listen: excludes connect; say one of them"],
+            ["error: stream.socket.listen: excludes connect; set one of them"],
             id="a socket with both addresses",
         ),
         pytest.param(
@@ -208,7 +208,7 @@ BROKER = {"broker__list": "localhost:9092", "decoder__class__name": "raw"}
             [
                 (
                     "warning: stream.socket.schema.timeout.millis: has no effect "
-                    "without listen: it is for accepted connections"
+                    "without listen: it applies to accepted connections"
                 )
             ],
             id="a deadline for nobody",
@@ -252,8 +252,8 @@ BROKER = {"broker__list": "localhost:9092", "decoder__class__name": "raw"}
             of("file", path="/data", names="*.arrow"),
             [
                 (
-                    "warning: stream.file.names: has no effect with format=log: it is "
-                    "for files of others"
+                    "warning: stream.file.names: has no effect with format=log: it "
+                    "applies to files of other programs"
                 )
             ],
             id="names of foreign files for a log",
@@ -269,7 +269,7 @@ BROKER = {"broker__list": "localhost:9092", "decoder__class__name": "raw"}
             [
                 (
                     "error: stream.kafka.isolation.level: 'read_committed' disagrees "
-                    "with stream.kafka.consumer.prop.isolation.level; say it once"
+                    "with stream.kafka.consumer.prop.isolation.level; set it once"
                 )
             ],
             id="two isolation levels",
@@ -284,8 +284,9 @@ BROKER = {"broker__list": "localhost:9092", "decoder__class__name": "raw"}
             ),
             [
                 (
-                    "error: assign: has no place in a group: Kafka assigns partitions "
-                    "to its members; say topic.name, subscribe or subscribePattern"
+                    "error: assign: is not supported in a group: Kafka assigns "
+                    "partitions to its members; set topic.name, subscribe or "
+                    "subscribePattern"
                 )
             ],
             id="assigned partitions of a group",
