@@ -103,3 +103,10 @@ def wheels(tmp_path_factory: pytest.TempPathFactory) -> Installed:
 def nats_server(wheels: Installed) -> Installed:
     """The wheels, and the program that their harness starts."""
     return wheels.with_server("nats", "nats-server", ["nats-server"])
+
+
+@pytest.fixture(scope="session")
+def redis_server(wheels: Installed) -> Installed:
+    """The same of Redis."""
+    packages = ["redis-server", "redis-tools", "libjemalloc2", "liblzf1"]
+    return wheels.with_server("redis", "redis-server", packages)

@@ -53,6 +53,7 @@ FIXTURES: Final = {
     "flight_server": Shared("flight"),
     "arrow_java": Shared("arrow-java", "java"),
     "nats_server": Shared("nats", "wheel"),
+    "redis_server": Shared("redis", "wheel"),
     "wheels": Shared(group="wheel"),
     "wheel": Shared(group="wheel"),
     "sdist": Shared(group="wheel"),

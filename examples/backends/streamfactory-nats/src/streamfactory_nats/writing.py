@@ -259,12 +259,8 @@ def _record(
     return Record(instance, epoch, text, summary.rows, sums, new_run())
 
 
-def _attempts(messages: Iterable[spi.CommitMessage | None]) -> tuple[str, ...]:
-    return tuple(
-        message.payload["attempt"]
-        for message in messages
-        if message is not None and message.payload is not None
-    )
+def _attempts(messages: Iterable[spi.CommitMessage]) -> tuple[str, ...]:
+    return tuple(message.payload["attempt"] for message in messages)
 
 
 def _discard(connection: Connection, topic: str, attempts: Sequence[str]) -> None:

@@ -1,0 +1,1 @@
+"""The stream type ``redis``: Redis Streams for streamfactory."""

@@ -1,0 +1,46 @@
+"""``streamfactory-redis`` from its wheel: its own tests, the kit, copies and Spark."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.distributions import journeys
+
+if TYPE_CHECKING:
+    from tests.distributions.conftest import Installed
+
+TESTS = Path(__file__).parents[2] / "examples" / "backends" / "streamfactory-redis"
+
+
+def test_its_own_tests_pass(redis_server: Installed, tmp_path: Path) -> None:
+    journeys.run_own_tests(redis_server, TESTS, tmp_path, kills=2)
+
+
+def test_it_passes_some_of_the_kit(redis_server: Installed, tmp_path: Path) -> None:
+    journeys.run_kit(redis_server, "redis", tmp_path, only=journeys.SOME)
+
+
+def test_commands_copy_and_publish(redis_server: Installed, tmp_path: Path) -> None:
+    journeys.publish_and_copy(redis_server, "redis", tmp_path)
+
+
+@pytest.mark.long("the whole kit")
+def test_it_passes_the_kit(redis_server: Installed, tmp_path: Path) -> None:
+    # What it does not claim is all that is left out.
+    assert journeys.run_kit(redis_server, "redis", tmp_path) == [
+        "an_attempt_that_failed_before_its_commit_leaves_no_row"
+    ]
+
+
+@pytest.mark.long("30 kills of a writer")
+def test_kills_lose_and_repeat_nothing(redis_server: Installed, tmp_path: Path) -> None:
+    journeys.run_own_tests(redis_server, TESTS, tmp_path, kills=30, only="kills")
+
+
+@pytest.mark.long("starts a Spark")
+def test_spark_reads_and_writes_it(
+    redis_server: Installed, own_spark: None, tmp_path: Path
+) -> None:
+    journeys.through_spark(redis_server, "redis", tmp_path)
