@@ -18,6 +18,7 @@ from streamfactory.cli.parameters import json_flag, one_definition
 from streamfactory.cli.results import Result, count
 from streamfactory.cli.status import Status
 from streamfactory.conformance.decoders import decoder_cases, run_decoder
+from streamfactory.conformance.limits import SECONDS
 from streamfactory.conformance.report import FORMATS, Report, to_plain
 from streamfactory.conformance.runner import Result as CaseResult
 from streamfactory.conformance.runner import all_cases, run
@@ -75,11 +76,19 @@ class Proof(Result):
     "--only",
     metavar="PATTERN",
     multiple=True,
-    help="Run cases of this name, * for any letters, or of this rule; repeatable.",
+    help="Run cases of this name or rule, * for any letters (R*); repeatable.",
 )
 @click.option("--quick", is_flag=True, help="Skip slow cases.")
 @click.option(
     "--seed", type=int, default=0, show_default=True, help="Where chance begins."
+)
+@click.option(
+    "--time-limit",
+    type=click.FloatRange(min=0, min_open=True),
+    default=SECONDS,
+    show_default=True,
+    metavar="SECONDS",
+    help="What one case may take.",
 )
 @click.option(
     "--report",
@@ -113,6 +122,7 @@ def conformance_command(
     only: Sequence[str],
     quick: bool,
     seed: int,
+    time_limit: float,
     form: str,
     output: Path | None,
     waivers: Path | None,
@@ -139,7 +149,7 @@ def conformance_command(
     if decoder is not None:
         name, prove = _decoder(decoder.lower(), harness)
     else:
-        name, prove = _backend(str(type_name).lower(), harness, config)
+        name, prove = _backend(str(type_name).lower(), harness, config, time_limit)
     started = time.monotonic()
     with _quiet():
         results = prove(_announced(cases, printer), quick, seed)
@@ -155,7 +165,9 @@ def conformance_command(
     return Status.FAILED if report.failed else Status.FINE
 
 
-def _backend(name: str, harness: str | None, config: str | None) -> tuple[str, Prove]:
+def _backend(
+    name: str, harness: str | None, config: str | None, time_limit: float
+) -> tuple[str, Prove]:
     subject = find_subject(name, harness)
     overrides = {} if config is None else _properties(config, subject.backend.name)
 
@@ -168,6 +180,7 @@ def _backend(name: str, harness: str | None, config: str | None) -> tuple[str, P
             overrides=overrides,
             quick=quick,
             seed=seed,
+            time_limit=time_limit,
         )
 
     return subject.backend.name, prove
@@ -192,7 +205,8 @@ def _chosen(cases: Sequence[Case], only: Sequence[str]) -> list[Case]:
 
 
 def _matches(case: Case, pattern: str) -> bool:
-    return fnmatch.fnmatchcase(case.name, pattern) or case.rule == pattern.upper()
+    by_rule = fnmatch.fnmatchcase(case.rule, pattern.upper())
+    return by_rule or fnmatch.fnmatchcase(case.name, pattern)
 
 
 def _properties(config: str, type_name: str) -> dict[str, str]:

@@ -7,7 +7,16 @@ pytest class, and ``--decoder NAME`` proves a decoder.
 """
 
 from streamfactory.conformance.case import CASES, Case, Mismatch
-from streamfactory.conformance.harness import Harness
+from streamfactory.conformance.harness import Harness, Message
 from streamfactory.conformance.runner import Outcome, Result, run
 
-__all__ = ["CASES", "Case", "Harness", "Mismatch", "Outcome", "Result", "run"]
+__all__ = [
+    "CASES",
+    "Case",
+    "Harness",
+    "Message",
+    "Mismatch",
+    "Outcome",
+    "Result",
+    "run",
+]

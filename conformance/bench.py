@@ -7,7 +7,8 @@ import time
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar, final
 
-from streamfactory.conformance.case import Mismatch, require
+from streamfactory.conformance.case import HarnessFailed, Mismatch, require
+from streamfactory.conformance.guarding import GuardedHarness
 from streamfactory.conformance.patience import Patience
 from streamfactory.spi import (
     BatchState,
@@ -71,7 +72,7 @@ class Bench:
         seed: int = 0,
     ) -> None:
         self.backend = backend
-        self.harness = harness
+        self.harness: Any = GuardedHarness(harness)
         self.seed = seed
         self._plugins = plugins
         self._overrides = overrides
@@ -89,6 +90,9 @@ class Bench:
         self.note(f"create(partitions={partitions})")
         self.harness.create(partitions)
         self.written = {number: [] for number in self.harness.partitions()}
+        if len(self.written) != partitions:
+            msg = f"create({partitions}) was followed by partitions() {[*self.written]}"
+            raise HarnessFailed(msg)
         for number in self.written:
             if messages:
                 self.write(number, messages)

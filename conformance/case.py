@@ -13,6 +13,8 @@ Body = Callable[["Bench"], None]
 
 _WHOLES: Final = ("model", "spark", "spark_tasks", "spark_writing")
 """Chapters whose cases put many behaviours together."""
+SEES_WHAT_IT_WRITES: Final = "the_harness_sees_what_it_writes"
+"""The case on which all build that compare with ``Harness.visible``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,12 +41,12 @@ class Case:
     first: bool = False
     """True for what nearly all others build on: it runs before them."""
     needs: tuple[str, ...] = ()
-    """Cases that show what this one builds on: where one of them failed, this one
-    would only say so again, and is not tried."""
+    """Cases that this one builds on: it is not run where one of them failed or was
+    itself not run for that reason."""
 
     @property
     def whole(self) -> bool:
-        """True where it puts many behaviours together: then it needs all others."""
+        """True where it puts many behaviours together: it runs after the others."""
         return self.body.__module__.rsplit(".", 1)[-1] in _WHOLES
 
     @property
@@ -75,8 +77,10 @@ def case(
         if name in CASES:
             msg = f"there are two cases {name!r}"
             raise ValueError(msg)
+        sees = (SEES_WHAT_IT_WRITES,) * ("visible" in abilities)
+        built_on = (*needs, *(name_ for name_ in sees if name_ != name))
         CASES[name] = Case(
-            name, rule, body, claims, abilities, writing, hint, slow, first, needs
+            name, rule, body, claims, abilities, writing, hint, slow, first, built_on
         )
         return body
 
@@ -85,6 +89,13 @@ def case(
 
 class Mismatch(AssertionError):
     """A case did not find what it expected."""
+
+
+class HarnessFailed(Exception):
+    """A method of the harness raised, or contradicts another one.
+
+    Nothing follows about the backend.
+    """
 
 
 class Excluded(Exception):

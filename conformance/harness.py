@@ -18,6 +18,22 @@ by its name.
 ``told_within: float``
     Seconds in which a reader of the old one has to be told so; 0.05 where the harness
     does not say. For servers whose readers ask now and then.
+``gap(partition, offsets)``
+    Leave out so many offsets behind the last message: what is compacted, or markers.
+``finish(partition)``
+    End a partition: no message will ever be added.
+``unreachable(partition)``
+    Have the source not answer for a partition, and for all others as before.
+``write_messages(partition, messages)``
+    Append messages with key, headers and time: each is a
+    `streamfactory.conformance.Message`. For a backend of envelopes.
+``stop()``, ``start()``
+    Take the server away, so that connections break and none can be made, and have it
+    back with what it held, at the same address.
+``refused_login() -> Mapping[str, str]``
+    Properties with which the server refuses the login.
+``refused_certificate() -> Mapping[str, str]``
+    Properties with which the server's certificate is not trusted.
 ``nowhere() -> Mapping[str, str]``
     The configuration of a stream that is not there.
 ``rows(numbers) -> RecordBatch``
@@ -47,6 +63,7 @@ that has the hook; nobody else sees it.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
@@ -56,12 +73,25 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
+@dataclass(frozen=True, slots=True)
+class Message:
+    """What ``write_messages`` of a harness is asked to append."""
+
+    number: int
+    key: bytes | None = None
+    timestamp_ms: int | None = None
+    """Milliseconds since the epoch, UTC; None where the message has no time, as far as
+    the medium allows that."""
+    headers: tuple[tuple[str, bytes | None], ...] = ()
+
+
 @runtime_checkable
 class Harness(Protocol):
     """The least that a harness has.
 
     Made with a folder of its own, empty, for one case; closed after it. One thread
-    calls it.
+    at a time calls it, one for each case. What its methods raise is reported as a
+    failure of the harness.
     """
 
     def __init__(self, folder: Path) -> None: ...

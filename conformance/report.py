@@ -51,6 +51,13 @@ class Report:
         """The command that runs just this case."""
         return f"{self.command} --only {result.case.name}"
 
+    def not_proved(self) -> dict[str, list[str]]:
+        """Cases that were skipped, by their reason, in the order of the report."""
+        found: dict[str, list[str]] = {}
+        for result in self.of(Outcome.SKIPPED):
+            found.setdefault(result.reason, []).append(result.case.name)
+        return found
+
     def summary(self) -> str:
         """``memory: 36 passed, 2 skipped in 1.9 s (seed 0)``."""
         counts = {outcome: len(self.of(outcome)) for outcome in Outcome}
@@ -63,7 +70,10 @@ class Report:
 
 
 def text_lines(report: Report) -> Iterator[str]:
-    """The report for people: every case, then failures and waivers, then the sum."""
+    """The report for people.
+
+    Every case, then failures, waivers, what was not proved and why, and the sum.
+    """
     width = max((len(result.case.name) for result in report.results), default=0)
     for result in report.results:
         case, note = result.case, f"{result.seconds:6.2f} s"
@@ -79,8 +89,18 @@ def text_lines(report: Report) -> Iterator[str]:
         yield f"waived: {result.case.name} (rule {result.case.rule})"
         yield from _part("waiver", [result.waiver])
         yield from _part("happened", result.reason.splitlines())
+    if missing := report.not_proved():
+        yield ""
+        yield "not proved:"
+        for reason, names in missing.items():
+            yield f"  {count(len(names), 'case')}: {reason}"
     yield ""
     yield report.summary()
+
+
+def count(number: int, noun: str) -> str:
+    """``1 case``, ``2 cases``."""
+    return f"{number} {noun}{'s' * (number != 1)}"
 
 
 def explain(result: Result, again: str) -> Iterator[str]:
@@ -95,7 +115,7 @@ def explain(result: Result, again: str) -> Iterator[str]:
     yield from _part("happened", result.reason.splitlines())
     yield from _part("script", _shown(result.script))
     # A stale waiver has neither, and no cause that a hint could name.
-    caused = bool(result.script or result.trace)
+    caused = bool(result.script or result.trace) and not result.by_harness
     yield from _part(
         "usually", [result.case.hint] if result.case.hint and caused else []
     )
@@ -134,6 +154,10 @@ def to_plain(report: Report) -> dict[str, Any]:
         "seconds": round(report.seconds, 2),
         "seed": report.seed,
         "counts": {o.value: len(report.of(o)) for o in Outcome},
+        "not_proved": [
+            {"reason": reason, "cases": names}
+            for reason, names in report.not_proved().items()
+        ],
         "cases": [_plain(report, result) for result in report.results],
     }
 
@@ -149,6 +173,7 @@ def _plain(report: Report, result: Result) -> dict[str, Any]:
         "seconds": round(result.seconds, 3),
         "script": shortened(result.script) if told else [],
         "usually": (result.case.hint or None) if told else None,
+        "by_harness": result.by_harness,
         "waiver": result.waiver or None,
         "again": report.again(result) if told else None,
     }
@@ -165,8 +190,8 @@ def to_junit(report: Report) -> str:
         "testsuite",
         name=f"streamfactory.conformance.{report.type}",
         tests=str(len(report.results)),
-        failures=str(len(report.of(Outcome.FAILED))),
-        errors="0",
+        failures=str(sum(not r.by_harness for r in report.of(Outcome.FAILED))),
+        errors=str(sum(r.by_harness for r in report.of(Outcome.FAILED))),
         skipped=str(len(report.of(Outcome.SKIPPED) + report.of(Outcome.WAIVED))),
         time=f"{report.seconds:.3f}",
     )
@@ -182,7 +207,8 @@ def to_junit(report: Report) -> str:
         )
         if result.outcome is Outcome.FAILED:
             message = _xml(result.reason.split("\n", 1)[0])
-            failure = ET.SubElement(case, "failure", message=message)
+            kind = "error" if result.by_harness else "failure"
+            failure = ET.SubElement(case, kind, message=message)
             lines = [*explain(result, report.again(result)), "", result.trace]
             failure.text = _xml("\n".join(lines).rstrip() + "\n")
         elif result.outcome is Outcome.SKIPPED:

@@ -8,7 +8,7 @@ import pkgutil
 import tempfile
 import time
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
 from pathlib import Path
@@ -17,7 +17,9 @@ from typing import TYPE_CHECKING, Any, Final
 from streamfactory.conformance import cases as chapters
 from streamfactory.conformance import leaks
 from streamfactory.conformance.bench import Bench
-from streamfactory.conformance.case import CASES, Case, Excluded
+from streamfactory.conformance.case import CASES, Case, Excluded, HarnessFailed
+from streamfactory.conformance.guarding import guarded
+from streamfactory.conformance.limits import SECONDS, Stuck, run_within
 from streamfactory.spi import (
     ConsumerFactory,
     EpochVisibility,
@@ -31,8 +33,8 @@ if TYPE_CHECKING:
 
 _TIDY: Final = "unused_objects_leave_nothing_open"
 
-_LETTERS: Final = "RMWDP"
-"""The chapters of the rules, in their order."""
+_LETTERS: Final = "RMWDPH"
+"""The chapters of the rules, in their order; H are the harness's own."""
 
 _ANYTHING: Final = (Exception, SystemExit)
 """Whatever a stranger's code raises is a result, and ends no run."""
@@ -65,6 +67,8 @@ class Result:
     trace: str = ""
     waiver: str = ""
     """What a waiver says of it."""
+    by_harness: bool = False
+    """The harness failed, not the backend: nothing is known of the case."""
 
 
 def all_cases() -> list[Case]:
@@ -90,6 +94,7 @@ def run(
     overrides: Mapping[str, str] | None = None,
     quick: bool = False,
     seed: int = 0,
+    time_limit: float = SECONDS,
 ) -> Iterator[Result]:
     """Run cases, one after the other; answers each result when it is there.
 
@@ -101,16 +106,18 @@ def run(
         overrides: Properties over those of the harness.
         quick: Skip slow cases.
         seed: Where chance begins.
+        time_limit: Seconds that a case may take. One that takes longer has failed; its
+            thread is left behind.
     """
-    unshown: dict[str, bool] = {}
+    unshown: set[str] = set()
     for case in cases if cases is not None else all_cases():
         if quick and case.slow:
             yield Result(case, Outcome.SKIPPED, reason="slow: left out by --quick")
             continue
         missing = _missing(case, unshown)
         if missing is not None:
-            unshown[case.name] = case.writing
-            reason = f"not tried: it builds on {missing}, which has not passed"
+            unshown.add(case.name)
+            reason = f"not run: it builds on {missing}, which has not passed"
             yield Result(case, Outcome.SKIPPED, reason=reason)
             continue
         result = run_case(
@@ -122,18 +129,16 @@ def run(
             seed=seed,
             # Where unused objects leave something open, every case would say so.
             tidy=_TIDY not in unshown,
+            time_limit=time_limit,
         )
         if result.outcome is Outcome.FAILED:
-            unshown[case.name] = case.writing
+            unshown.add(case.name)
         yield result
 
 
-def _missing(case: Case, unshown: Mapping[str, bool]) -> str | None:
+def _missing(case: Case, unshown: Collection[str]) -> str | None:
     """What a case builds on and did not pass: then it would only say so again."""
-    for name, writing in unshown.items():
-        if name in case.needs or (case.whole and writing == case.writing):
-            return name
-    return None
+    return next((name for name in case.needs if name in unshown), None)
 
 
 def run_case(
@@ -145,18 +150,35 @@ def run_case(
     *,
     seed: int = 0,
     tidy: bool = True,
+    time_limit: float = SECONDS,
 ) -> Result:
     """Run one case in a fresh folder, and look for what it left open.
+
+    It runs in a thread of its own, which is left behind where the time limit strikes.
 
     A case that left something open runs again: other users of the process open files
     and start threads now and then, a leak is there each time.
     """
     started = time.monotonic()
-    arguments = (case, backend, harness, plugins, overrides, seed)
     others = leaks.take()
-    result, left = _run_once(*arguments, others, tidy=tidy)
-    if left:
-        result, left = _run_once(*arguments, others, tidy=tidy)
+
+    def once() -> tuple[Result, list[str]]:
+        return _run_once(
+            case, backend, harness, plugins, overrides, seed, others, tidy=tidy
+        )
+
+    try:
+        prepare = getattr(harness, "prepare", None)
+        if prepare is not None:
+            guarded(prepare, harness, "prepare")()
+        result, left = run_within(time_limit, once)
+        if left:
+            result, left = run_within(time_limit, once)
+    except HarnessFailed as error:
+        return _failed(case, None, started, error)
+    except Stuck as stuck:
+        seconds = time.monotonic() - started
+        return Result(case, Outcome.FAILED, seconds, stuck.what, trace=stuck.trace)
     if result.outcome is not Outcome.PASSED:
         return result
     seconds = time.monotonic() - started
@@ -187,12 +209,9 @@ def _run_once(
         prefix="conformance-", ignore_cleanup_errors=True
     ) as folder:
         try:
-            prepare = getattr(harness, "prepare", None)
-            if prepare is not None:
-                prepare()
             before = leaks.take()
-            made = harness(Path(folder))
-        except _ANYTHING as error:
+            made = guarded(harness, harness, "__init__")(Path(folder))
+        except HarnessFailed as error:
             return _failed(case, None, started, error), []
         bench = Bench(backend, made, plugins, overrides, seed)
         result = _judged(case, bench, started)
@@ -224,7 +243,10 @@ def _failed(
     case: Case, bench: Bench | None, started: float, error: BaseException
 ) -> Result:
     happened = str(error) or type(error).__name__
-    if not isinstance(error, AssertionError):
+    by_harness = isinstance(error, HarnessFailed)
+    if by_harness:
+        happened = f"the harness failed, not the backend: {happened}"
+    elif not isinstance(error, AssertionError):
         happened = f"{type(error).__name__}: {happened}"
     mask = _mask(bench)
     return Result(
@@ -234,6 +256,7 @@ def _failed(
         mask(happened),
         () if bench is None else tuple(map(mask, bench.script)),
         mask(traceback.format_exc()),
+        by_harness=by_harness,
     )
 
 

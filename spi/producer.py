@@ -11,7 +11,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from streamfactory.spi.claims import Claims
 from streamfactory.spi.errors import Unsupported
@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from streamfactory.spi.config import StreamConfig
     from streamfactory.spi.ends import End
     from streamfactory.spi.positions import Position
+
+CARRIED_COLUMNS: Final = ("_key", "_headers", "_timestamp", "_topic")
+"""The framework's columns that a sink may store: what ``CARRIES`` may name."""
 
 
 class WriteKind(Enum):
@@ -251,8 +254,8 @@ class ProducerFactory(ABC):
 
     CARRIES: ClassVar[frozenset[str]] = frozenset()
     """Which of ``_key``, ``_headers``, ``_timestamp``, ``_topic`` it stores; others
-    are dropped with a warning and a count. Typed rows have no place for the first
-    three: there only ``_topic`` is looked at."""
+    are dropped with a warning and a count, and no other name is accepted at load. Typed
+    rows have no place for the first three: there only ``_topic`` is looked at."""
 
     KEEPS_DICTIONARIES: ClassVar[bool] = False
     """True: rows keep their dictionary types, nested ones included. False: they are

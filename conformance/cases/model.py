@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from streamfactory.conformance.case import Excluded, case
+from streamfactory.conformance.cases.grounds import READING
 
 if TYPE_CHECKING:
     from streamfactory.conformance.bench import Bench
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     claims=("replayable",),
     slow=True,
     hint="state is kept between calls that the calls before have made wrong",
+    needs=READING,
 )
 def random_walks_agree_with_the_model(bench: Bench) -> None:
     """Writing, reading, splitting, retention, reopening: in any order, all agrees."""

@@ -7,6 +7,7 @@ from contextlib import closing
 from typing import TYPE_CHECKING
 
 from streamfactory.conformance.case import case, expect, require
+from streamfactory.conformance.cases.grounds import READING
 from streamfactory.conformance.spark import Crash, Hook, crash_at, one_run, ship
 from streamfactory.conformance.spark.reading import Query
 from streamfactory.conformance.spark.source import SparkSource
@@ -22,7 +23,13 @@ _REPLAYABLE = ("replayable",)
 # --- restarts -------------------------------------------------------------------
 
 
-@case("R2", claims=_REPLAYABLE, slow=True, hint="what was read is consumed or moved on")
+@case(
+    "R2",
+    claims=_REPLAYABLE,
+    slow=True,
+    hint="what was read is consumed or moved on",
+    needs=READING,
+)
 def a_restart_between_any_two_calls_loses_and_repeats_nothing(bench: Bench) -> None:
     """A driver that dies after any of its calls is followed by one that goes on."""
     bench.create(partitions=2, messages=3)
@@ -36,7 +43,12 @@ def a_restart_between_any_two_calls_loses_and_repeats_nothing(bench: Bench) -> N
             query.check()
 
 
-@case("R2", claims=_REPLAYABLE, hint="a range cannot be read once it was read")
+@case(
+    "R2",
+    claims=_REPLAYABLE,
+    hint="a range cannot be read once it was read",
+    needs=READING,
+)
 def a_batch_whose_commit_was_lost_is_replayed_alike(bench: Bench) -> None:
     """A batch that the sink has, run again on a longer stream, gives the same rows."""
     bench.create(partitions=2, messages=12)
@@ -57,7 +69,11 @@ def a_batch_whose_commit_was_lost_is_replayed_alike(bench: Bench) -> None:
 
 
 @case(
-    "R2", claims=_REPLAYABLE, slow=True, hint="see which calls of the script were last"
+    "R2",
+    claims=_REPLAYABLE,
+    slow=True,
+    hint="see which calls of the script were last",
+    needs=READING,
 )
 def any_schedule_reads_every_row_once(bench: Bench) -> None:
     """Writes, restarts, replays, speculation, other splits, early and late commits."""
@@ -95,7 +111,12 @@ def _scheduled(bench: Bench, chance: random.Random) -> Query:
 # --- planning -------------------------------------------------------------------
 
 
-@case("P1", claims=_REPLAYABLE, hint="latest or incarnation differ from call to call")
+@case(
+    "P1",
+    claims=_REPLAYABLE,
+    hint="latest or incarnation differ from call to call",
+    needs=READING,
+)
 def an_idle_stream_makes_no_batch(bench: Bench) -> None:
     """Where nothing was written, latest is its start to the byte, for every driver."""
     bench.create(partitions=2, messages=5)
@@ -108,7 +129,12 @@ def an_idle_stream_makes_no_batch(bench: Bench) -> None:
             expect(source.partitions(end, end), [], "tasks from an offset to itself")
 
 
-@case("R2", claims=_REPLAYABLE, hint="an incarnation that is made up at each start")
+@case(
+    "R2",
+    claims=_REPLAYABLE,
+    hint="an incarnation that is made up at each start",
+    needs=READING,
+)
 def a_plan_made_twice_is_the_same(bench: Bench) -> None:
     """A batch planned again, on a longer stream and by another driver, is the same."""
     bench.create(partitions=2, messages=10)
@@ -127,7 +153,12 @@ def a_plan_made_twice_is_the_same(bench: Bench) -> None:
     expect(query.rows(ship(first)), rows, "the rows of the plan, read again")
 
 
-@case("P1", claims=_REPLAYABLE, hint="latest goes on without a write, or is not exact")
+@case(
+    "P1",
+    claims=_REPLAYABLE,
+    hint="latest goes on without a write, or is not exact",
+    needs=READING,
+)
 def the_start_of_a_new_query_is_pinned_by_its_first_batch(bench: Bench) -> None:
     """A query from latest, restarted at once, misses nothing of what came meanwhile."""
     for crash in range(8):
@@ -157,7 +188,12 @@ def _read_from_latest(bench: Bench, die: Hook) -> None:
         expect(got, written[len(written) - len(got) :], f"partition {number}")
 
 
-@case("M3", claims=_REPLAYABLE, hint="latest goes back, or runs ahead of its messages")
+@case(
+    "M3",
+    claims=_REPLAYABLE,
+    hint="latest goes back, or runs ahead of its messages",
+    needs=READING,
+)
 def available_now_ends_though_the_stream_goes_on(bench: Bench) -> None:
     """The target is fixed once: all that was there is read, and the query ends."""
     for crashes in ((), (1,), (4,), (9, 11)):
@@ -186,7 +222,13 @@ def _read_available(bench: Bench, die: Hook) -> None:
     rest.check()
 
 
-@case("M4", claims=_REPLAYABLE, abilities=("grow",), hint="partitions are listed once")
+@case(
+    "M4",
+    claims=_REPLAYABLE,
+    abilities=("grow",),
+    hint="partitions are listed once",
+    needs=READING,
+)
 def partitions_that_appear_between_any_two_calls_are_read_whole(bench: Bench) -> None:
     """New partitions are read from their earliest, whenever they come."""
     bench.create(partitions=1, messages=2)
@@ -220,7 +262,7 @@ def _growth(bench: Bench, at: int) -> Hook:
 # --- positions ------------------------------------------------------------------
 
 
-@case("P1", hint="an incarnation is no text, or changes")
+@case("P1", hint="an incarnation is no text, or changes", needs=READING)
 def positions_of_one_place_are_one_text(bench: Bench) -> None:
     """A position is one line, comes back to the byte, and is the same for everybody."""
     bench.create(partitions=3, messages=4)
@@ -240,7 +282,12 @@ def positions_of_one_place_are_one_text(bench: Bench) -> None:
     expect(len(texts), 1, f"texts of one place, {sorted(texts)}")
 
 
-@case("P2", claims=_REPLAYABLE, hint="what cannot be read is taken for a new start")
+@case(
+    "P2",
+    claims=_REPLAYABLE,
+    hint="what cannot be read is taken for a new start",
+    needs=READING,
+)
 def a_checkpoint_that_is_not_ours_is_refused(bench: Bench) -> None:
     """A foreign, corrupt or newer offset stops the query in words, and stays."""
     bench.create(messages=4)

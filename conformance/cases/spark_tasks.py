@@ -6,6 +6,7 @@ from contextlib import closing
 from typing import TYPE_CHECKING
 
 from streamfactory.conformance.case import case, expect, require
+from streamfactory.conformance.cases.grounds import READING
 from streamfactory.conformance.spark import one_run, ship
 from streamfactory.conformance.spark.process import elsewhere, portable
 from streamfactory.conformance.spark.reading import Query, read
@@ -31,7 +32,12 @@ def planned(query: Query, pieces: int = 1) -> list[Range]:
 # --- tasks ----------------------------------------------------------------------
 
 
-@case("R2", claims=_REPLAYABLE, hint="two consumers of one partition share a cursor")
+@case(
+    "R2",
+    claims=_REPLAYABLE,
+    hint="two consumers of one partition share a cursor",
+    needs=READING,
+)
 def a_task_that_runs_twice_at_once_answers_the_same(bench: Bench) -> None:
     """Speculation: two attempts of a task, at the same time, give identical rows."""
     bench.create(partitions=2, messages=25)
@@ -40,7 +46,12 @@ def a_task_that_runs_twice_at_once_answers_the_same(bench: Bench) -> None:
     query.check()
 
 
-@case("R3", claims=_REPLAYABLE, hint="a range has to begin where another one ended")
+@case(
+    "R3",
+    claims=_REPLAYABLE,
+    hint="a range has to begin where another one ended",
+    needs=READING,
+)
 def a_batch_in_more_tasks_is_the_same_batch(bench: Bench) -> None:
     """The same offsets, planned with another number of tasks, give the same rows."""
     bench.create(partitions=2, messages=23)
@@ -53,7 +64,12 @@ def a_batch_in_more_tasks_is_the_same_batch(bench: Bench) -> None:
             expect(rows, whole, f"the batch in {pieces} tasks a partition")
 
 
-@case("R11", claims=_REPLAYABLE, hint="rows or errors hold on to what made them")
+@case(
+    "R11",
+    claims=_REPLAYABLE,
+    hint="rows or errors hold on to what made them",
+    needs=READING,
+)
 def what_a_task_sends_back_pickles(bench: Bench) -> None:
     """Batches and errors of a task arrive at the driver as they were sent."""
     bench.create(messages=10)
@@ -74,6 +90,7 @@ def what_a_task_sends_back_pickles(bench: Bench) -> None:
     "R2",
     claims=("replayable", "shared"),
     hint="the stream lives in the process that made it",
+    needs=READING,
 )
 def a_task_in_another_process_reads_the_same_rows(bench: Bench) -> None:
     """What a process that was begun anew reads is what this one reads."""
@@ -106,7 +123,13 @@ def _is_told(bench: Bench, step: str, strike: Callable[[], None]) -> StreamError
     return None
 
 
-@case("R7", claims=_REPLAYABLE, abilities=("truncate",), hint="earliest is not moved")
+@case(
+    "R7",
+    claims=_REPLAYABLE,
+    abilities=("truncate",),
+    hint="earliest is not moved",
+    needs=READING,
+)
 def what_expires_under_a_batch_is_told(bench: Bench) -> None:
     """Retention that overtakes a query, at any step, is an error, never silence."""
 
@@ -122,7 +145,13 @@ def what_expires_under_a_batch_is_told(bench: Bench) -> None:
             require(told, f"expired after {step!r}: the query said {error!r}")
 
 
-@case("R7", claims=_REPLAYABLE, abilities=("truncate",), hint="losses are not recorded")
+@case(
+    "R7",
+    claims=_REPLAYABLE,
+    abilities=("truncate",),
+    hint="losses are not recorded",
+    needs=READING,
+)
 def a_task_skips_what_expired_and_says_so(bench: Bench) -> None:
     """With out.of.range=earliest a task reads what is left, and records the rest."""
     for gone in (5, 15, 20):
@@ -148,7 +177,13 @@ def a_task_skips_what_expired_and_says_so(bench: Bench) -> None:
             )
 
 
-@case("R7", claims=_REPLAYABLE, abilities=("recreate",), hint="no incarnation is told")
+@case(
+    "R7",
+    claims=_REPLAYABLE,
+    abilities=("recreate",),
+    hint="no incarnation is told",
+    needs=READING,
+)
 def a_stream_begun_again_under_a_batch_is_told(bench: Bench) -> None:
     """Deletion and re-creation at any step is an error, though the offsets agree."""
 

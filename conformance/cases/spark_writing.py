@@ -6,6 +6,7 @@ from contextlib import closing
 from typing import TYPE_CHECKING
 
 from streamfactory.conformance.case import case, expect, require
+from streamfactory.conformance.cases.grounds import WRITING
 from streamfactory.conformance.spark import Hook, crash_at, one_run
 from streamfactory.conformance.spark.writing import WRITER, TaskFailed, WriteQuery
 from streamfactory.spi import EpochInThePast, StreamTimeout, WriterFenced
@@ -20,6 +21,8 @@ _EXACT = ("idempotent", "epoch_visibility=whole")
 
 
 # --- tasks ----------------------------------------------------------------------
+
+_REPLACED = "a_driver_that_was_replaced_changes_nothing"
 
 
 def _fail_everywhere(bench: Bench, *steps: str) -> None:
@@ -52,6 +55,7 @@ def _fail_at(number: int, words: tuple[str, ...]) -> Hook:
     abilities=_NEEDS,
     writing=True,
     hint="rows are kept by task, or by epoch, not by attempt",
+    needs=WRITING,
 )
 def an_attempt_that_failed_anywhere_leaves_no_row(bench: Bench) -> None:
     """A task that fails after some rows, or after its commit, counts once."""
@@ -64,6 +68,7 @@ def an_attempt_that_failed_anywhere_leaves_no_row(bench: Bench) -> None:
     abilities=_NEEDS,
     writing=True,
     hint="rows are visible as they are written",
+    needs=WRITING,
 )
 def an_attempt_that_failed_before_its_commit_leaves_no_row(bench: Bench) -> None:
     """Where a task's commit shows its rows, one that fails before shows none."""
@@ -76,6 +81,7 @@ def an_attempt_that_failed_before_its_commit_leaves_no_row(bench: Bench) -> None
     abilities=_NEEDS,
     writing=True,
     hint="the epoch is committed by what is staged, not by its messages",
+    needs=WRITING,
 )
 def of_two_attempts_that_commit_one_is_seen(bench: Bench) -> None:
     """Speculation: both attempts of a task commit, the message of one is taken."""
@@ -97,6 +103,7 @@ def of_two_attempts_that_commit_one_is_seen(bench: Bench) -> None:
     abilities=_NEEDS,
     writing=True,
     hint="a commit of a task makes rows visible, or joins a later epoch",
+    needs=WRITING,
 )
 def a_zombie_that_commits_after_the_decision_is_not_seen(bench: Bench) -> None:
     """Nothing is seen of an attempt that writes and commits behind its epoch."""
@@ -118,6 +125,7 @@ def a_zombie_that_commits_after_the_decision_is_not_seen(bench: Bench) -> None:
     abilities=_NEEDS,
     writing=True,
     hint="an old committer overwrites what a newer one decided",
+    needs=WRITING,
 )
 def a_driver_that_was_replaced_changes_nothing(bench: Bench) -> None:
     """A driver that comes back with an epoch that another has decided has no effect."""
@@ -146,6 +154,7 @@ def a_driver_that_was_replaced_changes_nothing(bench: Bench) -> None:
     writing=True,
     slow=True,
     hint="an epoch is remembered apart from its rows, or by one process",
+    needs=WRITING,
 )
 def a_driver_that_dies_between_any_two_steps_writes_each_epoch_once(
     bench: Bench,
@@ -168,6 +177,7 @@ def a_driver_that_dies_between_any_two_steps_writes_each_epoch_once(
     abilities=_NEEDS,
     writing=True,
     hint="a commit says that it was made before it is",
+    needs=(*WRITING, _REPLACED),
 )
 def no_restart_loses_an_epoch(bench: Bench) -> None:
     """Whatever the sink claims: killed anywhere, every epoch is there at least once."""
@@ -189,6 +199,7 @@ def no_restart_loses_an_epoch(bench: Bench) -> None:
     abilities=_NEEDS,
     writing=True,
     hint="epochs are told apart by content, or kept in the process",
+    needs=WRITING,
 )
 def a_replay_with_other_rows_and_tasks_is_drained(bench: Bench) -> None:
     """An epoch that the sink has is read to its end and left as it is; it is told."""
@@ -216,6 +227,7 @@ def a_replay_with_other_rows_and_tasks_is_drained(bench: Bench) -> None:
     abilities=_NEEDS,
     writing=True,
     hint="after a lost reply the epoch is written again",
+    needs=(*WRITING, _REPLACED),
 )
 def a_commit_whose_verdict_was_lost_counts_once(bench: Bench) -> None:
     """A commit that was made and not heard of is found by the next try."""
@@ -248,6 +260,7 @@ def a_commit_whose_verdict_was_lost_counts_once(bench: Bench) -> None:
     abilities=_NEEDS,
     writing=True,
     hint="abort closes the epoch, or takes what a later try staged",
+    needs=WRITING,
 )
 def an_epoch_that_was_given_up_is_written_again(bench: Bench) -> None:
     """Aborted with missing messages, late and twice, an epoch is tried again, whole."""
@@ -279,6 +292,7 @@ def an_epoch_that_was_given_up_is_written_again(bench: Bench) -> None:
     writing=True,
     slow=True,
     hint="see which fault the script shows last",
+    needs=WRITING,
 )
 def any_schedule_of_faults_writes_each_epoch_once(bench: Bench) -> None:
     """Calls that fail and verdicts that are lost, by chance, on every path."""

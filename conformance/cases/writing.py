@@ -34,14 +34,18 @@ _EPOCHS = (
 
 
 def stage(
-    bench: Bench, sink: Sink, epoch: int, tasks: Sequence[Sequence[int]]
+    bench: Bench,
+    sink: Sink,
+    epoch: int,
+    tasks: Sequence[Sequence[int]],
+    writer_id: str = WRITER,
 ) -> list[CommitMessage]:
     """Run the tasks of an epoch up to their messages, which cross a process."""
     messages = []
     for task, numbers in enumerate(tasks):
         bench.note(f"write(epoch={epoch}, task={task}, rows={len(numbers)})")
         rows = bench.harness.rows(numbers)
-        writer = sink.writer(rows.schema, writer_id=WRITER, epoch=epoch, task=task)
+        writer = sink.writer(rows.schema, writer_id=writer_id, epoch=epoch, task=task)
         bench.closing(writer)
         writer.write(rows)
         message = pickle.loads(pickle.dumps(writer.commit()))  # noqa: S301 - our own

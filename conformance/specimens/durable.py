@@ -199,7 +199,7 @@ class DurableCommitter(StreamCommitter):
     ) -> LastCommit | None:
         """Append the frame, unless the epoch is there."""
         self._claim()
-        topic = Topic(self._config["path"])
+        topic = self.topic()
         summary = sum((message.summary for message in messages), Summary())
         lanes: list[int] = []
         batches: list[pa.RecordBatch] = []
@@ -220,10 +220,14 @@ class DurableCommitter(StreamCommitter):
         self._claim()
         return _remembered(self._config, self._writer_id)
 
+    def topic(self) -> Topic:
+        """The file, read."""
+        return Topic(self._config["path"])
+
     def _claim(self) -> None:
         """Once: an instance that was fenced stays fenced."""
         if self._writer_id is not None and not self._claimed:
-            Topic(self._config["path"]).claim(self._writer_id, self._instance)
+            self.topic().claim(self._writer_id, self._instance)
             self._claimed = True
 
 

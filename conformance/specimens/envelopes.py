@@ -41,7 +41,7 @@ from streamfactory.spi import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
 _POLL: Final = 0.01
 _STEP: Final = 3
@@ -57,6 +57,11 @@ def _load(path: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
 
 def _latest(head: dict[str, Any], messages: list[dict[str, Any]]) -> int:
     return int(messages[-1]["offset"]) + 1 if messages else int(head["earliest"])
+
+
+def _is_message(line: Mapping[str, Any]) -> bool:
+    """A line without a value is a marker: it has an offset, and nothing to read."""
+    return "value" in line
 
 
 class EnvelopesConsumer(PartitionLevelConsumer):
@@ -77,7 +82,7 @@ class EnvelopesConsumer(PartitionLevelConsumer):
             if head["incarnation"] != self._incarnation:
                 self._incarnation = head["incarnation"]
                 return Fetched(None, head["earliest"], incarnation=self._incarnation)
-            found = [message for message in messages if message["offset"] >= start]
+            found = [m for m in messages if m["offset"] >= start and _is_message(m)]
             left = deadline - time.monotonic()
             if found or left <= 0:
                 break
@@ -140,6 +145,21 @@ class EnvelopesMetadata(MetadataProvider):
 
     def fetch_schema(self, topic: str) -> pa.Schema:
         return envelope_schema()
+
+    def fetch_offsets_at(
+        self, timestamp_ms: int, partitions: Collection[Partition]
+    ) -> Mapping[Partition, int | None]:
+        """Times rise with the offsets here; a message without one has none to find."""
+        found: dict[Partition, int | None] = {}
+        for partition in partitions:
+            _, messages = _load(self._folder / f"{partition.id}.jsonl")
+            late = [
+                message["offset"]
+                for message in messages
+                if message.get("timestamp", -1) >= timestamp_ms * 1000
+            ]
+            found[partition] = late[0] if late else None
+        return found
 
     def _info(self, topic: str, path: Path) -> PartitionInfo:
         head, messages = _load(path)
@@ -227,18 +247,49 @@ class EnvelopesHarness:
 
     def send(self, partition: int, values: Sequence[bytes | None]) -> None:
         """Append messages of any content; None is a tombstone."""
-        head, messages = self._parse(partition)
-        at = _STEP + (messages[-1]["offset"] if messages else head["last"])
-        with self._file(partition).open("a") as file:
-            for index, value in enumerate(values):
-                message = {
-                    "offset": at + index * _STEP,
+        now = time.time_ns() // 1000
+        self._append(
+            partition,
+            (
+                {
                     "key": b"key".hex(),
                     "value": None if value is None else value.hex(),
-                    "timestamp": 1_700_000_000_000_000 + index,
+                    "timestamp": now,
                     "headers": [["kind", b"test".hex()]],
                 }
-                file.write(json.dumps(message) + "\n")
+                for value in values
+            ),
+        )
+
+    def write_messages(self, partition: int, messages: Sequence[Any]) -> None:
+        """Append messages as they are described."""
+        lines = []
+        for message in messages:
+            line: dict[str, Any] = {"value": str(message.number).encode().hex()}
+            line["key"] = None if message.key is None else message.key.hex()
+            if message.timestamp_ms is not None:
+                line["timestamp"] = message.timestamp_ms * 1000
+            if message.headers:
+                line["headers"] = [
+                    [name, None if value is None else value.hex()]
+                    for name, value in message.headers
+                ]
+            lines.append(line)
+        self._append(partition, lines)
+
+    def gap(self, partition: int, offsets: int) -> None:
+        """Append a marker, so many offsets later."""
+        self._append(partition, [{}], step=offsets)
+
+    def _append(
+        self, partition: int, lines: Iterable[Mapping[str, Any]], step: int = _STEP
+    ) -> None:
+        head, messages = self._parse(partition)
+        at = messages[-1]["offset"] if messages else head["last"]
+        with self._file(partition).open("a") as file:
+            for line in lines:
+                at += step
+                file.write(json.dumps({"offset": at, **line}) + "\n")
 
     def tombstone(self, partition: int) -> None:
         self.send(partition, [None])

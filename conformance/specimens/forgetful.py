@@ -37,6 +37,7 @@ from streamfactory.spi import (
     MetadataProvider,
     NotAuthorized,
     Option,
+    PartialMetadata,
     Partition,
     PartitionInfo,
     PartitionLevelConsumer,
@@ -146,12 +147,25 @@ class ForgetfulMetadata(MetadataProvider):
         if answer is None:
             msg = "the server broke off"
             raise ConnectionResetError(msg)
+        self.check(answer)
         return [
             PartitionInfo(
                 Partition(topics[0], number), first, None, incarnation=answer["life"]
             )
             for number, first in enumerate(answer["first"])
+            if first is not None
         ]
+
+    def check(self, answer: Mapping[str, Any]) -> None:
+        """Refuse an answer that lacks a queue.
+
+        Raises:
+            PartialMetadata: transient; some queue did not say what it holds.
+        """
+        silent = [n for n, first in enumerate(answer["first"]) if first is None]
+        if silent:
+            msg = f"the queues {silent} do not answer"
+            raise PartialMetadata(msg)
 
     def fetch_schema(self, topic: str) -> pa.Schema:
         return SCHEMA
@@ -200,6 +214,8 @@ class Queue:
     first: int = 0
     """Offset of the oldest that is held."""
     ended: bool = False
+    silent: bool = False
+    """It does not say what it holds."""
 
 
 class Server(socketserver.ThreadingTCPServer):
@@ -208,8 +224,10 @@ class Server(socketserver.ThreadingTCPServer):
     daemon_threads = False
     block_on_close = True
 
-    def __init__(self, topic: str, partitions: int) -> None:
-        super().__init__(("127.0.0.1", 0), _Handler)
+    allow_reuse_address = True
+
+    def __init__(self, topic: str, partitions: int, port: int = 0) -> None:
+        super().__init__(("127.0.0.1", port), _Handler)
         self.topic = topic
         self.life = uuid.uuid4().hex
         self.queues = [Queue() for _ in range(partitions)]
@@ -226,7 +244,8 @@ class Server(socketserver.ThreadingTCPServer):
             return {"error": f"no topic {question['topic']!r}"}
         with self.changed:
             if "look" in question:
-                return {"first": [q.first for q in self.queues], "life": self.life}
+                first = [None if q.silent else q.first for q in self.queues]
+                return {"first": first, "life": self.life}
             if not 0 <= question["partition"] < len(self.queues):
                 return {"error": f"no partition {question['partition']}"}
             return self.take(self.queues[question["partition"]], question)
@@ -308,8 +327,11 @@ class ForgetfulHarness:
 
     def create(self, partitions: int) -> None:
         self.close()
-        self._server = self.SERVER("numbers", partitions)
-        serve = self._server.serve_forever
+        self._serve(self.SERVER("numbers", partitions))
+
+    def _serve(self, server: Server) -> None:
+        self._server = server
+        serve = server.serve_forever
         self._thread = threading.Thread(target=serve, args=(0.01,), name="forgetful")
         self._thread.start()
 
@@ -349,6 +371,34 @@ class ForgetfulHarness:
         with self.server.changed:
             self.server.torn = True
             self.server.changed.notify_all()
+
+    def finish(self, partition: int) -> None:
+        """End a queue."""
+        self.write(partition, [], end=True)
+
+    def unreachable(self, partition: int) -> None:
+        """Have a queue not say what it holds."""
+        with self.server.changed:
+            self.server.queues[partition].silent = True
+
+    def refused_login(self) -> Mapping[str, str]:
+        """Another password than the server's, which wants one from here on."""
+        self.server.password = "right"  # noqa: S105 - of a specimen
+        return {f"stream.{self.TYPE}.password": "wrong"}
+
+    def stop(self) -> None:
+        """End the server; it keeps its queues."""
+        assert self._thread is not None
+        self.server.stop()
+        self._thread.join()
+        self._thread = None
+
+    def start(self) -> None:
+        """The same server again, on its port."""
+        old = self.server
+        new = self.SERVER(old.topic, 0, int(old.server_address[1]))
+        new.life, new.queues = old.life, old.queues
+        self._serve(new)
 
     @property
     def server(self) -> Server:

@@ -151,6 +151,9 @@ class RedeliveringHarness(ForgetfulHarness):
 
     SERVER: ClassVar[type[Server]] = KeepingServer
     TYPE: ClassVar = "redelivering"
+    # Its queues never end, and it has no login.
+    finish = None  # type: ignore[assignment]
+    refused_login = None  # type: ignore[assignment]
 
     @staticmethod
     def plugin() -> object:

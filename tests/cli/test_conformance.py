@@ -140,6 +140,9 @@ def test_only_takes_names_patterns_and_rules(
     words = ("conformance", "memory", "--json")
     by_rule = streamfactory(*words, "--only", "m1").json["cases"]
     assert {case["rule"] for case in by_rule} == {"M1"}
+    by_letter = streamfactory(*words, "--only", "m*").json["cases"]
+    assert {case["rule"][0] for case in by_letter} == {"M"}
+    assert len({case["rule"] for case in by_letter}) > 3
     both = streamfactory(*words, "--only", "m1", "--only", f"{ONE[:-3]}*").json["cases"]
     assert [c["case"] for c in both if c["rule"] != "M1"] == [ONE]
     assert len(both) == len(by_rule) + 1

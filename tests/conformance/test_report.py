@@ -80,6 +80,9 @@ def test_text_says_all_that_is_known_of_a_failure(report: Report) -> None:
         "  waiver     until 2999-01-31: issue 7",
         "  happened   epoch 3 came twice",
         "",
+        "not proved:",
+        "  1 case: not claimed: replayable",
+        "",
         "tiny: 1 passed, 1 failed, 1 skipped, 1 waived in 1.2 s (seed 7)",
     ]
 
@@ -100,6 +103,9 @@ def test_json_has_every_fact(report: Report) -> None:
     assert plain == to_plain(report)
     assert (plain["type"], plain["ok"], plain["seed"]) == ("tiny", False, 7)
     assert plain["counts"] == {"passed": 1, "failed": 1, "skipped": 1, "waived": 1}
+    assert plain["not_proved"] == [
+        {"reason": "not claimed: replayable", "cases": ["growth_is_found"]}
+    ]
     failed, passed, skipped, waived = plain["cases"]
     assert failed == {
         "case": "rows_come_back",
@@ -110,6 +116,7 @@ def test_json_has_every_fact(report: Report) -> None:
         "seconds": 0.25,
         "script": ["create(partitions=1)", "fetch(0)  # 2 times", "fetch(1)"],
         "usually": "rows are sorted",
+        "by_harness": False,
         "waiver": None,
         "again": "streamfactory conformance tiny --seed 7 --only rows_come_back",
     }

@@ -40,6 +40,19 @@ NOTHING_TO_RELEASE = {
     "no ability: acknowledge, acknowledged",
     "not claimed: redelivers",
 }
+NO_SERVER = {
+    "no ability: stop, start",
+    "no ability: refused_login",
+    "no ability: refused_certificate",
+    "no ability: unreachable",
+}
+NO_ENVELOPES = {
+    "consumers answer typed rows, not envelopes",
+    "no ability: write_messages",
+}
+NO_TIMES = {"no ability: fetch_offsets_at, write_messages", "no ability: fetch_topics"}
+NO_GAP, NO_FINISH = "no ability: gap", "no ability: finish"
+NO_VISIBLE = "no ability: visible"
 NOT_BY_TASK = "not claimed: epoch_visibility=task"
 
 
@@ -50,13 +63,34 @@ NOT_BY_TASK = "not claimed: epoch_visibility=task"
         pytest.param(
             durable,
             durable.DurableHarness,
-            {NO_SECRETS, NO_TOMBSTONES, NOT_BY_TASK, *NOTHING_TO_RELEASE},
+            {
+                NO_SECRETS,
+                NO_TOMBSTONES,
+                NOT_BY_TASK,
+                NO_GAP,
+                NO_FINISH,
+                *NO_SERVER,
+                *NO_ENVELOPES,
+                *NO_TIMES,
+                *NOTHING_TO_RELEASE,
+                "no ability: fetch_offsets_at",
+                "no ability: topic_admin",
+                "CARRIES names nothing, or consumers answer typed rows",
+            },
             id="durable",
         ),
         pytest.param(
             envelopes,
             envelopes.EnvelopesHarness,
-            {NO_SECRETS, READ_ONLY, *NOTHING_TO_RELEASE},
+            {
+                NO_SECRETS,
+                READ_ONLY,
+                NO_VISIBLE,
+                NO_FINISH,
+                *NO_SERVER,
+                *NOTHING_TO_RELEASE,
+                "no ability: fetch_topics",
+            },
             id="envelopes",
         ),
         pytest.param(
@@ -65,16 +99,32 @@ NOT_BY_TASK = "not claimed: epoch_visibility=task"
             {
                 READ_ONLY,
                 NO_TOMBSTONES,
+                NO_VISIBLE,
+                *NO_ENVELOPES,
+                *NO_TIMES,
                 *NOTHING_TO_RELEASE,
                 "no ability: acknowledge, acknowledged, recreate",
+                "no ability: refused_certificate",
                 "not claimed: replayable",
+                "not claimed: replayable or redelivers",
             },
             id="forgetful",
         ),
         pytest.param(
             redelivering,
             redelivering.RedeliveringHarness,
-            {NO_SECRETS, READ_ONLY, NO_TOMBSTONES, "not claimed: replayable"},
+            {
+                NO_SECRETS,
+                READ_ONLY,
+                NO_TOMBSTONES,
+                NO_VISIBLE,
+                NO_FINISH,
+                *NO_ENVELOPES,
+                *NO_TIMES,
+                "no ability: refused_login",
+                "no ability: refused_certificate",
+                "not claimed: replayable",
+            },
             id="redelivering",
         ),
     ],

@@ -305,6 +305,16 @@ BROKEN = {
         ),
         f"{OWNER} has the alias 'topic.name', an option of every stream",
     ),
+    "strange carried column": (
+        (
+            "from streamfactory.spi import ProducerFactory\n"
+            "class Sink(ProducerFactory):\n"
+            "    CARRIES = frozenset({'_key', '_header'})\n"
+            "@hookimpl\ndef streamfactory_backend():\n"
+            "    return tiny(producer_factory=Sink)"
+        ),
+        f"{OWNER} carries '_header': known are _key, _headers, _timestamp, _topic",
+    ),
     "strange namespace": (
         (
             "@hookimpl\ndef streamfactory_backend():\n"

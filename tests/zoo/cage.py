@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from streamfactory.arrowlog import LogConsumer, LogMetadata
@@ -13,7 +13,14 @@ from streamfactory.backends.memory import (
     MemoryProducerFactory,
     streamfactory_backend,
 )
-from streamfactory.spi import Backend, TopicNotFound
+from streamfactory.backends.memory.harness import MemoryHarness
+from streamfactory.conformance.specimens import (
+    durable,
+    envelopes,
+    forgetful,
+    redelivering,
+)
+from streamfactory.spi import Backend, ConsumerFactory, TopicAdmin, TopicNotFound
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -36,6 +43,8 @@ class Animal:
     doc: str
     caught_by: str
     backend: Backend = field(repr=False)
+    harness: type[Any] = field(default=MemoryHarness, repr=False)
+    """Of the backend that it is made of."""
 
 
 ZOO: dict[str, Animal] = {}
@@ -84,16 +93,55 @@ _PARTS: dict[type, tuple[type, str]] = {
 }
 
 
+_SPECIMENS: dict[type, tuple[Backend, type[Any]]] = {
+    durable.DurableProducerFactory: (
+        durable.streamfactory_backend(),
+        durable.DurableHarness,
+    ),
+    envelopes.EnvelopesConsumerFactory: (
+        envelopes.streamfactory_backend(),
+        envelopes.EnvelopesHarness,
+    ),
+    redelivering.RedeliveringConsumerFactory: (
+        redelivering.streamfactory_backend(),
+        redelivering.RedeliveringHarness,
+    ),
+    forgetful.ForgetfulConsumerFactory: (
+        forgetful.streamfactory_backend(),
+        forgetful.ForgetfulHarness,
+    ),
+}
+
+
+def keep(
+    name: str, doc: str, case: str, backend: Backend, harness: type[Any] = MemoryHarness
+) -> None:
+    """Put a broken backend into a cage."""
+    ZOO[name] = Animal(name, doc.strip(), case, backend, harness)
+
+
 def caught_by(case: str) -> Callable[[type[Any]], type[Any]]:
     """Put a broken class into a cage: a backend that is correct but for it."""
 
     def put(broken: type[Any]) -> type[Any]:
         consumers: type[Any] = ZooConsumers
         producers: type[Any] = ZooProducers
+        admin: type[Any] | None = streamfactory_backend().topic_admin
         if issubclass(broken, ZooConsumers):
             consumers = broken
         elif issubclass(broken, ZooProducers):
             producers = broken
+        elif issubclass(broken, tuple(_SPECIMENS)):
+            kind = next(kind for kind in _SPECIMENS if issubclass(broken, kind))
+            whole, harness = _SPECIMENS[kind]
+            if issubclass(broken, ConsumerFactory):
+                whole = replace(whole, consumer_factory=broken)
+            else:
+                whole = replace(whole, producer_factory=broken)
+            keep(broken.__name__, str(broken.__doc__), case, whole, harness)
+            return broken
+        elif issubclass(broken, TopicAdmin):
+            admin = broken
         else:
             base = next(kind for kind in _PARTS if issubclass(broken, kind))
             factory, attribute = _PARTS[base]
@@ -110,10 +158,10 @@ def caught_by(case: str) -> Callable[[type[Any]], type[Any]]:
             options=sound.options,
             consumer_factory=consumers,
             producer_factory=producers,
+            topic_admin=admin,
             yields=sound.yields,
         )
-        what = str(broken.__doc__).strip()
-        ZOO[broken.__name__] = Animal(broken.__name__, what, case, backend)
+        keep(broken.__name__, str(broken.__doc__), case, backend)
         return broken
 
     return put

@@ -39,7 +39,7 @@ def _quiet() -> Iterator[None]:
 @pytest.mark.long("the kit runs on each of 60 broken backends")
 @pytest.mark.parametrize("animal", ZOO.values(), ids=ZOO)
 def test_is_caught_by_its_case_and_few_others(animal: Animal) -> None:
-    failed = failed_cases(animal.backend, WAITING - {animal.caught_by})
+    failed = failed_cases(animal, WAITING - {animal.caught_by})
     assert animal.caught_by in failed
     others = [name for name in failed if name != animal.caught_by]
     assert len(others) <= MOST_OTHERS

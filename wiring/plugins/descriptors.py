@@ -13,11 +13,11 @@ from streamfactory.spi import (
     Option,
     PluginTooNew,
 )
+from streamfactory.spi.producer import CARRIED_COLUMNS
 from streamfactory.wiring.options.shared import SHARED_OPTIONS
 from streamfactory.wiring.options.vocabulary import FRAMEWORK_OPTIONS
 
 _NAME: Final = re.compile("[a-z][a-z0-9_-]*")
-
 D = TypeVar("D", Backend, Decoder)
 """The kind of a descriptor."""
 
@@ -82,6 +82,11 @@ def _backend_complaint(backend: Backend) -> str | None:
     shared = sorted(alias for alias in aliases if alias.lower() in SHARED_OPTIONS)
     if shared:
         return f"has the alias {shared[0]!r}, an option of every stream"
+    writes = backend.producer_factory
+    carried = () if writes is None else writes.CARRIES
+    unknown = sorted(set(carried) - set(CARRIED_COLUMNS))
+    if unknown:
+        return f"carries {unknown[0]!r}: known are {', '.join(CARRIED_COLUMNS)}"
     strange = sorted(backend.client_namespaces - {"consumer", "producer"})
     if strange:
         return f"has a client namespace {strange[0]!r}: consumer, producer, or both"

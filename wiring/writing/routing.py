@@ -12,13 +12,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamfactory.spi import Outgoing, SchemaMismatch, headers_type
+from streamfactory.spi.producer import CARRIED_COLUMNS
 from streamfactory.wiring.core.conform import check_names, conform
 from streamfactory.wiring.writing.murmur import partition_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-SPECIAL: Final = ("_partition", "_key", "_headers", "_timestamp", "_topic")
+SPECIAL: Final = ("_partition", *CARRIED_COLUMNS)
 
 _KINDS: Final = {
     "_partition": pa.int32(),

@@ -1,0 +1,69 @@
+"""M1, M4: topics that are created, grown and deleted by the backend itself."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from typing import TYPE_CHECKING, Any
+
+from streamfactory.conformance.case import Excluded, case, expect, require
+from streamfactory.spi import (
+    MisuseError,
+    StreamError,
+    TopicNotFound,
+    Unsupported,
+    Yields,
+)
+from streamfactory.wiring.reading.source import Source
+
+if TYPE_CHECKING:
+    from streamfactory.conformance.bench import Bench
+
+
+@case(
+    "M4",
+    abilities=("rows",),
+    writing=True,
+    hint="a topic is created lazily, or an existing one is taken for the new one",
+)
+def topics_are_created_grown_and_deleted(bench: Bench) -> None:
+    """The topic administration creates, refuses twice, grows and deletes a topic."""
+    if bench.backend.topic_admin is None:
+        msg = "no ability: topic_admin"
+        raise Excluded(msg)
+    bench.create()
+    name = f"{bench.topic}-made"
+    key = f"stream__{bench.backend.name}__topic__name"
+    made = bench.configured(**{key: name})
+    schema = None
+    if bench.backend.yields is not Yields.ENVELOPE:
+        schema = bench.harness.rows([]).schema
+    assert made.backend.topic_admin is not None
+    source = bench.closing(Source(made))
+    with closing(made.backend.topic_admin(made.config)) as admin:
+
+        def call(operation: str, *arguments: Any) -> None:
+            bench.note(f"admin.{operation}({', '.join(map(repr, arguments))})")
+            with source.guard.border():
+                getattr(admin, operation)(*arguments)
+
+        call("create", name, schema, 2)
+        expect(len(source.metadata.partitions()), 2, "partitions of the new topic")
+        try:
+            call("create", name, schema, 2)
+        except MisuseError:
+            pass
+        else:
+            require(False, "a topic that is there was created again")
+        try:
+            call("grow", name, 3)
+        except Unsupported:
+            bench.note("grow is not supported")
+        else:
+            expect(len(source.metadata.partitions()), 3, "partitions after growth")
+        call("delete", name)
+        try:
+            count = len(source.metadata.partitions())
+        except StreamError as error:
+            require(isinstance(error, TopicNotFound), f"a deleted topic is {error!r}")
+        else:
+            require(False, f"a deleted topic has {count} partitions")

@@ -1,0 +1,196 @@
+"""R10: servers that are away, and logins that are refused: typed errors, in time."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any, Final
+
+from streamfactory.conformance.case import Excluded, case, expect, require
+from streamfactory.conformance.cases.reading import ROWS
+from streamfactory.conformance.cases.writing import WRITER, seen, stage
+from streamfactory.conformance.patience import Patience
+from streamfactory.spi import (
+    ConnectionFailed,
+    ErrorClass,
+    NotAuthorized,
+    StreamError,
+    StreamTimeout,
+    TransientError,
+)
+from streamfactory.wiring.reading.source import Source
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from streamfactory.conformance.bench import Bench
+
+_ABLE: Final = ("stop", "start")
+_TIMEOUT: Final = 1500
+"""Milliseconds: ``connection.timeout.millis`` in these cases."""
+_SLACK: Final = 3.0
+"""Seconds over it that a busy machine may take."""
+
+
+def _options(bench: Bench) -> dict[str, str]:
+    key = f"stream__{bench.backend.name}__connection__timeout__millis"
+    return {key: str(_TIMEOUT)}
+
+
+def _refused(bench: Bench, what: str, function: Callable[[], Any]) -> StreamError:
+    """The error of a call, which has to come in time."""
+    began = time.monotonic()
+    try:
+        answer = function()
+    except StreamError as error:
+        took = time.monotonic() - began
+        limit = _TIMEOUT / 1000 + _SLACK
+        require(took <= limit, f"{what} took {took:.1f} s, allowed were {limit:.1f} s")
+        bench.note(f"{what}: {type(error).__name__}")
+        return error
+    require(False, f"{what} answered {answer!r}")
+    raise AssertionError
+
+
+def _expect_away(error: StreamError, what: str) -> None:
+    away = (ConnectionFailed, StreamTimeout)
+    require(
+        isinstance(error, away),
+        f"{what} raised {type(error).__name__}: {error}; "
+        "wanted ConnectionFailed or StreamTimeout",
+    )
+
+
+@case(
+    "R10",
+    abilities=_ABLE,
+    hint="the client waits for good, or its error has no translation",
+    needs=ROWS,
+)
+def a_server_that_is_away_is_a_connection_error(bench: Bench) -> None:
+    """Without its server metadata is a connection error, in time; later it works."""
+    bench.create(messages=3)
+    source = bench.source(**_options(bench))
+    bench.note("stop()")
+    bench.harness.stop()
+    try:
+        error = _refused(bench, "metadata.partitions()", source.metadata.partitions)
+        _expect_away(error, "metadata.partitions()")
+    finally:
+        bench.note("start()")
+        bench.harness.start()
+    expect(len(source.metadata.partitions()), 1, "partitions when it is there again")
+
+
+@case(
+    "R10",
+    abilities=_ABLE,
+    hint="a broken connection is kept, or its end is taken for that of the stream",
+    needs=ROWS,
+)
+def reading_goes_on_after_the_server_was_away(bench: Bench) -> None:
+    """A reader whose server goes away raises or waits, and then reads on, once each."""
+    bench.create(messages=40)
+    number, source = bench.first(), bench.source(**_options(bench))
+    claims = source.factory.claims()
+    if not (claims.replayable or claims.redelivers):
+        msg = "not claimed: replayable or redelivers"
+        raise Excluded(msg)
+    reader = bench.closing(source.reader(bench.partition(number)))
+    batch = bench.answer(reader, bench.infos()[number].earliest, max_rows=10)
+    numbers, at = bench.harness.numbers(batch.rows), batch.next_offset
+    bench.note("stop()")
+    bench.harness.stop()
+    for _ in range(3):
+        try:
+            batch = reader.fetch(at, timeout=0.2, max_rows=10)
+        except StreamError as error:
+            _expect_away(error, "a fetch")
+            break
+        # What was received before may still be answered.
+        numbers, at = numbers + bench.harness.numbers(batch.rows), batch.next_offset
+    bench.note("start()")
+    bench.harness.start()
+    wanted, patience = bench.written[number], Patience()
+    while len(numbers) < len(wanted) and not patience.over(1.0):
+        try:
+            batch = reader.fetch(at, timeout=1.0, max_rows=10)
+        except TransientError:
+            continue
+        numbers, at = numbers + bench.harness.numbers(batch.rows), batch.next_offset
+    expect(numbers, wanted, "messages read around the interruption")
+
+
+@case(
+    "W6",
+    claims=("idempotent", "durable"),
+    abilities=("rows", "visible", *_ABLE),
+    writing=True,
+    hint="the verdict is taken for granted, or the next try is another epoch",
+    needs=("an_epoch_that_comes_again_has_no_effect",),
+)
+def committing_goes_on_after_the_server_was_away(bench: Bench) -> None:
+    """A commit whose server is away is a connection error; the next try writes once."""
+    bench.create()
+    sink = bench.sink(**_options(bench))
+    committer = bench.closing(sink.committer(writer_id=WRITER))
+    committer.commit(0, stage(bench, sink, 0, [[1]]))
+    messages = stage(bench, sink, 1, [[2], [3]])
+    bench.note("stop()")
+    bench.harness.stop()
+    try:
+        what = "commit(1)"
+        error = _refused(bench, what, lambda: committer.commit(1, messages))
+        _expect_away(error, what)
+    finally:
+        bench.note("start()")
+        bench.harness.start()
+    again = bench.sink(**_options(bench))
+    committer = bench.closing(again.committer(writer_id=WRITER))
+    committer.commit(1, stage(bench, again, 1, [[2], [3]]))
+    expect(seen(bench), [1, 2, 3], "what is visible of both epochs")
+
+
+def _open(bench: Bench, properties: dict[str, str]) -> StreamError:
+    options = {**_options(bench), **properties}
+    source = bench.closing(Source(bench.configured(**options)))
+    return _refused(bench, "metadata.partitions()", source.metadata.partitions)
+
+
+@case(
+    "R10",
+    abilities=("refused_login",),
+    hint="a refused login is tried again, or is a connection error",
+    needs=ROWS,
+)
+def a_refused_login_is_not_authorized(bench: Bench) -> None:
+    """A login that the server refuses is NotAuthorized, and is not tried again."""
+    bench.create(messages=1)
+    error = _open(bench, dict(bench.harness.refused_login()))
+    require(isinstance(error, NotAuthorized), f"a refused login is {error!r}")
+
+
+@case(
+    "R10",
+    abilities=("refused_certificate",),
+    hint="a certificate that does not fit is tried again until the time is over",
+    needs=ROWS,
+)
+def a_refused_certificate_is_an_error_in_time(bench: Bench) -> None:
+    """A server whose certificate is not trusted is a typed error, within its time."""
+    bench.create(messages=1)
+    error = _open(bench, dict(bench.harness.refused_certificate()))
+    kinds = (ErrorClass.PERMANENT, ErrorClass.CONFIG, ErrorClass.TRANSIENT)
+    require(error.error_class in kinds, f"a refused certificate is {error!r}")
+
+
+@case("R10", hint="translate knows the outermost error only")
+def wrapped_connection_errors_are_translated_alike(bench: Bench) -> None:
+    """A connection error that the client has wrapped is translated as the bare one."""
+    bench.create()
+    source = bench.source()
+    for bare in (ConnectionResetError("gone"), TimeoutError("late")):
+        wrapped = RuntimeError("the request failed")
+        wrapped.__cause__ = bare
+        wanted, found = map(source.guard.translate, (bare, wrapped))
+        what = f"the class of {type(bare).__name__} within RuntimeError"
+        expect(found.error_class, wanted.error_class, what)

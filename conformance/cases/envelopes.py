@@ -1,0 +1,212 @@
+"""M1, R1, W8: what undecoded messages carry, and offsets by time."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+
+from streamfactory.conformance.case import Excluded, case, expect, require
+from streamfactory.conformance.cases.reading import ROWS
+from streamfactory.conformance.harness import Message
+from streamfactory.conformance.patience import Patience
+from streamfactory.spi import (
+    FetchLimits,
+    Yields,
+    envelope_schema,
+    headers_type,
+)
+from streamfactory.spi.envelope import TIMESTAMP_UNKNOWN
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from streamfactory.conformance.bench import Bench
+
+_NOON: Final = 1_700_000_000_000
+"""Milliseconds since the epoch, of some day."""
+_TICK: Final = 0.05
+"""Seconds that any clock can tell apart."""
+
+
+def _envelopes(bench: Bench, number: int, count: int) -> pa.Table:
+    """The author's own answers, as one table."""
+    if bench.backend.yields is not Yields.ENVELOPE:
+        msg = "consumers answer typed rows, not envelopes"
+        raise Excluded(msg)
+    consumer, limits = bench.consumer(number), FetchLimits(100, 8 * 1024**2, 0.25)
+    at, patience = bench.infos()[number].earliest, Patience()
+    batches: list[pa.RecordBatch] = []
+    while sum(batch.num_rows for batch in batches) < count:
+        fetched = consumer.fetch_messages(at, None, limits)
+        if fetched.rows is not None:
+            expect(fetched.rows.schema, envelope_schema(), "schema of an answer")
+            batches.append(fetched.rows)
+        before, at = at, fetched.next_offset
+        if patience.over(limits.timeout, progress=at > before):
+            break
+    return pa.Table.from_batches(batches, envelope_schema())
+
+
+def _write(bench: Bench, number: int, messages: Sequence[Message]) -> None:
+    bench.note(f"write_messages({number}, {', '.join(map(str, messages))})")
+    bench.harness.write_messages(number, messages)
+
+
+@case("R1", hint="topic and partition are constants, or those of the harness")
+def envelopes_say_where_they_come_from(bench: Bench) -> None:
+    """Envelopes have the topic, the partition and the offset of their message."""
+    bench.create(partitions=2, messages=5)
+    for number in bench.written:
+        found = _envelopes(bench, number, 5)
+        expect(set(found["topic"].to_pylist()), {bench.topic}, "topics")
+        expect(set(found["partition"].to_pylist()), {number}, "partitions")
+        offsets = found["offset"].to_pylist()
+        expect(offsets, bench.offsets(number), "offsets")
+
+
+@case(
+    "R1",
+    abilities=("write_messages",),
+    hint="an empty key is null, headers are a map, or their values are text",
+    needs=ROWS,
+)
+def keys_and_headers_arrive_as_they_were_sent(bench: Bench) -> None:
+    """Null and empty keys differ; headers keep order, repeats, bytes and nulls."""
+    bench.create()
+    number = bench.first()
+    messages = [
+        Message(0, key=None),
+        Message(1, key=b""),
+        Message(2, key=b"\x00\xff"),
+        Message(3, headers=(("a", b"1"), ("b", b"\xff"), ("a", b"2"), ("c", None))),
+    ]
+    _write(bench, number, messages)
+    found = _envelopes(bench, number, len(messages))
+    expect(found["key"].to_pylist(), [m.key for m in messages], "keys")
+    headers = [
+        [(header["key"], header["value"]) for header in row or []]
+        for row in found["headers"].to_pylist()
+    ]
+    expect(headers, [list(m.headers) for m in messages], "headers")
+
+
+@case(
+    "R1",
+    abilities=("write_messages",),
+    hint="milliseconds are taken for microseconds, or local time for UTC",
+    needs=ROWS,
+)
+def timestamps_are_those_of_the_messages(bench: Bench) -> None:
+    """A message's time is in microseconds and UTC; one without is null, of type -1."""
+    bench.create()
+    number = bench.first()
+    times = [_NOON, _NOON + 1, _NOON + 3_600_000]
+    _write(bench, number, [Message(n, timestamp_ms=ms) for n, ms in enumerate(times)])
+    found = _envelopes(bench, number, len(times))
+    micros = found["timestamp"].cast(pa.int64()).to_pylist()
+    expect(micros, [1000 * ms for ms in times], "timestamps in microseconds")
+    kinds = found["timestampType"].to_pylist()
+    require(TIMESTAMP_UNKNOWN not in kinds, "the type of a known timestamp is -1")
+    _write(bench, number, [Message(9)])
+    last = _envelopes(bench, number, len(times) + 1).slice(len(times))
+    stamps, kinds = last["timestamp"].to_pylist(), last["timestampType"].to_pylist()
+    unknown = [kind == TIMESTAMP_UNKNOWN for kind in kinds]
+    expect([stamp is None for stamp in stamps], unknown, "no timestamp, of type -1")
+
+
+@case(
+    "M1",
+    abilities=("fetch_offsets_at", "write_messages"),
+    hint="the last message before the time is answered, or the one after it",
+    needs=ROWS,
+)
+def offsets_by_time_are_the_first_at_or_after_it(bench: Bench) -> None:
+    """Exact, between, before the first and equal times answer the first message."""
+    bench.create()
+    number = bench.first()
+    later = (0, 1000, 1000, 1000, 3000)
+    messages = [Message(n, timestamp_ms=_NOON + ms) for n, ms in enumerate(later)]
+    _write(bench, number, messages)
+    offsets = bench.offsets(number)
+    provider, partition = bench.provider(), bench.partition(number)
+    for ms, wanted in ((-5, 0), (0, 0), (1, 1), (1000, 1), (1001, 4), (3000, 4)):
+        found = provider.fetch_offsets_at(_NOON + ms, {partition})
+        what = f"the offset at {ms} ms after the first message"
+        expect(found, {partition: offsets[wanted]}, what)
+    found = provider.fetch_offsets_at(_NOON + 3001, {partition})
+    expect(found, {partition: None}, "the offset after the last message")
+
+
+@case(
+    "M1",
+    claims=("replayable",),
+    abilities=("fetch_offsets_at",),
+    hint="offsets by time are those of the last file, segment or look-up",
+    needs=ROWS,
+)
+def offsets_by_time_follow_the_clock(bench: Bench) -> None:
+    """Between two writes the offset by time is that of the second one."""
+    bench.create(partitions=2)
+    numbers = list(bench.written)
+    wanted: dict[Any, int | None] = {}
+    for number in numbers:
+        bench.write(number, 5)
+    time.sleep(_TICK)
+    between = int(time.time() * 1000)
+    time.sleep(_TICK)
+    bench.write(numbers[0], 5)
+    for number in numbers:
+        offsets = bench.offsets(number)
+        later = offsets[5] if len(offsets) > 5 else None
+        wanted[bench.partition(number)] = later
+    found = bench.provider().fetch_offsets_at(between, wanted.keys())
+    expect(dict(found), wanted, "offsets between the writes")
+    early = bench.provider().fetch_offsets_at(0, wanted.keys())
+    first = {bench.partition(n): bench.offsets(n)[0] for n in numbers}
+    expect(dict(early), first, "offsets at the epoch")
+
+
+@case("M1", abilities=("fetch_topics",), hint="topics are those of the configuration")
+def topics_are_listed(bench: Bench) -> None:
+    """fetch_topics lists the topic while it is there, once."""
+    bench.create(messages=1)
+    listed = list(bench.provider().fetch_topics())
+    expect(listed.count(bench.topic), 1, f"entries of {bench.topic} in the list")
+
+
+@case(
+    "W8",
+    abilities=("rows", "visible"),
+    writing=True,
+    hint="CARRIES names a column that the writer does not store",
+)
+def carried_columns_come_back(bench: Bench) -> None:
+    """What CARRIES names is read back from the messages as it was written."""
+    sink = bench.sink()
+    carried = sink.factory.CARRIES & {"_key", "_headers", "_timestamp"}
+    if bench.backend.yields is not Yields.ENVELOPE or not carried:
+        msg = "CARRIES names nothing, or consumers answer typed rows"
+        raise Excluded(msg)
+    bench.create()
+    sink = bench.sink()
+    rows = bench.harness.rows([1, 2])
+    values = {
+        "_key": pa.array([b"k", None], pa.binary()),
+        "_headers": pa.array([[{"key": "h", "value": b"v"}], None], headers_type()),
+        "_timestamp": pa.array([_NOON * 1000] * 2, pa.timestamp("us", tz="UTC")),
+    }
+    for name in sorted(carried):
+        rows = rows.append_column(name, values[name])
+    bench.note(f"write(rows with {', '.join(sorted(carried))})")
+    writer = bench.closing(sink.writer(rows.schema, writer_id="carried", epoch=0))
+    writer.write(rows)
+    bench.closing(sink.committer(writer_id="carried")).commit(0, [writer.commit()])
+    found = _envelopes(bench, bench.first(), 2)
+    for name in sorted(carried):
+        column = found[name.removeprefix("_")]
+        got, wanted = column.to_pylist(), values[name].to_pylist()
+        if name == "_headers":  # a message without headers may have an empty list
+            got, wanted = ([row or None for row in rows_] for rows_ in (got, wanted))
+        expect(got, wanted, f"{name} read back")

@@ -1,0 +1,221 @@
+"""R5, R7, R8: what is gone, what was never there, and where a partition ends."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from streamfactory.conformance.case import case, expect, require
+from streamfactory.conformance.cases.reading import MESSAGES, ROWS, STARTS
+from streamfactory.conformance.patience import Patience
+from streamfactory.spi import (
+    BatchState,
+    DataLossError,
+    FetchLimits,
+    PartialMetadata,
+    PartitionState,
+    Position,
+    StreamError,
+)
+
+if TYPE_CHECKING:
+    from streamfactory.conformance.bench import Bench
+    from streamfactory.spi import Loss
+    from streamfactory.wiring.reading.reader import Reader
+
+_GONE = "a_start_that_retention_took_is_out_of_range"
+
+
+@case(
+    "R7",
+    claims=("replayable",),
+    abilities=("truncate",),
+    hint="held_from is 0, or the start that was asked for, whatever the source has",
+    needs=(*STARTS, _GONE, "retention_moves_earliest_alone"),
+)
+def held_from_claims_no_more_than_is_held(bench: Bench) -> None:
+    """After retention an answer to an old start does not claim that nothing is lost."""
+    bench.create(messages=MESSAGES)
+    number, limits = bench.first(), FetchLimits(10, 8 * 1024**2, 0.25)
+    old = bench.infos()[number].earliest
+    opened = bench.consumer(number)
+    at = opened.fetch_messages(old, None, limits).next_offset
+    bench.note("truncate(messages=60)")
+    bench.harness.truncate(number, 60)
+    earliest = bench.infos()[number].earliest
+    for name, consumer in (("open", opened), ("new", bench.consumer(number))):
+        for start in (at, old):
+            bench.note(f"author.fetch(start={start}) by the {name} consumer")
+            try:
+                fetched = consumer.fetch_messages(start, None, limits)
+            except Exception as error:  # noqa: BLE001 - an error claims nothing
+                bench.note(f"raised {type(error).__name__}")
+                break  # after an error a consumer is asked nothing more
+            rows = bench.rows_of(fetched, start)
+            first = rows[0][0] if rows else fetched.next_offset
+            # Rows that were fetched before are no claim about what is held now.
+            if first < earliest or fetched.held_from is None:
+                continue
+            require(
+                fetched.held_from > start,
+                f"held_from={fetched.held_from} says that nothing from {start} to "
+                f"{first} was lost, the earliest offset is {earliest}",
+            )
+
+
+def _read_on(
+    bench: Bench, reader: Reader, at: int, until: int
+) -> tuple[list[int], list[Loss]]:
+    numbers: list[int] = []
+    losses: list[Loss] = []
+    patience = Patience()
+    while at < until:
+        batch = reader.fetch(at, timeout=1.0, max_rows=10)
+        numbers += bench.harness.numbers(batch.rows)
+        losses += batch.losses
+        before, at = at, batch.next_offset
+        if patience.over(1.0, progress=at > before):
+            break
+    return numbers, losses
+
+
+@case(
+    "R7",
+    claims=("replayable",),
+    abilities=("truncate",),
+    hint="an open consumer jumps over what is gone, and says nothing",
+    needs=(*STARTS, _GONE, "held_from_claims_no_more_than_is_held"),
+)
+def retention_under_an_open_reader_is_told(bench: Bench) -> None:
+    """What retention takes from an open reader is an error, or a loss with the rows."""
+    for policy in ("fail", "earliest"):
+        bench.create(messages=MESSAGES)
+        number = bench.first()
+        source = bench.source(out__of__range=policy)
+        reader = bench.closing(source.reader(bench.partition(number)))
+        info = bench.infos()[number]
+        assert info.latest is not None
+        batch = bench.answer(reader, info.earliest, max_rows=10)
+        read = bench.harness.numbers(batch.rows)
+        bench.note(f"out.of.range={policy}: truncate(messages=60)")
+        bench.harness.truncate(number, 60)
+        wanted, lost = bench.written[number], False
+        try:
+            found, losses = _read_on(bench, reader, batch.next_offset, info.latest)
+        except DataLossError:
+            require(policy == "fail", "an error, though the policy goes on")
+            continue
+        lost = read + found != wanted
+        require(
+            not lost or (policy != "fail" and losses),
+            f"{len(wanted) - len(read + found)} messages are skipped without an error "
+            "or a loss",
+        )
+        expect(found[-1:], wanted[-1:], "the last message after the loss")
+
+
+@case(
+    "R8",
+    claims=("replayable",),
+    abilities=("gap",),
+    hint="held_from is None and earliest moves on over a gap, or a gap is an error",
+    needs=STARTS,
+)
+def gaps_are_no_loss(bench: Bench) -> None:
+    """Offsets without a message are passed without an error or a loss."""
+    for policy in ("fail", "earliest"):
+        bench.create(messages=10)
+        number = bench.first()
+        bench.note("gap(offsets=5)")
+        bench.harness.gap(number, 5)
+        bench.write(number, 10)
+        source = bench.source(out__of__range=policy)
+        reader = bench.closing(source.reader(bench.partition(number)))
+        info = bench.infos()[number]
+        assert info.latest is not None
+        numbers, losses = _read_on(bench, reader, info.earliest, info.latest)
+        expect(numbers, bench.written[number], "messages around the gap")
+        expect(losses, [], "losses")
+
+
+@case(
+    "R5",
+    claims=("replayable",),
+    abilities=("gap",),
+    hint="next_offset stays behind the last message, where latest is beyond a gap",
+    needs=(*STARTS, "gaps_are_no_loss"),
+)
+def an_empty_answer_moves_over_a_gap(bench: Bench) -> None:
+    """Offsets without a message at the end are passed: the lag comes down to 0."""
+    bench.create(messages=10)
+    number = bench.first()
+    bench.note("gap(offsets=5)")
+    bench.harness.gap(number, 5)
+    source = bench.source()
+    reader = bench.closing(source.reader(bench.partition(number)))
+    info = bench.infos()[number]
+    assert info.latest is not None
+    at, patience = info.earliest, Patience()
+    while at < info.latest:
+        batch = reader.fetch(at, timeout=1.0)
+        before, at = at, batch.next_offset
+        if patience.over(1.0, progress=at > before):
+            break
+    expect(at, info.latest, "the next offset at the end")
+    here = Position({bench.partition(number): at})
+    expect(source.metadata.lag(here), {bench.partition(number): 0}, "lag at the end")
+
+
+@case(
+    "R5",
+    abilities=("finish",),
+    hint="the end is said with the last rows, once only, or never",
+    needs=ROWS,
+)
+def an_ended_partition_ends_after_its_rows(bench: Bench) -> None:
+    """A partition that has ended answers its rows, then the end, as often as asked."""
+    bench.create()
+    number = bench.first()
+    source = bench.source()
+    reader = bench.closing(source.reader(bench.partition(number)))
+    at = bench.infos()[number].earliest
+    bench.write(number, 10)
+    bench.note("finish()")
+    bench.harness.finish(number)
+    numbers: list[int] = []
+    ends, patience = 0, Patience()
+    while ends < 2 and not patience.over(1.0):
+        batch = reader.fetch(at, timeout=1.0)
+        at = batch.next_offset
+        numbers += bench.harness.numbers(batch.rows)
+        if batch.state is BatchState.END_OF_PARTITION:
+            ends += 1
+            require(not batch.num_rows, "the end came with rows")
+            require(batch.end is not None, "the kind of the end is not known")
+        else:
+            require(not ends, f"after the end a batch is in state {batch.state.value}")
+    expect(numbers, bench.written[number], "messages before the end")
+    expect(ends, 2, "ends that were answered")
+    states = {i.state for i in source.metadata.partitions() if i.partition.id == number}
+    require(
+        states <= {PartitionState.ENDED, PartitionState.ACTIVE},
+        f"metadata says that the partition is {states}",
+    )
+
+
+@case(
+    "M2",
+    abilities=("unreachable",),
+    hint="a partition that does not answer is left out of the list",
+)
+def a_partition_that_does_not_answer_is_an_error(bench: Bench) -> None:
+    """Where one partition cannot be asked, fetch_partitions raises PartialMetadata."""
+    bench.create(partitions=3, messages=2)
+    source = bench.source(retry__max__attempts="1")
+    bench.note("unreachable(the second partition)")
+    bench.harness.unreachable(list(bench.written)[1])
+    try:
+        answer = source.metadata.partitions()
+    except StreamError as error:
+        require(isinstance(error, PartialMetadata), f"a partial answer is {error!r}")
+        return
+    require(False, f"{len(answer)} of 3 partitions were answered without an error")

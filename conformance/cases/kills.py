@@ -1,0 +1,142 @@
+"""W3, W5: writers in processes of their own, killed, or beside one another."""
+
+from __future__ import annotations
+
+import random
+import time
+from typing import TYPE_CHECKING, Any, Final
+
+from streamfactory.conformance.case import Mismatch, case, expect, require
+from streamfactory.conformance.cases.writing import WRITER, seen
+from streamfactory.conformance.children import Nursery, Task
+from streamfactory.conformance.moments import Moment, pick, spread
+from streamfactory.conformance.roles import Course, Epoch, Place, write_epoch
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from streamfactory.conformance.bench import Bench
+
+_CLAIMS: Final = ("durable", "shared", "idempotent", "epoch_visibility=whole")
+_KILLS: Final = 12
+_ROWS: Final = 6
+_RACES: Final = 5
+_HEAD_START: Final = 0.2
+"""Seconds in which a process has staged its epoch."""
+_HOLD: Final = 0.3
+"""Seconds for which one process is held while the other one commits."""
+_NEEDS: Final = (
+    "an_epoch_that_comes_again_has_no_effect",
+    "the_last_epoch_and_its_position_are_remembered",
+)
+
+
+def _numbers(epoch: int, *, other: bool = False) -> list[int]:
+    """The rows of an epoch; other ones for a try that writes other content."""
+    first = 2 * _ROWS * epoch + _ROWS * other
+    return list(range(first, first + _ROWS))
+
+
+def _epoch(bench: Bench, number: int, rows: Sequence[int]) -> Epoch:
+    half = len(rows) // 2
+    return Epoch.of(bench, number, rows[:half], rows[half:])
+
+
+def _answer(nursery: Nursery, task: Task) -> Any:
+    [ended] = nursery.run(task)
+    if ended.error is not None:
+        last = ended.error.strip().splitlines()[-1]
+        msg = f"the writer failed in another process: {last}"
+        raise Mismatch(msg)
+    return None if ended.killed else ended.answer
+
+
+@case(
+    "W5",
+    claims=_CLAIMS,
+    abilities=("rows", "visible"),
+    writing=True,
+    slow=True,
+    hint="the epoch is marked before, or after, its rows in another step, and the next "
+    "instance does not finish what was begun",
+    needs=_NEEDS,
+)
+def a_killed_commit_is_finished_or_never_was(bench: Bench) -> None:
+    """A writer killed inside commit and restarted writes its epoch once, and whole."""
+    bench.create(partitions=2)
+    place = Place.of(bench.configured("write"))
+    nursery = bench.closing(Nursery())
+
+    def write(epoch: int, rows: Sequence[int], moment: Moment | None) -> Any:
+        task = (place, WRITER, _epoch(bench, epoch, rows), Course(moment))
+        return _answer(nursery, Task(write_epoch, task))
+
+    kept = _numbers(0)
+    _, calls, outside = write(0, kept, None)
+    chance = random.Random(bench.seed)  # noqa: S311 - repeats itself
+    for at, way in enumerate(spread(_KILLS, chance)):
+        moment = pick(way, calls, outside)
+        epoch = 1 + at
+        mine, theirs = _numbers(epoch), _numbers(epoch, other=at % 2 == 1)
+        bench.note(f"commit({epoch}, {mine}): killed before {moment}")
+        write(epoch, mine, moment)
+        bench.note(f"restart: last(), commit({epoch}, {theirs}) where it is not there")
+        became = write(epoch, theirs, None)
+        if became[1]:
+            _, calls, outside = became
+        found = seen(bench)
+        new = [number for number in found if number not in kept]
+        require(
+            new in (mine, theirs),
+            f"after a kill before {moment} of commit({epoch}) and a restart the "
+            f"rows {new} are visible, wanted {mine} or {theirs}",
+        )
+        kept += new
+        expect(found, sorted(kept), "rows visible of all epochs")
+
+
+@case(
+    "W3",
+    claims=_CLAIMS,
+    abilities=("rows", "visible"),
+    writing=True,
+    slow=True,
+    hint="what is written under a lock of one process is not under one for others",
+    needs=(*_NEEDS, "of_two_instances_that_commit_at_once_one_writes"),
+)
+def processes_that_commit_at_once_write_each_epoch_once(bench: Bench) -> None:
+    """Two processes that commit at once, as one writer and as two, write all once."""
+    bench.create(partitions=2)
+    place = Place.of(bench.configured("write"))
+    nursery = bench.closing(Nursery())
+    chance = random.Random(bench.seed)  # noqa: S311 - repeats itself
+    kept: list[int] = []
+    calls = outside = 0
+    for first, second in (("one", "other"), (WRITER, WRITER)):
+        course = Course()
+        for epoch, way in enumerate([None, *spread(_RACES, chance)]):
+            mine = _numbers(len(kept) + epoch)
+            theirs = _numbers(len(kept) + epoch, other=True)
+            start = time.monotonic() + _HEAD_START
+            if way is not None:
+                course = Course(pick(way, calls, outside), _HOLD, commit=start)
+            late = Course(begin=start + _HOLD / 4)
+            bench.note(f"{first} commits {epoch}, held before {course.moment}")
+            bench.note(f"another process commits {epoch} as {second} meanwhile")
+            both = nursery.run(
+                Task(write_epoch, (place, first, _epoch(bench, epoch, mine), course)),
+                Task(write_epoch, (place, second, _epoch(bench, epoch, theirs), late)),
+            )
+            errors = [e.error.strip().splitlines()[-1] for e in both if e.error]
+            expect(errors, [], "what the processes raised")
+            told, *counted = both[0].answer
+            if told == "committed":
+                calls, outside = counted
+            new = [number for number in seen(bench) if number not in kept]
+            wanted = [sorted(mine + theirs)] if first != second else [mine, theirs]
+            require(
+                new in wanted,
+                f"the first process says {told}, the other {both[1].answer[0]}: "
+                f"visible are {new}, wanted {' or '.join(map(str, wanted))}",
+            )
+            kept += new

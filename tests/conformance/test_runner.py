@@ -1,0 +1,150 @@
+"""How the kit runs cases: in their time, with a harness that may fail, in order."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.zoo.cage import ZooConsumers
+from tests.zoo.matrix import plugins_for
+
+from streamfactory.arrowlog import LogConsumer
+from streamfactory.backends.memory import streamfactory_backend
+from streamfactory.backends.memory.harness import MemoryHarness
+from streamfactory.conformance import CASES, Outcome
+from streamfactory.conformance.report import Report, text_lines, to_junit
+from streamfactory.conformance.runner import all_cases, run, run_case
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from streamfactory.conformance import Result
+    from streamfactory.spi import Backend
+
+all_cases()
+MEMORY = streamfactory_backend()
+RELEASED = threading.Event()
+
+
+class HangingConsumer(LogConsumer):
+    def fetch_messages(self, start: int, end: Any, limits: Any) -> Any:
+        RELEASED.wait(60)
+        return super().fetch_messages(start, end, limits)
+
+
+class HangingFactory(ZooConsumers):
+    CONSUMER = HangingConsumer
+
+
+class CannotTruncate(MemoryHarness):
+    def truncate(self, partition: int, messages: int) -> None:
+        msg = "the medium is read-only"
+        raise RuntimeError(msg)
+
+
+class CannotBegin(MemoryHarness):
+    @classmethod
+    def prepare(cls) -> None:
+        msg = "no server is installed"
+        raise FileNotFoundError(msg)
+
+
+class MakesOnePartition(MemoryHarness):
+    def create(self, partitions: int) -> None:
+        super().create(1)
+
+
+class SeesNothing(MemoryHarness):
+    def visible(self) -> dict[int, list[int]]:
+        return {key: [] for key in self.partitions()}
+
+
+def one(harness: Any, name: str, backend: Backend = MEMORY) -> Result:
+    return run_case(CASES[name], backend, harness, plugins_for(backend), {})
+
+
+def outcomes(harness: Any, *names: str, backend: Backend = MEMORY) -> dict[str, Result]:
+    cases = [case for case in all_cases() if case.name in names]
+    found = run(backend, harness, plugins_for(backend), cases=cases)
+    return {result.case.name: result for result in found}
+
+
+def test_a_case_that_hangs_fails_in_its_time_and_names_the_call() -> None:
+    hanging = replace(MEMORY, consumer_factory=HangingFactory)
+    case = CASES["offsets_rise_and_nothing_is_missing"]
+    plugins = plugins_for(hanging)
+    try:
+        result = run_case(case, hanging, MemoryHarness, plugins, {}, time_limit=1.0)
+    finally:
+        RELEASED.set()
+    assert result.outcome is Outcome.FAILED
+    assert result.reason.startswith("the case did not end within 1 s: ")
+    assert "HangingConsumer.fetch_messages (" in result.reason
+    assert "test_runner.py" in result.reason
+    assert "RELEASED.wait(60)" in result.trace
+
+
+@pytest.mark.parametrize(
+    ("harness", "what"),
+    [
+        (CannotTruncate, "CannotTruncate.truncate raised RuntimeError: the medium is "),
+        (CannotBegin, "CannotBegin.prepare raised FileNotFoundError: no server is "),
+        (MakesOnePartition, "create(2) was followed by partitions() [0]"),
+    ],
+)
+def test_a_harness_that_fails_is_reported_as_the_harness(
+    harness: type, what: str
+) -> None:
+    name = (
+        "offsets_rise_and_nothing_is_missing"
+        if harness is not CannotTruncate
+        else "retention_moves_earliest_alone"
+    )
+    result = one(harness, name)
+    assert result.outcome is Outcome.FAILED
+    assert result.by_harness
+    assert result.reason.startswith(f"the harness failed, not the backend: {what}")
+    report = Report("memory", (result,), 0.1, 0, "again")
+    # What usually makes a backend fail the case is no cause here.
+    assert not any(line.startswith("  usually") for line in text_lines(report))
+    assert 'failures="0" errors="1"' in to_junit(report)
+
+
+def test_a_failure_of_the_backend_is_none_of_the_harness() -> None:
+    class Loses(LogConsumer):
+        def fetch_messages(self, start: int, end: Any, limits: Any) -> Any:
+            fetched = super().fetch_messages(start, end, limits)
+            return replace(fetched, rows=None)
+
+    class Factory(ZooConsumers):
+        CONSUMER = Loses
+
+    backend = replace(MEMORY, consumer_factory=Factory)
+    result = one(MemoryHarness, "offsets_rise_and_nothing_is_missing", backend)
+    assert (result.outcome, result.by_harness) == (Outcome.FAILED, False)
+
+
+def test_a_failure_hides_only_what_builds_on_it() -> None:
+    found = outcomes(
+        SeesNothing,
+        "the_harness_sees_what_it_writes",
+        "nothing_is_visible_before_the_decision",
+        "bounds_are_true",
+        "random_walks_agree_with_the_model",
+    )
+    assert found["the_harness_sees_what_it_writes"].by_harness
+    hidden = found["nothing_is_visible_before_the_decision"]
+    assert hidden.outcome is Outcome.SKIPPED
+    assert hidden.reason == (
+        "not run: it builds on the_harness_sees_what_it_writes, which has not passed"
+    )
+    for name in ("bounds_are_true", "random_walks_agree_with_the_model"):
+        assert found[name].outcome is Outcome.PASSED
+
+
+def test_what_a_case_builds_on_is_a_case() -> None:
+    names = {case.name for case in all_cases()}
+    needed: Sequence[str] = [name for case in all_cases() for name in case.needs]
+    assert [name for name in needed if name not in names] == []

@@ -1,0 +1,337 @@
+"""Backends whose abilities are wrong, each in one way."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from tests.zoo.cage import caught_by, keep
+
+from streamfactory.arrowlog import LogConsumer, LogMetadata
+from streamfactory.backends.memory import streamfactory_backend
+from streamfactory.backends.memory.writing import MemoryTopicAdmin
+from streamfactory.conformance.specimens import redelivering
+from streamfactory.conformance.specimens.envelopes import (
+    EnvelopesConsumer,
+    EnvelopesConsumerFactory,
+    EnvelopesMetadata,
+)
+from streamfactory.conformance.specimens.forgetful import (
+    ForgetfulConsumer,
+    ForgetfulConsumerFactory,
+    ForgetfulMetadata,
+)
+from streamfactory.spi import (
+    BatchState,
+    ConnectionFailed,
+    ErrorTable,
+    Fetched,
+    FetchLimits,
+    Loss,
+    NotAuthorized,
+    OffsetOutOfRange,
+    PermanentError,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from streamfactory.spi import Partition, PartitionInfo
+
+# --- what is held ---------------------------------------------------------------
+
+
+@caught_by("held_from_claims_no_more_than_is_held")
+class ClaimsToHoldEverything(LogConsumer):
+    """It goes on after what retention took, and says that nothing was lost."""
+
+    def fetch_messages(self, start: int, end: Any, limits: FetchLimits) -> Fetched:
+        held = self._log.bounds()[self._partition.id].earliest
+        fetched = super().fetch_messages(max(start, held), end, limits)
+        if fetched.rows is None or held <= start:
+            return replace(fetched, held_from=0)
+        offsets = pa.arange(held, held + fetched.rows.num_rows)
+        return replace(fetched, offsets=offsets, held_from=0)
+
+
+@caught_by("retention_under_an_open_reader_is_told")
+class NumbersWhatIsLeft(LogConsumer):
+    """Once it has read, it numbers what retention left as if nothing was taken."""
+
+    _shift: int | None = None
+
+    def fetch_messages(self, start: int, end: Any, limits: FetchLimits) -> Fetched:
+        if self._shift is None or limits.max_rows == 1:
+            fetched = super().fetch_messages(start, end, limits)
+            self._shift = 0
+            return fetched
+        held = self._log.bounds()[self._partition.id].earliest
+        try:
+            fetched = super().fetch_messages(start, end, limits)
+        except OffsetOutOfRange:
+            fetched = super().fetch_messages(held, None, limits)
+            count = 0 if fetched.rows is None else fetched.rows.num_rows
+            return replace(
+                fetched,
+                next_offset=start + count,
+                offsets=pa.arange(start, start + count),
+                held_from=None,
+                latest=None,
+            )
+        return fetched
+
+
+# --- envelopes ------------------------------------------------------------------
+
+
+class Enveloping(EnvelopesConsumerFactory):
+    """Makes the consumer and the provider of a test."""
+
+    CONSUMER: type[EnvelopesConsumer] = EnvelopesConsumer
+    METADATA: type[EnvelopesMetadata] = EnvelopesMetadata
+
+    def create_partition_level_consumer(
+        self, client_id: str, partition: Partition, fields_to_read: Any = None
+    ) -> EnvelopesConsumer:
+        made = super().create_partition_level_consumer(client_id, partition)
+        assert isinstance(made, EnvelopesConsumer)
+        return self.CONSUMER(made._path, partition)
+
+    def create_metadata_provider(self, client_id: str) -> EnvelopesMetadata:
+        return self.METADATA(self._folder())
+
+    def _folder(self) -> Path:
+        made = super().create_metadata_provider("")
+        assert isinstance(made, EnvelopesMetadata)
+        return made._folder
+
+
+class _Column(EnvelopesConsumer):
+    """Changes a column of what is answered."""
+
+    NAME = ""
+
+    def changed(self, values: list[Any]) -> list[Any]:
+        return values
+
+    def fetch_messages(self, start: int, end: Any, limits: FetchLimits) -> Fetched:
+        fetched = super().fetch_messages(start, end, limits)
+        rows = fetched.rows
+        if rows is None:
+            return fetched
+        at = rows.schema.get_field_index(self.NAME)
+        values = self.changed(rows.column(at).to_pylist())
+        column = pa.array(values, rows.schema.field(at).type)
+        columns = [*rows.columns[:at], column, *rows.columns[at + 1 :]]
+        made = pa.RecordBatch.from_arrays(columns, schema=rows.schema)
+        return replace(fetched, rows=made)
+
+
+class _Partition(_Column):
+    NAME = "partition"
+
+    def changed(self, values: list[Any]) -> list[Any]:
+        return [0] * len(values)
+
+
+class _Key(_Column):
+    NAME = "key"
+
+    def changed(self, values: list[Any]) -> list[Any]:
+        return [value or None for value in values]
+
+
+class _Timestamp(_Column):
+    NAME = "timestamp"
+
+    def changed(self, values: list[Any]) -> list[Any]:
+        micros = pa.array(values, pa.timestamp("us", "UTC")).cast(pa.int64())
+        return [us and us // 1000 for us in micros.to_pylist()]
+
+
+class _Losing(EnvelopesConsumer):
+    def fetch_messages(self, start: int, end: Any, limits: FetchLimits) -> Fetched:
+        fetched = super().fetch_messages(start, end, limits)
+        if fetched.rows is None:
+            return fetched
+        first = fetched.rows.column("offset")[0].as_py()
+        if first - start < 5:
+            return fetched
+        loss = Loss(self._partition, start, first, "a gap")
+        return replace(fetched, losses=(loss,))
+
+
+class _Stuck(EnvelopesConsumer):
+    def fetch_messages(self, start: int, end: Any, limits: FetchLimits) -> Fetched:
+        fetched = super().fetch_messages(start, end, limits)
+        if fetched.rows is None:
+            return replace(fetched, next_offset=start, state=None)
+        last = fetched.rows.column("offset")[-1].as_py()
+        return replace(fetched, next_offset=last + 1)
+
+
+class _ByTime(EnvelopesMetadata):
+    def fetch_offsets_at(self, timestamp_ms: int, partitions: Any) -> Any:
+        return super().fetch_offsets_at(timestamp_ms + 1, partitions)
+
+
+@caught_by("envelopes_say_where_they_come_from")
+class NamesTheFirstPartition(Enveloping):
+    """Column `partition` is 0, wherever a message comes from."""
+
+    CONSUMER = _Partition
+
+
+@caught_by("keys_and_headers_arrive_as_they_were_sent")
+class TakesEmptyKeysForNone(Enveloping):
+    """A message with an empty key arrives without one."""
+
+    CONSUMER = _Key
+
+
+@caught_by("timestamps_are_those_of_the_messages")
+class TakesMillisecondsForMicroseconds(Enveloping):
+    """Column `timestamp` has milliseconds."""
+
+    CONSUMER = _Timestamp
+
+
+@caught_by("gaps_are_no_loss")
+class TakesGapsForLosses(Enveloping):
+    """Offsets without a message are reported as lost."""
+
+    CONSUMER = _Losing
+
+
+@caught_by("an_empty_answer_moves_over_a_gap")
+class StaysBeforeAGap(Enveloping):
+    """The next offset is that behind the last message, whatever follows."""
+
+    CONSUMER = _Stuck
+
+
+@caught_by("offsets_by_time_are_the_first_at_or_after_it")
+class LeavesOutTheExactTime(Enveloping):
+    """An offset by time is the first one after it."""
+
+    METADATA = _ByTime
+
+
+# --- metadata and topics ----------------------------------------------------------
+
+
+@caught_by("offsets_by_time_follow_the_clock")
+class FindsTheEarliestByTime(LogMetadata):
+    """Whatever the time, the offset is the earliest."""
+
+    def fetch_offsets_at(self, timestamp_ms: int, partitions: Any) -> Any:
+        return super().fetch_offsets_at(0, partitions)
+
+
+@caught_by("topics_are_listed")
+class ListsNoTopics(LogMetadata):
+    """There are no topics, it says."""
+
+    def fetch_topics(self) -> Sequence[str]:
+        return []
+
+
+@caught_by("topics_are_created_grown_and_deleted")
+class KeepsDeletedTopics(MemoryTopicAdmin):
+    """Deleting a topic does nothing."""
+
+    def delete(self, topic: str) -> None:
+        pass
+
+
+# --- ends, servers and logins ---------------------------------------------------
+
+
+class _EndsOnce(ForgetfulConsumer):
+    _ended = False
+
+    def fetch_messages(self, start: int, end: Any, limits: FetchLimits) -> Fetched:
+        fetched = super().fetch_messages(start, end, limits)
+        if fetched.state is not BatchState.END_OF_PARTITION:
+            return fetched
+        again, self._ended = self._ended, True
+        return Fetched(None, fetched.next_offset) if again else fetched
+
+
+@caught_by("an_ended_partition_ends_after_its_rows")
+class SaysTheEndOnce(ForgetfulConsumerFactory):
+    """Asked again behind the end, it waits for more."""
+
+    def create_partition_level_consumer(
+        self, client_id: str, partition: Partition, fields_to_read: Any = None
+    ) -> ForgetfulConsumer:
+        return _EndsOnce(self.config, partition)
+
+
+class _Shortened(ForgetfulMetadata):
+    def check(self, answer: Any) -> None:
+        pass
+
+
+@caught_by("a_partition_that_does_not_answer_is_an_error")
+class LeavesOutWhoIsSilent(ForgetfulConsumerFactory):
+    """A partition that does not answer is left out of the list."""
+
+    def create_metadata_provider(self, client_id: str) -> ForgetfulMetadata:
+        return _Shortened(self.config)
+
+
+class _Misjudging(ForgetfulMetadata):
+    def fetch_partitions(self, topics: Any, known: Any) -> Sequence[PartitionInfo]:
+        try:
+            return super().fetch_partitions(topics, known)
+        except NotAuthorized as error:
+            raise ConnectionFailed(str(error)) from error
+
+
+@caught_by("a_refused_login_is_not_authorized")
+class TakesARefusalForAnOutage(ForgetfulConsumerFactory):
+    """A login that was refused is a failed connection."""
+
+    def create_metadata_provider(self, client_id: str) -> ForgetfulMetadata:
+        return _Misjudging(self.config)
+
+
+keep(
+    "TakesAnOutageForGood",
+    "A server that refuses connections is a permanent error.",
+    "a_server_that_is_away_is_a_connection_error",
+    replace(
+        redelivering.streamfactory_backend(),
+        translate=ErrorTable({ConnectionRefusedError: PermanentError}),
+    ),
+    redelivering.RedeliveringHarness,
+)
+keep(
+    "LooksAtTheOutermostError",
+    "Every error that the client has wrapped is permanent.",
+    "wrapped_connection_errors_are_translated_alike",
+    replace(
+        streamfactory_backend(), translate=ErrorTable({RuntimeError: PermanentError})
+    ),
+)
+
+
+class _Abandoning(redelivering.RedeliveringConsumer):
+    def fetch_messages(self, start: int, end: Any, limits: FetchLimits) -> Fetched:
+        try:
+            return super().fetch_messages(start, end, limits)
+        except ConnectionError:
+            return Fetched(None, start, state=BatchState.END_OF_PARTITION)
+
+
+@caught_by("reading_goes_on_after_the_server_was_away")
+class TakesAnOutageForTheEnd(redelivering.RedeliveringConsumerFactory):
+    """A connection that breaks off is the end of the partition."""
+
+    def create_partition_level_consumer(
+        self, client_id: str, partition: Partition, fields_to_read: Any = None
+    ) -> redelivering.RedeliveringConsumer:
+        return _Abandoning(self.config, partition)

@@ -1,0 +1,126 @@
+"""Backends whose commit is right when it is alone, and wrong beside others."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from tests.zoo.cage import ZooProducers, caught_by
+
+from streamfactory.arrowlog import Staged
+from streamfactory.arrowlog.writing import LogCommitter
+from streamfactory.spi import LastCommit, Summary, WriterFenced
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from streamfactory.arrowlog import Log
+    from streamfactory.spi import CommitMessage, Position
+
+
+class Stepwise(LogCommitter):
+    """Checks, places and marks in steps of its own."""
+
+    def commit(
+        self,
+        epoch: int,
+        messages: Sequence[CommitMessage],
+        source_position: Position | None = None,
+    ) -> LastCommit | None:
+        if self._writer_id is None:
+            return super().commit(epoch, messages, source_position)
+        if not self._claimed:
+            self.last()
+        log = self._factory.log()
+        held = log.last(self._writer_id)
+        if held is not None and epoch <= held.epoch:
+            return held
+        if log.owner(self._writer_id) != self._instance:
+            msg = f"epoch {epoch}: another instance has begun"
+            raise WriterFenced(msg)
+        self.place(log, [_staged(message) for message in messages])
+        summary = sum((message.summary for message in messages), Summary())
+        return self.mark(log, epoch, summary, source_position)
+
+    def place(self, log: Log, attempts: list[Staged]) -> None:
+        """Make the rows visible."""
+        log.commit(None, 0, attempts, summary=Summary())
+
+    def mark(
+        self, log: Log, epoch: int, summary: Summary, position: Position | None
+    ) -> LastCommit | None:
+        """Remember the epoch."""
+        return log.commit(
+            str(self._writer_id),
+            epoch,
+            [],
+            instance=self._instance,
+            summary=summary,
+            source_position=position,
+        )
+
+
+@caught_by("a_reader_during_a_commit_sees_whole_epochs")
+class PlacesTaskAfterTask(Stepwise):
+    """Rows of one task are readable before those of the next one are placed."""
+
+    def place(self, log: Log, attempts: list[Staged]) -> None:
+        for attempt in attempts:
+            super().place(log, [attempt])
+
+
+@caught_by("of_two_instances_that_commit_at_once_one_writes")
+class PlacesRowsWithoutACondition(Stepwise):
+    """The instance is checked before the rows are placed, not with them."""
+
+
+class WritesStateBack(LogCommitter):
+    """Keeps what it remembers of all writers in one place."""
+
+    def commit(
+        self,
+        epoch: int,
+        messages: Sequence[CommitMessage],
+        source_position: Position | None = None,
+    ) -> LastCommit | None:
+        log = self._factory.log()
+        state = dict(_STATE.get(log.incarnation, {}))
+        held = super().commit(epoch, messages, source_position)
+        if held is None and self._writer_id is not None:
+            state[self._writer_id] = log.last(self._writer_id)
+            _STATE[log.incarnation] = state
+        return held
+
+
+_STATE: dict[str, dict[str, LastCommit | None]] = {}
+
+
+@caught_by("two_writers_that_commit_at_once_lose_nothing")
+class ReplacesTheStateOfAllWriters(ZooProducers):
+    """What is remembered of all writers is read, changed and written back."""
+
+    COMMITTER = WritesStateBack
+
+    def fetch_last_commit(self, writer_id: str) -> LastCommit | None:
+        return _STATE.get(self.log().incarnation, {}).get(writer_id)
+
+
+@caught_by("the_summary_of_an_epoch_is_that_of_all_tasks")
+class KeepsTheSummaryOfTheFirstTask(LogCommitter):
+    """Of several tasks the summary of one is stored."""
+
+    def commit(
+        self,
+        epoch: int,
+        messages: Sequence[CommitMessage],
+        source_position: Position | None = None,
+    ) -> LastCommit | None:
+        first = [
+            message if not index else replace(message, summary=Summary())
+            for index, message in enumerate(messages)
+        ]
+        return super().commit(epoch, first, source_position)
+
+
+def _staged(message: CommitMessage) -> Staged:
+    return Staged(message.payload["attempt"], tuple(message.payload["files"]))
