@@ -72,10 +72,19 @@ class Result:
 
 
 def all_cases() -> list[Case]:
-    """Every case of the kit, in the order of the rules."""
+    """Every case of the kit, in the order of the rules, behind what it builds on."""
     for module in pkgutil.iter_modules(chapters.__path__):
         importlib.import_module(f"{chapters.__name__}.{module.name}")
-    return sorted(CASES.values(), key=_place)
+    placed: dict[str, Case] = {}
+
+    def place(case: Case) -> None:
+        for name in case.needs:
+            place(CASES[name])
+        placed.setdefault(case.name, case)
+
+    for case in sorted(CASES.values(), key=_place):
+        place(case)
+    return list(placed.values())
 
 
 def _place(case: Case) -> tuple[bool, bool, int, int, str]:

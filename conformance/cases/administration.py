@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
 @case(
     "M4",
-    abilities=("rows",),
-    writing=True,
     hint="a topic is created lazily, or an existing one is taken for the new one",
 )
 def topics_are_created_grown_and_deleted(bench: Bench) -> None:
@@ -36,7 +34,7 @@ def topics_are_created_grown_and_deleted(bench: Bench) -> None:
     made = bench.configured(**{key: name})
     schema = None
     if bench.backend.yields is not Yields.ENVELOPE:
-        schema = bench.harness.rows([]).schema
+        schema = bench.provider().fetch_schema(bench.topic)
     assert made.backend.topic_admin is not None
     source = bench.closing(Source(made))
     with closing(made.backend.topic_admin(made.config)) as admin:

@@ -137,7 +137,8 @@ def caught_by(case: str) -> Callable[[type[Any]], type[Any]]:
             if issubclass(broken, ConsumerFactory):
                 whole = replace(whole, consumer_factory=broken)
             else:
-                whole = replace(whole, producer_factory=broken)
+                producer: type[Any] = broken
+                whole = replace(whole, producer_factory=producer)
             keep(broken.__name__, str(broken.__doc__), case, whole, harness)
             return broken
         elif issubclass(broken, TopicAdmin):
