@@ -1,9 +1,9 @@
 """``zeromq``: messages over ZeroMQ sockets (PUB/SUB, PUSH/PULL, DEALER/ROUTER).
 
-Senders of this backend number their rows: readers record what is missing as losses and
-drop what comes twice. With dealer-router a sender keeps rows until the reader has
-stored them. Other programs' messages are read too. Nothing is kept by ZeroMQ: a stream
-is neither replayable nor durable without a spool in front of it.
+Senders number their rows, so readers record missing rows as losses and drop duplicates.
+With dealer-router a sender keeps rows until the reader has stored them. Messages of
+other programs are supported too. ZeroMQ stores nothing: without a spool a stream is
+neither replayable nor durable.
 """
 
 from __future__ import annotations

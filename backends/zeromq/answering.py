@@ -1,7 +1,7 @@
-"""What the reader of dealer-router tells its senders: where to begin, what is stored.
+"""Replies of a dealer-router reader to its senders: where to start, and what is stored.
 
-A sender keeps messages until it is told that they are stored, and sends them again from
-wherever the reader asks for. Nothing here waits.
+A sender keeps messages until the reader reports them as stored, and sends them again
+from the requested row. Nothing here blocks.
 """
 
 from __future__ import annotations
@@ -28,25 +28,25 @@ _PAUSE: Final = 0.2
 
 @dataclass(slots=True)
 class _Peer:
-    """What is between the reader and one sender."""
+    """State of the exchange with one sender."""
 
     sender: Sender
     released: int
-    """Rows before it are no longer kept by the sender."""
+    """The sender no longer keeps rows before this number."""
     is_welcome: bool = False
     requested: tuple[int, float] = (-1, 0.0)
     stored: int = -1
-    """What the sender was told last."""
+    """The last number that was reported as stored."""
 
 
-class Answers:
-    """Answers to the senders of one partition.
+class SenderReplies:
+    """Replies to the senders of one partition.
 
-    All but `store` is called under the lane's lock.
+    All methods but `store` require the lock of the partition reader.
 
     Args:
         send: Sends a header to an identity.
-        is_merged: Whether the offsets are counted here, rather than by one sender.
+        is_merged: Whether offsets are assigned here instead of by a single sender.
     """
 
     def __init__(self, send: Callable[[bytes, Header], None], *, is_merged: bool):
@@ -56,14 +56,14 @@ class Answers:
         self._peers: dict[bytes, _Peer] = {}
         self._asked: dict[bytes, float] = {}
         self._fenced: set[bytes] = set()
-        """Sessions of senders that others have taken the place of."""
+        """Sessions of senders that were replaced by later instances."""
         self._lock = threading.Lock()
         self._to_store: dict[str, int] = {}
 
     def introduce(self, sender: Sender, identity: bytes, header: Header) -> None:
-        """A sender came, came back, or asks again where to begin."""
+        """Handle a HELLO: a new or returning sender, or a repeated request."""
         if header.session in self._fenced:
-            self._answer(Kind.FENCED, identity, header.stream, 0)
+            self._reply(Kind.FENCED, identity, header.stream, 0)
             return
         if not self._is_merged:
             # One sender at a time.
@@ -80,23 +80,23 @@ class Answers:
             self._welcome(peer)
 
     def owner(self, identity: bytes, header: Header, numbers: Numbers) -> Sender | None:
-        """Who sent a message; None where it is not to be read, and why is answered."""
+        """The sender of a message; None if it must not be read, after replying why."""
         sender = numbers.find(header.stream)
         peer = self._peers.get(header.stream)
         if header.session in self._fenced:
-            self._answer(Kind.FENCED, identity, header.stream, 0)
+            self._reply(Kind.FENCED, identity, header.stream, 0)
         elif sender is None or peer is None or sender.session != header.session:
             now = time.monotonic()
             if now - self._asked.get(identity, 0.0) > _PAUSE:
                 self._asked[identity] = now
-                self._answer(Kind.HELLO, identity, header.stream, 0)
+                self._reply(Kind.HELLO, identity, header.stream, 0)
         elif peer.is_welcome:
             sender.identity = identity
             return sender
         return None
 
     def welcome(self, numbers: Numbers, start: int) -> None:
-        """Let the one sender begin at an offset that counts in its numbers."""
+        """Tell the only sender to start at an offset."""
         if not isinstance(numbers, OwnNumbers) or numbers.current is None:
             return
         sender = numbers.current
@@ -107,7 +107,7 @@ class Answers:
         self._welcome(peer)
 
     def rewind(self, numbers: Numbers, start: int) -> bool:
-        """Have the one sender send again; whether it still keeps what is wanted."""
+        """Tell the only sender to send again; False if it does not keep the rows."""
         if not isinstance(numbers, OwnNumbers) or numbers.current is None:
             return False
         sender, earliest = numbers.current, self.earliest(numbers)
@@ -118,14 +118,14 @@ class Answers:
         return True
 
     def earliest(self, numbers: Numbers) -> int | None:
-        """First offset that the one sender still keeps; None where none keeps any."""
+        """First offset that the only sender still keeps; None if unknown."""
         if not isinstance(numbers, OwnNumbers) or numbers.current is None:
             return None
         peer = self._peers.get(numbers.current.stream)
         return None if peer is None else max(peer.released, peer.stored)
 
     def request(self, sender: Sender) -> None:
-        """Messages of a sender are missing: have them sent again."""
+        """Request missing messages of a sender again."""
         peer = self._peers[sender.stream]
         now = time.monotonic()
         number, since = peer.requested
@@ -134,12 +134,15 @@ class Answers:
             self._welcome(peer)
 
     def note(self, sender: Sender, offset: int) -> None:
-        """A message of a sender ends at an offset of the partition."""
+        """Record the offset at which a message of a sender ends."""
         if self._is_merged and sender.identity:
             sender.spans.append((offset, sender.next))
 
     def store(self, incarnation: str | None, offset: int, current: str | None) -> None:
-        """Messages before an offset are stored. From any thread; `flush` sends it."""
+        """Record that rows before an offset are stored.
+
+        Any thread; `flush` sends it.
+        """
         counted = incarnation or current
         if counted is None:
             return
@@ -147,7 +150,7 @@ class Answers:
             self._to_store[counted] = max(offset, self._to_store.get(counted, 0))
 
     def flush(self) -> None:
-        """Send what is stored to the senders that were not told."""
+        """Report stored rows to the senders."""
         if not self._peers:
             return
         with self._lock:
@@ -163,16 +166,16 @@ class Answers:
                 number = stored.get(sender.name, peer.stored)
             if number > peer.stored:
                 peer.stored = number
-                self._answer(Kind.STORED, sender.identity, sender.stream, number)
+                self._reply(Kind.STORED, sender.identity, sender.stream, number)
 
     def _fence(self, sender: Sender) -> None:
         self._fenced.add(sender.session)
-        self._answer(Kind.FENCED, sender.identity, sender.stream, 0)
+        self._reply(Kind.FENCED, sender.identity, sender.stream, 0)
 
     def _welcome(self, peer: _Peer) -> None:
         peer.is_welcome = True
         sender = peer.sender
-        self._answer(Kind.WELCOME, sender.identity, sender.stream, sender.next)
+        self._reply(Kind.WELCOME, sender.identity, sender.stream, sender.next)
 
-    def _answer(self, kind: Kind, identity: bytes, stream: bytes, number: int) -> None:
+    def _reply(self, kind: Kind, identity: bytes, stream: bytes, number: int) -> None:
         self._send(identity, Header(kind, 0, stream, 0, 0, number, self._session))

@@ -1,7 +1,7 @@
-"""Arrow batches in frames: limits before allocation, validation before computation.
+"""Arrow batches in message frames: limits before allocation, validation before use.
 
 A sequenced message has the schema in its first frame and one batch, as an IPC message,
-in its last. A plain Arrow message is one whole IPC stream.
+in its last. A plain Arrow message is one complete IPC stream.
 """
 
 from __future__ import annotations
@@ -26,27 +26,27 @@ if TYPE_CHECKING:
     import zmq
 
 _ALIGNED: Final = 8
-"""Arrow reads numbers at multiples of that only."""
-_REMEDY: Final = "the sender is no Arrow program, or the message is damaged"
+"""Alignment that Arrow requires."""
+_REMEDY: Final = "check that the sender sends Arrow messages"
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How much is accepted of a peer. Bytes."""
+    """Limits on the input of a peer, in bytes."""
 
     message: int
     metadata: int
 
 
 def corrupt(what: str) -> CorruptData:
-    """The error for bytes that are no Arrow message."""
+    """The error for bytes that are not an Arrow message."""
     return CorruptData(what, remedy=_REMEDY)
 
 
 def too_large(length: int, option: str, limit: int) -> MessageTooLarge:
-    """The error for a length over its limit."""
-    what = f"a message of {length} bytes was received, {option} allows {limit}"
-    remedy = f"raise {option}, or make the sender's batches smaller"
+    """The error for a length above its limit."""
+    what = f"a message of {length} bytes was received, {option} is {limit}"
+    remedy = f"increase {option}, or send smaller batches"
     return MessageTooLarge(what, remedy=remedy)
 
 
@@ -61,28 +61,28 @@ class BatchReader:
         self._validator = BatchValidator(pa.schema([]))
 
     def use_schema(self, text: bytes) -> None:
-        """Take the schema of the following batches, an IPC message.
+        """Set the schema of the following batches, given as an IPC message.
 
         Raises:
-            CorruptData: data_loss; it is none.
-            MessageTooLarge: permanent; it is over its limit.
-            SchemaMismatch: permanent; the stream has another one, or it has types that
-                are not carried.
+            CorruptData: data_loss; not a schema.
+            MessageTooLarge: permanent; a limit is exceeded.
+            SchemaMismatch: permanent; it differs from the stream's schema, or has
+                unsupported types.
         """
         if text == self._text:
             return
         data = memoryview(text)
         header, size = self._header(data)
         if header.kind != ipc.SCHEMA or size != len(data):
-            msg = "a sequence frame is followed by something else than a schema"
+            msg = "a sequence frame is not followed by a schema"
             raise corrupt(msg)
         if header.foreign_order:
-            msg = "a schema has the byte order of another kind of machine"
+            msg = "a schema declares another byte order"
             raise SchemaMismatch(msg, remedy="send little-endian values")
         schema = _parsed(lambda: pa.ipc.read_schema(pa.py_buffer(text)), "a schema")
         if has_dictionary(schema.types):
             msg = "a sequenced message has a dictionary column"
-            raise SchemaMismatch(msg, remedy="send the words themselves")
+            raise SchemaMismatch(msg, remedy="send the decoded values")
         self._validator = BatchValidator(schema)
         self._holder.meet(schema)
         self._text, self._schema = text, schema
@@ -99,7 +99,7 @@ class BatchReader:
             raise corrupt(msg)
         header, start = self._header(frame)
         if header.kind != ipc.ROWS or start + header.body != len(frame):
-            msg = "a frame is no Arrow batch"
+            msg = "a frame is not an Arrow batch"
             raise corrupt(msg)
         size = self._expanded(header, frame[start:])
         buffer, schema = aligned(frame), self._schema
@@ -126,7 +126,7 @@ class BatchReader:
         return found
 
     def validated(self, batches: Sequence[pa.RecordBatch]) -> int:
-        """How many batches, from the first, are sound; at least one.
+        """Number of leading batches that are valid; at least one.
 
         Raises:
             CorruptData: data_loss; the first one is not.
@@ -161,7 +161,7 @@ class BatchReader:
             yield part, size * part.num_rows // max(1, rows.num_rows)
 
     def _walk(self, frame: memoryview) -> list[int]:
-        """Bytes of each batch of a stream, once every message is within its limits."""
+        """Check all messages of a stream against the limits; sizes of the batches."""
         at, sizes, dictionaries, is_first = 0, [], 0, True
         while at < len(frame):
             rest = frame[at:]
@@ -175,7 +175,7 @@ class BatchReader:
                 msg = "an Arrow stream ends in the middle of a message"
                 raise corrupt(msg)
             if is_first is not (header.kind == ipc.SCHEMA):
-                msg = "an Arrow stream does not begin with its one schema"
+                msg = "an Arrow stream does not begin with exactly one schema"
                 raise corrupt(msg)
             is_first = False
             size = self._expanded(header, rest[start : start + header.body])
@@ -192,17 +192,17 @@ class BatchReader:
         return sizes
 
     def _header(self, data: memoryview) -> tuple[ipc.IpcHeader, int]:
-        """What a message says of itself, and where its body begins."""
+        """The header of a message, and the start of its body."""
         limits = self._limits
         if len(data) < ipc.PREFIX:
-            msg = f"a frame of {len(data)} bytes is no Arrow message"
+            msg = f"a frame of {len(data)} bytes is not an Arrow message"
             raise corrupt(msg)
         option, limit = "max.metadata.bytes", limits.metadata
         try:
             length = ipc.header_length(data[: ipc.PREFIX], limit)
             start = ipc.PREFIX + length
             if not length or start > len(data):
-                msg = "an Arrow message has no whole header"
+                msg = "the header of an Arrow message is truncated"
                 raise corrupt(msg)
             option, limit = "max.message.bytes", limits.message
             return ipc.read_header(data[ipc.PREFIX : start], limit), start

@@ -24,7 +24,7 @@ _TCP: Final = re.compile(
 )
 _BRACES: Final = re.compile(r"\{([0-9]{1,9})-([0-9]{1,9})\}")
 _FORM: Final = (
-    "is no endpoint: write tcp://host:port, tcp://host:first-last, ipc:///path or "
+    "is not an endpoint: write tcp://host:port, tcp://host:first-last, ipc:///path or "
     "inproc://name"
 )
 
@@ -38,7 +38,7 @@ class Endpoint:
     name: str
     """What follows ``://``."""
     host: str = ""
-    """Of tcp: a name, a number without brackets, or ``*``."""
+    """For tcp: a name, an IP address without brackets, or ``*``."""
 
     @property
     def is_local(self) -> bool:
@@ -63,7 +63,7 @@ def parse_endpoints(text: str) -> tuple[tuple[Endpoint, ...], ...]:
     """The endpoints of each partition: partition i has the i-th of every entry.
 
     Raises:
-        ValueError: What is wrong, in words that follow the value in a sentence.
+        ValueError: With a text that follows the value in a sentence.
     """
     entries = [_parse_entry(entry.strip()) for entry in text.split(",")]
     if len(entries) > _MOST_ENTRIES:
@@ -76,7 +76,7 @@ def parse_endpoints(text: str) -> tuple[tuple[Endpoint, ...], ...]:
     partitions = tuple(zip(*entries, strict=True))
     every = [endpoint for partition in partitions for endpoint in partition]
     if len(set(every)) < len(every):
-        msg = "names an endpoint twice"
+        msg = "contains an endpoint twice"
         raise ValueError(msg)
     return partitions
 
@@ -89,11 +89,11 @@ def _parse_entry(text: str) -> list[Endpoint]:
     if transport == "tcp":
         return _tcp(name)
     if transport == "ipc" and (not name.startswith("/") or "\0" in name):
-        msg = "is no absolute path behind ipc://"
+        msg = "has no absolute path after ipc://"
         raise ValueError(msg)
     names = _expand(name)
     if transport == "ipc" and max(len(n.encode()) for n in names) > _LONGEST_PATH:
-        msg = f"is a path of more than {_LONGEST_PATH} bytes"
+        msg = f"has a path of more than {_LONGEST_PATH} bytes"
         raise ValueError(msg)
     return [Endpoint(transport, one) for one in names]
 
@@ -104,7 +104,7 @@ def _tcp(name: str) -> list[Endpoint]:
         raise ValueError(_FORM)
     ports = _numbers(match["first"], match["last"])
     if not 1 <= ports[0] <= ports[-1] <= 65_535:
-        msg = "has a port that is not 1 to 65535"
+        msg = "has a port outside of 1 to 65535"
         raise ValueError(msg)
     host = match["host"]
     return [Endpoint("tcp", f"{host}:{port}", host.strip("[]")) for port in ports]

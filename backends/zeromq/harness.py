@@ -1,9 +1,8 @@
-"""The conformance kit's access to ``zeromq``: publishers, dealers and routers of pyzmq.
+"""Harness of the conformance kit: publishers, dealers and routers in plain pyzmq.
 
 They build the frames of docs/zeromq.md themselves. A publisher sends everything again
-at each subscription: a reader that subscribed before receives it twice. A dealer keeps
-messages until they are acknowledged. A router stores what senders send, and
-acknowledges it.
+at each subscription, so an earlier subscriber receives duplicates. A dealer keeps
+messages until they are acknowledged. A router stores and acknowledges what it receives.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ _SCHEMA: Final = pa.schema([pa.field("number", pa.int64())])
 _FRAME: Final = struct.Struct("<4sB3xI16s16sqqq")
 _ROWS, _MARK, _HELLO, _WELCOME, _STORED = 1, 2, 5, 6, 7
 _LOOK: Final = 5
-"""Milliseconds between looks for what a thread has to do."""
+"""Milliseconds between polls of a thread."""
 _PATTERN: Final = "stream.zeromq.pattern"
 _REPEAT: Final = 0.05
 """Seconds between two introductions of a dealer."""
@@ -38,7 +37,7 @@ _Keys = tuple[bytes, bytes]
 
 
 class _End:
-    """Sockets of one partition with a thread, which a lock keeps apart from callers."""
+    """Sockets of one partition and their thread. A lock protects them from callers."""
 
     def __init__(self) -> None:
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
@@ -66,12 +65,12 @@ class _End:
             socket.curve_serverkey = server
             socket.connect(f"ipc://{path}")
 
-    def meet(self, socket: zmq.Socket[bytes]) -> None:
+    def process(self, socket: zmq.Socket[bytes]) -> None:
         """Process one message that was received."""
         raise NotImplementedError
 
     def remind(self) -> None:
-        """Send what has to be sent now and then."""
+        """Send periodic messages."""
 
     def _made(self, kind: int) -> zmq.Socket[bytes]:
         socket = self._context.socket(kind)
@@ -87,7 +86,7 @@ class _End:
             with self.lock:
                 for socket in self.sockets:
                     while socket.poll(0):
-                        self.meet(socket)
+                        self.process(socket)
                 self.remind()
             self._stopped.wait(_LOOK / 1000)
 
@@ -158,16 +157,16 @@ class _Publisher(_Sender):
 
     PREFIX = (b"",)
 
-    def meet(self, socket: zmq.Socket[bytes]) -> None:
+    def process(self, socket: zmq.Socket[bytes]) -> None:
         if socket.recv()[:1] == b"\1":
             self._send(socket, _MARK, (0, 0))
             self._send_from(socket, 0)
 
 
 class _Dealer(_Sender):
-    """Keeps what is not acknowledged; sends it to each reader from where that says.
+    """Keeps unacknowledged rows; sends them to each reader from its requested row.
 
-    Each reader has a socket: a DEALER with two readers gives each a part of the rows.
+    Each reader has a separate socket: a shared DEALER would split the rows among them.
     """
 
     def __init__(self) -> None:
@@ -176,14 +175,14 @@ class _Dealer(_Sender):
         super().__init__()
 
     def acknowledged(self) -> int:
-        """The offset before which nothing is kept."""
+        """The offset before which all rows were acknowledged."""
         with self.lock:
             return self._released
 
-    def meet(self, socket: zmq.Socket[bytes]) -> None:
+    def process(self, socket: zmq.Socket[bytes]) -> None:
         _, kind, _, stream, _, _, _, behind = _FRAME.unpack(socket.recv())
         if stream != self._stream:
-            return  # an answer to the stream before `recreate`
+            return  # a reply to the stream before `recreate`
         if kind == _HELLO:
             self._introduced_at = 0.0
         elif kind == _WELCOME:
@@ -192,7 +191,7 @@ class _Dealer(_Sender):
             self._released = max(self._released, behind)
 
     def remind(self) -> None:
-        """Introduce the stream: to readers that came, and to those that miss rows."""
+        """Send HELLO, for new readers and for readers that miss rows."""
         if time.monotonic() - self._introduced_at > _REPEAT:
             self._introduced_at = time.monotonic()
             for socket in self.sockets:
@@ -217,7 +216,7 @@ class _Router(_End):
         with self.lock:
             return [*self._numbers]
 
-    def meet(self, socket: zmq.Socket[bytes]) -> None:
+    def process(self, socket: zmq.Socket[bytes]) -> None:
         sender, frame, *body = socket.recv_multipart()
         _, kind, _, stream, _, _, first, behind = _FRAME.unpack_from(frame)
         at = self._next.setdefault(stream, 0)
@@ -319,7 +318,7 @@ class ZeromqPublisherHarness:
 class ZeromqHarness(ZeromqPublisherHarness):
     """Reads and writes by dealer-router: what is not acknowledged is sent again.
 
-    Each configuration has endpoints of its own, so that a second reader can bind.
+    Each configuration has separate endpoints, so that a second reader can bind.
     """
 
     SENDER = _Dealer
@@ -354,5 +353,5 @@ class ZeromqHarness(ZeromqPublisherHarness):
 
 
 def _hex(key: bytes) -> str:
-    """A key as no configuration takes for a reference or a URL."""
+    """A key in hexadecimal: Z85 may look like a reference or a URL."""
     return z85.decode(key).hex()

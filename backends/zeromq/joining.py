@@ -1,4 +1,4 @@
-"""Rows that were received and not handed out yet; small batches are joined."""
+"""Queue of received rows that were not returned yet; small batches are concatenated."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from streamfactory.spi import Loss
 
 _TINY: Final = 128 * 1024
-"""Bytes below which batches are joined: handing on each costs more than a copy."""
+"""Bytes below which batches are concatenated: a copy is cheaper than a call."""
 ENOUGH: Final = 1024 * 1024
-"""Bytes up to which batches are joined, and received ahead."""
+"""Bytes up to which batches are concatenated, and received ahead."""
 
 
 @dataclass(slots=True)
@@ -38,7 +38,7 @@ class _Piece:
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """Rows with their place in the partition, and what is missing before them."""
+    """Rows with their offset in the partition, and the losses before them."""
 
     rows: pa.RecordBatch | None
     first: int
@@ -51,20 +51,20 @@ class Backlog:
     """The rows of one partition, in order. One thread at a time.
 
     Args:
-        reader: Validates batches before they are joined.
+        reader: Validates batches before they are concatenated.
     """
 
     def __init__(self, reader: BatchReader) -> None:
         self._reader = reader
         self._pieces: deque[_Piece] = deque()
         self._losses: list[Loss] = []
-        """Before what is received next."""
+        """Losses before the next received rows."""
         self.size = 0
         """Bytes."""
         self.next = 0
-        """Offset of the next row to be handed out."""
+        """Offset of the next row to return."""
         self.has_begun = False
-        """Whether anything was handed out of the present incarnation."""
+        """Whether rows of the current incarnation were returned."""
 
     def __len__(self) -> int:
         return len(self._pieces)
@@ -84,33 +84,33 @@ class Backlog:
         self.size += size
 
     def lose(self, loss: Loss) -> None:
-        """Record a loss before what is received next."""
+        """Record a loss before the next received rows."""
         self._losses.append(loss)
 
     def begin_after(self, loss: Loss, start: int) -> None:
-        """Record a loss before everything that was received."""
+        """Record a loss before all queued rows."""
         self._pieces.appendleft(_Piece(None, start, self.next, losses=[loss]))
 
     def clear(self, start: int, *, has_begun: bool) -> None:
-        """Drop all rows; an offset is the next one to be handed out."""
+        """Drop all rows; ``start`` becomes the next offset to return."""
         self._pieces.clear()
         self.size = 0
         self.next, self.has_begun = start, has_begun
 
     def take(self, most: int) -> Taken | None:
-        """The first batches as one answer, as far as they fit together.
+        """The first batches as one, as far as they can be concatenated.
 
         Returns:
-            None where nothing was received.
+            None if nothing was received.
 
         Raises:
-            CorruptData: data_loss; the first batch is not sound.
-            MessageTooLarge: permanent; one row unpacks to too much.
+            CorruptData: data_loss; the first batch is invalid.
+            MessageTooLarge: permanent; a single row unpacks to too many bytes.
         """
         if not self._pieces:
             if not self._losses:
                 return None
-            # Nothing has to follow a loss for it to be known.
+            # Report a loss even if no rows follow it.
             losses, self._losses = self._losses, []
             return Taken(None, self.next, self.next, 0, tuple(losses))
         first = self._pieces.popleft()
@@ -149,7 +149,7 @@ class Backlog:
     def _sliced(
         self, rows: pa.RecordBatch, pieces: list[_Piece], size: int
     ) -> pa.RecordBatch:
-        """The first slice that is safe to convert; the others are kept."""
+        """The first slice that is safe to convert; the others are queued again."""
         parts = list(self._reader.parts(rows, size))
         at, rest = pieces[0].first + parts[0][0].num_rows if parts else 0, []
         for part, bytes_ in parts[1:]:

@@ -1,7 +1,7 @@
-"""One partition as it is written with DEALER: messages are kept until they are stored.
+"""Writing of one partition with DEALER: messages are kept until they are stored.
 
-The reader answers where to begin (WELCOME), and up to where rows are stored (STORED).
-Whatever was lost with a connection, or with a reader, is sent again.
+The reader replies where to start (WELCOME) and up to where rows are stored (STORED).
+Rows that were lost with a connection or a reader are sent again.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 import zmq
 
 from streamfactory.backends.zeromq.protocol import Header, Kind, read_header
-from streamfactory.backends.zeromq.sending import OutLane, sent
+from streamfactory.backends.zeromq.sending import PartitionWriter, sent
 from streamfactory.spi import (
     ClosedError,
     CorruptData,
@@ -28,18 +28,18 @@ if TYPE_CHECKING:
 
     from streamfactory.backends.zeromq.endpoints import Endpoint
     from streamfactory.backends.zeromq.options import Settings
-    from streamfactory.backends.zeromq.transport import Place, Wire
+    from streamfactory.backends.zeromq.transport import MonitoredSocket, SocketContext
     from streamfactory.spi.waking import Wake
 
 _LONGEST_POLL: Final = 0.25
 _PATIENCE: Final = 1.0
-"""Seconds without an answer after which the reader is asked where it stands."""
+"""Seconds without a reply after which HELLO is sent again."""
 _NOTHING: Final = memoryview(b"")
 
 
 @dataclass(slots=True)
 class _Kept:
-    """A message that is not known to be stored."""
+    """A message that is not acknowledged as stored."""
 
     kind: Kind
     first: int
@@ -47,13 +47,13 @@ class _Kept:
     body: memoryview
 
 
-class KeepingLane(OutLane):
-    """The sender of one partition that is answered. Thread-safe."""
+class AcknowledgedWriter(PartitionWriter):
+    """Writes one partition and keeps messages until acknowledged. Thread-safe."""
 
     def __init__(
         self,
         number: int,
-        place: Callable[[], Place],
+        place: Callable[[], SocketContext],
         endpoints: tuple[Endpoint, ...],
         config: StreamConfig,
         settings: Settings,
@@ -69,22 +69,22 @@ class KeepingLane(OutLane):
         """To be sent."""
         self._kept_size = 0
         self._released = 0
-        """Rows before it are stored, and kept no more."""
+        """Rows before this number are stored and no longer kept."""
         self._stored = 0
         self._reader = b""
-        """Session of the reader that gave the last welcome."""
+        """Session of the reader that sent the last WELCOME."""
         self._hello: int | None = None
-        """What was sent before the question that is not answered yet."""
+        """Rows sent before the last unanswered HELLO."""
         self._asked_at = 0.0
         self._moved_at = time.monotonic()
         self._handshakes = 0
 
     def flush(self, wake: Wake) -> None:
-        """Return when every row is stored by the reader.
+        """Block until the reader has stored every row.
 
         Raises:
-            StreamTimeout: transient; the reader acknowledged nothing for long.
-            WriterFenced: permanent; a later instance of this sender has come.
+            StreamTimeout: transient; the reader did not acknowledge rows in time.
+            WriterFenced: permanent; a later instance of this sender has connected.
             ClosedError: misuse; woken.
         """
         with self._lock:
@@ -113,72 +113,74 @@ class KeepingLane(OutLane):
         """Send an end, and return when the reader has received it."""
         self._gather(None)
         self._has_begun = True
-        wire = self._opened()
+        socket = self._opened()
         self._waiting.append(_Kept(kind, self._next, self._next, _NOTHING))
-        disconnects = wire.disconnects
+        disconnects = socket.disconnects
         asked = False
         while time.monotonic() < deadline:
-            self._pump(wire)
+            self._pump(socket)
             if not self._waiting and not asked:
-                self._ask(wire)
+                self._ask(socket)
                 asked = True
             answered = asked and self._hello is None and not self._waiting
-            if answered or wire.disconnects > disconnects:
+            if answered or socket.disconnects > disconnects:
                 return
-            wire.wait(zmq.POLLIN, 0.02)
-            self._listen(wire)
+            socket.wait(zmq.POLLIN, 0.02)
+            self._listen(socket)
         if kind is Kind.END:
             msg = f"{self.name}: the reader has not received the end of the stream"
-            raise StreamTimeout(msg, remedy="raise connection.timeout.millis")
+            raise StreamTimeout(msg, remedy="increase connection.timeout.millis")
 
     def _renew(self) -> None:
         super()._renew()
         self._begin_link()
         self._has_begun = False
 
-    # --- what the reader answers --------------------------------------------------
+    # --- replies of the reader ----------------------------------------------------
 
-    def _is_ready(self, wire: Wire) -> bool:
-        """Whether a reader has said where to begin."""
+    def _is_ready(self, socket: MonitoredSocket) -> bool:
+        """Whether a reader has replied with its start."""
         if self._reader:
             return True
-        self._introduce(wire)
-        wire.wait(zmq.POLLIN, 0.05)
-        self._listen(wire)
+        self._introduce(socket)
+        socket.wait(zmq.POLLIN, 0.05)
+        self._listen(socket)
         return bool(self._reader)
 
     def _attend(self, wake: Wake | None) -> None:
-        """Send, or read answers; wait a little where neither is possible.
+        """Send messages or process replies; waits briefly if neither is possible.
 
         Raises:
             StreamTimeout, WriterFenced, ClosedError: As `flush`.
         """
-        wire = self._opened()
+        socket = self._opened()
         if wake is not None and wake.is_set:
-            msg = "the writer was closed while rows were not stored"
+            msg = "the writer was closed before all rows were stored"
             raise ClosedError(msg)
         if time.monotonic() - self._moved_at > self._stall:
             oldest = [*self._kept, *self._waiting][0].first
-            msg = f"{self.name}: the reader acknowledges nothing from {oldest} on"
-            remedy = "readers acknowledge what copy, a group, a query or a spool has "
-            remedy += "stored; others need acknowledge=fetched"
+            msg = f"{self.name}: the reader has not acknowledged rows from {oldest} on"
+            remedy = (
+                "only copy, groups, queries and spools acknowledge stored rows; set "
+            )
+            remedy += "acknowledge=fetched for other readers"
             raise StreamTimeout(msg, remedy=remedy)
-        self._introduce(wire)
-        if self._pump(wire):
-            return  # what the caller waits for may be there
+        self._introduce(socket)
+        if self._pump(socket):
+            return  # the awaited acknowledgement may have been received
         events = zmq.POLLIN | (zmq.POLLOUT if self._waiting and self._reader else 0)
-        wire.wait(events, _LONGEST_POLL, wake)
-        self._listen(wire)
+        socket.wait(events, _LONGEST_POLL, wake)
+        self._listen(socket)
 
-    def _introduce(self, wire: Wire) -> None:
-        """Say who sends, after a connection was made, and after a silence."""
-        wire.check()
-        is_new = wire.handshakes != self._handshakes
+    def _introduce(self, socket: MonitoredSocket) -> None:
+        """Send HELLO after a new connection, and after a period without replies."""
+        socket.check()
+        is_new = socket.handshakes != self._handshakes
         if is_new or time.monotonic() - self._asked_at > _PATIENCE:
-            self._handshakes = wire.handshakes
-            self._ask(wire)
+            self._handshakes = socket.handshakes
+            self._ask(socket)
 
-    def _ask(self, wire: Wire) -> None:
+    def _ask(self, socket: MonitoredSocket) -> None:
         header = Header(
             Kind.HELLO,
             self.number,
@@ -188,52 +190,56 @@ class KeepingLane(OutLane):
             max(self._sent, self._released),
             self._session,
         )
-        if sent(wire.socket, [header.pack() + self._schema_text]):
+        if sent(socket.socket, [header.pack() + self._schema_text]):
             self._hello = self._sent
             self._asked_at = time.monotonic()
 
-    def _pump(self, wire: Wire) -> bool:
-        """Send what waits, as far as there is room; whether anything moved."""
-        has_moved = self._listen(wire)
+    def _pump(self, socket: MonitoredSocket) -> bool:
+        """Send queued messages as far as possible; whether there was progress."""
+        has_moved = self._listen(socket)
         while self._waiting and self._reader:
             piece = self._waiting[0]
             frames = self._frames(piece.kind, piece.first, piece.next, piece.body)
-            if not sent(wire.socket, frames):
+            if not sent(socket.socket, frames):
                 break
             self._sent = piece.next
             self._kept.append(self._waiting.popleft())
             has_moved = True
         return has_moved
 
-    def _listen(self, wire: Wire) -> bool:
-        """Read the answers that came; whether there were any.
+    def _listen(self, socket: MonitoredSocket) -> bool:
+        """Process received replies; whether there were any.
 
         Raises:
             WriterFenced: permanent.
-            CorruptData: data_loss; the other side is no reader of streamfactory.
+            CorruptData: data_loss; the peer is not a streamfactory reader.
         """
         has_heard = False
         while True:
             try:
-                frames = wire.socket.recv_multipart(zmq.NOBLOCK)
+                frames = socket.socket.recv_multipart(zmq.NOBLOCK)
             except zmq.Again:
                 return has_heard
             has_heard = True
             header = read_header(frames[0])
             if header.stream != self._stream:
-                continue  # to a stream that was broken off
+                continue  # a reply to an aborted stream
             if header.kind is Kind.WELCOME:
                 self._welcomed(header)
             elif header.kind is Kind.STORED:
                 self._release(header.next)
             elif header.kind is Kind.HELLO:
-                self._ask(wire)
+                self._ask(socket)
             elif header.kind is Kind.FENCED:
-                msg = f"{self.name}: another sender has taken the place of this one"
-                remedy = "stop one of them, or give each partition one sender"
+                msg = (
+                    f"{self.name}: the writer is fenced: another sender has replaced it"
+                )
+                remedy = "run only one sender per partition"
                 raise WriterFenced(msg, remedy=remedy)
             else:
-                msg = f"the answer of a reader has the kind {header.kind.name}"
+                msg = (
+                    f"the reply of a reader has the unexpected kind {header.kind.name}"
+                )
                 raise CorruptData(msg)
 
     def _welcomed(self, header: Header) -> None:
@@ -241,7 +247,7 @@ class KeepingLane(OutLane):
         is_same = header.session == self._reader
         self._reader = header.session
         if is_same and asked is not None and header.next >= asked:
-            return  # all that was sent before the question has been received
+            return  # all rows sent before the HELLO were received
         self._rewind(header.next)
 
     def _rewind(self, number: int) -> None:
@@ -250,7 +256,7 @@ class KeepingLane(OutLane):
             self._kept[-1].next > number or self._kept[-1].kind is not Kind.ROWS
         ):
             self._waiting.appendleft(self._kept.pop())
-        # What the reader has stored already, as of a repeated epoch, is not sent.
+        # Rows that the reader has stored, such as of a repeated epoch, are not sent.
         while self._waiting and self._waiting[0].next <= number:
             if self._waiting[0].kind is not Kind.ROWS:
                 break
@@ -258,7 +264,7 @@ class KeepingLane(OutLane):
         self._sent = max(number, self._released)
 
     def _release(self, number: int) -> None:
-        """Forget what is stored."""
+        """Drop messages that are stored."""
         self._moved_at = time.monotonic()
         self._stored = max(self._stored, number)
         for queue in (self._kept, self._waiting):

@@ -13,7 +13,7 @@ _ALPHABET: Final = (
 )
 _Z85: Final = re.compile(f"[{re.escape(_ALPHABET)}]{{40}}")
 _HEXADECIMAL: Final = re.compile("[0-9A-Fa-f]{64}")
-"""Z85 may contain what looks like a reference, or like a password in a URL."""
+"""Z85 may look like a reference, or like a password in a URL."""
 
 
 def parse_key(text: str) -> bytes:
@@ -26,7 +26,7 @@ def parse_key(text: str) -> bytes:
     if _HEXADECIMAL.fullmatch(text):
         return bytes.fromhex(text)
     if _Z85.fullmatch(text) is None:
-        msg = "is no CURVE key: write 40 characters of Z85, or 64 hexadecimal digits"
+        msg = "is not a CURVE key: write 40 characters of Z85, or 64 hexadecimal digits"
         raise ValueError(msg)
     # Five characters stand for four bytes.
     return b"".join(_four(text[at : at + 5]) for at in range(0, len(text), 5))
@@ -37,7 +37,7 @@ def _four(text: str) -> bytes:
     for character in text:
         value = value * 85 + _ALPHABET.index(character)
     if value >= 2**32:
-        msg = "is no CURVE key: five of its characters stand for too much"
+        msg = "is not a CURVE key: a group of five characters is out of range"
         raise ValueError(msg)
     return value.to_bytes(4, "big")
 

@@ -1,8 +1,8 @@
-"""The offsets of one partition, from the sequence numbers of its senders.
+"""Assignment of offsets from the sequence numbers of senders. No I/O.
 
-Pure bookkeeping: no sockets. Of one sender the offsets are its own numbers and the
-incarnation is its stream. Of several, and of programs that send no numbers, this side
-counts, from 0 on for each time that it is started.
+With one sender, offsets are its sequence numbers and the incarnation is its stream id.
+With several senders, or programs without sequence numbers, the reader assigns offsets,
+from 0 at each start.
 """
 
 from __future__ import annotations
@@ -16,44 +16,44 @@ if TYPE_CHECKING:
     from streamfactory.backends.zeromq.protocol import Header
 
 _MOST_SENDERS: Final = 100_000
-"""Senders that are remembered; each restart of one is another."""
+"""Remembered senders. Each restart of a program is a new sender."""
 
 
 @dataclass(slots=True)
 class Placed:
-    """Where the rows of a message are in the partition."""
+    """The offsets of the rows of a message."""
 
     first: int
     next: int
     skip: int
-    """Rows at the beginning that were received before."""
+    """Number of leading rows that are duplicates."""
     lost: tuple[int, int, str] | None
-    """Offsets that are missing before it, and why; the end is exclusive."""
+    """Missing offsets before it (end exclusive), and the cause."""
 
 
 @dataclass(slots=True)
 class Sender:
-    """What is known of one stream."""
+    """State of one sender's stream."""
 
     stream: bytes
     next: int
-    """Its number of the next row."""
+    """Expected sequence number of the next row."""
     identity: bytes = b""
-    """Where answers to it go; dealer-router alone."""
+    """Routing id for replies; only for dealer-router."""
     session: bytes = b""
-    """Which instance of the sender it is."""
+    """Instance of the sender."""
     spans: list[tuple[int, int]] = field(default_factory=list)
-    """Offsets of the partition, each with this sender's number: the end of a message
-    that was not acknowledged yet. Only where the two differ."""
+    """Unacknowledged messages: end offset in the partition, with the sender's number.
+    Only used if the two differ."""
 
     @property
     def name(self) -> str:
-        """For messages."""
+        """Name in log and error messages."""
         return self.stream.hex()
 
 
 class OwnNumbers:
-    """The offsets are those of one sender at a time."""
+    """Offsets are the sequence numbers of one sender at a time."""
 
     def __init__(self) -> None:
         self.current: Sender | None = None
@@ -62,7 +62,7 @@ class OwnNumbers:
 
     @property
     def incarnation(self) -> str | None:
-        """The sender's stream; None before one has come."""
+        """The stream id of the sender; None before the first message."""
         return None if self.current is None else self.current.name
 
     def is_new(self, stream: bytes) -> bool:
@@ -72,7 +72,7 @@ class OwnNumbers:
         )
 
     def is_past(self, stream: bytes) -> bool:
-        """Whether another sender has taken the place of this one."""
+        """Whether this sender was replaced by another one."""
         return stream in self._past
 
     def begin(self, stream: bytes, start: int) -> Sender:
@@ -91,7 +91,7 @@ class OwnNumbers:
         return current if current is not None and current.stream == stream else None
 
     def place(self, sender: Sender, header: Header) -> Placed | None:
-        """Where a message of the current sender is; None for one received before."""
+        """The offsets of a message of the sender; None for a duplicate."""
         if header.next <= self.next and header.first < header.next:
             return None
         lost = None
@@ -103,7 +103,7 @@ class OwnNumbers:
 
 
 class MergedNumbers:
-    """This side counts: rows in the order of their receipt, and what is missing."""
+    """Offsets are assigned in the order of receipt; missing rows get offsets too."""
 
     def __init__(self) -> None:
         self.incarnation: str | None = uuid.uuid4().hex
@@ -115,11 +115,11 @@ class MergedNumbers:
         return False
 
     def is_past(self, stream: bytes) -> bool:
-        """No sender takes the place of another."""
+        """Senders do not replace each other."""
         return False
 
     def begin(self, stream: bytes, start: int) -> Sender:
-        """Add a sender, which is received from a number on."""
+        """Add a sender that is received from a sequence number on."""
         sender = self._senders[stream] = Sender(stream, start)
         if len(self._senders) > _MOST_SENDERS:
             self._senders.popitem(last=False)
@@ -130,7 +130,7 @@ class MergedNumbers:
         return self._senders.get(stream)
 
     def place(self, sender: Sender, header: Header) -> Placed | None:
-        """Where a message of a sender is; None for one received before."""
+        """The offsets of a message of a sender; None for a duplicate."""
         if header.next <= sender.next and header.first < header.next:
             return None
         lost = None
@@ -147,6 +147,6 @@ class MergedNumbers:
         return Placed(first, self.next, skip, lost)
 
     def count(self, rows: int) -> Placed:
-        """The place of rows without a number."""
+        """The offsets of rows without sequence numbers."""
         first, self.next = self.next, self.next + rows
         return Placed(first, self.next, 0, None)

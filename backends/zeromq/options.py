@@ -1,4 +1,4 @@
-"""The options of ``zeromq``, and the settings that its sockets are made with."""
+"""Options of ``zeromq``, and the settings of its sockets."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     from streamfactory.spi import StreamConfig
 
 DURABLE_WAY: Final = (
-    "ZeroMQ keeps no messages: put a spool in front of the stream, or copy it into a "
-    "`file` stream, and read that"
+    "ZeroMQ stores no messages: set up a spool, or copy the stream into a `file` "
+    "stream and read that"
 )
-"""The remedy where messages have to be read again."""
+"""Remedy for uses that need to read messages again."""
 
 PUB_SUB: Final = "pub-sub"
 PUSH_PULL: Final = "push-pull"
@@ -53,7 +53,7 @@ def _prefixes(text: str) -> tuple[bytes, ...]:
 OPTIONS: Final = (
     Option(
         "topic.name",
-        "Name of the stream in positions and errors.",
+        "Topic name in positions and error messages.",
         default="messages",
         validator=topic_name_problem,
     ),
@@ -66,61 +66,62 @@ OPTIONS: Final = (
     ),
     Option(
         "bind",
-        "Endpoints to wait at: tcp://host:port, ipc:///path, inproc://name; a range "
-        "(tcp://host:first-last, ipc:///path-{0-3}) gives partitions.",
+        "Endpoints to listen at: tcp://host:port, ipc:///path, inproc://name. A range "
+        "(tcp://host:first-last, ipc:///path-{0-3}) defines several partitions.",
         ENDPOINTS,
         example="tcp://127.0.0.1:9800",
     ),
     Option(
         "connect",
-        "Endpoints to connect to, as for `bind`; several, with commas between them, "
+        "Endpoints to connect to, written as for `bind`. Several, separated by commas, "
         "are used together.",
         ENDPOINTS,
         example="tcp://127.0.0.1:9800-9803",
     ),
     Option(
         "payload",
-        "What messages carry: Arrow batches, or bytes for a decoder.",
+        "Content of messages: Arrow batches, or bytes for a decoder.",
         choice("arrow", "raw"),
         default="arrow",
     ),
     Option(
         "framing",
-        "Whether messages begin with the frame of streamfactory's own senders, which "
-        "has a sequence number; plain for programs that do not send it.",
+        "Whether messages begin with a sequence frame, as sent by streamfactory; plain "
+        "for programs that do not send it.",
         choice("sequenced", "plain"),
         default="sequenced",
     ),
     Option(
         "prefixes",
-        "Prefixes of the messages to receive, with commas between them; empty for all.",
+        "Prefixes of the messages to receive, separated by commas; empty for all.",
         OptionType("prefixes", _prefixes, {"type": "string"}),
         default="",
         applies=_READ,
     ),
     Option(
         "prefix",
-        "First frame of published messages, which subscriptions select by; the topic "
-        "name where not set. Plain messages have their key there.",
+        "First frame of published messages, which subscriptions match; by default the "
+        "topic name. Plain messages have their key there.",
         applies=_WRITE,
     ),
     Option(
         "senders",
-        "How many senders a partition merges, or `any`; it is finished when so many "
-        "have ended. Above 1, offsets are counted by the reader.",
+        "Number of senders that a partition merges, or `any`. The partition ends when "
+        "that many have ended. Above 1, the reader assigns offsets.",
         OptionType("integer or any", _senders, {"type": ["string", "integer"]}),
         default="1",
         applies=_READ,
     ),
     Option(
         "sender.id",
-        "Name that the only writer keeps across restarts: rows of a repeated epoch, "
-        "which have to be the same in the same order, are then stored once.",
+        "Name of the only writer, kept across restarts: rows of a repeated epoch, "
+        "which "
+        "must be identical and in the same order, are stored once.",
         applies=_WRITE,
     ),
     Option(
         "readers",
-        "Subscriptions that a publisher waits for before its first message.",
+        "Number of subscriptions that a publisher waits for before its first message.",
         INTEGER,
         default="1",
         minimum=0,
@@ -129,8 +130,8 @@ OPTIONS: Final = (
     ),
     Option(
         "when.full",
-        "What a publisher does when a subscriber's high-water mark is reached: wait, "
-        "or drop the message for that subscriber.",
+        "Behaviour of a publisher when a subscriber's high-water mark is reached: "
+        "block, or drop the message for that subscriber.",
         choice("block", "drop"),
         default="block",
         applies=_WRITE,
@@ -145,8 +146,8 @@ OPTIONS: Final = (
     ),
     Option(
         "buffer.bytes",
-        "Bytes queued for a peer, and kept until they are acknowledged. ZeroMQ counts "
-        "messages: see the page.",
+        "Maximum bytes queued for a peer, and kept until acknowledged. ZeroMQ's limit "
+        "is a number of messages: see the page.",
         SIZE,
         default="64M",
         minimum=64 * 1024,
@@ -154,7 +155,7 @@ OPTIONS: Final = (
     ),
     Option(
         "linger.millis",
-        "How long closing waits for queued messages to be sent.",
+        "Time for which closing waits until queued messages are sent.",
         PERIOD,
         default="30s",
         minimum=0,
@@ -162,7 +163,8 @@ OPTIONS: Final = (
     ),
     Option(
         "stall.timeout.millis",
-        "How long a write may wait for a reader that accepts or acknowledges nothing.",
+        "Time for which a write waits for a reader that does not accept or "
+        "acknowledge.",
         PERIOD,
         default="5m",
         minimum=1,
@@ -170,8 +172,8 @@ OPTIONS: Final = (
     ),
     Option(
         "heartbeat.millis",
-        "Interval of heartbeats; a peer that answers none for three intervals is "
-        "disconnected. 0 sends none.",
+        "Interval of heartbeats. A peer that does not respond for three intervals is "
+        "disconnected. 0 disables heartbeats.",
         PERIOD,
         default="5s",
         minimum=0,
@@ -179,7 +181,7 @@ OPTIONS: Final = (
     ),
     Option(
         "max.message.bytes",
-        "Longest frame accepted from a peer, and longest batch, decompressed.",
+        "Maximum size of a frame from a peer, and of a decompressed batch.",
         SIZE,
         default="256M",
         minimum=1024,
@@ -188,7 +190,7 @@ OPTIONS: Final = (
     ),
     Option(
         "max.metadata.bytes",
-        "Longest schema, and longest header of a batch, accepted from a peer.",
+        "Maximum size of a schema, and of the header of a batch, from a peer.",
         SIZE,
         default="1M",
         minimum=1024,
@@ -197,25 +199,25 @@ OPTIONS: Final = (
     ),
     Option(
         "allow.plaintext",
-        "Allow endpoints of other machines without CURVE.",
+        "Allow endpoints on other machines without CURVE.",
         BOOLEAN,
         default="false",
     ),
     Option(
         "curve.secret.key",
-        "Own secret key, Z85 or hexadecimal: encrypts every connection, and proves who "
-        "this side is.",
+        "Secret key of this side, Z85 or hexadecimal. Encrypts and authenticates every "
+        "connection.",
         secret=True,
     ),
     Option(
         "curve.server.key",
-        "Public key of the side that binds, Z85 or hexadecimal.",
+        "Public key of the binding side, Z85 or hexadecimal.",
         CURVE_KEY,
     ),
     Option(
         "curve.allowed.keys",
-        "Public keys of clients that may connect, Z85 or hexadecimal, with spaces or "
-        "commas between them; or `any`.",
+        "Public keys of clients that may connect, Z85 or hexadecimal, separated by "
+        "spaces or commas; or `any`.",
         CURVE_KEYS,
     ),
 )
@@ -223,7 +225,7 @@ OPTIONS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What sockets and lanes need of the configuration. Seconds and bytes."""
+    """Settings of sockets, in seconds and bytes."""
 
     endpoints: tuple[tuple[Endpoint, ...], ...]
     """By partition."""
@@ -232,7 +234,7 @@ class Settings:
     is_raw: bool
     is_plain: bool
     timeout: float
-    """For a peer to come, and for the first schema."""
+    """Timeout for the connection of a peer, and for the first schema."""
     buffer: int
     heartbeat: int
     """Milliseconds."""

@@ -1,4 +1,4 @@
-"""Messages of programs that send no sequence frame, as envelopes and back."""
+"""Conversion of messages without sequence frame to envelopes, and back."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ if TYPE_CHECKING:
     from streamfactory.spi import Outgoing, Partition
 
 _HEADER: Final = "frame."
-"""Begins the name of the header that a middle frame becomes; its number follows."""
+"""Prefix of the header key for a middle frame; its number follows."""
 
 
 class PlainMessages:
-    """Receives messages of one partition; their rows are counted as they arrive.
+    """Receives messages of one partition; offsets are assigned on receipt.
 
     Args:
-        partition: Of the rows.
-        numbers: Counts them.
-        reader: Reads Arrow streams, and validates them.
-        backlog: Where the rows go.
-        is_raw: Whether each message is a record, rather than a whole Arrow stream.
+        partition: Partition of the rows.
+        numbers: Assigns the offsets.
+        reader: Reads and validates Arrow streams.
+        backlog: Receives the rows.
+        is_raw: Whether each message is a record instead of an Arrow stream.
     """
 
     def __init__(
@@ -50,9 +50,9 @@ class PlainMessages:
         self._backlog = backlog
         self._is_raw = is_raw
         self._records: list[list[bytes]] = []
-        """That no batch was made of yet."""
+        """Records that are not in a batch yet."""
         self.size = 0
-        """Bytes of them."""
+        """Bytes of these records."""
 
     def receive(self, frames: Sequence[bytes | zmq.Frame]) -> None:
         """Add the rows of a message; those of records with `pack`.
@@ -70,7 +70,7 @@ class PlainMessages:
             self._backlog.add(rows, placed, size, is_checked=True)
 
     def pack(self) -> None:
-        """Make one batch of the records that were received one by one."""
+        """Combine the received records into one batch."""
         records, self._records = self._records, []
         size, self.size = self.size, 0
         if records:
@@ -114,14 +114,14 @@ def messages_of(outgoing: Outgoing) -> Iterator[list[bytes]]:
     """The frames of each row: key, values of headers, value.
 
     Raises:
-        MisuseError: misuse; a value is null, which no frame can be.
+        MisuseError: misuse; a value is null, which a frame cannot represent.
     """
     values = outgoing.rows.column("value").to_pylist()
     keys = _list(outgoing.key, len(values))
     headers = _list(outgoing.headers, len(values))
     for value, key, some in zip(values, keys, headers, strict=True):
         if value is None:
-            msg = "a plain message of ZeroMQ cannot be a tombstone: its value is null"
+            msg = "a plain ZeroMQ message cannot represent a tombstone (null value)"
             raise MisuseError(msg, remedy="use framing=sequenced, or drop such rows")
         begin = [] if key is None else [_as_bytes(key)]
         between = [header["value"] or b"" for header in some or ()]

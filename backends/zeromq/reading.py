@@ -1,4 +1,4 @@
-"""The reading half of ``zeromq``."""
+"""Consumer factory of ``zeromq``."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import pyarrow as pa
 
 from streamfactory.arrowlog.messages import envelopes, message_schema
 from streamfactory.backends.zeromq.options import DEALER_ROUTER, Settings
-from streamfactory.backends.zeromq.receiving import Lane
-from streamfactory.backends.zeromq.transport import Place
+from streamfactory.backends.zeromq.receiving import PartitionReader
+from streamfactory.backends.zeromq.transport import SocketContext
 from streamfactory.spi import (
     BatchState,
     Claims,
@@ -41,11 +41,11 @@ if TYPE_CHECKING:
     from streamfactory.spi import Position
 
 _GLANCE: Final = 0.05
-"""Seconds between looks for a schema."""
+"""Seconds between polls for a schema."""
 
 
-class Lanes:
-    """All partitions of a stream, as one process reads them; opened when used."""
+class PartitionReaders:
+    """The readers of all partitions of a stream in one process; opened lazily."""
 
     def __init__(self, config: StreamConfig, settings: Settings) -> None:
         is_packed = settings.is_raw and not settings.is_plain
@@ -54,9 +54,9 @@ class Lanes:
         self._config = config
         self._settings = settings
         self._lock = threading.Lock()
-        self._place: Place | None = None
+        self._place: SocketContext | None = None
         self.each = [
-            Lane(
+            PartitionReader(
                 Partition(config.topic, number),
                 self._found_place,
                 endpoints,
@@ -70,17 +70,17 @@ class Lanes:
     def close(self) -> None:
         """Close all sockets, and their context."""
         self.is_closed = True
-        for lane in self.each:
-            lane.close()
+        for reader in self.each:
+            reader.close()
         with self._lock:
             if self._place is not None:
                 self._place.close()
                 self._place = None
 
-    def _found_place(self) -> Place:
+    def _found_place(self) -> SocketContext:
         with self._lock:
             if self._place is None:
-                self._place = Place(self._config, self._settings)
+                self._place = SocketContext(self._config, self._settings)
             return self._place
 
 
@@ -89,37 +89,37 @@ class ZeromqConsumer(PartitionLevelConsumer):
 
     def __init__(
         self,
-        lanes: Lanes,
+        readers: PartitionReaders,
         settings: Settings,
         partition: Partition,
         fields: Sequence[str] | None,
     ) -> None:
-        self._lanes = lanes
-        self._lane = lanes.each[partition.id]
+        self._readers = readers
+        self._reader = readers.each[partition.id]
         self._partition = partition
         self._is_packed = settings.is_raw and not settings.is_plain
         self._fields = None if fields is None else list(fields)
-        self._told: str | None = None
+        self._reported: str | None = None
         self._wake = Wake()
 
     def fetch_messages(
         self, start: int, end: int | None, limits: FetchLimits
     ) -> Fetched:
-        if self._lanes.is_closed:
+        if self._readers.is_closed:
             msg = "the stream is closed"
             raise ClosedError(msg)
-        lane, told = self._lane, self._told
+        reader, reported = self._reader, self._reported
         most = limits.max_rows if end is None else min(limits.max_rows, end - start)
-        taken = lane.take(told, start, most, limits.timeout, self._wake)
+        taken = reader.take(reported, start, most, limits.timeout, self._wake)
         if taken is not None:
-            return self._answer(taken, start)
-        if lane.incarnation != told:
-            # Offsets count something else from here on: that is told without rows.
-            self._told = lane.incarnation
-            where = start if told is None else lane.next
-            return Fetched(None, where, incarnation=lane.incarnation)
-        state = None if lane.end is None else BatchState.END_OF_PARTITION
-        return Fetched(None, start, state=state, incarnation=told, end=lane.end)
+            return self._fetched(taken, start)
+        if reader.incarnation != reported:
+            # A new incarnation is reported by a batch without rows.
+            self._reported = reader.incarnation
+            where = start if reported is None else reader.next
+            return Fetched(None, where, incarnation=reader.incarnation)
+        state = None if reader.end is None else BatchState.END_OF_PARTITION
+        return Fetched(None, start, state=state, incarnation=reported, end=reader.end)
 
     def wake(self) -> None:
         self._wake.set()
@@ -127,7 +127,7 @@ class ZeromqConsumer(PartitionLevelConsumer):
     def close(self) -> None:
         self._wake.close()
 
-    def _answer(self, taken: Taken, start: int) -> Fetched:
+    def _fetched(self, taken: Taken, start: int) -> Fetched:
         rows, first = taken.rows, taken.first
         size = taken.size
         if rows is not None and first < start:
@@ -137,7 +137,7 @@ class ZeromqConsumer(PartitionLevelConsumer):
             return Fetched(
                 None,
                 max(start, taken.next),
-                incarnation=self._told,
+                incarnation=self._reported,
                 losses=taken.losses,
                 held_from=start,
             )
@@ -149,16 +149,16 @@ class ZeromqConsumer(PartitionLevelConsumer):
             rows,
             first + rows.num_rows,
             offsets=None if first == start else pa.arange(first, first + rows.num_rows),
-            incarnation=self._told,
+            incarnation=self._reported,
             size=size,
             losses=taken.losses,
-            # What is missing before the rows is in `losses`.
+            # Missing rows before these are in `losses`.
             held_from=start,
         )
 
 
 class ZeromqMetadata(MetadataProvider):
-    """Answers what the sockets of this process have received."""
+    """Metadata known from the sockets of this process."""
 
     def __init__(self, factory: ZeromqConsumerFactory) -> None:
         self._factory = factory
@@ -169,42 +169,42 @@ class ZeromqMetadata(MetadataProvider):
         return [
             PartitionInfo(
                 Partition(topic, number),
-                lane.earliest,
+                reader.earliest,
                 None,
-                PartitionState.ACTIVE if lane.end is None else PartitionState.ENDED,
-                lane.incarnation,
+                PartitionState.ACTIVE if reader.end is None else PartitionState.ENDED,
+                reader.incarnation,
             )
             for topic in topics
-            for number, lane in enumerate(self._factory.lanes.each)
+            for number, reader in enumerate(self._factory.readers.each)
         ]
 
     def fetch_schema(self, topic: str) -> pa.Schema:
-        """The schema of the first sender; where one is declared, none is waited for."""
+        """The schema of the first sender, unless one is declared."""
         factory = self._factory
         if factory.settings.is_raw:
             return envelope_schema()
         if "schema" in factory.config:
             msg = "a schema is declared"
             raise SchemaUnknown(msg)
-        lanes, timeout = factory.lanes, factory.settings.timeout
+        readers, timeout = factory.readers, factory.settings.timeout
         deadline = time.monotonic() + timeout
-        while lanes.holder.schema is None:
-            for lane in lanes.each:
-                lane.look(_GLANCE / len(lanes.each))
-            if lanes.is_closed:
+        while readers.holder.schema is None:
+            for reader in readers.each:
+                reader.look(_GLANCE / len(readers.each))
+            if readers.is_closed:
                 msg = "the stream is closed"
                 raise ClosedError(msg)
             if time.monotonic() > deadline:
                 msg = f"no sender has sent a schema within {timeout:g} s"
                 remedy = "start the sender, or declare the option `schema`"
                 raise StreamTimeout(msg, remedy=remedy)
-        return lanes.holder.schema
+        return readers.holder.schema
 
 
 class ZeromqConsumerFactory(ConsumerFactory):
     """Reads the senders at some endpoints.
 
-    ZeroMQ keeps nothing. With dealer-router the senders keep what is not acknowledged.
+    ZeroMQ stores nothing. With dealer-router, senders keep unacknowledged rows.
     """
 
     CLAIMS: ClassVar = Claims(redelivers=True)
@@ -212,17 +212,19 @@ class ZeromqConsumerFactory(ConsumerFactory):
     def __init__(self, config: StreamConfig) -> None:
         super().__init__(config)
         self.settings = Settings.of(config)
-        # By process: what a fork inherited stays referenced, and untouched.
-        self._lanes: dict[int, Lanes] = {}
+        # By process id: inherited sockets are kept open, but not used after a fork.
+        self._readers: dict[int, PartitionReaders] = {}
 
     @property
-    def lanes(self) -> Lanes:
-        """The partitions, as this process reads them. Opens nothing."""
+    def readers(self) -> PartitionReaders:
+        """The partition readers of this process. Opens nothing."""
         process = os.getpid()
-        if process not in self._lanes:
-            # Of two threads one wins, and nothing of the other was opened.
-            self._lanes.setdefault(process, Lanes(self.config, self.settings))
-        return self._lanes[process]
+        if process not in self._readers:
+            # If two threads race, one object is dropped, which has opened nothing.
+            self._readers.setdefault(
+                process, PartitionReaders(self.config, self.settings)
+            )
+        return self._readers[process]
 
     def create_partition_level_consumer(
         self,
@@ -233,7 +235,7 @@ class ZeromqConsumerFactory(ConsumerFactory):
         if partition.id >= len(self.settings.endpoints):
             msg = f"the stream has {len(self.settings.endpoints)} partitions"
             raise TopicNotFound(msg, partition=partition)
-        return ZeromqConsumer(self.lanes, self.settings, partition, fields_to_read)
+        return ZeromqConsumer(self.readers, self.settings, partition, fields_to_read)
 
     def create_metadata_provider(self, client_id: str) -> MetadataProvider:
         return ZeromqMetadata(self)
@@ -241,11 +243,13 @@ class ZeromqConsumerFactory(ConsumerFactory):
     def acknowledge(self, position: Position) -> None:
         if self.config.get("acknowledge") != "stored":
             return
-        lanes = self.lanes
+        readers = self.readers
         for partition, offset in position.items():
-            if partition.topic == self.config.topic and partition.id < len(lanes.each):
+            if partition.topic == self.config.topic and partition.id < len(
+                readers.each
+            ):
                 incarnation = position.incarnations.get(partition)
-                lanes.each[partition.id].acknowledge(incarnation, offset)
+                readers.each[partition.id].acknowledge(incarnation, offset)
 
     def claims(self) -> Claims:
         is_kept = self.settings.pattern == DEALER_ROUTER
@@ -253,6 +257,6 @@ class ZeromqConsumerFactory(ConsumerFactory):
         return Claims(redelivers=is_kept and stored and self.config["senders"] == 1)
 
     def close(self) -> None:
-        lanes = self._lanes.get(os.getpid())
-        if lanes is not None:
-            lanes.close()
+        readers = self._readers.get(os.getpid())
+        if readers is not None:
+            readers.close()

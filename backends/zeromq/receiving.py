@@ -1,7 +1,7 @@
-"""One partition as it is read: messages of its senders, in order, with their offsets.
+"""Reading of one partition: messages of its senders, in order, with their offsets.
 
-Duplicates are dropped and gaps are recorded as losses; with dealer-router a gap is
-requested again instead.
+Duplicates are dropped and gaps are recorded as losses; with dealer-router, missing
+messages are requested again.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import zmq
 
-from streamfactory.backends.zeromq.answering import Answers
+from streamfactory.backends.zeromq.answering import SenderReplies
 from streamfactory.backends.zeromq.bodies import (
     BatchReader,
     Limits,
@@ -35,7 +35,7 @@ from streamfactory.backends.zeromq.options import (
 )
 from streamfactory.backends.zeromq.plain import PlainMessages
 from streamfactory.backends.zeromq.protocol import SIZE, Kind, read_header
-from streamfactory.backends.zeromq.transport import Wire
+from streamfactory.backends.zeromq.transport import MonitoredSocket
 from streamfactory.spi import (
     ClosedError,
     Failed,
@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from streamfactory.backends.zeromq.numbering import Sender
     from streamfactory.backends.zeromq.options import Settings
     from streamfactory.backends.zeromq.protocol import Header
-    from streamfactory.backends.zeromq.transport import Place
+    from streamfactory.backends.zeromq.transport import SocketContext
     from streamfactory.spi import End, Partition, StreamConfig
     from streamfactory.spi.soundness.senders import SharedSchema
 
@@ -63,30 +63,30 @@ log = logging.getLogger(__name__)
 
 _KINDS: Final = {PUB_SUB: zmq.SUB, PUSH_PULL: zmq.PULL, DEALER_ROUTER: zmq.ROUTER}
 _LONGEST_POLL: Final = 0.25
-"""Seconds after which timers are looked at."""
+"""Maximum seconds of one poll, after which timeouts are checked."""
 _MOST_MESSAGES: Final = 4096
 """Messages received ahead."""
 _QUIET: Final = 0.05
-"""Seconds without a message of the last sender, after which its successor's messages
-are read: queues of both are read in turns."""
+"""Seconds without a message of the last sender, after which its successor is read:
+ZeroMQ reads the queues of several peers in turn."""
 
 
-class Lane:
-    """The senders of one partition. Thread-safe; one thread at a time waits.
+class PartitionReader:
+    """Reads the senders of one partition. Thread-safe; one thread at a time waits.
 
     Args:
-        partition: Named in losses and errors.
-        place: Makes, or finds, the context of all partitions.
-        endpoints: Where its socket is.
-        config: For options of reading.
-        settings: The other options.
-        holder: Of the schema, shared by all partitions.
+        partition: Partition in losses and errors.
+        place: Returns the shared socket context.
+        endpoints: The endpoints of the partition.
+        config: Options for reading.
+        settings: Other options.
+        holder: The schema, shared by all partitions.
     """
 
     def __init__(
         self,
         partition: Partition,
-        place: Callable[[], Place],
+        place: Callable[[], SocketContext],
         endpoints: tuple[Endpoint, ...],
         config: StreamConfig,
         settings: Settings,
@@ -104,8 +104,8 @@ class Lane:
         self._senders: int | None = config["senders"]
         is_merged = settings.is_plain or self._senders != 1
         self._numbers = MergedNumbers() if is_merged else OwnNumbers()
-        self._answers = Answers(self._send, is_merged=is_merged)
-        self._wire: Wire | None = None
+        self._replies = SenderReplies(self._send, is_merged=is_merged)
+        self._socket: MonitoredSocket | None = None
         self._bell: Wake | None = None
         self._backlog = Backlog(self._reader)
         self._plain: PlainMessages | None = None
@@ -121,31 +121,31 @@ class Lane:
         self._parked: list[list[bytes | zmq.Frame]] = []
         self._parked_at = 0.0
         self._greeting: tuple[bytes, Header] | None = None
-        """Of a sender that has to wait until its predecessor's rows are handed out."""
+        """HELLO of a sender that waits until earlier rows were returned."""
         self._ends: dict[bytes, End] = {}
         self._failure: StreamError | None = None
         self._closed = False
 
     @property
     def incarnation(self) -> str | None:
-        """What the offsets count; None before the first message."""
+        """The incarnation; None before the first message."""
         return self._numbers.incarnation
 
     @property
     def next(self) -> int:
-        """Offset of the next row to be handed out."""
+        """Offset of the next row to return."""
         return self._backlog.next
 
     @property
     def earliest(self) -> int:
-        """First offset that can be read: of rows handed out, if a sender keeps them."""
-        kept = self._answers.earliest(self._numbers)
+        """First offset that can be read, with returned rows that a sender keeps."""
+        kept = self._replies.earliest(self._numbers)
         handed = self._backlog.next
         return handed if kept is None else min(kept, handed)
 
     @property
     def end(self) -> End | None:
-        """How the partition ended; None while more may come."""
+        """How the partition ended; None if it has not."""
         wanted = self._senders
         if self._backlog or wanted is None or len(self._ends) < wanted:
             return None
@@ -153,28 +153,28 @@ class Lane:
         return next((end for end in ends if isinstance(end, Failed)), ends[0])
 
     def take(
-        self, told: str | None, start: int, most: int, seconds: float, wake: Wake
+        self, reported: str | None, start: int, most: int, seconds: float, wake: Wake
     ) -> Taken | None:
-        """Rows at or after a start; None where there are none in time.
+        """Rows at or after a start; None on timeout.
 
-        Returns at once, without rows, when the incarnation is not the one given, and
-        when the partition has ended.
+        Returns None at once if the incarnation differs from the given one, or if the
+        partition has ended.
 
         Raises:
-            OffsetOutOfRange: data_loss; rows at the start were handed out, and no
-                sender keeps them.
-            StreamError: As `Wire`; or a message broke a rule: then every later call
-                raises the same.
+            OffsetOutOfRange: data_loss; the rows were returned already, and no sender
+                keeps them.
+            StreamError: As `MonitoredSocket`; or a message was invalid: then later
+                calls raise the same.
         """
         deadline = time.monotonic() + seconds
         with self.lock:
             place, polled = self._opened(), False
-            if self.incarnation == told:
+            if self.incarnation == reported:
                 self._align(start)
             while True:
-                self._answers.flush()
+                self._replies.flush()
                 self._receive(place)
-                if self.incarnation != told:
+                if self.incarnation != reported:
                     return None
                 taken = self._join(most)
                 if taken is not None or self.end is not None:
@@ -191,13 +191,13 @@ class Lane:
                     self._bell.clear()
 
     def look(self, seconds: float) -> None:
-        """Receive what is there, so that the schema becomes known; takes no rows.
+        """Receive available messages, to learn the schema. Returns no rows.
 
         Raises:
             StreamError: As `take`.
         """
         if not self.lock.acquire(timeout=seconds):
-            return  # a consumer waits here: it will receive the schema
+            return  # a consumer holds the lock and will receive the schema
         try:
             place = self._opened()
             self._receive(place)
@@ -209,63 +209,65 @@ class Lane:
             self.lock.release()
 
     def acknowledge(self, incarnation: str | None, offset: int) -> None:
-        """Tell senders that rows before an offset are stored. From any thread."""
-        self._answers.store(incarnation, offset, self.incarnation)
+        """Report to senders that rows before an offset are stored. Any thread."""
+        self._replies.store(incarnation, offset, self.incarnation)
         if self._bell is not None:
             self._bell.set()
-        # A consumer that waits here is woken, and sends it.
+        # A consumer that holds the lock was woken by `_bell` and sends it.
         if self.lock.acquire(blocking=False):
             try:
-                if self._wire is not None:
-                    self._answers.flush()
+                if self._socket is not None:
+                    self._replies.flush()
             finally:
                 self.lock.release()
 
     def close(self) -> None:
-        """Close the socket, after the last answers."""
+        """Close the socket, after sending the last replies."""
         with self.lock:
             if self._closed:
                 return
             self._closed = True
-            if self._wire is not None:
-                self._answers.flush()
+            if self._socket is not None:
+                self._replies.flush()
                 linger = self._settings.pattern == DEALER_ROUTER
-                self._wire.close(1.0 if linger else 0.0)
+                self._socket.close(1.0 if linger else 0.0)
             if self._bell is not None:
                 self._bell.close()
 
     # --- the socket ---------------------------------------------------------------
 
-    def _opened(self) -> Wire:
+    def _opened(self) -> MonitoredSocket:
         if self._closed:
             msg = "the stream is closed"
             raise ClosedError(msg)
-        if self._wire is None:
+        if self._socket is None:
             options: dict[int, int | bytes] = {
                 zmq.MAXMSGSIZE: self._config["max.message.bytes"] + SIZE
             }
             pattern = self._settings.pattern
             if pattern == DEALER_ROUTER:
                 options[zmq.ROUTER_HANDOVER] = 1
-            made = Wire(self._place(), _KINDS[pattern], self._endpoints, options)
+            made = MonitoredSocket(
+                self._place(), _KINDS[pattern], self._endpoints, options
+            )
             if pattern == PUB_SUB:
                 for prefix in self._config["prefixes"]:
                     made.socket.setsockopt(zmq.SUBSCRIBE, prefix)
-            self._wire, self._bell = made, Wake()
-        return self._wire
+            self._socket, self._bell = made, Wake()
+        return self._socket
 
     def _send(self, identity: bytes, header: Header) -> None:
-        """Answer a sender; one that has gone asks again when it comes back."""
-        assert self._wire is not None
+        """Reply to a sender. If it is gone, it asks again after it reconnects."""
+        assert self._socket is not None
         try:
             frames = [identity, header.pack()]
-            self._wire.socket.send_multipart(frames, zmq.NOBLOCK)
+            self._socket.socket.send_multipart(frames, zmq.NOBLOCK)
         except zmq.Again:
-            log.debug("%s: an answer was dropped", self._wire.name)
+            log.debug("%s: a reply was dropped", self._socket.name)
 
-    def _receive(self, wire: Wire) -> None:
-        """Receive what is there, up to what is worth being held."""
-        wire.check()
+    def _receive(self, socket: MonitoredSocket) -> None:
+        """Receive available messages, up to the limits of the backlog."""
+        socket.check()
         if self._greeting is not None and not self._backlog:
             greeting, self._greeting = self._greeting, None
             self._greet(*greeting)
@@ -275,7 +277,7 @@ class Lane:
             if self._backlog.size + waiting >= ENOUGH or self._failure is not None:
                 break
             try:
-                frames: Any = wire.socket.recv_multipart(zmq.NOBLOCK, copy=copy)
+                frames: Any = socket.socket.recv_multipart(zmq.NOBLOCK, copy=copy)
             except zmq.Again:
                 break
             self._try(frames)
@@ -286,13 +288,13 @@ class Lane:
 
     def _try(self, frames: list[bytes | zmq.Frame]) -> None:
         try:
-            self._meet(frames)
+            self._process(frames)
         except StreamError as error:
             self._failure = error
 
     # --- messages -----------------------------------------------------------------
 
-    def _meet(self, frames: list[bytes | zmq.Frame]) -> None:
+    def _process(self, frames: list[bytes | zmq.Frame]) -> None:
         if self._plain is not None:
             self._plain.receive(frames)
             return
@@ -311,14 +313,14 @@ class Lane:
                     self._reader.use_schema(text[SIZE:])
                 self._greet(identity, header)
                 return
-            sender = self._answers.owner(identity, header, self._numbers)
+            sender = self._replies.owner(identity, header, self._numbers)
         else:
             sender = self._sender(header, frames)
         if sender is not None:
             self._place_message(sender, header, text, behind[1:])
 
     def _sender(self, header: Header, frames: list[bytes | zmq.Frame]) -> Sender | None:
-        """Who sent a message; None where it is read later, or not at all."""
+        """The sender of a message; None if it is read later or ignored."""
         numbers = self._numbers
         sender = numbers.find(header.stream)
         if sender is not None:
@@ -327,12 +329,14 @@ class Lane:
             return sender
         if numbers.is_past(header.stream):
             if header.kind is Kind.ROWS:
-                what = f"sender {header.stream.hex()} was followed by another before"
+                what = (
+                    f"sender {header.stream.hex()} was replaced by another one before"
+                )
                 self._lose(header.first, header.next, what)
             return None
         if not numbers.is_new(header.stream) or numbers.incarnation is None:
             return self._begin(header.stream, header.after)
-        # The queue of its predecessor may not be empty yet.
+        # The queue of the previous sender may not be empty yet.
         if not self._parked:
             self._parked_at = time.monotonic()
         self._parked.append(frames)
@@ -341,10 +345,10 @@ class Lane:
         return None
 
     def _unpark(self) -> None:
-        """Begin the incarnation of the first message that was set aside."""
+        """Start the incarnation of the first parked message."""
         parked, self._parked = self._parked, []
         if self._backlog:
-            # What came before is handed out first.
+            # Return earlier rows first.
             self._parked = parked
             return
         header = read_header(
@@ -362,17 +366,17 @@ class Lane:
         return sender
 
     def _greet(self, identity: bytes, header: Header) -> None:
-        """A sender introduces itself: another instance, or once more."""
+        """Handle a HELLO: a new instance, or a repetition."""
         sender = self._numbers.find(header.stream)
         if sender is None:
             if self._backlog and isinstance(self._numbers, OwnNumbers):
-                # What came before is handed out first.
+                # Return earlier rows first.
                 self._greeting = (identity, header)
                 return
             self._begin(header.stream, header.after)
             sender = self._numbers.find(header.stream)
             assert sender is not None
-        self._answers.introduce(sender, identity, header)
+        self._replies.introduce(sender, identity, header)
 
     def _place_message(
         self,
@@ -382,7 +386,7 @@ class Lane:
         bodies: list[bytes | zmq.Frame],
     ) -> None:
         if self._settings.pattern == DEALER_ROUTER and header.after > sender.next:
-            self._answers.request(sender)
+            self._replies.request(sender)
             return
         rows, size = None, 0
         if len(text) > SIZE:
@@ -397,8 +401,8 @@ class Lane:
         if header.kind is Kind.END:
             self._ends[sender.stream] = Finished()
         elif header.kind is Kind.BROKEN:
-            self._ends[sender.stream] = Failed(f"the sender {sender.name} broke off")
-        self._answers.note(sender, placed.next)
+            self._ends[sender.stream] = Failed(f"the sender {sender.name} aborted")
+        self._replies.note(sender, placed.next)
         if rows is None or not placed.skip:
             self._backlog.add(rows, placed, size)
             return
@@ -414,39 +418,39 @@ class Lane:
         self, header: Header, bodies: list[bytes | zmq.Frame]
     ) -> tuple[pa.RecordBatch, int]:
         if len(bodies) != 1:
-            msg = f"a sequence frame is followed by {len(bodies)} frames, not by one"
+            msg = f"a sequence frame is followed by {len(bodies)} frames instead of one"
             raise corrupt(msg)
         rows, size = self._reader.read(view_of(bodies[0]))
         if rows.num_rows != header.next - header.first:
             count = header.next - header.first
-            msg = f"a batch of {rows.num_rows} rows has numbers for {count}"
+            msg = f"a batch of {rows.num_rows} rows has sequence numbers for {count}"
             raise corrupt(msg)
         return rows, size
 
-    # --- handing out --------------------------------------------------------------
+    # --- returning rows -----------------------------------------------------------
 
     def _align(self, start: int) -> None:
-        """Have the next row be the one at a start, where that is possible.
+        """Position at a start offset, if possible.
 
         Raises:
             OffsetOutOfRange: data_loss.
         """
         if self._config.get("acknowledge") == "fetched":
-            self._answers.store(self.incarnation, start, self.incarnation)
+            self._replies.store(self.incarnation, start, self.incarnation)
         if start >= self._backlog.next:
-            self._answers.welcome(self._numbers, start)
+            self._replies.welcome(self._numbers, start)
             return
         if not self._backlog.has_begun:
-            # Of a reader that begins, what was sent before is no loss.
+            # For a new reader, rows sent before are a loss only if it has a start.
             if start:
-                what = "sent while no reader was there"
+                what = "sent while no reader was connected"
                 lost = Loss(self.partition, start, self._backlog.next, what)
-                # It is told before the rows that follow it, which may be here already.
+                # Reported before later rows, which may be queued already.
                 self._backlog.begin_after(lost, start)
-            self._answers.welcome(self._numbers, self._backlog.next)
+            self._replies.welcome(self._numbers, self._backlog.next)
             return
-        if not self._answers.rewind(self._numbers, start):
-            msg = f"offset {start} was read, and no sender keeps it"
+        if not self._replies.rewind(self._numbers, start):
+            msg = f"offset {start} was read already, and no sender keeps its rows"
             raise OffsetOutOfRange(
                 msg,
                 earliest=self._backlog.next,

@@ -1,4 +1,4 @@
-"""Which options of ``zeromq`` exclude, need or disable one another."""
+"""Rules over several options of ``zeromq``."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _OF_PATTERN: Final = {
     "acknowledge": DEALER_ROUTER,
     "sender.id": DEALER_ROUTER,
 }
-"""Options that mean something for one pattern."""
+"""Options that apply to one pattern."""
 
 
 def check_options(config: StreamConfig, role: Role | None) -> Iterator[Problem]:
@@ -53,9 +53,9 @@ def _pattern_problems(config: StreamConfig) -> Iterator[Problem]:
     pattern, is_plain = config["pattern"], config["framing"] == "plain"
     if is_plain and pattern == DEALER_ROUTER:
         what = "excludes pattern=dealer-router: acknowledgements need sequence numbers"
-        yield config.problem("framing", what, "leave framing out, or use push-pull")
+        yield config.problem("framing", what, "remove framing, or use push-pull")
     if is_plain and config.given("senders"):
-        what = "has no effect with framing=plain: such messages name no sender"
+        what = "has no effect with framing=plain: such messages do not identify senders"
         yield config.problem("senders", what, level="warning")
     for key, wanted in _OF_PATTERN.items():
         if pattern != wanted and config.given(key):
@@ -76,8 +76,8 @@ def _security_problems(
             what = f"requires {own} where this side {key}s"
             yield config.problem("curve.secret.key", what)
         if any(endpoint.transport == "inproc" for endpoint in endpoints):
-            what = "has no effect on inproc endpoints, which leave no process"
-            yield config.problem("curve.secret.key", what, "leave it out")
+            what = "has no effect on inproc endpoints, which stay within the process"
+            yield config.problem("curve.secret.key", what, "remove it")
     elif own in config:
         yield config.problem(own, "requires curve.secret.key")
     elif not config["allow.plaintext"]:
@@ -95,8 +95,8 @@ def _replay_problems(config: StreamConfig) -> Iterator[Problem]:
     """Options of a reader that need messages to be read again."""
     for key in _NEED_REPLAY:
         if key in config:
-            what = f"{config.settings[key].text!r} needs replay"
+            what = f"{config.settings[key].text!r} requires replay"
             yield config.problem(key, what, DURABLE_WAY)
     if config["consumer.type"] == "highlevel" and config["pattern"] != DEALER_ROUTER:
-        what = "highlevel needs replay: a checkpoint could not be continued from"
+        what = "highlevel requires replay: the stream cannot be read from a checkpoint"
         yield config.problem("consumer.type", what, DURABLE_WAY)

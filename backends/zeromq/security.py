@@ -1,4 +1,4 @@
-"""CURVE keys of a socket, and the list of clients that may connect (ZAP)."""
+"""CURVE keys of sockets, and the allow-list of clients (ZAP)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _PLACE: Final = "inproc://zeromq.zap.01"
-"""Where libzmq asks about clients, by ZeroMQ's RFC 27."""
+"""Endpoint of authentication requests of libzmq (ZeroMQ RFC 27)."""
 _VERSION: Final = b"1.0"
 _MOST_WARNINGS: Final = 100
 _PARTS: Final = 7
@@ -26,15 +26,15 @@ _PARTS: Final = 7
 
 
 def secure(socket: zmq.Socket[bytes], config: StreamConfig, *, binds: bool) -> None:
-    """Set the keys of a socket; without ``curve.secret.key`` it stays as it is.
+    """Set the keys of a socket; does nothing without ``curve.secret.key``.
 
     Args:
-        socket: Neither bound nor connected yet.
-        config: Its secret is resolved here.
-        binds: Whether this side is CURVE's server.
+        socket: A socket that is neither bound nor connected.
+        config: The configuration. Its secret is resolved here.
+        binds: Whether this side is the CURVE server.
 
     Raises:
-        ConfigError: config; the secret key is none, or cannot be resolved.
+        ConfigError: config; the secret key is invalid or cannot be resolved.
     """
     if "curve.secret.key" not in config.settings:
         return
@@ -43,8 +43,7 @@ def secure(socket: zmq.Socket[bytes], config: StreamConfig, *, binds: bool) -> N
         secret = z85.encode(parse_key(text))
         public = zmq.curve_public(secret)
     except (ValueError, zmq.ZMQError):
-        msg = "the secret key of CURVE cannot be used: it is neither Z85 nor "
-        msg += "hexadecimal"
+        msg = "the CURVE secret key is invalid: it is neither Z85 nor hexadecimal"
         remedy = f"set stream.{config.type}.curve.secret.key, as `zmq.curve_keypair()`"
         raise ConfigError(msg, stream=config.name, remedy=remedy) from None
     socket.curve_secretkey = secret
@@ -57,10 +56,10 @@ def secure(socket: zmq.Socket[bytes], config: StreamConfig, *, binds: bool) -> N
 
 
 class AllowList:
-    """Answers libzmq's question whether a client may connect. Has a thread.
+    """Decides which clients may connect, in a thread of its own.
 
     Args:
-        context: Whose sockets it decides for.
+        context: Context of the sockets.
         allowed: Public keys; None for any key.
     """
 
@@ -88,12 +87,12 @@ class AllowList:
     def _serve(self) -> None:
         try:
             while True:
-                self._socket.send_multipart(self._answer(self._socket.recv_multipart()))
+                self._socket.send_multipart(self._reply(self._socket.recv_multipart()))
         except zmq.ZMQError:
-            # The context was terminated: nothing is decided any more.
+            # The context was terminated.
             self._socket.close()
 
-    def _answer(self, request: list[bytes]) -> list[bytes]:
+    def _reply(self, request: list[bytes]) -> list[bytes]:
         known = len(request) >= 2 and request[0] == _VERSION
         number = request[1] if known else b""
         is_curve = known and len(request) == _PARTS and request[5] == b"CURVE"
@@ -108,6 +107,9 @@ class AllowList:
             return True
         if key not in self._refused and len(self._refused) < _MOST_WARNINGS:
             self._refused.add(key)
-            what = "refused: a client at %s has the key %s, not in curve.allowed.keys"
-            log.warning(what, address.decode(errors="replace"), key.hex())
+            what = (
+                "connection rejected: the key %s of a client at %s is not in "
+                "curve.allowed.keys"
+            )
+            log.warning(what, key.hex(), address.decode(errors="replace"))
         return False

@@ -1,4 +1,4 @@
-"""One partition as it is written with PUB or PUSH: what is sent is not kept."""
+"""Writing of one partition with PUB or PUSH: sent messages are not kept."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from streamfactory.arrowlog.messages import message_schema, stored_messages
 from streamfactory.backends.zeromq.options import DEALER_ROUTER, PUB_SUB, PUSH_PULL
 from streamfactory.backends.zeromq.plain import messages_of
 from streamfactory.backends.zeromq.protocol import Header, Kind
-from streamfactory.backends.zeromq.transport import LONGEST_BATCH, Wire
+from streamfactory.backends.zeromq.transport import LONGEST_BATCH, MonitoredSocket
 from streamfactory.spi import (
     ClosedError,
     MisuseError,
@@ -29,35 +29,35 @@ if TYPE_CHECKING:
 
     from streamfactory.backends.zeromq.endpoints import Endpoint
     from streamfactory.backends.zeromq.options import Settings
-    from streamfactory.backends.zeromq.transport import Place
+    from streamfactory.backends.zeromq.transport import SocketContext
     from streamfactory.spi import Outgoing, StreamConfig
     from streamfactory.spi.waking import Wake
 
 _KINDS: Final = {PUB_SUB: zmq.XPUB, PUSH_PULL: zmq.PUSH, DEALER_ROUTER: zmq.DEALER}
 _LONGEST_POLL: Final = 0.25
-"""Seconds after which timers are looked at."""
+"""Maximum seconds of one poll, after which timeouts are checked."""
 _EPOCH: Final = 32
 """Bits of a row's number within its epoch."""
 
 Frames = list[bytes | memoryview]
 
 
-class OutLane:
-    """The sender of one partition. Thread-safe.
+class PartitionWriter:
+    """Writes one partition. Thread-safe.
 
     Args:
-        number: Of the partition.
-        place: Makes, or finds, the context of all partitions.
-        endpoints: Where its socket is.
-        config: For options of writing.
-        settings: The other options.
-        stream: What the numbers of rows count: 16 bytes; None for a new one.
+        number: Number of the partition.
+        place: Returns the shared socket context.
+        endpoints: The endpoints of the partition.
+        config: Options for writing.
+        settings: Other options.
+        stream: Stream id of 16 bytes; None for a new one.
     """
 
     def __init__(
         self,
         number: int,
-        place: Callable[[], Place],
+        place: Callable[[], SocketContext],
         endpoints: tuple[Endpoint, ...],
         config: StreamConfig,
         settings: Settings,
@@ -74,14 +74,14 @@ class OutLane:
         self._stall = config["stall.timeout.millis"] / 1000
         self._linger = config["linger.millis"] / 1000
         self._lock = threading.RLock()
-        self._wire: Wire | None = None
+        self._socket: MonitoredSocket | None = None
         self._schema: pa.Schema | None = None
         self._schema_text = b""
         self._row_size = 0.0
         self._next = 0
         self._cursor = 0
         self._sent = 0
-        """Behind the last row that was sent."""
+        """Number after the last sent row."""
         self._subscribers = 0
         self._has_begun = False
         self.is_finished = False
@@ -95,39 +95,41 @@ class OutLane:
         """Bind or connect.
 
         Raises:
-            ConnectionFailed, NotAuthorized: See `Wire`.
+            ConnectionFailed, NotAuthorized: See `MonitoredSocket`.
         """
         with self._lock:
-            if self._wire is None:
+            if self._socket is None:
                 options = self._options()
                 kind = _KINDS[self._settings.pattern]
-                self._wire = Wire(self._place(), kind, self._endpoints, options)
+                self._socket = MonitoredSocket(
+                    self._place(), kind, self._endpoints, options
+                )
 
     def begin(self, epoch: int) -> None:
-        """Number the rows of an epoch.
+        """Assign the sequence numbers of an epoch.
 
-        A named sender numbers them by epoch, so that a repetition has the same numbers:
-        rows that were sent, or received, before are not sent again.
+        A named sender derives them from the epoch, so a repeated epoch has the same
+        numbers, and rows that were sent or received before are not sent again.
 
         Raises:
-            MisuseError: misuse; the epoch is too large for a number.
+            MisuseError: misuse; the epoch is too large.
         """
         with self._lock:
             if not self._is_named:
                 return
             if epoch >= 1 << (63 - _EPOCH):
-                msg = f"epoch {epoch} is too large to number rows by"
-                raise MisuseError(msg, remedy="leave the writer id out")
+                msg = f"epoch {epoch} is too large for sequence numbers"
+                raise MisuseError(msg, remedy="remove sender.id")
             self._cursor = epoch << _EPOCH
             self._next = max(self._next, self._cursor)
 
     def send(self, outgoing: Outgoing, wake: Wake) -> None:
-        """Send rows; waits while the other side accepts none.
+        """Send rows; blocks while readers accept none.
 
         Raises:
-            StreamTimeout: transient; no reader came, or none accepted anything.
+            StreamTimeout: transient; no reader connected, or none accepted messages.
             ClosedError: misuse; woken.
-            StreamError: As `Wire.check`.
+            StreamError: As `MonitoredSocket.check`.
         """
         with self._lock:
             if self._settings.is_plain:
@@ -147,29 +149,29 @@ class OutLane:
                 self._put(Kind.ROWS, first, self._next, body, wake)
 
     def flush(self, wake: Wake) -> None:
-        """Return when what was written is as safe as the pattern makes it.
+        """Block until rows are as safe as the pattern allows.
 
-        PUB and PUSH have no answer: the messages are queued by ZeroMQ, and closing
-        waits for them.
+        PUB and PUSH have no acknowledgements: messages are queued by ZeroMQ, and
+        closing waits for them.
         """
 
     def break_off(self) -> None:
-        """Let the readers fail: rows cannot be taken back.
+        """Abort the stream: sent rows cannot be recalled.
 
-        What is written afterwards is another stream: its numbers begin again.
+        Rows written afterwards belong to a new stream, whose numbers start again.
         """
         with self._lock:
-            if self._wire is None or not self._has_begun:
+            if self._socket is None or not self._has_begun:
                 return
             if not self._settings.is_plain:
                 self._end(Kind.BROKEN, time.monotonic() + 1.0)
             self._renew()
 
     def finish(self, schema: pa.Schema, deadline: float) -> None:
-        """End the stream well; plain messages have no end.
+        """Finish the stream; plain messages have no end marker.
 
         Raises:
-            StreamTimeout: transient; the other side did not accept it in time.
+            StreamTimeout: transient; readers did not accept the end in time.
         """
         with self._lock:
             self.is_finished = True
@@ -182,8 +184,8 @@ class OutLane:
     def close(self) -> None:
         """Close the socket; the context then sends what is queued."""
         with self._lock:
-            if self._wire is not None:
-                self._wire.close(self._linger)
+            if self._socket is not None:
+                self._socket.close(self._linger)
 
     # --- messages -----------------------------------------------------------------
 
@@ -192,11 +194,11 @@ class OutLane:
             self._schema = schema.remove_metadata()
             self._schema_text = self._schema.serialize().to_pybytes()
         elif not schema.equals(self._schema):
-            msg = f"the stream has begun with {_names(self._schema)}, not with "
+            msg = f"the schema of the stream is {_names(self._schema)}, the rows have "
             raise SchemaMismatch(msg + _names(schema))
 
     def _bodies(self, rows: pa.RecordBatch) -> Iterator[tuple[int, memoryview]]:
-        """Rows as messages of no more than `LONGEST_BATCH`, unless of one row."""
+        """Encode rows as messages of at most `LONGEST_BATCH`, unless of one row."""
         count = rows.num_rows
         at = 0
         while at < count:
@@ -206,7 +208,7 @@ class OutLane:
             body = rows.slice(at, some).serialize()
             self._row_size = body.size / some
             if body.size > LONGEST_BATCH and some > 1:
-                continue  # now that its rows are known to be long
+                continue  # retry with the measured size of a row
             at += some
             yield some, memoryview(body)
 
@@ -263,74 +265,75 @@ class OutLane:
         if self._settings.pattern == PUB_SUB:
             block = self._config["when.full"] == "block"
             return {zmq.XPUB_VERBOSER: 1, zmq.XPUB_NODROP: int(block)}
-        # Without a connection nothing is queued: it would end with this process.
+        # Queue only for existing connections: other messages would be lost at exit.
         return {zmq.IMMEDIATE: 1}
 
-    def _opened(self) -> Wire:
-        if self._wire is None:
+    def _opened(self) -> MonitoredSocket:
+        if self._socket is None:
             msg = "the stream is closed"
             raise ClosedError(msg)
-        return self._wire
+        return self._socket
 
     def _pass(
         self, frames: Frames, wake: Wake | None, deadline: float | None = None
     ) -> None:
-        """Hand a message to ZeroMQ; waits while the high-water mark is reached."""
-        wire = self._opened()
+        """Send a message; blocks while the high-water mark is reached."""
+        socket = self._opened()
         if self._settings.pattern == PUB_SUB:
-            self._count_subscribers(wire)
+            self._count_subscribers(socket)
         until = deadline or time.monotonic() + self._stall
-        while not sent(wire.socket, frames):
+        while not sent(socket.socket, frames):
             if wake is not None and wake.is_set:
                 msg = "the writer was closed while it waited for readers"
                 raise ClosedError(msg)
             if time.monotonic() > until:
-                msg = f"{self.name}: readers accept no more messages"
-                remedy = "read faster, or raise stall.timeout.millis or buffer.bytes"
+                msg = f"{self.name}: readers do not accept messages"
+                remedy = "read faster, or increase stall.timeout.millis or buffer.bytes"
                 raise StreamTimeout(msg, remedy=remedy)
-            # A publisher whose subscribers are full is ready to write all the same.
+            # XPUB polls as writable even if its subscribers are at their high-water
+            # mark.
             is_publisher = self._settings.pattern == PUB_SUB
             pause = 0.002 if is_publisher else _LONGEST_POLL
-            wire.wait(zmq.POLLIN if is_publisher else zmq.POLLOUT, pause, wake)
+            socket.wait(zmq.POLLIN if is_publisher else zmq.POLLOUT, pause, wake)
             if is_publisher:
-                self._count_subscribers(wire)
+                self._count_subscribers(socket)
         self._has_begun = True
 
     def _gather(self, wake: Wake | None) -> None:
-        """Wait for the readers, before the first message."""
+        """Wait for readers before the first message."""
         if self._has_begun:
             return
-        wire = self._opened()
+        socket = self._opened()
         until = time.monotonic() + self._settings.timeout
-        while not self._is_ready(wire):
+        while not self._is_ready(socket):
             if wake is not None and wake.is_set:
                 msg = "the writer was closed while it waited for readers"
                 raise ClosedError(msg)
             if time.monotonic() > until:
-                msg = f"{self.name}: no reader has come in time"
+                msg = f"{self.name}: no reader connected before the timeout"
                 if self._settings.pattern == PUB_SUB:
                     wanted = self._config["readers"]
-                    msg = f"{self.name}: {self._subscribers} of {wanted} readers have "
-                    msg += "subscribed in time"
-                remedy = "start them, or raise connection.timeout.millis"
+                    msg = f"{self.name}: {self._subscribers} of {wanted} readers "
+                    msg += "subscribed before the timeout"
+                remedy = "start the readers, or increase connection.timeout.millis"
                 raise StreamTimeout(msg, remedy=remedy)
 
-    def _is_ready(self, wire: Wire) -> bool:
+    def _is_ready(self, socket: MonitoredSocket) -> bool:
         """Whether the first message may be sent; waits a little."""
         if self._settings.pattern != PUB_SUB:
-            return wire.wait(zmq.POLLOUT, _LONGEST_POLL)
-        self._count_subscribers(wire)
+            return socket.wait(zmq.POLLOUT, _LONGEST_POLL)
+        self._count_subscribers(socket)
         if self._subscribers >= self._config["readers"]:
             return True
-        wire.wait(zmq.POLLIN, _LONGEST_POLL)
+        socket.wait(zmq.POLLIN, _LONGEST_POLL)
         return False
 
-    def _count_subscribers(self, wire: Wire) -> None:
-        """Read the subscriptions that came; those that exclude the prefix are left."""
+    def _count_subscribers(self, socket: MonitoredSocket) -> None:
+        """Process subscriptions; ignores those that do not match the prefix."""
         prefix = b"" if self._settings.is_plain else bytes(self._prefix()[0])
         while True:
             try:
-                text = wire.socket.recv(zmq.NOBLOCK)
+                text = socket.socket.recv(zmq.NOBLOCK)
             except zmq.Again:
                 return
             if prefix.startswith(text[1:]) or self._settings.is_plain:
@@ -339,7 +342,7 @@ class OutLane:
 
 _NOTHING: Final = memoryview(b"")
 _COPIED: Final = 64 * 1024
-"""Bytes below which a frame is copied: that costs less than to keep track of it."""
+"""Bytes below which copying a frame is cheaper than tracking it."""
 
 
 def sent(socket: zmq.Socket[bytes], frames: Frames) -> bool:
@@ -347,7 +350,7 @@ def sent(socket: zmq.Socket[bytes], frames: Frames) -> bool:
     *begin, last = frames
     try:
         for number, frame in enumerate(begin):
-            # Once the first is accepted the others are.
+            # ZeroMQ accepts all frames of a message once it accepts the first.
             flags = zmq.SNDMORE if number else zmq.SNDMORE | zmq.NOBLOCK
             socket.send(frame, flags)
         flags = zmq.Flag(0) if begin else zmq.NOBLOCK

@@ -1,4 +1,4 @@
-"""ZeroMQ sockets: their options, endpoints, and what their monitors report."""
+"""ZeroMQ sockets: options, endpoints and monitoring."""
 
 from __future__ import annotations
 
@@ -27,19 +27,18 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 LONGEST_BATCH: Final = 8 * 1024 * 1024
-"""Bytes of a message that a sender makes of several rows; high-water marks count
-messages of that length."""
+"""Bytes of a message with several rows. High-water marks are computed from it."""
 _PLAIN_MESSAGE: Final = 16 * 1024
-"""The same for messages of one record each."""
+"""The same for messages with one record."""
 _CONTROL: Final = 64 * 1024
-"""Longest frame that a sender accepts: an answer, or a subscription."""
+"""Maximum frame that a sender accepts: a reply, or a subscription."""
 _IPC_FILTER_UID: Final = 59
-"""An option of libzmq 4: which user's processes a bound ipc endpoint accepts."""
+"""Option of libzmq 4: the user whose processes may connect to an ipc endpoint."""
 _CRYPTOGRAPHIC, _MISMATCH = 0x11000001, 0x11000002
-"""Values of a failed handshake (zmq.h): a wrong key; CURVE on one side alone."""
+"""Values of a failed handshake (zmq.h): wrong key; CURVE on one side only."""
 _ATTEMPTS: Final = 3
-"""Handshakes that end without a reason, before it is taken for a wrong key: a peer that
-is stopped during one is rare."""
+"""Handshakes without a reason after which a wrong key is assumed. A single one may be a
+peer that was stopped."""
 _EVENTS: Final = (
     zmq.EVENT_HANDSHAKE_SUCCEEDED
     | zmq.EVENT_HANDSHAKE_FAILED_AUTH
@@ -50,10 +49,10 @@ _EVENTS: Final = (
 _EVENT: Final = struct.Struct("=HI")
 
 
-class Place:
-    """The context of one process's sockets, with its allow-list.
+class SocketContext:
+    """The ZeroMQ context of one process, with its allow-list.
 
-    Endpoints of inproc are found within one context only: they share pyzmq's.
+    inproc endpoints are only visible within one context, so they share pyzmq's default.
     """
 
     def __init__(self, config: StreamConfig, settings: Settings) -> None:
@@ -70,30 +69,30 @@ class Place:
             self._allow_list = AllowList(self.context, allowed)
 
     def close(self) -> None:
-        """End the context; waits for what its sockets linger for."""
+        """Terminate the context; waits for lingering sockets."""
         if not self._is_shared:
             self.context.term()
         if self._allow_list is not None:
             self._allow_list.join()
 
 
-class Wire:
+class MonitoredSocket:
     """One socket at the endpoints of one partition. One thread at a time.
 
     Args:
-        place: Where it is made.
-        kind: Of ``zmq.SocketType``.
-        endpoints: Of the partition.
-        prepare: Options of its own, set before it is bound or connected.
+        place: The context.
+        kind: A ``zmq.SocketType``.
+        endpoints: The endpoints of the partition.
+        options: Socket options, set before it is bound or connected.
 
     Raises:
         ConnectionFailed: transient; an endpoint is in use, or does not exist.
-        NotAuthorized: permanent; the system refuses it.
+        NotAuthorized: permanent; the system denies access.
     """
 
     def __init__(
         self,
-        place: Place,
+        place: SocketContext,
         kind: int,
         endpoints: tuple[Endpoint, ...],
         options: dict[int, int | bytes],
@@ -103,7 +102,7 @@ class Wire:
         self._failures = 0
         self._warned: set[int] = set()
         self.handshakes = 0
-        """Connections made so far; a peer that came back made another."""
+        """Number of connections so far, including reconnections."""
         self.disconnects = 0
         self.socket: zmq.Socket[bytes] = place.context.socket(kind)
         self._monitor: zmq.Socket[bytes] | None = None
@@ -121,11 +120,11 @@ class Wire:
 
     @property
     def name(self) -> str:
-        """The endpoints, for messages."""
+        """The endpoints, for log and error messages."""
         return ", ".join(map(str, self._endpoints))
 
     def wait(self, events: int, seconds: float, *wakes: Wake | None) -> bool:
-        """Wait until the socket is ready, a peer came or went, or the time is over.
+        """Wait until the socket is ready, a peer connects or disconnects, or timeout.
 
         Returns:
             Whether the socket is ready.
@@ -144,12 +143,12 @@ class Wire:
         return self.socket in found
 
     def check(self) -> None:
-        """Read the monitor.
+        """Process the events of the monitor.
 
         Raises:
-            NotAuthorized: permanent; the other side refused this side's key, or has
-                another one than ``curve.server.key``, or only one side uses CURVE.
-            ConnectionFailed: transient; the other side is no ZeroMQ program.
+            NotAuthorized: permanent; the peer rejected this side's key, its key differs
+                from ``curve.server.key``, or only one side uses CURVE.
+            ConnectionFailed: transient; the peer is not a ZeroMQ program.
         """
         while self._monitor is not None:
             try:
@@ -166,10 +165,10 @@ class Wire:
                 self._failed(kind, value, address.decode(errors="replace"))
 
     def close(self, linger: float) -> None:
-        """Close the socket, and let it send what is queued for so many seconds."""
+        """Close the socket; queued messages are sent for ``linger`` seconds."""
         if self.socket.closed:
             return
-        # A monitor that is closed first would block libzmq's thread.
+        # Closing the monitor first would block libzmq's thread.
         with suppress(zmq.ZMQError):
             self.socket.disable_monitor()
         if self._monitor is not None:
@@ -197,7 +196,7 @@ class Wire:
         secure(socket, self._place.config, binds=settings.binds)
 
     def _watch(self) -> None:
-        """Have failed handshakes reported: the socket itself says nothing of them."""
+        """Start a monitor: sockets do not report failed handshakes."""
         if all(endpoint.transport == "inproc" for endpoint in self._endpoints):
             return
         address = f"inproc://streamfactory-monitor-{uuid.uuid4().hex}"
@@ -208,7 +207,7 @@ class Wire:
         self._monitor.connect(address)
 
     def _open(self, endpoint: Endpoint) -> None:
-        # libzmq resolves no names where it binds; and localhost is to be this machine.
+        # libzmq resolves no names when binding, and localhost must be this machine.
         local = endpoint.transport == "tcp" and endpoint.host == "localhost"
         text = str(endpoint).replace("localhost", "127.0.0.1", 1) if local else None
         if not self._place.settings.binds:
@@ -225,10 +224,10 @@ class Wire:
     def _failed(self, kind: int, value: int, address: str) -> None:
         error = self._reason(kind, value)
         if self._place.settings.binds:
-            # A stranger at the door stops no stream; nor does it fill the log.
+            # An unauthorized peer must neither fail the stream nor flood the log.
             level = logging.DEBUG if kind in self._warned else logging.WARNING
             self._warned.add(kind)
-            log.log(level, "refused a connection to %s: %s", address, error.what)
+            log.log(level, "connection to %s rejected: %s", address, error.what)
             return
         self._failures += 1
         decided = kind != zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
@@ -238,34 +237,34 @@ class Wire:
     def _reason(self, kind: int, value: int) -> StreamError:
         where, curve = self.name, "curve.secret.key" in self._place.config.settings
         if kind == zmq.EVENT_HANDSHAKE_FAILED_AUTH:
-            what = f"{where}: the CURVE key of this side is not allowed there ({value})"
+            what = f"{where}: the peer rejected the CURVE key of this side ({value})"
             remedy = "add its public key to curve.allowed.keys of the side that binds"
             return NotAuthorized(what, remedy=remedy)
         if value == _MISMATCH:
             what = f"{where}: one side uses CURVE and the other does not"
             return NotAuthorized(what, remedy="set curve.secret.key on both sides")
         if value == _CRYPTOGRAPHIC or curve:
-            what = f"{where}: the handshake of CURVE failed: the keys do not match"
+            what = f"{where}: the CURVE handshake failed: the keys do not match"
             remedy = "set curve.server.key to the public key of the side that binds"
             return NotAuthorized(what, remedy=remedy)
         what = f"{where}: the handshake failed (0x{value:x})"
         remedy = (
-            "the other side stopped, is no ZeroMQ program, or uses CURVE: then set "
+            "check that the peer runs and is a ZeroMQ program; if it uses CURVE, set "
         )
-        return ConnectionFailed(what, remedy=f"{remedy}curve.secret.key here, too")
+        return ConnectionFailed(what, remedy=f"{remedy}curve.secret.key")
 
 
 def high_water_mark(settings: Settings) -> int:
-    """Messages that may be queued for a peer: ``buffer.bytes`` as ZeroMQ counts."""
+    """Messages that may be queued for a peer, from ``buffer.bytes``."""
     each = _PLAIN_MESSAGE if settings.is_plain else LONGEST_BATCH
     return max(2, settings.buffer // each)
 
 
 def _clear(endpoint: Endpoint) -> None:
-    """Refuse a path that another process listens at: libzmq would take it over.
+    """Refuse a path at which another process listens: libzmq would take it over.
 
     Raises:
-        ConnectionFailed: transient; it is in use.
+        ConnectionFailed: transient; the path is in use.
     """
     path = Path(endpoint.name)
     try:
@@ -284,7 +283,7 @@ def _in_use(where: str) -> ConnectionFailed:
 
 
 def translated(error: zmq.ZMQError, where: str) -> StreamError:
-    """The error of our tree for one of libzmq's."""
+    """The `StreamError` for an error of libzmq."""
     if error.errno == errno.EADDRINUSE:
         return _in_use(where)
     what = f"{where}: {error.strerror}"

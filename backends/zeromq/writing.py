@@ -1,4 +1,4 @@
-"""The writing half of ``zeromq``."""
+"""Producer factory of ``zeromq``."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import time
 import uuid
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-from streamfactory.backends.zeromq.keeping import KeepingLane
+from streamfactory.backends.zeromq.keeping import AcknowledgedWriter
 from streamfactory.backends.zeromq.options import DEALER_ROUTER, Settings
-from streamfactory.backends.zeromq.sending import OutLane
-from streamfactory.backends.zeromq.transport import Place
+from streamfactory.backends.zeromq.sending import PartitionWriter
+from streamfactory.backends.zeromq.transport import SocketContext
 from streamfactory.spi import (
     Claims,
     CommitMessage,
@@ -36,41 +36,41 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _NAMES: Final = uuid.UUID("5a2f6f0e-5a3d-4c55-9a8f-6b1d3c0e7f41")
-"""Of streams with a sender id: after a restart the stream is the same."""
+"""Namespace of stream ids with a sender id, which are stable across restarts."""
 
 
 class ZeromqWriter(StreamWriter):
-    """Sends the rows of one attempt, which can be read as they are written."""
+    """Sends the rows of one attempt. They are visible at once."""
 
-    def __init__(self, lanes: Sequence[OutLane]) -> None:
-        self._lanes = lanes
+    def __init__(self, partitions: Sequence[PartitionWriter]) -> None:
+        self._partitions = partitions
         self._wrote: set[int] = set()
         self._wake = Wake()
 
     def write(self, outgoing: Outgoing) -> None:
         self._wrote.add(outgoing.partition)
-        self._lanes[outgoing.partition].send(outgoing, self._wake)
+        self._partitions[outgoing.partition].send(outgoing, self._wake)
 
     def wake(self) -> None:
         self._wake.set()
 
     def commit(self) -> Any:
-        """With dealer-router, return when the reader has stored what was written."""
+        """With dealer-router, block until the reader has stored the rows."""
         for number in self._wrote:
-            self._lanes[number].flush(self._wake)
+            self._partitions[number].flush(self._wake)
         return {"partitions": sorted(self._wrote)}
 
     def abort(self) -> None:
-        """Break off what this attempt has written to: rows cannot be taken back."""
+        """Abort the partitions that were written to: sent rows cannot be recalled."""
         for number in self._wrote:
-            self._lanes[number].break_off()
+            self._partitions[number].break_off()
 
     def close(self) -> None:
         self._wake.close()
 
 
 class ZeromqCommitter(StreamCommitter):
-    """Has nothing to decide: there are no epochs."""
+    """Commits nothing: there are no epochs."""
 
     def __init__(self, factory: ZeromqProducerFactory) -> None:
         self._factory = factory
@@ -84,15 +84,15 @@ class ZeromqCommitter(StreamCommitter):
         return None
 
     def abort(self, epoch: int, messages: Sequence[CommitMessage]) -> None:
-        """Break off what the tasks of this process have written to."""
+        """Abort the partitions that tasks of this process have written to."""
         wrote = {number for m in messages for number in m.payload["partitions"]}
-        for lane in self._factory.lanes():
-            if lane.number in wrote:
-                lane.break_off()
+        for partition in self._factory.partitions():
+            if partition.number in wrote:
+                partition.break_off()
 
 
 class ZeromqProducerFactory(ProducerFactory):
-    """Writes to the readers at some endpoints. It claims nothing."""
+    """Writes to the readers at some endpoints. No claims."""
 
     CLAIMS: ClassVar = Claims()
     CARRIES: ClassVar = frozenset({"_key", "_headers", "_timestamp"})
@@ -101,26 +101,26 @@ class ZeromqProducerFactory(ProducerFactory):
         super().__init__(config)
         self.settings = Settings.of(config)
         self._lock = threading.Lock()
-        # By process: what a fork inherited stays referenced, and untouched.
-        self._places: dict[int, Place] = {}
-        self._lanes: dict[int, list[OutLane]] = {}
+        # By process id: inherited sockets are kept open, but not used after a fork.
+        self._places: dict[int, SocketContext] = {}
+        self._partitions: dict[int, list[PartitionWriter]] = {}
         self._schema: pa.Schema | None = None
 
-    def lanes(self) -> list[OutLane]:
-        """The senders that this process has; none before its first writer."""
+    def partitions(self) -> list[PartitionWriter]:
+        """The partition writers of this process; empty before the first writer."""
         with self._lock:
-            return self._lanes.get(os.getpid(), [])
+            return self._partitions.get(os.getpid(), [])
 
     def create_writer(self, context: WriteContext) -> StreamWriter:
-        lanes = self._lanes_of(context)
-        if any(lane.is_finished for lane in lanes):
-            msg = "the stream has been finished"
-            raise MisuseError(msg, remedy="open it again for another stream")
-        for lane in lanes:
-            lane.open()
-            lane.begin(context.epoch)
+        partitions = self._writers_of(context)
+        if any(partition.is_finished for partition in partitions):
+            msg = "the stream is finished: no more rows can be written"
+            raise MisuseError(msg, remedy="open the stream again to write another one")
+        for partition in partitions:
+            partition.open()
+            partition.begin(context.epoch)
         self._schema = self._schema or context.schema
-        return ZeromqWriter(lanes)
+        return ZeromqWriter(partitions)
 
     def create_committer(self, writer_id: str | None) -> StreamCommitter:
         return ZeromqCommitter(self)
@@ -132,37 +132,39 @@ class ZeromqProducerFactory(ProducerFactory):
         return envelope_schema() if self.settings.is_raw else self._schema
 
     def end_stream(self, end: End) -> None:
-        """End every partition, also those that no row went to."""
+        """End every partition, including those without rows."""
         if not isinstance(end, Finished):
-            for lane in self.lanes():
-                lane.break_off()
+            for partition in self.partitions():
+                partition.break_off()
             return
         if self._schema is None:
-            msg = "the stream has no schema yet, and cannot end without"
-            raise MisuseError(msg, remedy="make a writer first; it need not write rows")
+            msg = "the stream cannot be ended: it has no schema yet"
+            raise MisuseError(
+                msg, remedy="create a writer first; it need not write rows"
+            )
         deadline = time.monotonic() + self.settings.timeout
-        for lane in self.lanes():
-            lane.finish(self._schema, deadline)
+        for partition in self.partitions():
+            partition.finish(self._schema, deadline)
 
     def close(self) -> None:
-        for lane in self.lanes():
-            lane.close()
+        for partition in self.partitions():
+            partition.close()
         place = self._places.pop(os.getpid(), None)
         if place is not None:
             place.close()
 
-    def _lanes_of(self, context: WriteContext) -> list[OutLane]:
-        """The senders of this process: one for each partition."""
+    def _writers_of(self, context: WriteContext) -> list[PartitionWriter]:
+        """The partition writers of this process."""
         is_kept = self.settings.pattern == DEALER_ROUTER
         if "sender.id" in self.config and context.task:
-            msg = f"task {context.task} writes with the sender id of another task"
-            remedy = "leave sender.id out where an epoch has several tasks"
+            msg = f"task {context.task} has the same sender.id as another task"
+            remedy = "remove sender.id if an epoch has several tasks"
             raise MisuseError(msg, remedy=remedy)
         process = os.getpid()
         with self._lock:
-            if process not in self._lanes:
-                kind = KeepingLane if is_kept else OutLane
-                self._lanes[process] = [
+            if process not in self._partitions:
+                kind = AcknowledgedWriter if is_kept else PartitionWriter
+                self._partitions[process] = [
                     kind(
                         number,
                         self._place,
@@ -173,7 +175,7 @@ class ZeromqProducerFactory(ProducerFactory):
                     )
                     for number, endpoints in enumerate(self.settings.endpoints)
                 ]
-            return self._lanes[process]
+            return self._partitions[process]
 
     def _stream_of(self, number: int) -> bytes | None:
         if "sender.id" not in self.config:
@@ -181,8 +183,8 @@ class ZeromqProducerFactory(ProducerFactory):
         name = f"{self.config.topic}/{number}/{self.config['sender.id']}"
         return uuid.uuid5(_NAMES, name).bytes
 
-    def _place(self) -> Place:
+    def _place(self) -> SocketContext:
         process = os.getpid()
         if process not in self._places:
-            self._places[process] = Place(self.config, self.settings)
+            self._places[process] = SocketContext(self.config, self.settings)
         return self._places[process]
