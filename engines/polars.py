@@ -10,15 +10,18 @@ from __future__ import annotations
 from contextlib import closing
 from typing import TYPE_CHECKING, Unpack
 
+import pyarrow as pa
+
 from streamfactory.engines.arrow import first_rows
 from streamfactory.engines.installing import load
 from streamfactory.engines.scans import METADATA, ScanArguments, StreamScan
+from streamfactory.spi import Unsupported
+from streamfactory.wiring.core.conform import empty_rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     import polars as pl
-    import pyarrow as pa
 
     from streamfactory.wiring.config.definition import StreamDefinition
 
@@ -40,6 +43,7 @@ def scan(
 
     Raises:
         NotInstalled: plugin; names the command that installs Polars.
+        Unsupported: misuse; a column has a type that Polars does not have.
         ConfigError: config; every problem at once.
         StreamError: The source's, when it is asked for its schema.
     """
@@ -56,7 +60,7 @@ def scan(
     ) -> Iterator[pl.DataFrame]:
         return _read(scan, columns, predicate, rows)
 
-    return register_io_source(read, schema=_frame(scan.schema.empty_table()).schema)
+    return register_io_source(read, schema=_schema(scan))
 
 
 def _read(
@@ -80,6 +84,26 @@ def _read(
             if predicate is not None:
                 frame = frame.filter(predicate)
             yield frame.select(names)
+
+
+def _schema(scan: StreamScan) -> pl.Schema:
+    fields = {}
+    for field in scan.schema:
+        empty = empty_rows(pa.schema([field]))
+        try:
+            fields |= _frame(empty).schema
+        except load("polars").exceptions.PanicException as error:
+            raise _unsupported(scan, field) from error
+        except Exception as error:
+            raise _unsupported(scan, field) from error
+    schema: pl.Schema = load("polars").Schema(fields)
+    return schema
+
+
+def _unsupported(scan: StreamScan, field: pa.Field) -> Unsupported:
+    msg = f"Polars does not have the type of column {field.name!r}, {field.type}"
+    remedy = "pass columns= without it"
+    return Unsupported(msg, stream=scan.name, remedy=remedy)
 
 
 def _frame(rows: pa.Table | pa.RecordBatch) -> pl.DataFrame:

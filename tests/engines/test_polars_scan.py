@@ -5,10 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import polars as pl
+import pyarrow as pa
 import pytest
+from tests.everytype import EVERY_TYPE
 
 import streamfactory.engines
-from streamfactory.spi import ConfigError
+from streamfactory.arrowlog.reading import LogConsumer
+from streamfactory.spi import ConfigError, TopicNotFound, Unsupported
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -40,8 +43,6 @@ def test_making_a_frame_reads_nothing(
 
 
 def test_each_collect_reads_the_stream_as_it_is_then(clicks: dict[str, str]) -> None:
-    import pyarrow as pa
-
     count = scan(clicks).select(pl.len())
     assert count.collect().item() == 300
     more = pa.table({"id": [300], "page": ["/"], "price": [1.0]})
@@ -127,3 +128,49 @@ def test_leaving_a_query_early_closes_the_stream(
 def test_columns_that_are_not_there_are_refused(clicks: dict[str, str]) -> None:
     with pytest.raises(ConfigError, match="there is no column 'nope'; there are id,"):
         scan(clicks, columns=["nope"])
+
+
+FOREIGN = {
+    "decimal256(76, 2)",
+    "month_day_nano_interval",
+    "decimal128(5, -3)",
+    "struct, equal names",
+    "sparse union",
+    "dense union",
+    "run_end_encoded",
+}
+
+
+@pytest.mark.parametrize("name", EVERY_TYPE)
+def test_a_type_arrives_or_is_refused_by_name(name: str) -> None:
+    values = EVERY_TYPE[name]
+    stream = {
+        "streamType": "memory",
+        "stream.memory.topic.name": "values",
+        "stream.memory.store": f"polars {name}",
+    }
+    with streamfactory.open_sink(stream) as sink:
+        sink.put(pa.table({"n": range(len(values)), "v": values}))
+    if name in FOREIGN:
+        with pytest.raises(Unsupported, match="the type of column 'v'"):
+            scan(stream)
+        assert scan(stream, columns=["n"]).collect().height == len(values)
+        return
+    found = scan(stream).collect()
+    expected = pl.from_arrow(streamfactory.engines.arrow.dataset(stream).to_table())
+    assert isinstance(expected, pl.DataFrame)
+    assert found["v"].equals(expected["v"], null_equal=True)
+
+
+@pytest.mark.parametrize("engine", ["in-memory", "streaming"])
+def test_an_error_of_the_stream_is_raised_as_it_is(
+    clicks: dict[str, str], monkeypatch: pytest.MonkeyPatch, engine: str
+) -> None:
+    def fail(*_: object) -> None:
+        msg = "the topic 'clicks' was deleted"
+        raise TopicNotFound(msg)
+
+    frame = scan(clicks)
+    monkeypatch.setattr(LogConsumer, "fetch_messages", fail)
+    with pytest.raises(TopicNotFound, match="was deleted"):
+        frame.collect(engine=engine)
