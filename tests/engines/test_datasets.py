@@ -236,7 +236,8 @@ def test_times_that_rows_only_carry_are_not_looked_up() -> None:
 
 
 def test_an_unknown_end_is_refused_with_the_option_that_bounds_it() -> None:
-    author = Author(rows(0, 5), latest=None)
+    end = Fetched(None, 5, state=BatchState.END_OF_PARTITION)
+    author = Author(rows(0, 5), end, latest=None)
     dataset = engines.arrow.dataset(author.properties(), plugins=author.manager())
     with pytest.raises(MisuseError) as caught:
         dataset.to_table()
