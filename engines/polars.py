@@ -87,7 +87,7 @@ def _read(
 
 
 def _schema(scan: StreamScan) -> pl.Schema:
-    fields = {}
+    fields: dict[str, pl.DataType] = {}
     for field in scan.schema:
         empty = empty_rows(pa.schema([field]))
         try:
