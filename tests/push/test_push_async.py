@@ -9,6 +9,7 @@ from tests.push.pushing import NUMBERS, Producer, numbers, values
 
 from streamfactory import push_table
 from streamfactory.push import StopPushing
+from streamfactory.push.channel import Channel
 from streamfactory.spi import ProducerFailed, StreamTimeout
 
 
@@ -110,3 +111,18 @@ def test_kept_rows_are_read_in_coroutines() -> None:
         return [n async for rows in table for n in values([rows])]
 
     assert asyncio.run(both()) == list(range(10))
+
+
+def test_waits_that_are_over_leave_nothing_behind() -> None:
+    sink, _table = push_table(NUMBERS, capacity_batches=1)
+    sink.write(numbers(0))
+
+    async def work() -> None:
+        for _ in range(3):
+            with pytest.raises(StreamTimeout):
+                await sink.write_async(numbers(10), timeout=0.01)
+
+    asyncio.run(work())
+    channel = sink._store
+    assert isinstance(channel, Channel)
+    assert not channel.lanes[0].room._coroutines

@@ -17,6 +17,7 @@ from streamfactory.spi import (
     ConfigError,
     ConnectionFailed,
     OffsetOutOfRange,
+    ProducerFailed,
     SchemaMismatch,
     StreamTimeout,
     TopicNotFound,
@@ -138,6 +139,40 @@ def test_what_was_read_cannot_be_read_again(name: str) -> None:
         streamfactory.open(stream(name), start=start) as again,
     ):
         list(again)
+
+
+def test_an_epoch_beyond_the_capacity_is_pushed_at_once_and_its_abort_fails(
+    name: str,
+) -> None:
+    _sink, table = push_table(NUMBERS, name=name, capacity_bytes=100)
+    with streamfactory.open_sink(stream(name)) as configured:
+        writer = configured.writer(NUMBERS)
+        writer.write(numbers(0, 5))  # held
+        assert table.statistics.rows_pushed == 0
+        writer.abort()
+        writer.close()
+        writer = configured.writer(NUMBERS, epoch=1)
+        writer.write(numbers(0, 20))
+        assert table.statistics.rows_pushed == 20
+        writer.abort()
+        writer.close()
+    with pytest.raises(ProducerFailed, match="was aborted after some of its rows"):
+        values(table)
+
+
+def test_two_readers_of_one_table_lose_no_row_silently(name: str) -> None:
+    sink, _table = push_table(NUMBERS, name=name)
+    sink.write(numbers(0))
+    with (
+        streamfactory.open(stream(name), follow=True) as one,
+        streamfactory.open(stream(name), follow=True) as other,
+    ):
+        batch = one.next_batch(60)
+        assert batch is not None
+        assert batch.num_rows == 10
+        sink.write(numbers(10))
+        with pytest.raises(OffsetOutOfRange):
+            other.next_batch(60)
 
 
 def test_a_name_is_free_again_when_both_halves_are_gone(name: str) -> None:

@@ -225,7 +225,8 @@ def test_a_reader_that_stops_early_ends_the_producer_without_an_error() -> None:
 def test_the_signal_of_a_finished_reader_stays() -> None:
     sink, table = push_table(NUMBERS)
     sink.write(numbers(0))
-    next(table.to_reader())
+    sink.write(numbers(10))
+    assert sink.statistics.queued_batches == 2
     table.close()
     for _ in range(2):
         with pytest.raises(StopPushing):
