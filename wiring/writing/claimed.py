@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from contextlib import ExitStack
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, final
 
 if TYPE_CHECKING:
@@ -15,9 +17,21 @@ _SECONDS: Final = 1.0
 _MOST: Final = 4
 
 
+@dataclass(slots=True)
+class _Process:
+    """What one process keeps."""
+
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    kept: dict[str, tuple[float, Committer]] = field(default_factory=dict)
+    """Until when, by writer; the one that is idle for longest is the first."""
+    closed: bool = False
+
+
 @final
 class ClaimedCommitters:
     """The committers of the writers that put last. Thread-safe.
+
+    A forked child keeps its own: connections and locks of its parent are not touched.
 
     Args:
         clock: Time.
@@ -25,15 +39,13 @@ class ClaimedCommitters:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._lock = threading.Lock()
-        self._kept: dict[str, tuple[float, Committer]] = {}
-        """Until when, by writer; the one that is idle for longest is the first."""
-        self._closed = False
+        self._processes: dict[int, _Process] = {}
 
     def take(self, writer_id: str) -> Committer | None:
         """The committer of a writer, which is the caller's from here on."""
-        with self._lock:
-            until, committer = self._kept.pop(writer_id, (0.0, None))
+        own = self._own
+        with own.lock:
+            until, committer = own.kept.pop(writer_id, (0.0, None))
         if committer is not None and until < self._clock.now():
             committer.close()
             return None
@@ -42,21 +54,27 @@ class ClaimedCommitters:
     def keep(self, writer_id: str, committer: Committer) -> None:
         """Keep a committer after a commit that succeeded."""
         until = self._clock.now() + _SECONDS
-        with self._lock:
+        own = self._own
+        with own.lock:
             dropped = []
-            if writer_id in self._kept:  # of a put in another thread
-                dropped.append(self._kept.pop(writer_id))
-            self._kept[writer_id] = until, committer
-            while len(self._kept) > (0 if self._closed else _MOST):
-                dropped.append(self._kept.pop(next(iter(self._kept))))
+            if writer_id in own.kept:  # of a put in another thread
+                dropped.append(own.kept.pop(writer_id))
+            own.kept[writer_id] = until, committer
+            while len(own.kept) > (0 if own.closed else _MOST):
+                dropped.append(own.kept.pop(next(iter(own.kept))))
         _close(dropped)
 
     def close(self) -> None:
         """Close what is kept, and what is given back later; twice is allowed."""
-        with self._lock:
-            self._closed = True
-            dropped, self._kept = list(self._kept.values()), {}
+        own = self._own
+        with own.lock:
+            own.closed = True
+            dropped, own.kept = list(own.kept.values()), {}
         _close(dropped)
+
+    @property
+    def _own(self) -> _Process:
+        return self._processes.setdefault(os.getpid(), _Process())
 
 
 def _close(dropped: list[tuple[float, Committer]]) -> None:
