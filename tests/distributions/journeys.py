@@ -15,6 +15,15 @@ HERE = Path(__file__).parent
 ROWS = 500
 SOME = ("R7", "R12", "W2", "W6")
 """Rules of the kit that the default tier proves."""
+LACKING = {
+    "not claimed: epoch_visibility=task",
+    "no ability: finish",
+    "no ability: refused_certificate",
+    "no ability: unreachable",
+    # Neither medium has headers of bytes and nulls, or times of the sender.
+    "no ability: write_messages",
+}
+"""Why cases of the kit may be skipped."""
 
 
 def run_own_tests(
@@ -34,14 +43,15 @@ def run_own_tests(
 
 def run_kit(
     installed: Installed, kind: str, folder: Path, *, only: Sequence[str] = ()
-) -> list[str]:
-    """Run the kit, or some cases of it; the names of the cases that were skipped."""
+) -> None:
+    """Run the kit, or some cases: none fails, and none is skipped but for `LACKING`."""
     chosen = [word for pattern in only for word in ("--only", pattern)]
     out = installed.run("streamfactory", "conformance", kind, *chosen, cwd=folder)
     lines = [line.split() for line in out.splitlines()]
     assert [line for line in lines if line[:1] == ["failed"]] == []
     assert sum(line[:1] == ["passed"] for line in lines) > 3
-    return [line[2] for line in lines if line[:1] == ["skipped"]]
+    skipped = [" ".join(line[3:]) for line in lines if line[:1] == ["skipped"]]
+    assert set(skipped) <= LACKING
 
 
 def publish_and_copy(installed: Installed, kind: str, folder: Path) -> None:

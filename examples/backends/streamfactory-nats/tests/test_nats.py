@@ -197,12 +197,12 @@ def test_reading_goes_on_after_a_restart_of_the_server(tmp_path: Path) -> None:
         publish(properties, *[("restarted.n", b"%d" % n, None) for n in range(5)])
         with streamfactory.open(properties) as stream:
             assert len(stream.to_reader().read_all()) == 5
-            server.kill()
+            server.stop()
             server.start()
         found = [int(row["value"]) for row in read(properties)]
         assert found == list(range(5))
     finally:
-        server.kill()
+        server.close()
 
 
 def test_options_that_need_each_other_are_checked() -> None:

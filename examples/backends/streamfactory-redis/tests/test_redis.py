@@ -200,7 +200,7 @@ def test_a_server_that_does_not_answer_is_named() -> None:
 
 
 def test_a_writer_goes_on_after_a_restart_of_the_server(tmp_path: Path) -> None:
-    server = Server(tmp_path, "--appendonly", "yes", "--appendfsync", "always")
+    server = Server(tmp_path)
     server.start()
     properties = {
         "streamType": "redis",
@@ -216,13 +216,13 @@ def test_a_writer_goes_on_after_a_restart_of_the_server(tmp_path: Path) -> None:
         values = pa.record_batch({"value": pa.array([b"1", b"2"], pa.binary())})
         with streamfactory.open_sink(properties) as sink:
             sink.put(values, writer_id="w", epoch=0)
-            server.kill()
+            server.stop()
             server.start()
             sink.put(values, writer_id="w", epoch=0)
             sink.put(values, writer_id="w", epoch=1)
         assert [row["value"] for row in read(properties)] == [b"1", b"2"] * 2
     finally:
-        server.kill()
+        server.close()
 
 
 def test_options_that_need_each_other_are_checked() -> None:

@@ -1,7 +1,6 @@
 """The conformance kit's access to JetStream: the client alone, nothing of the backend.
 
-The server is the one of the environment variable ``NATS_URL``, or one that is started
-for the process from the program ``nats-server``.
+One server is started for the process, from the program ``nats-server``.
 """
 
 from __future__ import annotations
@@ -10,15 +9,15 @@ import asyncio
 import atexit
 import base64
 import json
-import os
 import shutil
+import socket
 import subprocess
 import tempfile
 import time
 import uuid
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, Final, TypeVar
 
 import nats
 import pyarrow as pa
@@ -29,52 +28,110 @@ _START = 30.0
 """Seconds in which a server has to answer."""
 _PASSWORD = "harness-secret"
 
+_SUPERVISOR: Final = """
+while read -r word; do
+  if [ "$word" = start ]; then
+    "$@" >>server.log 2>&1 &
+  else
+    kill $!
+    wait $!
+    echo stopped
+  fi
+done
+kill $!
+"""
+"""A shell that starts and stops the server as it reads, and ends it with this process,
+however that ends."""
+
 
 class Server:
-    """A ``nats-server`` of this process, with a user and a password.
+    """A ``nats-server`` with a user and a password.
 
     Args:
-        folder: Where it stores its streams.
-        arguments: More arguments of its command line.
+        folder: Where it stores its data.
     """
 
-    def __init__(self, folder: Path, *arguments: str) -> None:
-        program = shutil.which("nats-server")
-        if program is None:
+    def __init__(self, folder: Path) -> None:
+        if shutil.which("nats-server") is None:
             msg = "the program nats-server is not installed (Debian: nats-server)"
             raise RuntimeError(msg)
         self._folder = folder
-        self._arguments = (
-            *(program, "--jetstream", "--store_dir", str(folder)),
-            *("--addr", "127.0.0.1", "--user", "harness", "--pass", _PASSWORD),
-            *("--ports_file_dir", str(folder), *arguments),
-        )
-        self.address = ""
-        self._process: subprocess.Popen[bytes] | None = None
+        self._port = 0
+        self._shell: subprocess.Popen[str] | None = None
+
+    @property
+    def address(self) -> str:
+        """Where it is."""
+        return f"127.0.0.1:{self._port}"
 
     def start(self) -> None:
         """Start it: the first time on a free port, and then on the same."""
-        port = self.address.rpartition(":")[2] or "-1"
-        with (self._folder / "server.log").open("ab") as log:
-            self._process = subprocess.Popen(
-                [*self._arguments, "--port", port], stdout=log, stderr=log
+        if self._shell is not None:
+            self._say("start")
+            if not self._await():
+                msg = f"another program listens on {self.address} now"
+                raise RuntimeError(msg)
+            return
+        while True:
+            (self._folder / "server.log").write_text("")
+            with socket.socket() as free:
+                free.bind(("127.0.0.1", 0))
+                self._port = free.getsockname()[1]
+            self._shell = subprocess.Popen(
+                ["sh", "-c", _SUPERVISOR, "sh", *self._command()],
+                cwd=self._folder,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                text=True,
             )
-        ports = self._folder / f"nats-server_{self._process.pid}.ports"
+            self._say("start")
+            if self._await():
+                return
+            self.close()  # another program took the port meanwhile
+
+    def stop(self) -> None:
+        """End it; what it has stored stays."""
+        assert self._shell is not None
+        assert self._shell.stdout is not None
+        self._say("stop")
+        self._shell.stdout.readline()
+
+    def close(self) -> None:
+        """End it for good; twice is allowed."""
+        shell, self._shell = self._shell, None
+        if shell is not None:
+            shell.communicate()
+
+    def _command(self) -> list[str]:
+        return [
+            *("nats-server", "--jetstream", "--store_dir", str(self._folder)),
+            *("--addr", "127.0.0.1", "--port", str(self._port)),
+            *("--user", "harness", "--pass", _PASSWORD),
+        ]
+
+    def _say(self, word: str) -> None:
+        assert self._shell is not None
+        assert self._shell.stdin is not None
+        self._shell.stdin.write(f"{word}\n")
+        self._shell.stdin.flush()
+
+    def _await(self) -> bool:
+        """Wait until it answers; False where its port is taken."""
         deadline = time.monotonic() + _START
-        while not (ports.exists() and ports.read_text().endswith("}")):
-            if self._process.poll() is not None or time.monotonic() > deadline:
-                text = (self._folder / "server.log").read_text()[-2000:]
-                msg = f"nats-server does not start: {text}"
+        while True:
+            try:
+                with socket.create_connection(("127.0.0.1", self._port), 1) as found:
+                    if found.recv(5) == b"INFO ":
+                        return True
+            except OSError:
+                pass
+            log = (self._folder / "server.log").read_text(errors="replace")
+            if "address already in use" in log.lower():
+                return False
+            if time.monotonic() > deadline:
+                msg = f"nats-server does not start: {log[-2000:]}"
                 raise RuntimeError(msg)
             time.sleep(0.01)
-        self.address = json.loads(ports.read_text())["nats"][0].removeprefix("nats://")
-
-    def kill(self) -> None:
-        """End it without a warning; what it has stored stays."""
-        if self._process is not None:
-            self._process.kill()
-            self._process.wait()
-            self._process = None
 
 
 class NatsHarness:
@@ -90,19 +147,18 @@ class NatsHarness:
     @classmethod
     def prepare(cls) -> None:
         """Start the server of this process, once."""
-        if "NATS_URL" in os.environ or NatsHarness._server is not None:
+        if NatsHarness._server is not None:
             return
         folder = Path(tempfile.mkdtemp(prefix="nats-"))
-        server = NatsHarness._server = Server(folder)
+        server = Server(folder)
         atexit.register(shutil.rmtree, folder, ignore_errors=True)
-        atexit.register(server.kill)
+        atexit.register(server.close)
         server.start()
+        NatsHarness._server = server
 
     @classmethod
     def servers(cls) -> str:
         """Where the server is."""
-        if "NATS_URL" in os.environ:
-            return os.environ["NATS_URL"]
         assert NatsHarness._server is not None
         return f"nats://{NatsHarness._server.address}"
 
@@ -112,17 +168,15 @@ class NatsHarness:
         self._call(lambda client: self._create(client, partitions))
 
     def properties(self) -> Mapping[str, str]:
-        given = {
+        return {
             "streamType": "nats",
             "stream.nats.topic.name": self.topic,
             "stream.nats.servers": self.servers(),
+            "stream.nats.user": "harness",
+            "stream.nats.password": _PASSWORD,
             "stream.nats.decoder.class.name": "raw",
             "stream.nats.delete.acknowledged": "true",
         }
-        if "NATS_URL" not in os.environ:
-            given["stream.nats.user"] = "harness"
-            given["stream.nats.password"] = _PASSWORD
-        return given
 
     def partitions(self) -> Sequence[int]:
         async def ask(client: Client) -> list[int]:
@@ -182,6 +236,28 @@ class NatsHarness:
             await client.jetstream().publish(subject, b"", headers=headers)
 
         self._call(publish)
+
+    def gap(self, partition: int, offsets: int) -> None:
+        async def delete(client: Client) -> None:
+            verb = f"STREAM.MSG.DELETE.{self.topic}-{partition}"
+            for _ in range(offsets):
+                answer = await client.jetstream().publish(
+                    f"{self.topic}.{partition}", b"deleted"
+                )
+                await _api(client, verb, {"seq": answer.seq, "no_erase": True})
+
+        self._call(delete)
+
+    def stop(self) -> None:
+        assert NatsHarness._server is not None
+        NatsHarness._server.stop()
+
+    def start(self) -> None:
+        assert NatsHarness._server is not None
+        NatsHarness._server.start()
+
+    def refused_login(self) -> Mapping[str, str]:
+        return {"stream.nats.password": "another"}
 
     def nowhere(self) -> Mapping[str, str]:
         return {"stream.nats.topic.name": "nowhere"}
@@ -270,11 +346,11 @@ class NatsHarness:
 
     def _call(self, work: Callable[[Client], Awaitable[T]]) -> T:
         async def connected() -> T:
-            options: dict[str, Any] = {}
-            if "NATS_URL" not in os.environ:
-                options = {"user": "harness", "password": _PASSWORD}
             client = await nats.connect(
-                self.servers(), allow_reconnect=False, **options
+                self.servers(),
+                allow_reconnect=False,
+                user="harness",
+                password=_PASSWORD,
             )
             try:
                 return await work(client)

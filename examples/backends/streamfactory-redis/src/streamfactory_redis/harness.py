@@ -1,13 +1,11 @@
 """The conformance kit's access to Redis: the client alone, nothing of the backend.
 
-The server is the one of the environment variable ``REDIS_ADDRESS``, or one that is
-started for the process from the program ``redis-server``.
+One server is started for the process, from the program ``redis-server``.
 """
 
 from __future__ import annotations
 
 import atexit
-import os
 import shutil
 import socket
 import subprocess
@@ -16,7 +14,7 @@ import time
 import uuid
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 import pyarrow as pa
 import redis
@@ -25,25 +23,36 @@ _START = 30.0
 """Seconds in which a server has to answer."""
 _PASSWORD = "harness-secret"
 
+_SUPERVISOR: Final = """
+while read -r word; do
+  if [ "$word" = start ]; then
+    "$@" >>server.log 2>&1 &
+  else
+    kill $!
+    wait $!
+    echo stopped
+  fi
+done
+kill $!
+"""
+"""A shell that starts and stops the server as it reads, and ends it with this process,
+however that ends."""
+
 
 class Server:
-    """A ``redis-server`` of this process, with a password.
+    """A ``redis-server`` with a password.
 
     Args:
         folder: Where it stores its data.
-        arguments: More arguments of its command line.
     """
 
-    def __init__(self, folder: Path, *arguments: str) -> None:
-        program = shutil.which("redis-server")
-        if program is None:
+    def __init__(self, folder: Path) -> None:
+        if shutil.which("redis-server") is None:
             msg = "the program redis-server is not installed (Debian: redis-server)"
             raise RuntimeError(msg)
         self._folder = folder
-        self._command = [program, "--dir", str(folder), "--bind", "127.0.0.1"]
-        self._command += ["--requirepass", _PASSWORD, "--save", "", *arguments]
         self._port = 0
-        self._process: subprocess.Popen[bytes] | None = None
+        self._shell: subprocess.Popen[str] | None = None
 
     @property
     def address(self) -> str:
@@ -52,53 +61,79 @@ class Server:
 
     def start(self) -> None:
         """Start it: the first time on a free port, and then on the same."""
-        while not self._starts():
-            self._port = 0  # another program took the port meanwhile
-
-    def kill(self) -> None:
-        """End it without a warning."""
-        if self._process is not None:
-            self._process.kill()
-            self._process.wait()
-            self._process = None
-
-    def _starts(self) -> bool:
-        if not self._port:
+        if self._shell is not None:
+            self._say("start")
+            if not self._await():
+                msg = f"another program listens on {self.address} now"
+                raise RuntimeError(msg)
+            return
+        while True:
+            (self._folder / "server.log").write_text("")
             with socket.socket() as free:
                 free.bind(("127.0.0.1", 0))
                 self._port = free.getsockname()[1]
-        with (self._folder / "server.log").open("ab") as log:
-            command = [*self._command, "--port", str(self._port)]
-            self._process = subprocess.Popen(command, stdout=log, stderr=log)
-        deadline = time.monotonic() + _START
-        with connect(self.address) as client:
-            while True:
-                try:
-                    client.ping()
-                except redis.exceptions.ConnectionError:
-                    if self._process.poll() is not None:
-                        return self._failed()
-                    if time.monotonic() > deadline:
-                        msg = "redis-server does not answer"
-                        raise RuntimeError(msg) from None
-                    time.sleep(0.01)
-                else:
-                    return True
+            self._shell = subprocess.Popen(
+                ["sh", "-c", _SUPERVISOR, "sh", *self._command()],
+                cwd=self._folder,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                text=True,
+            )
+            self._say("start")
+            if self._await():
+                return
+            self.close()  # another program took the port meanwhile
 
-    def _failed(self) -> bool:
-        """False where the port was taken; raises for any other reason."""
-        text = (self._folder / "server.log").read_text()[-2000:]
-        if "Address already in use" in text:
-            return False
-        msg = f"redis-server does not start: {text}"
-        raise RuntimeError(msg)
+    def stop(self) -> None:
+        """End it; what it has stored stays."""
+        assert self._shell is not None
+        assert self._shell.stdout is not None
+        self._say("stop")
+        self._shell.stdout.readline()
+
+    def close(self) -> None:
+        """End it for good; twice is allowed."""
+        shell, self._shell = self._shell, None
+        if shell is not None:
+            shell.communicate()
+
+    def _command(self) -> list[str]:
+        return [
+            *("redis-server", "--bind", "127.0.0.1", "--port", str(self._port)),
+            *("--requirepass", _PASSWORD, "--save", ""),
+            # Written before each answer, so that a restart finds all; power may fail.
+            *("--appendonly", "yes", "--appendfsync", "no"),
+        ]
+
+    def _say(self, word: str) -> None:
+        assert self._shell is not None
+        assert self._shell.stdin is not None
+        self._shell.stdin.write(f"{word}\n")
+        self._shell.stdin.flush()
+
+    def _await(self) -> bool:
+        """Wait until it answers; False where its port is taken."""
+        deadline = time.monotonic() + _START
+        while True:
+            try:
+                with connect(self.address) as client:
+                    client.ping()
+                    return True
+            except redis.exceptions.ConnectionError:
+                pass
+            log = (self._folder / "server.log").read_text(errors="replace")
+            if "address already in use" in log.lower():
+                return False
+            if time.monotonic() > deadline:
+                msg = f"redis-server does not start: {log[-2000:]}"
+                raise RuntimeError(msg)
+            time.sleep(0.01)
 
 
 def connect(address: str) -> Any:
     """A client of a server of this module."""
     host, _, port = address.rpartition(":")
-    password = None if "REDIS_ADDRESS" in os.environ else _PASSWORD
-    return redis.Redis(host, int(port), password=password)
+    return redis.Redis(host, int(port), password=_PASSWORD)
 
 
 class RedisHarness:
@@ -113,19 +148,18 @@ class RedisHarness:
     @classmethod
     def prepare(cls) -> None:
         """Start the server of this process, once."""
-        if "REDIS_ADDRESS" in os.environ or RedisHarness._server is not None:
+        if RedisHarness._server is not None:
             return
         folder = Path(tempfile.mkdtemp(prefix="redis-"))
-        server = RedisHarness._server = Server(folder)
+        server = Server(folder)
         atexit.register(shutil.rmtree, folder, ignore_errors=True)
-        atexit.register(server.kill)
+        atexit.register(server.close)
         server.start()
+        RedisHarness._server = server
 
     @classmethod
     def address(cls) -> str:
         """Where the server is."""
-        if "REDIS_ADDRESS" in os.environ:
-            return os.environ["REDIS_ADDRESS"]
         assert RedisHarness._server is not None
         return RedisHarness._server.address
 
@@ -135,16 +169,14 @@ class RedisHarness:
         self._describe(partitions)
 
     def properties(self) -> Mapping[str, str]:
-        given = {
+        return {
             "streamType": "redis",
             "stream.redis.topic.name": self.topic,
             "stream.redis.address": self.address(),
+            "stream.redis.password": _PASSWORD,
             "stream.redis.decoder.class.name": "raw",
             "stream.redis.delete.acknowledged": "true",
         }
-        if "REDIS_ADDRESS" not in os.environ:
-            given["stream.redis.password"] = _PASSWORD
-        return given
 
     def partitions(self) -> Sequence[int]:
         with connect(self.address()) as client:
@@ -173,6 +205,22 @@ class RedisHarness:
 
     def tombstone(self, partition: int) -> None:
         self._append(partition, {"key": "gone"})
+
+    def gap(self, partition: int, offsets: int) -> None:
+        with connect(self.address()) as client:
+            for _ in range(offsets):
+                client.xdel(self._key(partition), self._append(partition, {"n": "0"}))
+
+    def stop(self) -> None:
+        assert RedisHarness._server is not None
+        RedisHarness._server.stop()
+
+    def start(self) -> None:
+        assert RedisHarness._server is not None
+        RedisHarness._server.start()
+
+    def refused_login(self) -> Mapping[str, str]:
+        return {"stream.redis.password": "another"}
 
     def nowhere(self) -> Mapping[str, str]:
         return {"stream.redis.topic.name": "nowhere"}
@@ -211,10 +259,13 @@ class RedisHarness:
             described = {"incarnation": uuid.uuid4().hex, "partitions": partitions}
             client.hset(self._key("topic"), mapping=described)
 
-    def _append(self, partition: int, fields: dict[Any, Any]) -> None:
+    def _append(self, partition: int, fields: Mapping[str, str]) -> Any:
+        """Add an entry, stored now; its id."""
         with connect(self.address()) as client:
             number = int(self._last(client, partition)) + 1
-            client.xadd(self._key(partition), fields, id=f"0-{number}")
+            seconds, micros = client.time()
+            stored = {"stored": seconds * 1_000_000 + micros, **fields}
+            return client.xadd(self._key(partition), stored, id=f"0-{number}")
 
     def _last(self, client: Any, partition: int) -> str:
         """The number of the last entry that a partition got."""
