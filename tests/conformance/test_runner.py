@@ -14,6 +14,7 @@ from streamfactory.arrowlog import LogConsumer
 from streamfactory.backends.memory import streamfactory_backend
 from streamfactory.backends.memory.harness import MemoryHarness
 from streamfactory.conformance import CASES, Outcome
+from streamfactory.conformance.limits import Stuck, run_within
 from streamfactory.conformance.report import Report, text_lines, to_junit
 from streamfactory.conformance.runner import all_cases, run, run_case
 
@@ -71,19 +72,34 @@ def outcomes(harness: Any, *names: str, backend: Backend = MEMORY) -> dict[str, 
     return {result.case.name: result for result in found}
 
 
-def test_a_case_that_hangs_fails_in_its_time_and_names_the_call() -> None:
-    hanging = replace(MEMORY, consumer_factory=HangingFactory)
-    case = CASES["offsets_rise_and_nothing_is_missing"]
-    plugins = plugins_for(hanging)
+def hang() -> None:
+    RELEASED.wait(60)
+
+
+def test_a_call_that_does_not_return_is_named_with_its_limit() -> None:
     try:
-        result = run_case(case, hanging, MemoryHarness, plugins, {}, time_limit=1.0)
+        with pytest.raises(Stuck) as caught:
+            run_within(0.5, hang)
     finally:
         RELEASED.set()
-    assert result.outcome is Outcome.FAILED
-    assert result.reason.startswith("the case did not end within 1 s: ")
-    assert "HangingConsumer.fetch_messages (" in result.reason
-    assert "test_runner.py" in result.reason
-    assert "RELEASED.wait(60)" in result.trace
+        RELEASED.clear()
+    assert caught.value.what.startswith("the case did not end within 0.5 s: hang (")
+    assert "test_runner.py" in caught.value.what
+    assert "RELEASED.wait(60)" in caught.value.trace
+
+
+@pytest.mark.slow("a busy machine needs seconds to come to the call that hangs")
+def test_a_case_that_hangs_fails_and_others_go_on() -> None:
+    hanging = replace(MEMORY, consumer_factory=HangingFactory)
+    names = ("offsets_rise_and_nothing_is_missing", "every_partition_is_answered")
+    cases = [CASES[name] for name in names]
+    plugins = plugins_for(hanging)
+    try:
+        found = list(run(hanging, MemoryHarness, plugins, cases=cases, time_limit=10.0))
+    finally:
+        RELEASED.set()
+    assert [r.outcome for r in found] == [Outcome.FAILED, Outcome.PASSED]
+    assert "HangingConsumer.fetch_messages (" in found[0].reason
 
 
 @pytest.mark.parametrize(

@@ -84,6 +84,53 @@ def test_attempts_count_across_fetches_and_the_last_error_says_so(
     assert (error.stream, error.partition, error.offset) == ("script:script", LANE, 0)
 
 
+PAUSES = {"retry__initial__millis": "100", "retry__max__millis": "1000"}
+
+
+def test_a_server_that_was_there_is_waited_for_by_time() -> None:
+    clock = SimulatedClock()
+    away = [ConnectionFailed("connection refused") for _ in range(12)]
+    author = Author(rows(0, 1), *away, rows(1, 1))
+    source = author.source(clock=clock, **PAUSES)
+    reader = source.reader(LANE)
+    assert reader.fetch(0, timeout=5).next_offset == 1
+    before = clock.now()
+    while not (batch := reader.fetch(1, timeout=1)).num_rows:
+        assert batch.state is BatchState.IDLE
+    assert batch.next_offset == 2
+    assert 0 < clock.now() - before <= 30
+    reader.close()
+    source.close()
+
+
+def test_a_server_that_stays_away_is_given_up_after_the_time_for_connecting() -> None:
+    clock = SimulatedClock()
+    away = [ConnectionFailed("connection refused") for _ in range(500)]
+    author = Author(rows(0, 1), *away)
+    source = author.source(clock=clock, **PAUSES)
+    reader = source.reader(LANE)
+    reader.fetch(0, timeout=5)
+    before = clock.now()
+
+    def fetch_on() -> None:
+        for _ in range(1000):
+            reader.fetch(1, timeout=1)
+
+    with pytest.raises(ConnectionFailed, match=r"fetch failed after \d+ attempts in "):
+        fetch_on()
+    assert 30 <= clock.now() - before < 45
+    reader.close()
+    source.close()
+
+
+def test_a_server_that_never_answered_is_tried_so_many_times(
+    reader_of: Readers,
+) -> None:
+    author = Author(*[ConnectionFailed("connection refused") for _ in range(9)])
+    with pytest.raises(ConnectionFailed, match="fetch failed after 5 attempts in "):
+        reader_of(author).fetch(0, timeout=120)
+
+
 def test_success_begins_a_new_count(reader_of: Readers) -> None:
     away = [ConnectionFailed("away") for _ in range(4)]
     author = Author(away[0], rows(0, 1), away[1], rows(1, 1), away[2], rows(2, 1))

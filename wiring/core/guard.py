@@ -56,6 +56,10 @@ class RetryPolicy:
     """Seconds."""
     longest: float
     """Seconds."""
+    patience: float | None = None
+    """Seconds for which failures to connect are retried, whatever their number, to a
+    server that has answered before: it is restarted. None where ``attempts`` was given
+    by the user, who gets them."""
 
     @classmethod
     def of(cls, config: StreamConfig) -> RetryPolicy:
@@ -64,6 +68,9 @@ class RetryPolicy:
             config["retry.max.attempts"],
             config["retry.initial.millis"] / 1000,
             config["retry.max.millis"] / 1000,
+            None
+            if config.given("retry.max.attempts")
+            else config["connection.timeout.millis"] / 1000,
         )
 
     def pause(self, failures: int) -> float:
@@ -86,11 +93,32 @@ class Guard:
         self._translate = backend.translate
         self._policy = RetryPolicy.of(config)
         self._clock = clock
+        self.answered = False
+        """Whether the server has answered: then it can be reached, but for a while."""
 
     @property
     def policy(self) -> RetryPolicy:
         """How often to try, and how long to wait."""
         return self._policy
+
+    def gives_up(self, error: StreamError, failures: int, elapsed: float) -> bool:
+        """Whether an error is the last one.
+
+        Args:
+            error: Of the last attempt.
+            failures: Attempts that failed, in a row.
+            elapsed: Seconds since the first of them failed.
+        """
+        if not isinstance(error, TransientError):
+            return True
+        patience = self._policy.patience
+        if (
+            patience is not None
+            and self.answered
+            and isinstance(error, ConnectionFailed)
+        ):
+            return elapsed >= patience
+        return failures >= self._policy.attempts
 
     def translate(
         self,
@@ -136,14 +164,14 @@ class Guard:
         failures = 0
         while True:
             try:
-                return function()
+                answer = function()
             except Exception as error:
                 found = self.translate(error, partition=partition)
                 failures += 1
                 pause = self._policy.pause(failures)
                 elapsed = self._clock.now() - start
-                last = failures >= self._policy.attempts or elapsed + pause > timeout
-                if not isinstance(found, TransientError) or last:
+                late = elapsed + pause > timeout
+                if late or self.gives_up(found, failures, elapsed):
                     final = self.exhausted(found, operation, failures, elapsed)
                     if final is error:
                         raise  # not from itself: a circle would not pickle
@@ -152,6 +180,9 @@ class Guard:
                 if self._clock.wait(closed, pause):
                     msg = f"closed while trying again to {operation}"
                     raise ClosedError(msg, stream=self._config.name) from error
+            else:
+                self.answered = True
+                return answer
 
     @contextmanager
     def border(self) -> Iterator[None]:

@@ -154,7 +154,9 @@ _FRAMEWORK: Final = (
     ),
     Option(
         "retry.max.attempts",
-        "Attempts at an operation that fails in passing.",
+        "Attempts at an operation that fails in passing. Unless it is given, failures "
+        "to connect to a server that has answered before are retried for "
+        "connection.timeout.millis.",
         INTEGER,
         default="5",
         minimum=1,

@@ -92,6 +92,7 @@ class RecoveringConsumer:
             self.drop()  # interrupted: nobody knows where it stands
             raise
         self._failures = 0
+        self._guard.answered = True
         return fetched
 
     def recover(self, error: TransientError) -> None:
@@ -102,14 +103,14 @@ class RecoveringConsumer:
         for ever.
 
         Raises:
-            TransientError: The attempts are used up.
+            TransientError: The attempts, or the time for them, are used up.
         """
         now = self._clock.now()
         if not self._failures:
             self._failing_since = now
         self._failures += 1
-        if self._failures >= self._guard.policy.attempts:
-            elapsed = now - self._failing_since
+        elapsed = now - self._failing_since
+        if self._guard.gives_up(error, self._failures, elapsed):
             failures, self._failures = self._failures, 0
             raise self._guard.exhausted(error, "fetch", failures, elapsed)
         self._counters.retries += 1
