@@ -123,12 +123,15 @@ def test_a_server_that_stays_away_is_given_up_after_the_time_for_connecting() ->
     source.close()
 
 
-def test_a_server_that_never_answered_is_tried_so_many_times(
-    reader_of: Readers,
-) -> None:
-    author = Author(*[ConnectionFailed("connection refused") for _ in range(9)])
-    with pytest.raises(ConnectionFailed, match="fetch failed after 5 attempts in "):
-        reader_of(author).fetch(0, timeout=120)
+def test_only_a_server_that_has_answered_is_waited_for() -> None:
+    source = Author().source()
+    away, late = ConnectionFailed("connection refused"), StreamTimeout("no answer")
+    assert source.guard.gives_up(away, failures=5, elapsed=0.5)
+    source.guard.answered = True
+    assert not source.guard.gives_up(away, failures=5, elapsed=0.5)
+    assert source.guard.gives_up(away, failures=5, elapsed=30.0)
+    assert source.guard.gives_up(late, failures=5, elapsed=0.5)
+    source.close()
 
 
 def test_success_begins_a_new_count(reader_of: Readers) -> None:
@@ -299,7 +302,7 @@ def test_errors_cross_processes_with_all_that_they_say(reader_of: Readers) -> No
         ),
     ]
     gone.refusals.extend([ConnectionFailed("metadata")] * 9)
-    errors.append(raised_by(reader_of(gone)))
+    errors.append(raised_by(reader_of(gone, retry__max__attempts="3")))
     for error in errors:
         copy = pickle.loads(pickle.dumps(error))
         assert state_of(copy) == state_of(error)
