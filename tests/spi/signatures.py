@@ -49,7 +49,7 @@ def _lines(name: str, value: Any) -> Iterator[str]:
             keyword = " keyword" if field.kw_only else ""
             yield f"{name}.{field.name}: {field.type}{rest}{keyword}"
     elif "__init__" in vars(value):
-        yield f"{name}.__init__{_signature(value.__init__)}"
+        yield f"{name}.__init__{_signature(vars(value)['__init__'])}"
     for attribute, member in vars(value).items():
         if attribute.startswith("_") or isinstance(value, enum.EnumMeta):
             continue
