@@ -12,6 +12,7 @@ from streamfactory.engines.pruning import Pruning, columns_of
 from streamfactory.spi import (
     ConfigError,
     MisuseError,
+    PartitionState,
     Position,
     PositionRefused,
     Unsupported,
@@ -249,11 +250,14 @@ class StreamScan:
             config, metadata, infos, start=start, default="earliest"
         )
         ends = ending_offsets(config, metadata, infos)
-        ranges = {p: (starts[p], ends[p]) for p in starts}
+        gone = {i.partition for i in infos if i.state is PartitionState.VANISHED}
+        ranges = {p: (starts[p], ends[p]) for p in starts if p not in gone}
         if wanted.pruning is not None:
             ranges = self._prune(source, ranges, wanted.pruning)
         if not self._unbounded:
             _check_bounded(config.name, ranges)
+        # Reading reports those that are gone: an error, or a loss.
+        ranges |= {p: (starts[p], None) for p in gone if p in starts}
         return Plan(
             config.name,
             wanted.columns,

@@ -21,6 +21,7 @@ from streamfactory.spi import (
     MisuseError,
     NotInstalled,
     Partition,
+    PartitionVanished,
     Position,
     Unsupported,
     Yields,
@@ -365,3 +366,50 @@ def test_the_engines_are_these() -> None:
     assert dir(engines) == ["arrow", "datafusion", "duckdb", "pandas", "polars"]
     with pytest.raises(AttributeError, match="has no attribute 'spark'"):
         engines.spark  # noqa: B018
+
+
+# --- push tables, which are read once -------------------------------------------------
+
+
+def pushed(count: int, name: str) -> tuple[dict[str, str], object]:
+    """A push table of so many rows as a stream; keep what it is."""
+    schema = pa.schema([pa.field("n", pa.int64())])
+    sink, table = streamfactory.push_table(schema, name=name)
+    with sink:
+        for number in range(count):
+            sink.write(pa.table({"n": [number]}, schema=schema))
+    return {"streamType": "push", "stream.push.topic.name": name}, table
+
+
+def test_a_push_table_is_read_until_its_producer_closes_it() -> None:
+    stream, table = pushed(10, "engine-sum")
+    frame = engines.polars.scan(stream, unbounded=True)
+    assert frame.collect()["n"].sum() == 45
+    assert table
+
+
+def test_a_stream_that_cannot_seek_is_filtered_from_its_first_row_on() -> None:
+    stream, table = pushed(10, "engine-late")
+    dataset = engines.arrow.dataset(stream, unbounded=True)
+    wanted = (FIELD("_offset") >= 4) & (FIELD("_offset") < 8)
+    assert dataset.to_table(columns=["n"], filter=wanted)["n"].to_pylist() == [
+        *range(4, 8)
+    ]
+    assert table
+
+
+def test_a_position_of_a_partition_that_is_gone_is_a_loss_as_everywhere() -> None:
+    gone = Partition("script", 7)
+    start = Position({LANE: 0, gone: 3})
+    author = Author(rows(0, 5), latest=5)
+
+    def dataset(**options: Any) -> Any:
+        return engines.arrow.dataset(
+            author.properties(**options), start=start, plugins=author.manager()
+        )
+
+    with pytest.raises(PartitionVanished):
+        dataset().to_table()
+    kept = dataset(out__of__range="earliest")
+    assert kept.to_table(filter=FIELD("_offset") < 5).num_rows == 5
+    assert [loss.partition for loss in kept.counters.losses] == [gone]
