@@ -35,7 +35,8 @@ def register(
     Args:
         context: The session.
         stream: The name of a stream in the catalogue, or its properties.
-        name: In SQL; by default the stream's.
+        name: In SQL; by default the stream's. A table of that name is replaced. SQL has
+            to quote a name that is not in lower case.
         how: `ScanArguments`: start, columns, options, unbounded.
 
     Returns:
@@ -49,6 +50,9 @@ def register(
     """
     load("datafusion")
     found = dataset(stream, **how)
-    name = view_name(name, found.name)
-    context.register_dataset(name, found)
-    return context.table(name)
+    # Quoted, or DataFusion splits it at dots and lowers its letters.
+    quoted = '"{}"'.format(view_name(name, found.name).replace('"', '""'))
+    if context.table_exist(quoted):
+        context.deregister_table(quoted)
+    context.register_dataset(quoted, found)
+    return context.table(quoted)

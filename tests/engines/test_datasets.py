@@ -7,6 +7,7 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING, Any
 
+import duckdb
 import pandas as pd
 import pyarrow as pa
 import pyarrow.dataset as ds
@@ -268,6 +269,19 @@ def test_datafusion_reads_a_stream_by_name(with_places: dict[str, str]) -> None:
     assert table.schema().names[0] == "id"
     query = "select count(*) as n, sum(id) as s from clicks"
     assert context.sql(query).to_pydict() == {"n": [300], "s": [44850]}
+
+
+@pytest.mark.parametrize("name", ["Clicks", 'we"ird; drop', "a.b", "select", "ä-1"])
+def test_any_name_is_a_name_in_sql(clicks: dict[str, str], name: str) -> None:
+    quoted = '"{}"'.format(name.replace('"', '""'))
+    query = f"select count(*) as n from {quoted}"
+    context = SessionContext()
+    with duckdb.connect() as connection:
+        for _ in range(2):  # a second time replaces the first
+            engines.datafusion.register(context, clicks, name=name)
+            engines.duckdb.register(connection, clicks, name=name)
+        assert context.sql(query).to_pydict() == {"n": [300]}
+        assert connection.sql(query).fetchall() == [(300,)]
 
 
 def test_datafusion_pushes_columns_and_filters_down(
