@@ -51,13 +51,18 @@ def trees(leaves: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
     return st.recursive(leaves, branches, max_leaves=6)
 
 
-def leaves(column: Any, any_of: Any, between: Any) -> st.SearchStrategy[Any]:
+def leaves(
+    column: Any, literal: Any, any_of: Any, between: Any
+) -> st.SearchStrategy[Any]:
     """Of expressions that an engine builds in its own way."""
     compared = st.builds(
-        lambda compare, name, number: compare(column(name), number),
+        lambda compare, one, other, *, turned: (
+            compare(other, one) if turned else compare(one, other)
+        ),
         st.sampled_from(COMPARE),
-        COLUMNS,
-        NUMBERS | st.floats(-2, 42).map(lambda x: round(x, 1)),
+        COLUMNS.map(column),
+        (NUMBERS | st.floats(-2, 42).map(lambda x: round(x, 1))).map(literal),
+        turned=st.booleans(),
     )
     several = st.lists(NUMBERS, min_size=1, max_size=4)
     chosen = st.builds(any_of, COLUMNS.map(column), several)
@@ -74,6 +79,7 @@ def polars_column(name: str) -> pl.Expr:
 ARROW = trees(
     leaves(
         ds.field,
+        ds.scalar,
         lambda field, values: field.isin(values),
         lambda field, low, high: (field >= low) & (field <= high),
     )
@@ -81,6 +87,7 @@ ARROW = trees(
 POLARS = trees(
     leaves(
         polars_column,
+        pl.lit,
         lambda column, values: column.is_in(values),
         lambda column, low, high: column.is_between(low, high),
     )
