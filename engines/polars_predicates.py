@@ -16,14 +16,14 @@ import pyarrow.dataset as ds
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
-_COMPARISONS: Final[tuple[tuple[Callable[..., Any], Callable[..., Any]], ...]] = (
-    (operator.lt, operator.gt),
-    (operator.le, operator.ge),
-    (operator.gt, operator.lt),
-    (operator.ge, operator.le),
-    (operator.eq, operator.eq),
+_COMPARISONS: Final = (
+    operator.lt,
+    operator.le,
+    operator.gt,
+    operator.ge,
+    operator.eq,
 )
-"""Each with the one for swapped sides."""
+"""Polars' optimizer puts literals on the right."""
 
 
 def implied_filter(
@@ -57,10 +57,8 @@ def _of_two(
     if same(left | right):
         one, other = implied_filter(left, columns), implied_filter(right, columns)
         return None if one is None or other is None else one | other
-    for compare, swapped in _COMPARISONS:
+    for compare in _COMPARISONS:
         if same(compare(left, right)):
-            if _column(left, columns) is None:
-                return _compared(right, left, swapped, columns)
             return _compared(left, right, compare, columns)
     if left.meta.is_literal() or not same(left.is_in(right)):
         return None
