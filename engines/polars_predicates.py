@@ -7,6 +7,7 @@ Only Polars' public introspection is used: an expression is taken apart with
 from __future__ import annotations
 
 import operator
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
 import polars as pl
@@ -84,7 +85,7 @@ def _compared(
     columns: Collection[str],
 ) -> ds.Expression | None:
     name, scalar = _column(column, columns), _value(value)
-    if name is None or scalar is None or isinstance(scalar, pl.Series):
+    if name is None or not isinstance(scalar, str | int | float | datetime):
         return None
     return compare(ds.field(name), pa.scalar(scalar))
 

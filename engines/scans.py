@@ -46,6 +46,8 @@ METADATA: Final = frozenset(
     {"_headers", *(field.name for field in (*METADATA_FIELDS, *ENVELOPE_FIELDS))}
 )
 """Columns that ``metadata.columns`` adds."""
+PLACES: Final = frozenset({"_topic", "_partition", "_offset", "_timestamp"})
+"""Those whose filters decide what is read."""
 _TURN: Final = 1.0
 """Seconds that one wait for a batch lasts; nothing but closing ends it early."""
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import datetime as dt
 import subprocess
 import sys
 from typing import TYPE_CHECKING, Any
 
 import duckdb
 import pandas as pd
+import polars as pl
 import pyarrow as pa
 import pyarrow.dataset as ds
 import pytest
@@ -155,11 +157,14 @@ def messages() -> Author:
     return author
 
 
-def timed(author: Author) -> Any:
-    properties = author.properties(
+def described(author: Author) -> dict[str, str]:
+    return author.properties(
         stream__script__decoder__class__name="raw", metadata__columns="true"
     )
-    return engines.arrow.dataset(properties, plugins=author.manager())
+
+
+def timed(author: Author) -> Any:
+    return engines.arrow.dataset(described(author), plugins=author.manager())
 
 
 def millis(number: float) -> pa.Scalar:
@@ -183,6 +188,22 @@ def test_a_filter_on_time_is_looked_up_in_the_stream(
     assert timed(author).to_table(filter=wanted).num_rows == found
     assert author.times_asked == [asked]
     assert author.starts == [12]
+
+
+@pytest.mark.parametrize(
+    ("bound", "starts"),
+    [
+        (dt.datetime(1970, 1, 1, 0, 0, 0, 12_000, dt.UTC), [12]),
+        (dt.date(1970, 1, 1), [0]),
+    ],
+)
+def test_polars_looks_times_up_too(bound: dt.date, starts: list[int]) -> None:
+    author = messages()
+    author.times = {LANE: 12}
+    frame = engines.polars.scan(described(author), plugins=author.manager())
+    late = frame.filter(pl.col("_timestamp") >= pl.lit(bound))
+    assert late.collect().height == 20 - starts[0]
+    assert author.starts == starts
 
 
 def test_a_time_later_than_every_message_reads_nothing() -> None:
