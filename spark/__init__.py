@@ -1,10 +1,10 @@
-"""``format("streamfactory")``: any stream that can be shared, on Spark.
+"""``format("streamfactory")``: any shared stream as a Spark data source.
 
-Installed next to PySpark it registers itself; `register` does it by hand::
+It registers itself if installed next to PySpark; `register` does it explicitly::
 
     spark.read.format("streamfactory").option("stream", "clicks").load()
 
-PySpark is imported with the modules below, never before.
+The modules below import PySpark; importing this package does not.
 """
 
 from __future__ import annotations
@@ -24,29 +24,29 @@ __all__ = ["prepare_environment", "register"]
 
 
 def register(spark: SparkSession) -> None:
-    """Make ``format("streamfactory")`` known to a session."""
+    """Register ``format("streamfactory")`` in a session."""
     from streamfactory.spark.source import StreamFactorySource
 
     spark.dataSource.register(StreamFactorySource)
 
 
 def prepare_environment(*, local: bool = False) -> None:
-    """Have Spark start its Python workers with this interpreter, and find a Java.
+    """Configure Spark to use this interpreter for its Python workers, and find Java.
 
-    Call it before the session is made: by itself Spark takes the first ``python3`` of
-    the path, which has none of a virtual environment's packages. Where
-    ``JAVA_HOME`` leads to no Java, one of the path is taken, else the one in the folder
-    ``java`` of the virtual environment.
+    Call it before the session is created. Otherwise Spark starts the first ``python3``
+    of the path, which lacks the packages of a virtual environment. If ``JAVA_HOME`` has
+    no Java, the one of the path is used, else the one in the folder ``java`` of the
+    virtual environment.
 
     Args:
-        local: Whether Spark runs on this machine alone. Its Python processes then take
-            PySpark from where it is installed, which they start faster with.
+        local: Whether Spark runs on this machine only. Its Python processes then import
+            the installed PySpark, which makes them start faster.
     """
     python = python_of_workers() if local else sys.executable
     os.environ.setdefault("PYSPARK_PYTHON", python)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", python)
     if find_java() is None:
-        # `JAVA_HOME` may lead nowhere: it would keep Spark from the others.
+        # An invalid `JAVA_HOME` would hide the Java of the path.
         os.environ.pop("JAVA_HOME", None)
         inside = Path(sys.prefix, "java")
         if find_java() is None and inside.is_dir():
@@ -54,7 +54,7 @@ def prepare_environment(*, local: bool = False) -> None:
 
 
 def find_java() -> str | None:
-    """The Java that Spark starts: of ``JAVA_HOME``, else of the path; None: none."""
+    """The Java that Spark starts: of ``JAVA_HOME``, else of the path; or None."""
     home = os.environ.get("JAVA_HOME")
     if home:
         inside = Path(home, "bin", "java")

@@ -1,4 +1,4 @@
-"""What a pipeline tells its source and its sinks: one option, in words of its own."""
+"""The internal option by which a pipeline configures its source and sinks."""
 
 from __future__ import annotations
 
@@ -13,16 +13,19 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 OPTION: Final = "streamfactory.arrangement"
-"""No option of a stream, and none for users: text that `Arrangement` reads back."""
+"""Internal option, not for users: JSON that `Arrangement` parses."""
 
 
 @dataclass(frozen=True, slots=True)
 class Arrangement:
-    """The whole stream, since Spark lower-cases the names of options, and more."""
+    """The stream and settings of the pipeline.
+
+    As JSON, because Spark lower-cases options.
+    """
 
     definition: StreamDefinition
     drain: str | None = None
-    """A file of the driver: once it is there, the source takes nothing more."""
+    """A file on the driver. Once it exists, the source plans no further rows."""
     sink: str | None = None
     """The sink's name within its pipeline."""
     streaming: bool = False
@@ -30,11 +33,11 @@ class Arrangement:
 
     @property
     def draining(self) -> bool:
-        """Whether the source is to take nothing more."""
+        """Whether the source plans no further rows."""
         return self.drain is not None and Path(self.drain).exists()
 
     def to_options(self, **more: str) -> dict[str, str]:
-        """As options of a reader or a writer of Spark."""
+        """As options of a Spark reader or writer."""
         found = self.definition
         plain = {
             "name": found.name,
@@ -48,7 +51,7 @@ class Arrangement:
 
     @classmethod
     def take(cls, options: dict[str, str]) -> Self | None:
-        """Take the arrangement out of options, where it is among them."""
+        """Remove the arrangement from options and parse it; None if there is none."""
         text = next((options.pop(k) for k in [*options] if k.lower() == OPTION), None)
         if text is None:
             return None

@@ -1,4 +1,4 @@
-"""From Spark's options to a configuration, on the driver; and again in its tasks."""
+"""Builds configurations from Spark's options, on the driver and in tasks."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from streamfactory.spi import StreamConfig
 
 _ENGINE: Final = frozenset({"checkpointlocation", "queryname"})
-"""What Spark adds to the options of a sink, for itself."""
+"""Options of sinks that Spark adds for itself."""
 
 
 def configured_by(
@@ -45,7 +45,7 @@ def configured_by(
         return configure(definition, default_manager(), use="spark"), arranged
     names = {given.pop(lowered[key]) for key in ("stream", "path") if key in lowered}
     if len(names) > 1:
-        msg = f"two streams are named: {' and '.join(sorted(map(repr, names)))}"
+        msg = f"the options name two streams: {' and '.join(sorted(map(repr, names)))}"
         raise ConfigError(msg, remedy="keep the option `stream`, and load() empty")
     if names:
         definition = Catalogue().get(names.pop()).with_overrides(given)

@@ -1,6 +1,6 @@
-"""What Spark's users read of a failure: its code, and what to do.
+"""Translation of errors for Spark users: the code, the cause and the remedy.
 
-Only text crosses from a Python worker, and Spark shows causes before what matters.
+A Python worker can only pass text to Spark, and Spark prints causes before the message.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _WORDS: Final = re.compile(
     r"StreamFactoryError: (\[[a-z_]+\] .*?)\s*(?:^\s*SQLSTATE|^\s+at |^===|\Z)",
     re.DOTALL | re.MULTILINE,
 )
-"""Ours in a text of Spark: what follows is its state, its code, or a trace of Java."""
+"""Our message within Spark's text, before its SQLSTATE, plan or Java trace."""
 
 _CODE: Final = re.compile(r"\[[A-Z_.0-9]+\]")
 _SAID: Final = re.compile(
@@ -27,24 +27,24 @@ _SAID: Final = re.compile(
     r"(?: ?SQLSTATE:|;\n|\n\n|\n=|\n\s+at |\nDriver stacktrace|\Z)",
     re.DOTALL,
 )
-"""Behind a code, before its state and the plan."""
+"""The message after a code, before SQLSTATE and plan."""
 _PLACE: Final = re.compile(r"\bline (\d+),? pos (\d+)")
 _ENDED: Final = re.compile(
     r"\A\[STREAM_FAILED\].*?terminated with exception: ", re.DOTALL
 )
 _CAUSE: Final = re.compile(r"^Caused by: (.*)", re.MULTILINE)
 _LONGEST: Final = 500
-"""Characters of Spark's words that are shown: a trace of Java has thousands."""
+"""Characters of Spark's message that are shown: Java traces have thousands."""
 _LOGGERS: Final = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
 
 
 class StreamFactoryError(RuntimeError):
-    """A failure of ours, with its stable code in brackets."""
+    """A streamfactory error, with its stable code in brackets."""
 
 
 @contextmanager
 def translate_errors() -> Iterator[None]:
-    """Failures of our tree as text with their code, without causes."""
+    """Translate `StreamError` to text with its code, without causes."""
     try:
         yield
     except StreamError as error:
@@ -53,16 +53,16 @@ def translate_errors() -> Iterator[None]:
 
 
 def reason(error: BaseException) -> str | None:
-    """Our words in what Spark says of a failure; None where it is not one of ours.
+    """Our message within Spark's text of a failure; None if it is not ours.
 
-    A streaming query's exception goes on with the state of the query after them.
+    The text of a streaming query continues with the state of the query.
     """
     found = _WORDS.findall(str(error))
     return found[-1] if found else None
 
 
 def words_of(error: Exception) -> str:
-    """What Spark says is wrong, in one line, without its code and its plans."""
+    """Spark's message in one line, without code and plan."""
     text = str(error).strip()
     found = _SAID.match(text)
     words = _clip(" ".join((found[1] if found else text).split()).rstrip(".;: "))
@@ -79,11 +79,11 @@ def _clip(words: str) -> str:
     return words if len(words) <= _LONGEST else f"{words[: _LONGEST - 3]}..."
 
 
-def told_by_spark(error: Exception) -> str:
-    """Why a query failed: our words, where they are ours; else Spark's, with its code.
+def describe_failure(error: Exception) -> str:
+    """Why a query failed: our message if it is ours, else Spark's with its code.
 
     Args:
-        error: What the query, or a write within it, was ended by.
+        error: The error of the query, or of a write within it.
     """
     ours = reason(error)
     if ours is not None:
@@ -98,7 +98,7 @@ def told_by_spark(error: Exception) -> str:
 
 @contextmanager
 def unlogged() -> Iterator[None]:
-    """Keep PySpark from logging, with a trace, mistakes in SQL that we tell."""
+    """Suppress PySpark's log of SQL errors, which we report."""
     from pyspark.logger import PySparkLogger
 
     loggers = [PySparkLogger.getLogger(name) for name in _LOGGERS]

@@ -1,8 +1,7 @@
-"""The Python that Spark's processes on this machine are started with.
+"""The Python interpreter for Spark's processes on this machine.
 
-Spark puts an archive of PySpark before the package that is installed, and Python keeps
-nothing of what it has compiled out of an archive: each of the ten processes that a
-query needs would compile PySpark anew.
+Spark puts an archive of PySpark before the installed package, and Python does not cache
+bytecode of archives: each of the ten processes of a query would compile PySpark again.
 """
 
 from __future__ import annotations
@@ -38,10 +37,10 @@ exec {python} "$@"
 
 @functools.cache
 def python_of_workers() -> str:
-    """An executable that is this interpreter, without Spark's archives.
+    """An executable that runs this interpreter without Spark's archives.
 
-    It lies in a folder that is removed when this process ends. Where PySpark is not
-    installed, or nothing there may be executed, this interpreter as it is.
+    It is in a folder that is removed when this process ends. If PySpark is not
+    installed or the folder does not allow execution, this interpreter itself.
     """
     if os.name != "posix" or not all(map(_is_installed, ("pyspark", "py4j"))):
         return sys.executable
@@ -54,12 +53,12 @@ def python_of_workers() -> str:
 
 
 def _remove(folder: str, process: int) -> None:
-    """A forked child that ends takes nothing from its parent."""
+    """Remove the folder, but not in a forked child."""
     if os.getpid() == process:
         shutil.rmtree(folder, ignore_errors=True)
 
 
 def _is_installed(package: str) -> bool:
-    """Whether it is imported from files, and not out of an archive."""
+    """Whether the package is installed as files, not in an archive."""
     spec = find_spec(package)
     return spec is not None and spec.origin is not None and Path(spec.origin).is_file()

@@ -1,4 +1,4 @@
-"""What travels to executors, and what one without the package says."""
+"""Pickling of objects for executors, with an error if the package is missing there."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class Shipped:
-    """Pickled so that an executor that cannot import the package says what to do."""
+    """Pickled so that an executor without the package raises a clear error."""
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> tuple[Any, ...]:
         plain: Any = super().__reduce_ex__(protocol)
@@ -20,7 +20,7 @@ class Shipped:
 
 
 def _opener() -> Callable[[bytes], Any]:
-    # A function within a function is pickled by value: it needs nothing of ours.
+    # cloudpickle pickles nested functions by value, so this needs no import.
     def opened(packed: bytes) -> Any:
         import importlib
         import pickle

@@ -1,4 +1,4 @@
-"""The data sink: tasks stage, the driver commits, each epoch once."""
+"""The data sink: tasks stage rows and the driver commits, each epoch exactly once."""
 
 from __future__ import annotations
 
@@ -45,14 +45,14 @@ _QUERY: Final = "sql.streaming.queryId"
 _BATCH: Final = "streaming.sql.batchId"
 _NOT_NULL: Final = ("nullable", "containsNull", "valueContainsNull")
 _REWOUND: Final = (
-    "the checkpoint is older than what it has written: go on with the newest one, or "
-    "give the query another writer.id to write its epochs again"
+    "the checkpoint is older than the committed epochs: continue with the newest "
+    "checkpoint, or set another writer.id to write the epochs again"
 )
 
 
 @dataclass(frozen=True, slots=True)
 class TaskMessage(WriterCommitMessage):
-    """What one task has staged."""
+    """The commit message of one task."""
 
     message: CommitMessage
 
@@ -65,22 +65,22 @@ def check_sink(
     streaming: bool,
     repeated: bool = False,
 ) -> Verdict:
-    """Refuse what cannot work, before anything is written; answers what is promised.
+    """Refuse invalid writes before anything is written; returns the guarantee.
 
     Args:
-        config: Of the sink.
-        schema: Of the rows.
-        overwrite: Whether they replace what is there.
-        streaming: Whether a query writes its epochs, and not somebody a batch.
-        repeated: Whether a batch is an epoch of a query that was checked before.
+        config: The sink's configuration.
+        schema: Schema of the rows.
+        overwrite: Whether the rows replace existing ones.
+        streaming: Whether a streaming query writes, instead of a batch.
+        repeated: Whether a batch write is an epoch of a query that was checked before.
 
     Raises:
-        Unsupported: misuse; other processes do not see the stream, or it cannot be
-            replaced at once.
-        ConfigError: config; a batch has ``writer.id`` without ``epoch`` or the other
-            way round, or a query has an ``epoch``.
-        GuaranteeRefused: config; ``guarantee`` asks for more.
-        SchemaMismatch: permanent; the rows do not fit what is there.
+        Unsupported: misuse; the stream is not shared between processes, or cannot be
+            replaced atomically.
+        ConfigError: config; a batch has only one of ``writer.id`` and ``epoch``, or a
+            query has an ``epoch``.
+        GuaranteeRefused: config; ``guarantee`` requires more.
+        SchemaMismatch: permanent; the rows do not fit the existing schema.
     """
     _check_epoch(config, streaming=streaming)
     with ExitStack() as stack:
@@ -97,11 +97,11 @@ def check_sink(
                 msg = f"{config.type} cannot replace at once what is there"
                 remedy = "append, or use output mode append"
                 raise Unsupported(msg, stream=config.name, remedy=remedy)
-        # A query that gives no name is known by the id of its checkpoint.
+        # Without writer.id, a query is identified by the id of its checkpoint.
         who = config.get("writer.id") or ("query" if streaming else None)
         verdict = sink.guarantee(writer_id=who)
         if verdict.guarantee is not Guarantee.EXACTLY_ONCE:
-            # A query asks for its writer with each epoch: once is said by the docs.
+            # Spark calls this for each epoch of a query: warn only for batches.
             level = logging.INFO if streaming or repeated else logging.WARNING
             log.log(level, "stream %r: this write is %s", config.name, verdict)
         sink.check(arrow_schema(_nullable(schema)))
@@ -122,9 +122,9 @@ def _check_epoch(config: StreamConfig, *, streaming: bool) -> None:
 
 
 def _nullable(schema: StructType) -> StructType:
-    """The same, where everything may be null, as Spark's own sinks write it.
+    """The schema with everything nullable, as Spark's own sinks do.
 
-    That an expression cannot be null today is no promise for the rows of tomorrow.
+    An expression that is not nullable today may be tomorrow.
     """
 
     def relaxed(found: dict[str, Any]) -> dict[str, Any]:
@@ -134,7 +134,7 @@ def _nullable(schema: StructType) -> StructType:
 
 
 class _Writing(Shipped):
-    """What batches and epochs share."""
+    """Common part of batch and streaming writers."""
 
     kind: WriteKind = WriteKind.BATCH
 
@@ -198,7 +198,7 @@ class _Writing(Shipped):
 
 
 class BatchWriter(_Writing, DataSourceArrowWriter):
-    """A batch: ``writer.id`` and ``epoch`` make it idempotent; nothing is inferred."""
+    """Writes a batch; idempotent only with explicit ``writer.id`` and ``epoch``."""
 
     @property
     def _who(self) -> tuple[str | None, int]:
@@ -215,13 +215,13 @@ class BatchWriter(_Writing, DataSourceArrowWriter):
             self._decide(messages, *self._who, made=True)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Forget what tasks have staged. On the driver."""
+        """Drop staged rows. On the driver."""
         with translate_errors():
             self._decide(messages, *self._who, made=False)
 
 
 class MicroBatchWriter(_Writing, DataSourceStreamArrowWriter):
-    """Epochs of a streaming query, each once: the query's id names the writer."""
+    """Writes the epochs of a streaming query exactly once, by the id of the query."""
 
     kind = WriteKind.STREAMING
 
@@ -241,7 +241,10 @@ class MicroBatchWriter(_Writing, DataSourceStreamArrowWriter):
         messages: Sequence[WriterCommitMessage | None],
         batchId: int,  # noqa: N803
     ) -> None:
-        """Make the epoch visible. On the driver, which knows it by messages."""
+        """Commit the epoch.
+
+        On the driver, which gets the writer id from the messages.
+        """
         with translate_errors():
             try:
                 self._decide(messages, self._writer_of(messages), batchId, made=True)
@@ -254,7 +257,7 @@ class MicroBatchWriter(_Writing, DataSourceStreamArrowWriter):
         messages: Sequence[WriterCommitMessage | None],
         batchId: int,  # noqa: N803
     ) -> None:
-        """Forget what tasks have staged. On the driver."""
+        """Drop staged rows. On the driver."""
         if any(isinstance(one, TaskMessage) for one in messages):
             with translate_errors():
                 self._decide(messages, self._writer_of(messages), batchId, made=False)

@@ -1,4 +1,4 @@
-"""The data source: what Spark holds of a stream."""
+"""The data source and its readers."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ _METADATA_REMEDY: Final = "metadata.columns=true adds _topic, _partition, _offse
 class StreamFactorySource(DataSource):
     """``format("streamfactory")``.
 
-    Of the options only the validated configuration is kept: secrets stay references.
+    Keeps only the validated configuration, in which secrets are references.
     """
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
@@ -64,11 +64,11 @@ class StreamFactorySource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """What ``format`` takes."""
+        """The name for ``format``."""
         return "streamfactory"
 
     def schema(self) -> StructType:
-        """The stream's schema, metadata columns among them."""
+        """The stream's schema, including metadata columns."""
         with translate_errors():
             configured = configured_again(self._config)
             source = open_receiving(configured, aside=False)
@@ -78,19 +78,19 @@ class StreamFactorySource(DataSource):
                 source.close()
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """A batch, by the start and end options."""
+        """A reader of a batch, by the start and end options."""
         with translate_errors():
             check_batch(self._config)
         return BatchReader(self._config, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
-        """Micro-batches."""
+        """A reader of micro-batches."""
         with translate_errors():
             check_stream(self._config)
         return MicroBatchReader(self._config, schema, self._arranged)
 
     def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
-        """A batch, appended or in place of all that was there."""
+        """A writer of a batch, which appends or replaces all rows."""
         arranged = self._arranged
         with translate_errors():
             check_sink(
@@ -107,7 +107,7 @@ class StreamFactorySource(DataSource):
         schema: StructType,
         overwrite: bool,
     ) -> MicroBatchWriter:
-        """Epochs; ``complete`` output replaces what was there, each time."""
+        """A writer of epochs; ``complete`` output replaces all rows each time."""
         with translate_errors():
             check_sink(self._config, schema, overwrite=overwrite, streaming=True)
         return MicroBatchWriter(
@@ -116,13 +116,13 @@ class StreamFactorySource(DataSource):
 
 
 class RangePartition(InputPartition):
-    """One range, for one task."""
+    """The range of one task."""
 
     value: Range
 
 
 class _Reading(Shipped):
-    """What batches and streams share: the planner on the driver, ranges in tasks."""
+    """Common part of batch and stream readers: plans on the driver, reads in tasks."""
 
     def __init__(
         self,
@@ -147,7 +147,7 @@ class _Reading(Shipped):
         """The rows of one range. In a task."""
         wanted = partition.value
         if wanted is None:
-            return  # of a batch without ranges Spark still makes a task
+            return  # Spark creates a task even without ranges
         with translate_errors():
             yield from read(self._config, wanted, arrow_schema(self._schema))
 
@@ -162,26 +162,28 @@ class _Reading(Shipped):
         return self._planner
 
     def _check_schema(self, found: pa.Schema) -> None:
-        """Refuse a stream that has not the columns that the query was made with.
+        """Refuse a stream that lacks columns of the query, or has other types.
 
-        Whether nulls are allowed is left to the rows: a query may be stricter.
+        Nullability is checked per row: a query may be stricter than the stream.
         """
         for field in self._schema:
             index = found.get_field_index(field.name)
             if index < 0:
-                msg = f"the query wants a column {field.name!r}, which the stream has "
-                msg += f"not; it has {', '.join(found.names)}"
+                msg = (
+                    f"the stream has no column {field.name!r}, which the query reads; "
+                )
+                msg += f"it has {', '.join(found.names)}"
                 remedy = _METADATA_REMEDY if field.name.startswith("_") else None
                 raise SchemaMismatch(msg, stream=self._config.name, remedy=remedy)
             there = spark_schema(pa.schema([found.field(index)]))[0]
             has, wants = there.dataType.simpleString(), field.dataType.simpleString()
             if has != wants:
-                msg = f"column {field.name!r} is {has} in the stream, and {wants} in "
-                msg += "the query"
+                msg = f"column {field.name!r} has the type {has} in the stream and "
+                msg += f"{wants} in the query"
                 raise SchemaMismatch(msg, stream=self._config.name)
 
     def _check_again(self) -> None:
-        """What came anew, or was begun again, may have another schema."""
+        """Check the schema again: new or recreated topics may have another one."""
         source = Source(configured_again(self._config), aside=False)
         try:
             self._check_schema(source.schema)
@@ -195,10 +197,10 @@ class _Reading(Shipped):
 
 
 class BatchReader(_Reading, DataSourceReader):
-    """A batch query."""
+    """Reader of a batch query."""
 
     def partitions(self) -> Sequence[InputPartition]:
-        """Its ranges."""
+        """The ranges of the batch."""
         with translate_errors():
             try:
                 return [RangePartition(one) for one in self._plan().batch()]
@@ -207,21 +209,21 @@ class BatchReader(_Reading, DataSourceReader):
 
 
 class MicroBatchReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """A streaming query."""
+    """Reader of a streaming query."""
 
     _progress: ProgressGroup | None = None
     _acknowledger: Acknowledger | None = None
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
-        """Where a new query begins."""
+        """Start offset of a new query."""
         with translate_errors():
             return self._plan().initial().to_plain()
 
     def latestOffset(  # noqa: N802
         self, start: dict[str, Any], limit: ReadLimit | None = None
     ) -> dict[str, Any]:
-        """Where the next batch ends."""
-        # By name: managed platforms load two copies of PySpark.
+        """End offset of the next batch."""
+        # Compared by name, because managed platforms load two copies of PySpark.
         limited = type(limit).__name__ != "ReadAllAvailable"
         with translate_errors():
             before = BatchOffset.from_plain(start)
@@ -236,9 +238,9 @@ class MicroBatchReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailabl
             return end.to_plain()
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        """A token where the configuration limits batches: we do the arithmetic.
+        """A placeholder if the configuration limits batches, which we apply ourselves.
 
-        Spark passes it back, but for triggers that take all that there is.
+        Spark passes it back, except for triggers that read all available rows.
         """
         with translate_errors():
             return (
@@ -246,7 +248,7 @@ class MicroBatchReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailabl
             )
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        """From here on the end is fixed."""
+        """Fix the end offset for Trigger.AvailableNow."""
         with translate_errors():
             self._plan().prepare_for_available_now()
 
@@ -270,9 +272,9 @@ class MicroBatchReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailabl
             self._publish(BatchOffset.from_plain(end))
 
     def _publish(self, done: BatchOffset) -> None:
-        """Report a position that Spark has committed: its own log is what counts.
+        """Report a position that Spark has committed; Spark's own log is decisive.
 
-        An initial offset has none, so that a start is never acknowledged.
+        An initial offset has no position, so a start is never acknowledged.
         """
         if self._progress is None or self._acknowledger is None:
             self._plan()

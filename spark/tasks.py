@@ -1,4 +1,4 @@
-"""The executor's half of reading: ranges by readers that stay from task to task."""
+"""Reading in tasks, with readers that are pooled between tasks."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ if TYPE_CHECKING:
     from streamfactory.wiring.reading.reader import Reader
 
 _IDLE: Final = 300.0
-"""Seconds that an unused reader is kept; as Spark-Kafka keeps consumers."""
+"""Seconds for which an idle reader is kept, as in Spark's Kafka source."""
 _MOST: Final = 64
-"""Readers of one stream that are kept."""
+"""Maximum idle readers of one stream."""
 _PATIENCE: Final = 120.0
-"""Seconds that a task waits for messages that are planned."""
-_REMEDY: Final = "leave the column out: name those wanted in .schema(...)"
+"""Seconds for which a task waits for planned messages."""
+_REMEDY: Final = "exclude the column: name the others in .schema(...)"
 _METADATA: Final = frozenset(
     field.name for field in metadata_fields(envelope_schema(), headers=True)
 )
@@ -43,7 +43,7 @@ _Place = tuple["Partition", str | None]
 
 @dataclass(slots=True)
 class _Stream:
-    """One stream in this process, with its readers that nobody uses, oldest first."""
+    """One stream in this process, with its idle readers, oldest first."""
 
     source: Source
     idle: list[tuple[float, _Place, Reader]] = field(default_factory=list)
@@ -52,14 +52,14 @@ class _Stream:
     failed: bool = False
 
     def take(self, place: _Place) -> Reader | None:
-        """The reader that was used last there."""
+        """The last used reader of this partition."""
         for index in reversed(range(len(self.idle))):
             if self.idle[index][1] == place:
                 return self.idle.pop(index)[2]
         return None
 
     def trim(self, oldest: float, most: int) -> None:
-        """Close readers that have waited for too long, or are too many."""
+        """Close readers that are idle for too long, or above the limit."""
         while self.idle and (len(self.idle) > most or self.idle[0][0] < oldest):
             self.idle.pop(0)[2].close()
 
@@ -72,7 +72,7 @@ class ReaderPool:
     """The readers of one worker process. Thread-safe.
 
     Args:
-        monotonic: Seconds; another clock in tests.
+        monotonic: Clock in seconds; replaced in tests.
     """
 
     def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
@@ -83,13 +83,13 @@ class ReaderPool:
         self._streams: dict[_Key, _Stream] = {}
 
     @contextmanager
-    def lend(
+    def acquire(
         self, config: StreamConfig, fields: Sequence[str] | None, wanted: Range
     ) -> Iterator[tuple[Source, Reader]]:
-        """A reader for one range: the one of its partition's last task, or another.
+        """A reader for one range: that of the partition's last task, or a new one.
 
-        What is lent when a task fails is closed, and its stream with all that it holds
-        as soon as nobody uses it: the next task begins anew.
+        If a task fails, its reader is closed, and its stream with all readers once they
+        are unused, so that the next task starts with new ones.
         """
         key = (config.digest(), None if fields is None else tuple(fields))
         place = (wanted.partition, wanted.incarnation)
@@ -97,15 +97,15 @@ class ReaderPool:
         try:
             yield stream.source, reader
         except GeneratorExit:
-            raise  # Spark wants no more rows: that is no failure
+            raise  # Spark needs no more rows: not a failure
         except BaseException:
             stream.failed = True
             raise
         finally:
-            self._give(key, place, stream, reader)
+            self._release(key, place, stream, reader)
 
     def close(self) -> None:
-        """Close everything that nobody uses."""
+        """Close all unused readers and streams."""
         with self._lock:
             self._evict(float("inf"))
 
@@ -114,8 +114,8 @@ class ReaderPool:
     ) -> tuple[_Stream, Reader]:
         with self._lock:
             if self._process != os.getpid():
-                # Forked: what the parent holds is the parent's, to use and to close.
-                # It is kept, so that no finaliser closes it here.
+                # After a fork the readers belong to the parent. They are kept
+                # referenced, so that no finaliser closes them here.
                 self._process = os.getpid()
                 self._inherited.append(self._streams)
                 self._streams = {}
@@ -135,7 +135,9 @@ class ReaderPool:
             stream.users += 1
             return stream, reader
 
-    def _give(self, key: _Key, place: _Place, stream: _Stream, reader: Reader) -> None:
+    def _release(
+        self, key: _Key, place: _Place, stream: _Stream, reader: Reader
+    ) -> None:
         with self._lock:
             stream.users -= 1
             if not stream.failed:
@@ -147,7 +149,7 @@ class ReaderPool:
             self._drop(key, stream)
 
     def _drop(self, key: _Key, stream: _Stream) -> None:
-        """Forget a stream; whoever uses it last closes it."""
+        """Remove a stream; it is closed when its last user is done."""
         stream.failed = True
         if self._streams.get(key) is stream:
             del self._streams[key]
@@ -163,7 +165,7 @@ class ReaderPool:
 
 
 pool: Final = ReaderPool()
-"""Of this process."""
+"""The pool of this process."""
 
 
 def read(
@@ -172,13 +174,13 @@ def read(
     """The rows of a range, in Spark's types.
 
     Args:
-        config: Of the stream.
-        wanted: Planned by the driver.
-        schema: What Spark takes; columns that it has not are not read.
+        config: The stream's configuration.
+        wanted: The range, planned by the driver.
+        schema: Schema for Spark; other columns are not read.
     """
     fields = _fields(config, schema)
-    with pool.lend(config, fields, wanted) as (source, reader):
-        reader.begin_range()  # it may have read others before: a budget is a range's
+    with pool.acquire(config, fields, wanted) as (source, reader):
+        reader.begin_range()  # a pooled reader: error budgets are per range
         names = schema.names if schema.names != reader.schema.names else None
         for batch in read_range(reader, wanted, timeout=_PATIENCE, clock=source.clock):
             if batch.num_rows:
@@ -203,4 +205,4 @@ def _fields(config: StreamConfig, schema: pa.Schema) -> list[str] | None:
     if config["decode.on.error"] == "dead-letter":
         added |= _EVIDENCE
     own = [name for name in schema.names if name not in added]
-    return own or None  # who wants none of them still needs to know how many rows
+    return own or None  # without columns the number of rows is still needed

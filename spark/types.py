@@ -1,4 +1,4 @@
-"""Arrow's types on Spark: what has no counterpart is widened, or refused in words."""
+"""Mapping of Arrow types to Spark: types are widened, or refused."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _WIDER = {
     pa.time32("ms"): pa.time64("ns"),
 }
 _DIGITS = 38
-"""Of a decimal on Spark, at the most."""
+"""Maximum precision of a decimal in Spark."""
 
 
 def spark_schema(schema: pa.Schema) -> StructType:
@@ -41,7 +41,7 @@ def spark_schema(schema: pa.Schema) -> StructType:
 
 
 def arrow_schema(schema: StructType) -> pa.Schema:
-    """What Spark takes, and hands out, of such a DataFrame."""
+    """The Arrow schema that Spark exchanges for such a DataFrame."""
     return to_arrow_schema(schema, timezone="UTC")
 
 
@@ -78,7 +78,7 @@ def _type(kind: pa.DataType, name: str) -> pa.DataType:
 
 
 def _decimal(kind: pa.DataType, name: str) -> pa.DataType:
-    """As Spark wants it: all digits before the point, and none beyond the precision."""
+    """A Spark decimal: non-negative scale, not larger than the precision."""
     scale = max(0, kind.scale)
     precision = max(kind.precision + scale - kind.scale, scale)
     if precision > _DIGITS:
@@ -87,6 +87,6 @@ def _decimal(kind: pa.DataType, name: str) -> pa.DataType:
 
 
 def _unknown(kind: pa.DataType, name: str) -> SchemaMismatch:
-    msg = f"column {name!r}: Spark has no type for {kind}"
-    remedy = "read without it: name the wanted columns in .schema(...)"
+    msg = f"column {name!r} has the type {kind}, which Spark does not support"
+    remedy = "exclude the column: name the others in .schema(...)"
     return SchemaMismatch(msg, remedy=remedy)

@@ -1,4 +1,4 @@
-"""Checkpoints of Spark queries and of pipelines, without Spark: none is imported."""
+"""Checkpoints of Spark queries and pipelines. Does not import Spark."""
 
 from streamfactory.spark.checkpoints.outlook import (
     Moved,

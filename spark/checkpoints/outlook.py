@@ -1,4 +1,4 @@
-"""What a checkpoint means for its streams: how far behind, how far on, what is next."""
+"""Lag, progress and next batch of a checkpoint."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ if TYPE_CHECKING:
 @final
 @dataclass(frozen=True, slots=True)
 class PartitionLag:
-    """How far a position is behind one partition."""
+    """Lag of a position in one partition."""
 
     partition: Partition
     offset: int
-    """The next one to read."""
+    """The next offset to read."""
     latest: int | None
     behind: int | None
-    """``latest`` less ``offset`` (rule M7); None where it cannot be known."""
+    """``latest`` minus ``offset`` (rule M7); None if unknown."""
     remark: str | None
-    """What is special: new, vanished, begun again, expired."""
+    """A note: new, vanished, begun again, or expired."""
 
 
 def measure_lag(position: Position, source: Source) -> list[PartitionLag]:
-    """Hold a position against the partitions as they are now.
+    """Compare a position with the current partitions.
 
     Raises:
-        PositionRefused: permanent; it is of another stream.
-        StreamError: The stream's: it cannot be reached.
+        PositionRefused: permanent; the position belongs to another stream.
+        StreamError: The stream cannot be reached.
     """
     check_stream("the position", position, source)
     infos = source.metadata.partitions(known=position)
@@ -52,8 +52,8 @@ def _lag(info: PartitionInfo, position: Position) -> PartitionLag:
         return PartitionLag(partition, info.earliest, latest, behind, "new")
     if info.state is PartitionState.VANISHED:
         return PartitionLag(partition, offset, None, None, "vanished")
-    lives = {position.incarnations.get(partition), info.incarnation} - {None}
-    if len(lives) > 1:
+    incarnations = {position.incarnations.get(partition), info.incarnation} - {None}
+    if len(incarnations) > 1:
         return PartitionLag(partition, offset, latest, None, "begun again")
     remark = None
     if offset < info.earliest:
@@ -67,19 +67,19 @@ def _lag(info: PartitionInfo, position: Position) -> PartitionLag:
 @final
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """How far one partition is from one position to another."""
+    """Difference of two positions in one partition."""
 
     partition: Partition
     before: int | None
     after: int | None
     offsets: int | None
-    """Below 0 where it went back; None where the two do not count the same."""
+    """Negative if it moved back; None if the incarnations differ."""
     remark: str | None
-    """What is special: new, gone, begun again."""
+    """A note: new, gone, or begun again."""
 
 
 def differences(before: Position, after: Position) -> list[Moved]:
-    """Hold two positions against one another."""
+    """Compare two positions."""
     found = []
     for partition in sorted({*before, *after}):
         old, new = before.get(partition), after.get(partition)
@@ -87,8 +87,8 @@ def differences(before: Position, after: Position) -> list[Moved]:
             remark = "new" if old is None else "gone"
             found.append(Moved(partition, old, new, None, remark))
             continue
-        lives = {p.incarnations.get(partition) for p in (before, after)} - {None}
-        if len(lives) > 1:
+        incarnations = {p.incarnations.get(partition) for p in (before, after)} - {None}
+        if len(incarnations) > 1:
             found.append(Moved(partition, old, new, None, "begun again"))
         else:
             found.append(Moved(partition, old, new, new - old, None))
@@ -98,28 +98,27 @@ def differences(before: Position, after: Position) -> list[Moved]:
 @final
 @dataclass(frozen=True, slots=True)
 class NextBatch:
-    """What Spark reads next, as far as it can be told now."""
+    """The batch that Spark would read next."""
 
     number: int
     replay: bool
-    """Whether it was planned before, and is read again as planned."""
+    """Whether it was planned before and is repeated as planned."""
     ranges: tuple[tuple[Range, ...], ...]
-    """Of each source, one a task."""
+    """Ranges of each source, one per task."""
     waiting: tuple[int | None, ...]
-    """Of each source, offsets that are there and are not in it; None where that is
-    not known."""
+    """Per source, available offsets that are not in the batch; None if unknown."""
 
 
 def next_batch(query: QueryCheckpoint, sources: Sequence[Source]) -> NextBatch:
-    """Plan what Spark would plan, by the limits of the streams.
+    """Plan the next batch as Spark would, with the limits of the streams.
 
     Args:
         query: The checkpoint.
         sources: Its streams, in the order of the query.
 
     Raises:
-        PositionRefused: permanent; the checkpoint is of other streams.
-        DataLossError: data_loss; the batch would fail, for the same reason.
+        PositionRefused: permanent; the checkpoint belongs to other streams.
+        DataLossError: data_loss; the batch would fail for the same reason.
     """
     where = query.place.text
     planners = [Planner(source) for source in sources]
@@ -142,7 +141,7 @@ def next_batch(query: QueryCheckpoint, sources: Sequence[Source]) -> NextBatch:
 
 
 def _offsets(query: QueryCheckpoint, number: int) -> list[BatchOffset]:
-    """The offsets of a batch; none of what is before the first."""
+    """The offsets of a batch; empty before the first."""
     if number < 0:
         return []
     return [source.offset for source in query.batch(number).sources]

@@ -1,8 +1,8 @@
-"""The checkpoint of a pipeline: a record of ours, and folders for Spark.
+"""The checkpoint of a pipeline: a record, and a folder per generation for Spark.
 
-``pipeline.json`` says whose checkpoint it is, which generation holds, and which
-overrides were applied. A generation is the checkpoint of one Spark query. A reset
-begins another one; the old one stays until somebody removes it: it is the way back.
+``pipeline.json`` contains the name of the pipeline, the current generation and the
+applied overrides. A generation is the checkpoint of one Spark query. A reset starts a
+new generation; the old ones are kept, so that a reset can be undone.
 """
 
 from __future__ import annotations
@@ -45,16 +45,16 @@ _OWN_FOLDER = "give each pipeline a checkpoint folder of its own"
 @final
 @dataclass(frozen=True, slots=True)
 class PipelineCheckpoint:
-    """A pipeline's checkpoint, opened for a run. Holds nothing open."""
+    """A pipeline's checkpoint, opened for a run. Keeps no resources open."""
 
     folder: str
-    """Spark's: the option ``checkpointLocation``."""
+    """Value of Spark's option ``checkpointLocation``."""
     generation: int
     start: dict[str, dict[str, str]] | None
-    """Options by source, where nothing is planned yet and something says where to
-    begin; None leaves it to the options of the stream."""
+    """Start options by source, if nothing is planned yet and a start is given. None to
+    use the options of the stream."""
     why: str
-    """Why it begins there, in words."""
+    """The reason for this start."""
     _place: Place
 
     @classmethod
@@ -67,24 +67,24 @@ class PipelineCheckpoint:
         reset: str | None = None,
         ignore: str | None = None,
     ) -> Self:
-        """Decide where a run begins, and write down what was decided.
+        """Decide where a run starts, and save the decision.
 
-        Killed at any moment, the next call goes on from there: the record holds where a
-        generation begins until Spark has planned its first batch.
+        After a crash at any point the next call continues: the record contains the
+        start of a generation until Spark has planned its first batch.
 
         Args:
-            folder: A path or URL; it is made.
+            folder: A path or URL; created if missing.
             pipeline: The name of the pipeline.
-            sources: Its streams in their order in the query. They are asked only
-                where a fresh ``reset`` names offsets or a time.
-            reset: ``--reset``, as written.
-            ignore: ``--ignore-checkpoint``, as written.
+            sources: Its streams, in the order of the query. They are queried only if a
+                new ``reset`` names offsets or a time.
+            reset: Value of ``--reset``.
+            ignore: Value of ``--ignore-checkpoint``.
 
         Raises:
-            PositionRefused: permanent; the folder is another pipeline's, of other
-                streams, corrupt or newer; or its position is missing.
-            MisuseError: misuse; an override cannot be understood, or applied here.
-            DataLossError: data_loss; ``reset`` names offsets that the stream has not.
+            PositionRefused: permanent; the folder belongs to another pipeline or other
+                streams, is corrupt or newer, or its position is missing.
+            MisuseError: misuse; an override is invalid or cannot be applied.
+            DataLossError: data_loss; ``reset`` names offsets that the stream lacks.
             CheckpointFailed: permanent; the record cannot be saved.
         """
         place = Place.of(folder)
@@ -94,10 +94,10 @@ class PipelineCheckpoint:
         _check_folder(place, pipeline, record)
         memory, planned = None, False
         if record is not None:
-            memory, planned = _look(place, record, list(sources.values()))
+            memory, planned = _earlier_runs(place, record, list(sources.values()))
         resolution = resolve(memory, wanted, label)
         why = resolution.why
-        if record is None or resolution.anew:
+        if record is None or resolution.new_generation:
             start = start_options(resolution.start, sources)
             after = _next(record, pipeline, sources, start, resolution)
             planned = False
@@ -117,26 +117,26 @@ class PipelineCheckpoint:
         )
 
     def note_begun(self) -> None:
-        """Write down that a batch was committed: call it after the first one.
+        """Record that a batch was committed; call it after the first one.
 
-        From then on a generation without a position is refused, where it would begin
-        again otherwise, and write twice what it has written.
+        From then on, a generation without a position is refused. Otherwise it would
+        start again and write rows twice.
 
         Raises:
             CheckpointFailed: permanent; the record cannot be saved.
-            PositionRefused: permanent; the record is gone, or another run's.
+            PositionRefused: permanent; the record is missing, or of another run.
         """
         record = read_record(self._place)
         if record is None or record.generation != self.generation:
             msg = f"{self._place.text}/{RECORD} was changed by another run"
-            raise PositionRefused(msg, remedy="one run of a pipeline at a time")
+            raise PositionRefused(msg, remedy="run a pipeline only once at a time")
         if not record.begun:
             after = replace(record, begun=True)
             self._place.replace(RECORD, after.to_json().encode())
 
 
 def _check_folder(place: Place, pipeline: str, record: Record | None) -> None:
-    """Refuse a folder that is not this pipeline's."""
+    """Refuse the folder of another pipeline."""
     names = [name for name in place.names() or () if not name.startswith(".")]
     if record is None:
         if is_query_checkpoint(place):
@@ -163,12 +163,12 @@ def _generations(names: Sequence[str]) -> list[int]:
     return [int(name) for name in names if name.isascii() and name.isdecimal()]
 
 
-def _look(
+def _earlier_runs(
     place: Place, record: Record, sources: Sequence[Source]
 ) -> tuple[Memory, bool]:
-    """What the runs before have left, and whether they have planned a batch.
+    """The state of earlier runs, and whether they have planned a batch.
 
-    A position that cannot be used is refused only if it is needed.
+    An unusable position is refused only if it is needed.
     """
     refusal, planned = None, False
     try:
@@ -193,12 +193,15 @@ def _check_sources(place: Place, record: Record, sources: Sequence[Source]) -> N
 
 
 def _check_reached(place: Place, record: Record, sources: Sequence[Source]) -> bool:
-    """Whether a batch is planned; refuses a position that cannot be gone on from."""
+    """Whether a batch is planned; refuses a position that cannot be continued."""
     generation = place.child(str(record.generation))
     query = read_query(generation) if is_query_checkpoint(generation) else None
     if query is None or not query.planned:
         if record.begun:
-            msg = f"{generation.text} had a position, and has none"
+            msg = (
+                f"the position in {generation.text} is missing, although a batch was "
+                "committed"
+            )
             raise PositionRefused(msg, remedy="restore it, or begin anew with --reset")
         return False
     for number in {query.planned[-1], query.last}:
@@ -214,7 +217,7 @@ def _next(
     start: tuple[dict[str, str], ...],
     resolution: Resolution,
 ) -> Record:
-    """The record of another generation."""
+    """The record of the next generation."""
     generation = 1 if record is None else record.generation + 1
     memory = resolution.memory
     now = datetime.now(UTC).isoformat(timespec="milliseconds")

@@ -1,4 +1,4 @@
-"""Folders of checkpoints: here, or on whatever file system a URL names."""
+"""Checkpoint folders, local or on a file system given by URL."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ if TYPE_CHECKING:
     from datetime import datetime
 
 MAX_BYTES: Final = 64 << 20
-"""Of one file. Ten thousand partitions take less than one MiB."""
+"""Maximum size of a file. Ten thousand partitions need less than 1 MiB."""
 
 _URL: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):/")
 _PASSWORD: Final = re.compile("[^/]*//[^/]*@")
 _ALIASES: Final = {"s3a": "s3", "s3n": "s3"}
-"""What Hadoop calls them; the names of the libraries are other ones."""
+"""Hadoop's URL schemes and their names in pyarrow."""
 _WHOLE: Final = ("s3", "gcs", "abfs")
-"""Stores of objects: one is there whole, or not at all."""
+"""Object stores: an object is visible completely or not at all."""
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class Place:
-    """One folder, which need not be there. Nothing is kept open."""
+    """One folder, which need not exist. Keeps no resources open."""
 
     text: str
-    """As Spark takes it: a path, or a URL."""
+    """A path or URL, as Spark accepts it."""
     _fs: Any
     _path: str
 
@@ -56,7 +56,7 @@ class Place:
         try:
             found, path = fs.FileSystem.from_uri(_ALIASES.get(scheme, scheme) + rest)
         except (OSError, ValueError, ImportError) as error:
-            msg = f"{text!r} cannot be reached: {error}"
+            msg = f"{text!r} cannot be accessed: {error}"
             remedy = "give a folder of this machine, or a URL that pyarrow can open"
             raise PositionRefused(msg, remedy=remedy) from error
         return cls(text.rstrip("/"), found, path.rstrip("/"))
@@ -66,7 +66,7 @@ class Place:
         return Place(f"{self.text}/{name}", self._fs, f"{self._path}/{name}")
 
     def names(self) -> list[str] | None:
-        """What is in it, sorted; None where there is no such folder.
+        """Names of the entries, sorted; None if the folder does not exist.
 
         Raises:
             PositionRefused: permanent; it cannot be listed.
@@ -82,7 +82,7 @@ class Place:
         return sorted(info.base_name for info in listed)
 
     def is_file(self, name: str) -> bool:
-        """Whether there is such a file."""
+        """Whether the file exists."""
         from pyarrow import fs
 
         try:
@@ -92,7 +92,7 @@ class Place:
         return bool(info.type == fs.FileType.File)
 
     def read(self, name: str) -> bytes | None:
-        """A file's content; None where there is no such file.
+        """Content of a file; None if it does not exist.
 
         Raises:
             PositionRefused: permanent; it cannot be read, or is too long.
@@ -110,7 +110,7 @@ class Place:
         return content
 
     def written(self, name: str) -> datetime | None:
-        """When a file was written; None where that is not known."""
+        """Modification time of a file; None if unknown."""
         try:
             when: datetime | None = self._fs.get_file_info(f"{self._path}/{name}").mtime
         except OSError:
@@ -118,7 +118,7 @@ class Place:
         return when
 
     def replace(self, name: str, content: bytes) -> None:
-        """Write a file whole or not at all, so that it outlives a crash (rule P3).
+        """Write a file atomically and durably (rule P3).
 
         Raises:
             CheckpointFailed: permanent; the previous one still holds.

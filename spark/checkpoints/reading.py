@@ -1,8 +1,8 @@
-"""Spark's checkpoint of a query, read without Spark.
+"""Reads Spark's checkpoint of a query, without Spark.
 
-A folder with ``metadata`` (the query's id), ``offsets/N`` (a batch as it was planned),
-``commits/N`` (that it is done), and for some sources and operators ``sources`` and
-``state``, which are not looked at. Nothing is ever written.
+The folder contains ``metadata`` (query id), ``offsets/N`` (planned batch),
+``commits/N`` (committed batch), and for some sources and operators ``sources`` and
+``state``, which are not read. Nothing is written.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ _NUMBER: Final = re.compile("0|[1-9][0-9]{0,18}")
 _VERSION: Final = re.compile("v([1-9][0-9]{0,8})")
 _NAMED: Final = re.compile("([A-Za-z0-9_.-]+):(.*)", re.DOTALL)
 _NONE: Final = "-"
-"""What Spark writes for a source that has no offset."""
+"""Spark's text for a source without offset."""
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _LAST_MILLIS: Final = 253402300799999
-"""Of the year 9999."""
+"""End of the year 9999."""
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class SourceOffset:
-    """Where one source of a batch ends."""
+    """End offset of one source of a batch."""
 
     name: str | None
-    """None where the query does not name its sources: they are known by their order."""
+    """None if the query does not name its sources; then their order counts."""
     offset: BatchOffset
 
     @property
@@ -51,19 +51,19 @@ class SourceOffset:
 @final
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """One batch as it was planned."""
+    """A planned batch."""
 
     number: int
     planned: datetime
     watermark: datetime | None
-    """None where no event time has been seen, or none is declared."""
+    """None if no event time was seen or declared."""
     sources: tuple[SourceOffset, ...]
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class QueryCheckpoint:
-    """What a query's checkpoint holds, as of one look at it."""
+    """A snapshot of a query's checkpoint."""
 
     place: Place
     query_id: str | None
@@ -71,16 +71,16 @@ class QueryCheckpoint:
     """The batches whose plan is kept, rising; Spark removes old ones."""
     committed: tuple[int, ...]
     notes: tuple[str, ...]
-    """What is odd, and does no harm."""
+    """Harmless irregularities."""
 
     @property
     def last(self) -> int | None:
-        """The last batch that is done."""
+        """The last committed batch."""
         return self.committed[-1] if self.committed else None
 
     @property
     def unfinished(self) -> int | None:
-        """The batch that was planned and is not done: Spark replays it as planned."""
+        """The planned batch that is not committed; Spark repeats it as planned."""
         if not self.planned or self.planned[-1] == self.last:
             return None
         return self.planned[-1]
@@ -101,11 +101,11 @@ class QueryCheckpoint:
         return _read_batch(self.place, number)
 
     def reached(self) -> Batch | None:
-        """The last batch that is done: what lies before its offsets is processed."""
+        """The last committed batch: rows before its offsets are processed."""
         return None if self.last is None else self.batch(self.last)
 
     def positions(self) -> tuple[Position, ...] | None:
-        """Where the rest of each source begins; None before anything is planned."""
+        """Next position of each source; None before the first batch."""
         if self.unfinished is None:
             reached = self.reached()
             return reached and tuple(source.position for source in reached.sources)
@@ -115,7 +115,7 @@ class QueryCheckpoint:
         return tuple(source.position for source in before.sources)
 
     def watermark(self) -> datetime | None:
-        """The newest one: what the last commit found, else what the plan says."""
+        """The newest watermark: of the last commit, else of the plan."""
         if self.last is None:
             return None
         path = f"{self.place.text}/commits/{self.last}"
@@ -124,7 +124,7 @@ class QueryCheckpoint:
         return _watermark(body.get("nextBatchWatermarkMs", 0), path)
 
     def committed_at(self) -> datetime | None:
-        """When the last commit was written; None where that is not known."""
+        """Time of the last commit; None if unknown."""
         if self.last is None:
             return None
         return self.place.child("commits").written(str(self.last))
@@ -136,19 +136,21 @@ def is_query_checkpoint(place: Place) -> bool:
 
 
 def read_query(place: Place) -> QueryCheckpoint:
-    """Look at a query's checkpoint; Spark may go on writing to it.
+    """Read a query's checkpoint, also while Spark writes to it.
 
     Raises:
-        PositionRefused: permanent; there is none, or it is not whole.
+        PositionRefused: permanent; there is none, or it is incomplete.
     """
     if place.names() is None:
-        msg = f"there is no folder {place.text}"
+        msg = f"the folder {place.text} does not exist"
         raise PositionRefused(msg, remedy="check the path")
     if not is_query_checkpoint(place):
-        msg = f"{place.text} is no checkpoint: it has no metadata, offsets or commits"
+        msg = (
+            f"{place.text} is not a checkpoint: it has no metadata, offsets or commits"
+        )
         raise PositionRefused(msg, remedy="name the folder that Spark writes to")
     notes: list[str] = []
-    # In this order: a batch that is done by then was planned by then.
+    # Commits first: every listed commit then has its plan.
     committed = _numbers(place.child("commits"), notes)
     planned = _numbers(place.child("offsets"), notes)
     if committed and (not planned or planned[-1] < committed[-1]):
@@ -227,7 +229,7 @@ def _source(line: str, index: int, *, named: bool, path: str) -> SourceOffset:
 
 
 def _foreign(line: str) -> bool:
-    """Whether it is whole, and not in our words: ours is broken, or newer."""
+    """Whether it is valid JSON of another source, not a corrupt offset of ours."""
     try:
         plain = json.loads(line)
     except (ValueError, RecursionError):
@@ -284,7 +286,7 @@ def _time(value: Any, path: str) -> datetime:
 
 
 def _watermark(value: Any, path: str) -> datetime | None:
-    """None where it has not begun: 0, or less where event times lie before 1970."""
+    """The watermark; None if not started: 0, or negative for times before 1970."""
     if type(value) is int and value <= 0:
         return None
     return _time(value, path)
@@ -296,7 +298,7 @@ _CRC_HEAD: Final = b"crc\0"
 
 
 def _checked(folder: Place, name: str) -> bytes | None:
-    """A file's content, held against the checksum that Hadoop keeps beside it."""
+    """Content of a file, verified by the checksum file that Hadoop writes."""
     content = folder.read(name)
     if content is None:
         return None
@@ -309,7 +311,10 @@ def _checked(folder: Place, name: str) -> bytes | None:
 
 
 def _sums_hold(content: bytes, sums: bytes) -> bool:
-    """Whether each chunk has its CRC-32; as to Hadoop, what is no such file holds."""
+    """Whether the CRC-32 of each chunk matches.
+
+    As in Hadoop, an invalid file matches.
+    """
     size = int.from_bytes(sums[4:8], "big")
     if sums[:4] != _CRC_HEAD or len(sums) < 8 or not size:
         return True

@@ -1,4 +1,4 @@
-"""``pipeline.json``: whose checkpoint a folder is, and what was applied to it."""
+"""``pipeline.json``: the pipeline of a checkpoint folder, and applied overrides."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 RECORD: Final = "pipeline.json"
 VERSION: Final = 1
 MAX_HISTORY: Final = 100
-"""Older entries are dropped: the file stays small."""
+"""Older entries are dropped, to keep the file small."""
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class Change:
-    """Why a generation was begun."""
+    """The reason for a new generation."""
 
     generation: int
     at: str
@@ -32,16 +32,16 @@ class Change:
 @final
 @dataclass(frozen=True, slots=True)
 class Record:
-    """What is known of a pipeline's checkpoint beside what Spark keeps."""
+    """State of a pipeline's checkpoint besides Spark's."""
 
     pipeline: str
     sources: tuple[str, ...]
-    """Which streams, in their order in the query."""
+    """The streams, in the order of the query."""
     generation: int
     begun: bool
-    """Whether a batch of this generation is known to be planned."""
+    """Whether a batch of this generation was planned."""
     start: tuple[dict[str, str], ...]
-    """Where this generation begins: options for each source, empty for none."""
+    """Start options of this generation for each source; may be empty."""
     reset: str | None
     """The last applied token of ``--reset``."""
     ignored: str | None

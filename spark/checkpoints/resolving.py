@@ -1,8 +1,8 @@
-"""Where a run begins: its checkpoint, or a position said by hand, once (rule P4).
+"""Decides where a run starts: at its checkpoint, or at a given position (rule P4).
 
-Two options override a checkpoint. Each carries a token, the last applied one of each is
-remembered, and the same token again has no effect: so a command line that is run again
-and again may keep them.
+Two options override a checkpoint. Each has a token. The last applied token is
+remembered and the same token has no further effect, so a repeated command line may keep
+them.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ MAX_LABEL: Final = 200
 @final
 @dataclass(frozen=True, slots=True)
 class Reset:
-    """A position said by hand, as ``--reset POSITION`` or ``POSITION#LABEL``."""
+    """A position given by a user: ``--reset POSITION`` or ``POSITION#LABEL``."""
 
     token: str
-    """The same text for the same demand."""
+    """Canonical text: equal for equal requests."""
     at: str | int | Ago | Position
     """``earliest``, ``latest``, milliseconds since 1970, a period, or offsets."""
 
     @classmethod
     def parse(cls, text: str) -> Reset:
-        """Read what a user wrote.
+        """Parse the option.
 
         Raises:
-            MisuseError: misuse; it is neither word, time nor position.
+            MisuseError: misuse; not a keyword, time or position.
         """
         stripped = text.strip()
         try:
@@ -71,15 +71,15 @@ def _labelled(mark: str, label: str) -> str:
 
 
 def check_label(option: str, text: str) -> str:
-    """A label as it is remembered.
+    """Validate a label.
 
     Raises:
-        MisuseError: misuse; it is empty, too long, or cannot be printed.
+        MisuseError: misuse; it is empty, too long, or not printable.
     """
     label = text.strip()
     if not label or len(label) > MAX_LABEL or not label.isprintable():
-        msg = f"{option}: {text[:40]!r} is no label"
-        remedy = f"wanted 1 to {MAX_LABEL} printable characters, a date for instance"
+        msg = f"{option}: {text[:40]!r} is not a label"
+        remedy = f"use 1 to {MAX_LABEL} printable characters, for example a date"
         raise MisuseError(msg, remedy=remedy)
     return label
 
@@ -87,10 +87,10 @@ def check_label(option: str, text: str) -> str:
 @final
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """What the runs before have left."""
+    """State of earlier runs."""
 
     refusal: PositionRefused | None = None
-    """Why their position cannot be used; None where it can, or none was reached."""
+    """Why their position cannot be used; None if it can, or if there is none."""
     reset: str | None = None
     """The last applied token of ``--reset``."""
     ignored: str | None = None
@@ -100,35 +100,35 @@ class Memory:
 @final
 @dataclass(frozen=True, slots=True)
 class Resolution:
-    """Where a run begins, and why."""
+    """Where a run starts, and why."""
 
-    anew: bool
-    """Whether a new checkpoint begins; an old one is set aside."""
+    new_generation: bool
+    """Whether a new generation starts, instead of the current one."""
     start: Reset | None
-    """Where the new one begins; None leaves that to the options of the stream."""
+    """Start of the new one; None to use the options of the stream."""
     memory: Memory
-    """What to remember from here on."""
+    """State to save."""
     why: str
-    """In words, for people."""
+    """The reason, for users."""
 
 
 def resolve(
     memory: Memory | None, reset: Reset | None = None, ignore: str | None = None
 ) -> Resolution:
-    """Decide where a run begins. Pure.
+    """Decide where a run starts. Pure.
 
-    In this order: a fresh ``ignore`` begins anew, by the options of the stream; a fresh
-    ``reset`` begins anew, where it says; a position that was reached is gone on from;
-    one that should be there and is not, or cannot be read, is refused, not guessed; and
-    with no run before, ``reset`` says, else the options do.
+    In this order: a new ``ignore`` starts again by the options of the stream; a new
+    ``reset`` starts at its position; a reached position is continued; a missing or
+    unreadable one is refused; without an earlier run ``reset`` decides, else the
+    options.
 
     Args:
-        memory: What the runs before have left; None where there was none.
-        reset: A position said by hand.
-        ignore: A label, said by hand.
+        memory: State of earlier runs; None if there was none.
+        reset: A position given by a user.
+        ignore: A label given by a user.
 
     Raises:
-        MisuseError: misuse; two fresh overrides contradict one another.
+        MisuseError: misuse; two new overrides contradict each other.
         PositionRefused: permanent; the recorded position cannot be used.
     """
     before = memory or Memory()

@@ -1,4 +1,4 @@
-"""Streams held against checkpoints, and a reset as options of a stream."""
+"""Comparison of streams with checkpoints, and the start options of a reset."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
     from streamfactory.wiring.reading.source import Source
 
 _STRONGER: Final = ("startingTimestamp", "startingOffsetsByTimestamp")
-"""Start options of a stream that beat ``startingOffsets``."""
+"""Start options of a stream that take precedence over ``startingOffsets``."""
 
 
 def identity_of(config: StreamConfig) -> str:
-    """Which stream it is, as a record says it: its type and its topics.
+    """Identity of a stream in a record: its type and topics.
 
-    Not where it is: servers move, and what the offsets count is told by incarnations.
+    Not its address, which may change; recreated topics are detected by incarnation.
     """
     if "subscribePattern" in config:
         return f"{config.type} /{config['subscribePattern']}/"
@@ -43,7 +43,7 @@ def identity_of(config: StreamConfig) -> str:
 
 
 def same_stream(before: str, after: str) -> bool:
-    """Whether they are of one type, and have a topic in common."""
+    """Whether both have the same type and a common topic."""
     kind, _, topics = before.partition(" ")
     other_kind, _, others = after.partition(" ")
     if kind != other_kind:
@@ -119,8 +119,8 @@ def _check_own_options(sources: Iterable[Source]) -> None:
     for source in sources:
         for key in _STRONGER:
             if key in source.config:
-                msg = f"{key} of the stream would beat --reset"
-                remedy = f"take {key} out of it, or reset to a time"
+                msg = f"{key} of the stream would take precedence over --reset"
+                remedy = f"remove {key} from the stream, or reset to a time"
                 raise MisuseError(msg, stream=source.config.name, remedy=remedy)
 
 
@@ -147,7 +147,7 @@ def _offsets(position: Position, source: Source) -> str:
     by_topic: dict[str, dict[str, int]] = {}
     for info in source.metadata.partitions(known=mine):
         partition = info.partition
-        # A partition that the position does not know is new: from its beginning.
+        # A partition that is not in the position is new: start at earliest.
         offset = mine.get(partition, info.earliest)
         if partition in mine:
             _check_held(info, offset, mine.incarnations.get(partition), source)
@@ -158,20 +158,30 @@ def _offsets(position: Position, source: Source) -> str:
 
 
 def _check_held(
-    info: PartitionInfo, offset: int, life: str | None, source: Source
+    info: PartitionInfo, offset: int, incarnation: str | None, source: Source
 ) -> None:
-    remedy = "name offsets that are there, or a time"
+    remedy = "name available offsets, or a time"
     error: DataLossError
     if info.state is PartitionState.VANISHED:
-        msg = "--reset names a partition that is not there"
+        msg = "--reset names a partition that does not exist"
         error = PartitionVanished(msg, remedy=remedy)
-    elif None not in (life, info.incarnation) and life != info.incarnation:
+    elif (
+        None not in (incarnation, info.incarnation) and incarnation != info.incarnation
+    ):
         found = info.incarnation
-        msg = f"the topic was recreated: --reset names id {life!r}, found {found!r}"
-        error = IncarnationChanged(msg, expected=life, found=found, remedy=remedy)
+        msg = (
+            f"the topic was recreated: --reset names id {incarnation!r}, found "
+            f"{found!r}"
+        )
+        error = IncarnationChanged(
+            msg, expected=incarnation, found=found, remedy=remedy
+        )
     elif offset < info.earliest or (info.latest is not None and offset > info.latest):
         first, last = info.earliest, info.latest
-        msg = f"the stream has offsets {first} to {last}, not {offset}"
+        msg = (
+            f"offset {offset} is not available: the stream has offsets {first} to "
+            f"{last}"
+        )
         error = OffsetOutOfRange(msg, earliest=first, latest=last, remedy=remedy)
     else:
         return

@@ -1,1 +1,1 @@
-"""Pipelines: from a stream, through SQL on Spark, into other streams."""
+"""Pipelines: a source stream, SQL steps on Spark, and sink streams."""

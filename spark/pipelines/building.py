@@ -1,10 +1,10 @@
-"""From a pipeline to the query that Spark runs.
+"""Builds the Spark query of a pipeline.
 
-Rows go through SQL as a stream up to an id, the trunk. With one sink that is the last
-one, and Spark writes it by itself. With several, or in update mode, the rows of the
-trunk are kept for the time of a batch; what lies behind it is evaluated over them, and
-each sink is written under its own writer id with the batch's number: a batch that is
-repeated after a failure is written only where it is not yet there.
+Rows are processed as a stream up to one id, the trunk. With a single sink that is the
+last id, and Spark's own writer writes it. With several sinks, or in update mode, the
+rows of the trunk are cached per batch, later steps are evaluated over them, and each
+sink is written with its own writer id and the batch number, so a repeated batch is
+written only where it is missing.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import functions as F  # noqa: N812 - as all of Spark's users write it
 
 from streamfactory.spark.arrangement import Arrangement
-from streamfactory.spark.failures import told_by_spark, words_of
+from streamfactory.spark.failures import describe_failure, words_of
 from streamfactory.spark.pipelines.deadletters import BAD, GOOD, source_of
 from streamfactory.spark.pipelines.sql import stateful_between, with_watermark
 from streamfactory.spi import Problem
@@ -42,17 +42,17 @@ _BAD: Final = "bad"
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """How the rows of a pipeline part ways."""
+    """How the rows of a pipeline are split among its sinks."""
 
     trunk: str
     batched: bool
-    """Whether batches are written by us, and not by Spark's own writer."""
+    """Whether batches are written by `foreachBatch` instead of Spark's writer."""
     joined: bool
-    """Whether bad messages travel beside the rows of a trunk that has a state."""
+    """Whether bad messages are unioned with the rows of a stateful trunk."""
 
 
 def shape_of(pipeline: Pipeline, analysis: Analysis) -> Shape | Problem:
-    """Where rows part ways, or why they cannot."""
+    """The shape of a pipeline, or why it is not possible."""
     targets = [sink.rows for sink in pipeline.sinks]
     trunk = _trunk(pipeline, analysis, targets)
     loose = stateful_between(analysis, trunk, targets)
@@ -71,7 +71,7 @@ def shape_of(pipeline: Pipeline, analysis: Analysis) -> Shape | Problem:
 
 
 def _trunk(pipeline: Pipeline, analysis: Analysis, targets: list[str]) -> str:
-    """The last id that all sinks' rows come through."""
+    """The last id that the rows of all sinks pass through."""
 
     def passes(target: str, name: str) -> bool:
         waiting, seen = [target], {name}
@@ -93,15 +93,15 @@ def _trunk(pipeline: Pipeline, analysis: Analysis, targets: list[str]) -> str:
 
 
 class Building:
-    """One pipeline on its own session.
+    """The query of one pipeline, in its own session.
 
     Args:
-        spark: Nobody else's views are in it.
-        pipeline: Without problems.
-        analysis: Of the source's true schema.
-        shape: How its rows part ways.
-        inflow: What the source gives.
-        drain: A file that makes the source take nothing more.
+        spark: A session without views of others.
+        pipeline: A pipeline without problems.
+        analysis: Analysis with the actual schema of the source.
+        shape: How its rows are split.
+        inflow: Schema of the source.
+        drain: A file whose existence stops the source.
     """
 
     def __init__(
@@ -120,13 +120,13 @@ class Building:
         self._inflow = inflow
         self._drain = drain
         self.failure: str | None = None
-        """Why a batch could not be written, in words."""
+        """Why a batch could not be written."""
         self._steps = {step.id: step for step in pipeline.steps}
         self._raw = self._read({})
         self.frame = self._frame()
 
     def starting(self, start: Mapping[str, str]) -> Building:
-        """The same, where options of the source say where a new query begins."""
+        """A copy with start options of the source for a new query."""
         other = copy.copy(self)
         other._raw = other._read(start)
         other.frame = other._frame()
@@ -134,12 +134,12 @@ class Building:
 
     @property
     def scans(self) -> int:
-        """How often the query reads the source: Spark makes as many sources of it."""
+        """How often the query reads the source; Spark creates as many sources."""
         plan: Any = self.frame._jdf.queryExecution().analyzed()
         return max(1, len(_SCAN.findall(plan.treeString())))
 
     def check(self) -> list[Problem]:
-        """What Spark cannot do with such a stream in this output mode, if anything."""
+        """Operations that Spark does not support in this output mode."""
         jvm: Any = self._spark._jvm
         plan: Any = self.frame._jdf.queryExecution().analyzed()
         mode = self._pipeline.mode.capitalize()
@@ -153,7 +153,7 @@ class Building:
         return []
 
     def writer(self) -> DataStreamWriter:
-        """The query but for its checkpoint and trigger."""
+        """The writer of the query, without checkpoint and trigger."""
         writer = self.frame.writeStream.outputMode(self._pipeline.mode)
         if self._shape.batched:
             return writer.foreachBatch(self._write)
@@ -193,7 +193,7 @@ class Building:
         return rows.where(BAD).selectExpr(*self._inflow.letters)
 
     def _joined(self, trunk: DataFrame) -> DataFrame:
-        """Rows with a state, and dead letters, which have none, in one query."""
+        """Stateful rows and dead letters, which are stateless, in one query."""
         rows = trunk.select(F.struct("*").alias(_GOOD))
         letters = self._letters(self._raw).select(F.struct("*").alias(_BAD))
         no_letter = F.lit(None).cast(letters.schema[0].dataType).alias(_BAD)
@@ -211,8 +211,8 @@ class Building:
             for outlet in self._pipeline.outlets:
                 self._write_outlet(outlet, frames[outlet.name], str(query), epoch)
         except Exception as error:
-            # Through Java and back, little is left of it.
-            self.failure = told_by_spark(error)
+            # The error loses its details on its way through Java.
+            self.failure = describe_failure(error)
             raise
         finally:
             batch.unpersist()
@@ -247,7 +247,7 @@ class Building:
         arranged = Arrangement(outlet.stream, sink=outlet.name, streaming=True)
         options = {"writer.id": f"{query}/{outlet.name}", "epoch": str(epoch)}
         if any(prop.key.lower() == "writer.id" for prop in outlet.stream.properties):
-            del options["writer.id"]  # it was given one, as a query's sink may be
+            del options["writer.id"]  # the sink has an explicit one
         dead = outlet is self._pipeline.dead_letters
         replaced = self._pipeline.mode == "complete" and not dead
         writer = rows.write.format(FORMAT).options(**arranged.to_options(**options))

@@ -1,4 +1,4 @@
-"""What is wrong with a pipeline as far as its file says; no Spark, and nobody asked."""
+"""Validation of pipeline files. Needs no Spark and connects to no stream."""
 
 from __future__ import annotations
 
@@ -30,7 +30,10 @@ if TYPE_CHECKING:
 
 
 def check_draft(draft: Draft) -> list[Problem]:
-    """What is wrong with a file and the configuration of its streams; asks nobody."""
+    """Problems of a file and of the configuration of its streams.
+
+    Connects to nothing.
+    """
     problems = list(draft.problems)
     if draft.pipeline is None:
         for stream in draft.streams:
@@ -55,7 +58,7 @@ def check_draft(draft: Draft) -> list[Problem]:
 
 
 def refuse(problems: Sequence[Problem], origin: str) -> None:
-    """Raise where there are errors.
+    """Raise if there are errors.
 
     Raises:
         ConfigError: config; with all of them.
@@ -67,12 +70,12 @@ def refuse(problems: Sequence[Problem], origin: str) -> None:
 
 
 def errors(problems: Iterable[Problem]) -> list[Problem]:
-    """Those that forbid a run."""
+    """The problems that prevent a run."""
     return [one for one in problems if one.level == "error"]
 
 
 def _end_problems(pipeline: Pipeline) -> Iterator[Problem]:
-    """What forbids the use of each stream as the end that it is, and all paths."""
+    """Problems of each stream in its role, and of the paths from source to sinks."""
     source = _inspected(source_of(pipeline), Role.READ)
     sinks = {one.name: _inspected(one.stream, Role.WRITE) for one in pipeline.outlets}
     ends = [source, *sinks.values()]
@@ -82,9 +85,9 @@ def _end_problems(pipeline: Pipeline) -> Iterator[Problem]:
     if len(configs) < len(ends) or not any(c.get("guarantee") for c in configs):
         return
     try:
-        origin = _promised(source, Role.READ)
+        origin = _guaranteed(source, Role.READ)
         for name, sink in sinks.items():
-            refused = path_problem(origin, _promised(sink, Role.WRITE), name)
+            refused = path_problem(origin, _guaranteed(sink, Role.WRITE), name)
             if refused is not None:
                 yield refused
     except StreamError as error:
@@ -95,8 +98,8 @@ def _inspected(definition: StreamDefinition, role: Role) -> Inspection:
     return inspect(definition, default_manager(), use="spark", role=role)
 
 
-def _promised(found: Inspection, role: Role) -> tuple[StreamConfig, Verdict]:
-    """A stream's configuration, and the most that it promises."""
+def _guaranteed(found: Inspection, role: Role) -> tuple[StreamConfig, Verdict]:
+    """A stream's configuration, and the best guarantee that it can give."""
     assert found.config is not None
     assert found.backend is not None
     return found.config, offline_verdict(found.config, found.backend, role)

@@ -1,4 +1,4 @@
-"""Bad messages, on their way around the steps to a stream of their own."""
+"""Dead letters of pipelines: bad messages bypass the steps to a separate sink."""
 
 from __future__ import annotations
 
@@ -30,43 +30,43 @@ _CARRIED: Final = {"metadata.columns": "true", "includeHeaders": "true"}
 
 @dataclass(frozen=True, slots=True)
 class Inflow:
-    """What a pipeline gets of its source."""
+    """Schema of a pipeline's source."""
 
     schema: StructType
-    """Of the rows that steps see."""
+    """Schema of the rows for the steps."""
     hidden: tuple[str, ...] = ()
-    """Columns that are read for dead letters only."""
+    """Columns that are read only for dead letters."""
     letters: tuple[str, ...] = ()
-    """The columns of a dead letter as SQL; none where bad messages have no sink."""
+    """SQL expressions of a dead letter's columns; empty without such a sink."""
 
 
 def check_policy(pipeline: Pipeline) -> Problem | None:
-    """Where bad messages have a sink, nothing else may become of them."""
+    """Refuse another error policy if bad messages have a sink."""
     if pipeline.dead_letters is None:
         return None
     for prop in pipeline.source.properties:
         if prop.key.lower() == _POLICY and prop.text.strip() != "dead-letter":
             what = f"is {prop.text!r}, and bad messages have a sink: [dead-letters]"
-            hint = "say dead-letter, or leave it out"
+            hint = "set dead-letter, or remove the option"
             return Problem(_POLICY, what, prop.origin, hint)
     return None
 
 
 def source_of(pipeline: Pipeline) -> StreamDefinition:
-    """The source as it is read: with the columns that dead letters are made of."""
+    """The source, with the columns that dead letters need."""
     if pipeline.dead_letters is None:
         return pipeline.source
     return pipeline.source.with_overrides({_POLICY: "dead-letter", **_CARRIED})
 
 
 def inflow_of(pipeline: Pipeline) -> Inflow:
-    """Ask the source for its schema.
+    """Fetch the schema of the source.
 
     Raises:
-        StreamError: The stream's.
-        ConfigError: config; bad messages have a sink, and none can be bad.
+        StreamError: Errors of the stream.
+        ConfigError: config; [dead-letters] is set, but no message is decoded.
     """
-    # Imported here: files are read without Spark.
+    # Imported here, because reading files must not require Spark.
     from streamfactory.spark.types import spark_schema
 
     configured = configure(source_of(pipeline), default_manager(), use="spark")
@@ -76,8 +76,8 @@ def inflow_of(pipeline: Pipeline) -> Inflow:
         if pipeline.dead_letters is None:
             return Inflow(spark_schema(found))
         if not source.decodes:
-            msg = "[dead-letters] has nothing to take: no message is decoded here"
-            remedy = "leave the table out"
+            msg = "[dead-letters] has no effect: the source does not decode messages"
+            remedy = "remove the table"
             raise ConfigError(msg, stream=pipeline.source.name, remedy=remedy)
         letters = tuple(letter_expressions(found, source.origin))
     finally:
@@ -88,7 +88,7 @@ def inflow_of(pipeline: Pipeline) -> Inflow:
 
 
 def declared_inflow(pipeline: Pipeline) -> Inflow | None:
-    """What the source gives, where its configuration says so; asks nobody."""
+    """Schema of the source, if its configuration declares it. Connects to nothing."""
     from streamfactory.spark.types import spark_schema
 
     configured = configure(pipeline.source, default_manager(), use="spark")
@@ -106,7 +106,7 @@ def declared_inflow(pipeline: Pipeline) -> Inflow | None:
 
 
 def _hidden(config: StreamConfig) -> tuple[str, ...]:
-    """Columns of evidence, and metadata that the user did not ask for."""
+    """Error columns, and metadata that the user did not request."""
     evidence = [field.name for field in EVIDENCE]
     if config["metadata.populate"]:
         return tuple(evidence)

@@ -1,4 +1,4 @@
-"""A pipeline as its file says it. No stream is asked, and no Spark is needed."""
+"""Parsing of pipeline files. Needs no Spark and connects to no stream."""
 
 from __future__ import annotations
 
@@ -42,18 +42,18 @@ if TYPE_CHECKING:
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _ID: Final = re.compile("[A-Za-z_][A-Za-z0-9_]{0,99}")
 _TABLES: Final = ("source", "steps", "sinks", "dead-letters", "spark")
-_NOT_HERE: Final = {"spark.master": "say --master", "spark.app.name": "leave it out"}
-"""Settings of Spark that are not a pipeline's."""
+_NOT_HERE: Final = {"spark.master": "set --master", "spark.app.name": "remove it"}
+"""Spark settings that a pipeline cannot set."""
 
 
 def read_pipeline(path: Path) -> Draft:
-    """Read a pipeline's file; the streams that it names are looked up, none is asked.
+    """Read a pipeline's file. Named streams are looked up, but not connected to.
 
     Args:
-        path: Of a TOML file.
+        path: A TOML file.
 
     Raises:
-        ConfigError: config; it cannot be read at all.
+        ConfigError: config; the file cannot be read.
     """
     if path.suffix.lower() != ".toml":
         msg = f"{str(path)!r} is no pipeline: that is a TOML file"
@@ -63,7 +63,7 @@ def read_pipeline(path: Path) -> Draft:
 
 
 def is_pipeline(path: Path) -> bool:
-    """Whether a file is one of a pipeline, and not of streams."""
+    """Whether a file defines a pipeline instead of streams."""
     if path.suffix.lower() != ".toml" or not path.is_file():
         return False
     try:
@@ -74,7 +74,7 @@ def is_pipeline(path: Path) -> bool:
 
 
 class _Reader:
-    """One file while it is read."""
+    """Parser of one file."""
 
     def __init__(self, document: Document, body: Mapping[str, Any]) -> None:
         self._document = document
@@ -83,7 +83,7 @@ class _Reader:
         self._streams: dict[StreamDefinition, None] = {}
 
     def draft(self) -> Draft:
-        """All that there is to say about the file."""
+        """The parsed file, with all its problems."""
         top = {key: value for key, value in self._body.items() if key not in _TABLES}
         options = self._settle(top, "", PIPELINE_OPTIONS)
         name = self._name(options)
@@ -169,7 +169,7 @@ class _Reader:
             return ""
         key = "sql" if file is None else "sql.file"
         if file is not None:
-            # Beside the file that names it, wherever the command is run.
+            # Relative to the pipeline file, not to the working directory.
             path = self._document.path.parent / str(file)
             try:
                 sql = open_document(path).text
@@ -225,14 +225,14 @@ class _Reader:
     def _stream(
         self, table: Mapping[str, Any], pointer: str, options: Sequence[Option]
     ) -> tuple[StreamDefinition | None, Mapping[str, Any]]:
-        """A named stream with what the table replaces, and the pipeline's own words."""
+        """A named stream with the table's overrides, and options of the pipeline."""
         known = by_spelling(options)
         given = len(self._document.problems)
         properties = list(flat(self._document, table, pointer))
         own = [prop for prop in properties if prop.key.lower() in known]
         others = [prop for prop in properties if prop.key.lower() not in known]
         if len(self._document.problems) > given and "stream" in table:
-            # A name that is no text is told of already.
+            # A name that is not text was reported already.
             options = [option for option in options if option.key != "stream"]
             own = [prop for prop in own if prop.key.lower() != "stream"]
         settled = self._settled(own, pointer, options)
@@ -271,7 +271,7 @@ class _Reader:
         for prop in flat(self._document, table, "/spark", "spark."):
             key = prop.key.replace("spark.spark.", "spark.", 1)
             if key in _NOT_HERE:
-                what, hint = "is not a pipeline's to say", _NOT_HERE[key]
+                what, hint = "cannot be set by a pipeline", _NOT_HERE[key]
                 self._problem(key, what, None, hint, prop.origin)
             found[key] = prop.text
         return found
@@ -349,7 +349,7 @@ class _Reader:
         for index, outlet in enumerate(outlets):
             if outlet is not None and outlet.name in names[:index]:
                 what = f"two sinks are named {outlet.name!r}"
-                hint = "give one of them another name: who writes is known by it"
+                hint = "give one of them another name: it is part of the writer id"
                 self._problem("name", what, None, hint, outlet.origin)
 
     def _check_watermark(self, options: Mapping[str, Any], pointer: str) -> None:

@@ -1,7 +1,8 @@
-"""What is called after a batch: a command that reads it, or a function that gets it.
+"""Hooks: a command or function that is called after each committed batch.
 
-A hook is told of a batch once it is committed, so never of one that is repeated. A kill
-between the two leaves it untold: whoever must not miss one compares batch numbers.
+A hook is called once a batch is committed, so never for a repeated one. If the process
+is killed between commit and call, the call is missing: compare batch numbers if that
+matters.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
 GROUP: Final = "streamfactory.pipeline_hooks"
 _SHOWN: Final = 500
-"""Characters of what a failed command printed."""
+"""Characters of a failed command's output that are shown."""
 
 
 class HookFailed(PermanentError):
@@ -35,11 +36,10 @@ class HookFailed(PermanentError):
 
 
 def hook_of(hook: Hook) -> Callable[[Batch], None] | None:
-    """What to call after each batch; None where there is nothing.
+    """The function to call after each batch; None without a hook.
 
     Raises:
-        ConfigError: config; both a command and an entry point, or a command that
-            cannot be split into words.
+        ConfigError: config; both a command and an entry point, or an invalid command.
         UnknownPlugin: plugin; no entry point of that name is installed.
     """
     if hook.command is not None and hook.entry_point is not None:
@@ -80,15 +80,16 @@ def _command(text: str, timeout: float) -> Callable[[Batch], None]:
 
 
 def _finish(words: list[str], text: str, timeout: float) -> tuple[int, str]:
-    """Run a command to its end; answers its status, and its last words."""
+    """Run a command; returns its exit status and the end of its output."""
     with tempfile.TemporaryFile() as errors:
-        # Files, not pipes: what it leaves running would keep those open.
+        # A file, not a pipe: background processes of the command would keep a pipe
+        # open.
         child = subprocess.Popen(  # noqa: S603 - the configuration's own command, no shell
             words,
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=errors,
-            start_new_session=True,  # an interrupt of ours is not one of it
+            start_new_session=True,  # not interrupted by our SIGINT
         )
         try:
             child.communicate(text.encode(), timeout=timeout)

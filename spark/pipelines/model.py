@@ -1,4 +1,4 @@
-"""A pipeline: a source, steps of SQL, sinks, and how to run."""
+"""Data model of pipelines."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Watermark:
-    """How late rows may come, by their event time, before Spark drops them."""
+    """Event time column, and how late rows may arrive before Spark drops them."""
 
     column: str
     delay: str
@@ -24,7 +24,7 @@ class Watermark:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One query, and the name that it has in later ones."""
+    """One query, and the id by which later steps refer to it."""
 
     id: str
     sql: str
@@ -34,19 +34,19 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Outlet:
-    """A sink: where the rows of one id go."""
+    """A sink for the rows of one id."""
 
     name: str
-    """Unlike all others of the pipeline: who writes is known by it."""
+    """Unique within the pipeline: it is part of the writer id."""
     rows: str
-    """The id whose rows it takes."""
+    """The id whose rows are written."""
     stream: StreamDefinition
     origin: str
 
 
 @dataclass(frozen=True, slots=True)
 class Hook:
-    """What is called after each committed batch."""
+    """The hook that is called after each committed batch."""
 
     command: str | None
     entry_point: str | None
@@ -58,7 +58,7 @@ class Hook:
 
 @dataclass(frozen=True, slots=True)
 class Pipeline:
-    """One pipeline. Every part of it is there; nothing was asked of any stream."""
+    """A complete pipeline. No stream was contacted."""
 
     name: str
     description: str
@@ -82,24 +82,24 @@ class Pipeline:
 
     @property
     def outlets(self) -> tuple[Outlet, ...]:
-        """All sinks, that of dead letters among them."""
+        """All sinks, including that of dead letters."""
         return self.sinks + (() if self.dead_letters is None else (self.dead_letters,))
 
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """What a file says, as far as it can be read, and what is wrong with it."""
+    """A parsed file, possibly incomplete, with its problems."""
 
     name: str
     origin: str
     source_id: str
     watermark: Watermark | None
-    """Of the source."""
+    """Watermark of the source."""
     steps: tuple[Step, ...]
     sinks: tuple[Outlet, ...]
     streams: tuple[StreamDefinition, ...]
-    """All that are named, each once."""
+    """All named streams, without duplicates."""
     hook: Hook | None
     pipeline: Pipeline | None
-    """None where there are problems."""
+    """None if there are problems."""
     problems: tuple[Problem, ...]

@@ -1,4 +1,4 @@
-"""What the file of a pipeline may say, each option declared once."""
+"""Options of pipeline files."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _INTERVAL: Final = re.compile(rf"(?:interval )?{_PART}(?: {_PART})*")
 
 @dataclass(frozen=True, slots=True)
 class Trigger:
-    """When batches begin."""
+    """When batches start."""
 
     millis: int | None = None
-    """From start to start; 0 is back to back; None: all there is now, then the end."""
+    """Interval between starts; 0: back to back; None: all available rows, then stop."""
 
     def __str__(self) -> str:
         if self.millis is None:
@@ -42,11 +42,11 @@ def _trigger(text: str) -> Trigger:
 
 
 def _entry_point(text: str) -> str | None:
-    return None if re.fullmatch(r"[\w.-]+", text) else "is no name of an entry point"
+    return None if re.fullmatch(r"[\w.-]+", text) else "is not a name of an entry point"
 
 
 def _interval(text: str) -> str | None:
-    words = "is no interval, such as 10 minutes or 1 day 2 hours"
+    words = "is not an interval such as 10 minutes or 1 day 2 hours"
     return None if _INTERVAL.fullmatch(text.strip().lower()) else words
 
 
@@ -55,65 +55,67 @@ TRIGGER: Final = OptionType(f"{AVAILABLE_NOW}, {BACK_TO_BACK} or period", _trigg
 _WATERMARK: Final = (
     Option(
         "watermark.column",
-        "Column of the event time: Spark forgets what is older than the watermark.",
+        "Column of the event time. Spark drops state that is older than the watermark.",
         example="at",
     ),
     Option(
         "watermark.delay",
-        "How late rows may come, else 0 seconds; later ones are dropped, and counted.",
+        "How late rows may arrive; default 0 seconds. Later rows are dropped and "
+        "counted.",
         example="10 minutes",
         validator=_interval,
     ),
 )
 
 PIPELINE_OPTIONS: Final = (
-    Option("name", "Name of the pipeline; else that of the file."),
-    Option("description", "For people.", default=""),
+    Option("name", "Name of the pipeline; by default that of the file."),
+    Option("description", "Description for users.", default=""),
     Option(
         "checkpoint",
-        "Folder, or its URL, of what the pipeline remembers: its own, nobody else's.",
+        "Folder or URL of the checkpoint, used by this pipeline only.",
         required=True,
         example="checkpoints/delays",
     ),
     Option(
         "trigger",
-        "When batches begin: all there is now and then the end, back to back, or "
-        "once in a period.",
+        "When batches start: available-now processes all available rows and stops; "
+        "back-to-back; or a period.",
         TRIGGER,
         default=AVAILABLE_NOW,
     ),
     Option(
         "output.mode",
-        "Which rows of an aggregation leave with a batch, as in Spark.",
+        "Output mode of aggregations, as in Spark.",
         choice("append", "update", "complete"),
         default="append",
     ),
     Option(
         "idle.stop.rounds",
-        "Stop after so many rounds without rows; back to back, a round is a second.",
+        "Stop after this many rounds without rows; back to back, a round is one "
+        "second.",
         INTEGER,
         minimum=1,
     ),
     Option(
         "hook.command",
-        "Command to run after each committed batch, which it reads as JSON; no shell.",
+        "Command to run after each committed batch, with JSON on its stdin; no shell.",
         example="notify --quiet",
     ),
     Option(
         "hook.entry.point",
-        "Function to call instead: an entry point of the group "
+        "Function to call after each committed batch: an entry point of the group "
         "streamfactory.pipeline_hooks.",
         validator=_entry_point,
     ),
     Option(
         "hook.on.failure",
-        "What becomes of a pipeline whose hook fails.",
+        "Whether a failing hook logs a warning or fails the pipeline.",
         choice("warn", "fail"),
         default="warn",
     ),
     Option(
         "hook.timeout.millis",
-        "How long a hook's command may take.",
+        "Timeout of the hook's command.",
         PERIOD,
         default="30s",
         minimum=1,
@@ -121,25 +123,28 @@ PIPELINE_OPTIONS: Final = (
 )
 
 SOURCE_OPTIONS: Final = (
-    Option("stream", "Name of the stream, or its file.", required=True),
-    Option("id", "What steps call its rows.", default="input"),
+    Option("stream", "Name or file of the stream.", required=True),
+    Option("id", "Id by which steps refer to its rows.", default="input"),
     *_WATERMARK,
 )
 
 STEP_OPTIONS: Final = (
-    Option("id", "What later steps and sinks call its rows.", required=True),
-    Option("sql", "A query in Spark's SQL over earlier ids."),
-    Option("sql.file", "A file with the query instead, beside the pipeline's."),
+    Option("id", "Id by which later steps and sinks refer to its rows.", required=True),
+    Option("sql", "A query in Spark SQL over earlier ids."),
+    Option("sql.file", "File with the query, relative to the pipeline's file."),
     *_WATERMARK,
 )
 
 SINK_OPTIONS: Final = (
-    Option("stream", "Name of the stream, or its file.", required=True),
-    Option("name", "Unlike that of other sinks; else the stream's."),
-    Option("from", "Id whose rows it takes; else the last one.", STRING),
+    Option("stream", "Name or file of the stream.", required=True),
+    Option(
+        "name",
+        "Name of the sink, unique in the pipeline; by default that of the stream.",
+    ),
+    Option("from", "Id whose rows are written; by default the last one.", STRING),
 )
 
 DEAD_LETTER_OPTIONS: Final = (
-    Option("stream", "Stream of bad messages, or its file.", required=True),
-    Option("name", "Of the sink.", default="dead-letters"),
+    Option("stream", "Name or file of the stream of bad messages.", required=True),
+    Option("name", "Name of the sink.", default="dead-letters"),
 )

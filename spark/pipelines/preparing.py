@@ -1,4 +1,4 @@
-"""From files to pipelines that can start: every problem first, at once."""
+"""Prepares pipelines to run; reports all problems at once."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """A pipeline that can start."""
+    """A pipeline that is ready to start."""
 
     pipeline: Pipeline
     session: SparkSession
@@ -46,14 +46,14 @@ class Prepared:
     checkpoint: PipelineCheckpoint
     hook: Callable[[Batch], None] | None
     drain: Path
-    promise: Verdict
-    """From the source to all sinks."""
+    guarantee: Verdict
+    """Guarantee from the source to all sinks."""
 
 
 def check_sql(
     spark: SparkSession, draft: Draft, schema: StructType | None
 ) -> tuple[Analysis, list[Problem]]:
-    """What Spark finds wrong with the SQL over rows of a schema, None: unknown."""
+    """Problems that Spark finds in the SQL; ``schema`` is None if unknown."""
     analysis = analyse(spark, draft, schema)
     problems = list(analysis.problems)
     pipeline = draft.pipeline
@@ -66,23 +66,24 @@ def check_sql(
 
 @dataclass(frozen=True, slots=True)
 class Built:
-    """A pipeline whose query is made, and found good."""
+    """A pipeline whose query was built and checked."""
 
     pipeline: Pipeline
     session: SparkSession
     building: Building
-    promises: list[Verdict]
-    """Of the sinks."""
+    guarantees: list[Verdict]
+    """Guarantees of the sinks."""
 
 
 def build(
     spark: SparkSession, draft: Draft, analysis: Analysis, inflow: Inflow, drain: Path
 ) -> Built:
-    """Make the query of a pipeline without problems. Nothing is written down.
+    """Build the query of a pipeline without problems. Saves nothing.
 
     Raises:
-        ConfigError: config; Spark cannot stream it, or rows do not fit their sink.
-        StreamError: A sink's.
+        ConfigError: config; Spark does not support the query, or rows do not fit a
+            sink.
+        StreamError: Errors of a sink.
     """
     pipeline = draft.pipeline
     assert pipeline is not None
@@ -94,7 +95,7 @@ def build(
         building = Building(session, pipeline, analysis, shape, inflow, str(drain))
     except PySparkException as error:
         raise ConfigError(reason(error) or words_of(error)) from error
-    problems, promises = building.check(), []
+    problems, guarantees = building.check(), []
     schemas = {sink.name: analysis.schemas[sink.rows] for sink in pipeline.sinks}
     if pipeline.dead_letters is not None:
         schemas[pipeline.dead_letters.name] = spark_schema(DEAD_LETTER_SCHEMA)
@@ -103,18 +104,18 @@ def build(
         if isinstance(found, Problem):
             problems.append(found)
         else:
-            promises.append(found)
+            guarantees.append(found)
     refuse(problems, pipeline.origin)
-    return Built(pipeline, session, building, promises)
+    return Built(pipeline, session, building, guarantees)
 
 
 def open_checkpoint(
     built: Built, drain: Path, *, reset: str | None = None, ignore: str | None = None
 ) -> Prepared:
-    """Decide where a pipeline begins; that is written down.
+    """Decide where a pipeline starts, and save the decision.
 
     Raises:
-        StreamError: What `PipelineCheckpoint.open` raises.
+        StreamError: As `PipelineCheckpoint.open`.
     """
     pipeline = built.pipeline
     configured = configure(pipeline.source, default_manager(), use="spark")
@@ -129,17 +130,19 @@ def open_checkpoint(
             reset=reset,
             ignore=ignore,
         )
-        promise = combine(source.guarantee, *built.promises)
+        guarantee = combine(source.guarantee, *built.guarantees)
     finally:
         source.close()
     start = (checkpoint.start or {}).get(name, {})
     building = built.building.starting(start) if start else built.building
     hook = hook_of(pipeline.hook)
-    return Prepared(pipeline, built.session, building, checkpoint, hook, drain, promise)
+    return Prepared(
+        pipeline, built.session, building, checkpoint, hook, drain, guarantee
+    )
 
 
 def _set(session: SparkSession, pipeline: Pipeline) -> None:
-    """Apply a pipeline's settings; those of Spark as a whole can only be compared."""
+    """Apply a pipeline's settings. Static ones of Spark can only be compared."""
     for key, value in pipeline.spark.items():
         if session.conf.isModifiable(key):
             session.conf.set(key, value)
@@ -147,7 +150,7 @@ def _set(session: SparkSession, pipeline: Pipeline) -> None:
         there = session.sparkContext.getConf().get(key)
         if there != value:
             log.warning(
-                "pipeline %r: %s stays %s: it can only be said when Spark is started",
+                "pipeline %r: %s stays %s: it can only be set when Spark starts",
                 pipeline.name,
                 key,
                 "as it is" if there is None else there,
@@ -157,7 +160,7 @@ def _set(session: SparkSession, pipeline: Pipeline) -> None:
 def _check_outlet(
     pipeline: Pipeline, outlet: Outlet, schema: StructType
 ) -> Verdict | Problem:
-    """What a sink promises for such rows, or why it does not take them."""
+    """The guarantee of a sink for rows of a schema, or why it refuses them."""
     configured = configure(outlet.stream, default_manager(), use="spark")
     overwrite = pipeline.mode == "complete" and outlet is not pipeline.dead_letters
     try:

@@ -1,4 +1,4 @@
-"""What a query says of a batch, in the words of streams."""
+"""Translation of Spark's progress reports."""
 
 from __future__ import annotations
 
@@ -12,31 +12,31 @@ from streamfactory.wiring.microbatch import BatchOffset
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """One batch that is committed."""
+    """A committed batch."""
 
     pipeline: str
     batch: int
     rows: int
-    """Read from the source."""
+    """Rows read from the source."""
     seconds: float
     rows_per_second: float
     offsets: dict[str, dict[str, int]]
     """The next offset of each partition of each topic."""
     lag: dict[str, dict[str, int]]
-    """Offsets that were there and not yet read, where the batch was planned."""
+    """Available offsets that were not read yet when the batch was planned."""
     watermark: str | None
-    """The event time below which rows are dropped, as this batch began."""
+    """The watermark at the start of this batch."""
     dropped: int
-    """Rows, or groups of them, that came after the watermark and were dropped."""
+    """Rows or groups that were dropped because they were later than the watermark."""
     time: str
 
     def plain(self) -> dict[str, Any]:
-        """As one line of JSON has it."""
+        """As values for JSON."""
         return asdict(self)
 
     @property
     def behind(self) -> int:
-        """The whole lag."""
+        """The total lag."""
         return sum(sum(by_id.values()) for by_id in self.lag.values())
 
 
@@ -48,8 +48,8 @@ def batch_of(pipeline: str, text: str, scans: int) -> Batch:
         text: The report, as Spark's JSON.
         scans: How often the query reads the source; Spark counts each row as often.
     """
-    said = json.loads(text)
-    source = said["sources"][0]
+    report = json.loads(text)
+    source = report["sources"][0]
     ends, latest = _offsets(source["endOffset"]), _offsets(source.get("latestOffset"))
     lag = {
         topic: {
@@ -58,19 +58,21 @@ def batch_of(pipeline: str, text: str, scans: int) -> Batch:
         }
         for topic, by_id in latest.items()
     }
-    seconds = said["durationMs"].get("triggerExecution", 0) / 1000
-    rows = said["numInputRows"] // scans
+    seconds = report["durationMs"].get("triggerExecution", 0) / 1000
+    rows = report["numInputRows"] // scans
     return Batch(
         pipeline,
-        said["batchId"],
+        report["batchId"],
         rows,
         seconds,
         round(rows / seconds, 1) if seconds else 0.0,
         ends,
         lag,
-        said.get("eventTime", {}).get("watermark"),
-        sum(one.get("numRowsDroppedByWatermark", 0) for one in said["stateOperators"]),
-        said["timestamp"],
+        report.get("eventTime", {}).get("watermark"),
+        sum(
+            one.get("numRowsDroppedByWatermark", 0) for one in report["stateOperators"]
+        ),
+        report["timestamp"],
     )
 
 

@@ -1,4 +1,4 @@
-"""Pipelines while they run: several in one Spark, each told of, stopped and ended."""
+"""Running of pipelines: several in one Spark, with progress, drain and stop."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
-from streamfactory.spark.failures import told_by_spark, unlogged
+from streamfactory.spark.failures import describe_failure, unlogged
 from streamfactory.spark.pipelines.hooks import HookFailed
 from streamfactory.spark.pipelines.progress import Batch, batch_of
 from streamfactory.spi import Partition, Position, Role, StreamError
@@ -30,18 +30,18 @@ if TYPE_CHECKING:
     from streamfactory.spark.pipelines.preparing import Prepared
 
 _POOL: Final = "spark.scheduler.pool"
-"""Pipelines take turns where each has its own."""
+"""With a pool for each, pipelines share Spark fairly."""
 _PAUSE: Final = 0.1
-"""Seconds between two looks at what runs."""
-_LAST_WORDS: Final = 10.0
-"""Seconds that a query's last report may take after its end."""
+"""Seconds between two polls of the runs."""
+_LAST_REPORT: Final = 10.0
+"""Seconds to wait for a query's last report after its end."""
 _ROUND_MILLIS: Final = 1000
-"""Back to back, rounds without rows are counted once in this time."""
+"""Back to back, a round without rows is counted once per this interval."""
 
 
 @dataclass(slots=True)
 class Outcome:
-    """What became of a pipeline."""
+    """The result of a pipeline."""
 
     pipeline: str
     batches: int = 0
@@ -51,47 +51,47 @@ class Outcome:
     last: Batch | None = None
     """The last batch of this run."""
     went_on: str = ""
-    """Where it began, in words."""
+    """Where it started, and why."""
     promise: str = ""
-    """How often each row is in each sink, with reasons."""
+    """The guarantee, with its reasons."""
     endless: bool = False
-    """Whether it goes on until it is stopped."""
+    """Whether it runs until it is stopped."""
     stopped: bool = False
-    """Whether it was asked to stop before it was done."""
+    """Whether it was stopped before it was complete."""
     failure: str | None = None
-    """Why it failed; None: it did not."""
+    """Why it failed; None if it did not."""
 
     @property
     def complete(self) -> bool:
-        """Whether it has done what it was to do."""
+        """Whether it ran to its end without failure."""
         return self.failure is None and (self.endless or not self.stopped)
 
 
 class _Listener(StreamingQueryListener):
-    """Puts what Spark says into a queue: Spark's own thread is kept waiting by none."""
+    """Puts Spark's events into a queue, so that Spark's thread never waits."""
 
     def __init__(self) -> None:
-        self.said: queue.SimpleQueue[tuple[str, str]] = queue.SimpleQueue()
+        self.events: queue.SimpleQueue[tuple[str, str]] = queue.SimpleQueue()
 
     def onQueryStarted(self, event: Any) -> None:  # noqa: N802
-        """Nothing."""
+        """Ignored."""
 
     def onQueryProgress(self, event: Any) -> None:  # noqa: N802
         """A batch is committed."""
-        self.said.put(("batch", event.progress.json))
+        self.events.put(("batch", event.progress.json))
 
     def onQueryIdle(self, event: Any) -> None:  # noqa: ARG002, N802
         """A round had no rows."""
-        self.said.put(("idle", ""))
+        self.events.put(("idle", ""))
 
     def onQueryTerminated(self, event: Any) -> None:  # noqa: ARG002, N802
         """The last event."""
-        self.said.put(("end", ""))
+        self.events.put(("end", ""))
 
 
 @dataclass(slots=True)
 class _Run:
-    """One pipeline that runs, or has ended."""
+    """A running or ended pipeline."""
 
     prepared: Prepared
     tell: Callable[[Batch], None]
@@ -102,13 +102,13 @@ class _Run:
     idle: int = 0
     draining: bool = False
     silent: bool = False
-    """Whether the query has said its last word."""
+    """Whether the query has sent its last event."""
     ended: bool = False
 
     # --- start ------------------------------------------------------------------
 
     def start(self) -> None:
-        """Start the query; it works in threads of Spark."""
+        """Start the query, which runs in Spark's threads."""
         prepared = self.prepared
         pipeline, session = prepared.pipeline, prepared.session
         trigger = pipeline.trigger
@@ -128,44 +128,45 @@ class _Run:
         context.setLocalProperty(_POOL, pipeline.name)  # the query's thread inherits it
         try:
             self.query = writer.start()
-        except Exception as error:  # noqa: BLE001 - whatever it is, the others go on
-            self._finish(told_by_spark(error))
+        except Exception as error:  # noqa: BLE001 - other pipelines continue
+            self._finish(describe_failure(error))
         finally:
             context.setLocalProperty(_POOL, before)
 
     # --- while it runs ----------------------------------------------------------
 
     def look(self) -> None:
-        """Take in what was said, and see whether it has ended."""
+        """Process events, and detect the end of the query."""
         if self.ended or self.query is None:
             return
         active = self.query.isActive
-        self._take_in()
+        self._process_events()
         if not active:
             self._conclude()
         elif self.draining and not self.query.status["isTriggerActive"]:
-            # Its source takes nothing more: nothing is cut off between two rounds.
+            # The source plans no further rows, so stopping between rounds loses
+            # nothing.
             self.query.stop()
 
     def drain(self, *, stopped: bool) -> None:
-        """Have it finish what it has begun, and take nothing more."""
+        """Finish the current batch, and plan no further rows."""
         if not self.draining and not self.ended:
             self.draining = True
             self.outcome.stopped = stopped
             self.prepared.drain.touch()
 
     def kill(self) -> None:
-        """Stop it where it is; what was not committed is done again by the next run."""
+        """Stop immediately; the next run repeats what was not committed."""
         if self.query is not None and not self.ended:
             self.outcome.stopped = True
             self.query.stop()
             self._conclude()
 
-    def _take_in(self) -> None:
-        """Handle what was said."""
+    def _process_events(self) -> None:
+        """Process queued events."""
         while True:
             try:
-                what, text = self.listener.said.get_nowait()
+                what, text = self.listener.events.get_nowait()
             except queue.Empty:
                 return
             if what == "end":
@@ -180,7 +181,7 @@ class _Run:
         name = prepared.pipeline.name
         batch = batch_of(name, text, prepared.building.scans)
         if outcome.last is not None and batch.batch <= outcome.last.batch:
-            self._round(rows=0)  # told again while nothing came
+            self._round(rows=0)  # Spark repeats the last report while idle
             return
         if outcome.batches == 0:
             self._note_begun()
@@ -208,7 +209,7 @@ class _Run:
             self._fail(error)
 
     def _fail(self, error: StreamError) -> None:
-        """End it for a reason of ours; what was committed stays."""
+        """End the pipeline because of an error. Committed batches stay."""
         self.outcome.failure = self.outcome.failure or f"[{error.code}] {error}"
         self.drain(stopped=True)
 
@@ -233,21 +234,22 @@ class _Run:
 
     def _conclude(self) -> None:
         assert self.query is not None
-        deadline = time.monotonic() + _LAST_WORDS
-        self._take_in()
+        deadline = time.monotonic() + _LAST_REPORT
+        self._process_events()
         while not self.silent and time.monotonic() < deadline:
             time.sleep(0.01)
-            self._take_in()
+            self._process_events()
         error = self.query.exception()
         failure = None
         if error is not None:
-            failure = self.prepared.building.failure or told_by_spark(error)
+            failure = self.prepared.building.failure or describe_failure(error)
         self._finish(failure)
 
     def _publish_end(self) -> None:
-        """Commit the last batch to ``progress.group``, which Spark does not report.
+        """Commit the last batch to ``progress.group``.
 
-        The query may have been stopped before it asked for the end of another batch.
+        Spark reports a committed batch only with the next one, and the query may have
+        been stopped before that.
         """
         last, stream = self.outcome.last, self.prepared.pipeline.source
         if last is None:
@@ -284,13 +286,13 @@ def run_prepared(
     stop: threading.Event,
     tell: Callable[[Batch], None],
 ) -> list[Outcome]:
-    """Run pipelines side by side until each has ended.
+    """Run pipelines concurrently until each has ended.
 
-    One that fails hinders no other one. An interrupt stops all where they are.
+    A failing pipeline does not affect others. An interrupt stops all immediately.
 
     Args:
-        prepared: They share one Spark, and take turns in it.
-        stop: Once it is set, all finish what they have begun, and end.
+        prepared: The pipelines, which share one Spark.
+        stop: Once set, all finish their current batch and end.
         tell: Called with each committed batch, in the calling thread.
     """
     runs = [
@@ -300,7 +302,7 @@ def run_prepared(
             Outcome(
                 one.pipeline.name,
                 went_on=one.checkpoint.why,
-                promise=str(one.promise),
+                promise=str(one.guarantee),
                 endless=one.pipeline.trigger.millis is not None,
             ),
         )
@@ -325,7 +327,7 @@ def run_prepared(
 
 
 def _rest(stop: threading.Event, seconds: float) -> None:
-    """Wait a little; what is asked to stop in the meantime is looked at at once."""
+    """Wait, but return at once when `stop` is set."""
     if stop.is_set():
         time.sleep(seconds)
     else:

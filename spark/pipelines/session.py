@@ -1,4 +1,4 @@
-"""Spark for pipelines: on this machine or a cluster, with its own log out of sight."""
+"""Spark sessions for pipelines, local or on a cluster, with the log in a file."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ _QUIET: Final = {
 
 
 _PY4J: Final = (None, "py4j.clientserver", "py4j.java_gateway")
-"""Loggers that Py4J uses; None is the root."""
-_LAST_BREATH: Final = 2.0
-"""Seconds that a killed Java may take to be gone, once a call to it has failed."""
+"""Loggers of Py4J; None is the root logger."""
+_EXIT_TIMEOUT: Final = 2.0
+"""Seconds to wait for a killed Java process to exit, after a failed call."""
 
 
 class SparkNotStarted(PermanentError):
-    """Spark could not be started: no Java, or what its log says."""
+    """Spark could not be started, for example because Java is missing."""
 
     code = "spark_not_started"
 
@@ -59,10 +59,10 @@ class SparkEnded(PermanentError):
 
 
 def check_installed() -> None:
-    """Import PySpark, which warns of its own.
+    """Import PySpark, and suppress its warnings.
 
     Raises:
-        NotInstalled: plugin; it is missing.
+        NotInstalled: plugin; PySpark is missing.
     """
     warnings.filterwarnings("ignore", module=r"pyspark\b")
     try:
@@ -76,19 +76,18 @@ def check_installed() -> None:
 def spark_session(
     master: str = LOCAL, settings: Mapping[str, str] | None = None, *, log: Path
 ) -> Iterator[SparkSession]:
-    """A session of its own Spark, stopped at the end.
+    """A session of a new Spark, stopped at the end.
 
-    There is one Spark in a process: a session that somebody else made there would be
-    changed, and stopped.
+    A process has only one Spark: an existing session would be changed and stopped.
 
     Args:
-        master: Where Spark runs.
-        settings: ``spark.*``, as spark-submit takes them.
-        log: File for all that Spark, and its Java, print.
+        master: Spark's master URL.
+        settings: ``spark.*``, as for spark-submit.
+        log: File for the output of Spark and its Java process.
 
     Raises:
         NotInstalled: plugin; PySpark is missing.
-        SparkNotStarted: permanent; Java is missing, or refuses; or this process has a
+        SparkNotStarted: permanent; Java is missing or fails, or this process has a
             session already.
         SparkEnded: permanent; Java was killed while the session was used.
     """
@@ -106,7 +105,7 @@ def spark_session(
             "spark.driver.extraJavaOptions", f"-Dlog4j2.configurationFile={layout}"
         )
         if local:
-            # By default 200, each a task and a file of the checkpoint.
+            # The default is 200, each with a task and a file in the checkpoint.
             chosen.setdefault("spark.sql.shuffle.partitions", str(os.cpu_count() or 2))
         chosen |= {"spark.master": master, "spark.app.name": "streamfactory"}
         with _standard_error(log):
@@ -134,25 +133,25 @@ def _check_unused() -> None:
     from pyspark import SparkContext
 
     if SparkContext._active_spark_context is not None:
-        msg = "this process has a Spark session already, which would be stopped"
-        remedy = "run pipelines in a process of their own, or stop that session"
+        msg = "this process already has a Spark session, which would be stopped"
+        remedy = "run pipelines in a separate process, or stop that session"
         raise SparkNotStarted(msg, remedy=remedy)
 
 
 @contextmanager
 def _quiet_bridge() -> Iterator[None]:
-    """Keep PySpark from telling of each call to a Java that is gone: once is enough.
+    """Suppress PySpark's output for each call to an ended Java process.
 
-    Py4J logs them, by loggers of its own and by the root logger. The server that takes
-    sums from Java prints the end of its connection, unless it overrides what
-    ``socketserver`` does then.
+    Py4J logs these calls with its own loggers and with the root logger. The accumulator
+    server prints a traceback for the closed connection, unless `handle_error` is
+    replaced.
     """
     from pyspark import accumulators
 
     def ours(record: logging.LogRecord) -> bool:
         return "py4j" not in Path(record.pathname).parts
 
-    def forget(_server: object, _request: object, _address: object) -> None:
+    def ignore(_server: object, _request: object, _address: object) -> None:
         pass
 
     loggers = [logging.getLogger(name) for name in _PY4J]
@@ -163,7 +162,7 @@ def _quiet_bridge() -> Iterator[None]:
     for logger in loggers:
         logger.addFilter(ours)
     for server in servers:
-        server.handle_error = forget
+        server.handle_error = ignore
     try:
         yield
     finally:
@@ -174,10 +173,10 @@ def _quiet_bridge() -> Iterator[None]:
 
 
 def _started(settings: Mapping[str, str]) -> SparkSession:
-    """A session whose Java hears no signal that is sent to our group of processes.
+    """A session whose Java process does not receive signals of our process group.
 
-    A terminal, ``timeout`` and service managers signal whole groups: Java would be gone
-    before the batch is finished.
+    Terminals, ``timeout`` and service managers signal whole groups, which would end
+    Java before the batch is finished.
     """
     from pyspark import SparkConf, SparkContext
     from pyspark.java_gateway import launch_gateway
@@ -192,14 +191,14 @@ def _started(settings: Mapping[str, str]) -> SparkSession:
     for key, value in settings.items():
         builder = builder.config(key, value)
     session = builder.getOrCreate()
-    # By hand: what Spark's search did not find, it never looks for again.
+    # Explicitly: Spark searches data sources only once.
     register(session)
     return session
 
 
 @contextmanager
 def _standard_error(log: Path) -> Iterator[None]:
-    """Have what is started here print its errors into a file, for all of its life."""
+    """Redirect the stderr of processes started in this context to a file."""
     sys.stderr.flush()
     before = os.dup(2)
     try:
@@ -226,28 +225,28 @@ def _not_started(error: Exception, log: Path) -> SparkNotStarted:
 
 
 def _ended(log: Path) -> SparkEnded | None:
-    """That Java is gone, where it is; None while it runs."""
+    """The error for an ended Java process; None while it runs."""
     from pyspark import SparkContext
 
     process = getattr(SparkContext._gateway, "proc", None)
     if process is None:
-        return None  # somebody else has started it
+        return None  # not started by this process
     with contextlib.suppress(subprocess.TimeoutExpired):
-        process.wait(_LAST_BREATH)
+        process.wait(_EXIT_TIMEOUT)
     if process.returncode is None:
         return None
     status = process.returncode
     how = f"was ended by signal {-status}" if status < 0 else f"ended with {status}"
     msg = f"the Java process of Spark {how}"
     remedy = (
-        "the same command goes on behind the last batch that was committed; a kill by "
-        f"the system is mostly a lack of memory; the log of Spark is {log}"
+        "run the same command again: it continues after the last committed batch; if "
+        f"the system killed Java, it mostly lacked memory; Spark's log is {log}"
     )
     return SparkEnded(msg, remedy=remedy)
 
 
 def _forget_session() -> None:
-    """Have the next session start a Java of its own."""
+    """Make the next session start a new Java process."""
     from pyspark import SparkContext
     from pyspark.sql import SparkSession as Session
 

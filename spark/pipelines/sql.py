@@ -1,7 +1,7 @@
-"""The SQL of a pipeline, read and analysed by Spark itself before anything starts.
+"""Parsing and analysis of a pipeline's SQL by Spark, before anything starts.
 
-Each step is analysed over empty rows of the ids that it reads: so its own plan is told
-apart from theirs, no stream is asked, and nothing runs.
+Each step is analysed over empty rows of the ids that it reads. So its plan is separate
+from theirs, no stream is contacted, and nothing runs.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ _BY_THE_ROW: Final = frozenset(
         "Expand",
     ]
 )
-"""Nodes of a plan that see one row at a time: over a batch they say what they say over
-the stream. Whatever else there is counts as having a state."""
+"""Stateless plan nodes: their result for a batch equals that for the stream. All other
+nodes count as stateful."""
 _NO_QUERY: Final = (
     "org.apache.spark.sql.catalyst.plans.logical.Command",
     "org.apache.spark.sql.catalyst.plans.logical.ParsedStatement",
@@ -60,20 +60,20 @@ _NO_QUERY: Final = (
 
 @dataclass(slots=True)
 class Analysis:
-    """What Spark knows of a pipeline's steps."""
+    """Result of the analysis of a pipeline's steps."""
 
     order: list[str] = field(default_factory=list)
-    """Ids, each behind those that it reads; the source's first."""
+    """Ids in topological order; the source first."""
     reads: dict[str, set[str]] = field(default_factory=dict)
     """The ids that each step reads."""
     schemas: dict[str, StructType] = field(default_factory=dict)
-    """Of each id, as far as known."""
+    """Schema of each id, if known."""
     stateful: set[str] = field(default_factory=set)
-    """Steps that look at more than one row."""
+    """Steps that depend on more than one row."""
     problems: list[Problem] = field(default_factory=list)
 
     def reach(self, target: str) -> set[str]:
-        """An id and all that it is made of."""
+        """An id and all ids that it depends on."""
         found, waiting = {target}, [target]
         while waiting:
             new = self.reads.get(waiting.pop(), set()) - found
@@ -83,13 +83,13 @@ class Analysis:
 
 
 def analyse(spark: SparkSession, draft: Draft, schema: StructType | None) -> Analysis:
-    """Find out all that is wrong with the SQL.
+    """Find all problems of the SQL.
 
     Args:
-        spark: Any session; nothing is left behind in it.
-        draft: The pipeline, as far as it could be read.
-        schema: Of the source; None where it is not known: then SQL is parsed, and
-            columns stay unchecked.
+        spark: Any session; it is not changed.
+        draft: The pipeline, as far as it could be parsed.
+        schema: Schema of the source; None if unknown: then SQL is only parsed, and
+            columns are not checked.
     """
     with unlogged():
         return _analyse(session_like(spark), draft, schema)
@@ -115,25 +115,25 @@ def _analyse(
 
 
 def session_like(spark: SparkSession) -> SparkSession:
-    """Another session with the settings, functions and views of one.
+    """A new session with the settings, functions and views of another one.
 
-    What is set or made in it does not show in the other one.
+    Changes in it do not affect the other one.
     """
     java: Any = spark._jsparkSession
     return type(spark)(spark.sparkContext, java.cloneSession())
 
 
 def _parse(session: SparkSession, step: Step, draft: Draft, analysis: Analysis) -> bool:
-    """Read one step; whether it is a query over what is there."""
+    """Parse one step; whether it is a query over existing ids."""
     java: Any = session._jsparkSession
     try:
         plan = java.sessionState().sqlParser().parsePlan(step.sql)
     except PySparkException as error:
-        _problem(analysis, step, f"is no SQL: {words_of(error)}")
+        _problem(analysis, step, f"is not SQL: {words_of(error)}")
         return False
     loader = java.getClass().getClassLoader()
     if any(loader.loadClass(name).isInstance(plan) for name in _NO_QUERY):
-        _problem(analysis, step, "is no query, but a command", "write select ...")
+        _problem(analysis, step, "is a command, not a query", "write select ...")
         return False
     tree = plan.treeString()
     local = {name.strip() for found in _CTE.findall(tree) for name in found.split(",")}
@@ -158,7 +158,7 @@ def _parse(session: SparkSession, step: Step, draft: Draft, analysis: Analysis) 
 
 
 def _sort(draft: Draft, analysis: Analysis) -> set[str]:
-    """Put ids behind those that they read; answers the steps that cannot be."""
+    """Sort the ids topologically; returns the steps that are part of a cycle."""
     steps = {step.id: step for step in draft.steps}
     reads = {draft.source_id: set[str](), **analysis.reads}
     looped: set[str] = set()
@@ -177,7 +177,7 @@ def _sort(draft: Draft, analysis: Analysis) -> set[str]:
 
 
 def _warn_unread(draft: Draft, analysis: Analysis) -> None:
-    """Tell steps that are read by no sink: they are not run."""
+    """Warn of steps that no sink reads, which are not run."""
     needed = {name for sink in draft.sinks for name in analysis.reach(sink.rows)}
     for step in draft.steps:
         if step.id and step.id not in needed:
@@ -199,7 +199,7 @@ def _analyse_source(
 
 def _analyse_step(session: SparkSession, step: Step, analysis: Analysis) -> None:
     if not analysis.reads[step.id] <= set(analysis.schemas):
-        return  # what it reads is not known, or wrong itself
+        return  # a step that it reads is unknown or has problems
     try:
         frame = session.sql(step.sql)
     except PySparkException as error:
@@ -221,7 +221,7 @@ def _analyse_step(session: SparkSession, step: Step, analysis: Analysis) -> None
 
 
 def _check_watermark(rows: DataFrame, watermark: Watermark | None) -> str | None:
-    """What is wrong with it; Spark looks at it only in streams."""
+    """The problem of a watermark, which Spark checks only for streams."""
     if watermark is None:
         return None
     try:
@@ -235,14 +235,14 @@ def _check_watermark(rows: DataFrame, watermark: Watermark | None) -> str | None
 
 
 def with_watermark(frame: DataFrame, watermark: Watermark | None) -> DataFrame:
-    """The rows, with their event time declared."""
+    """The rows with a declared watermark."""
     if watermark is None:
         return frame
     return frame.withWatermark(watermark.column, watermark.delay)
 
 
 def _view(session: SparkSession, name: str, schema: StructType) -> DataFrame:
-    """No rows of a schema, under a name. Python makes none of them."""
+    """A view without rows of a schema. Starts no Python worker."""
     columns = [F.lit(None).cast(f.dataType).alias(f.name) for f in schema]
     rows = session.range(0).select(*columns)
     rows.createOrReplaceTempView(name)
@@ -252,7 +252,7 @@ def _view(session: SparkSession, name: str, schema: StructType) -> DataFrame:
 def stateful_between(
     analysis: Analysis, trunk: str, targets: Sequence[str]
 ) -> list[str]:
-    """Steps with a state behind an id, on the way to others."""
+    """Stateful steps between an id and the targets."""
     before = analysis.reach(trunk)
     behind = {name for target in targets for name in analysis.reach(target)} - before
     return [name for name in analysis.order if name in behind & analysis.stateful]

@@ -1,4 +1,4 @@
-"""Pipelines from their files to their end: what ``streamfactory run`` does."""
+"""Runs pipelines from files: the implementation of ``streamfactory run``."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ CONTINUOUS: Final = "continuous"
 
 @dataclass(frozen=True, slots=True)
 class Overrides:
-    """What a command line says of all pipelines that it runs."""
+    """Command-line overrides for all pipelines."""
 
     pace: str | None = None
-    """``once``: all there is now; ``continuous``: on and on; None: as each says."""
+    """``once``: all available rows; ``continuous``: until stopped; or as configured."""
     reset: str | None = None
     ignore: str | None = None
     settings: Mapping[str, str] = field(default_factory=dict)
-    """Of Spark; they win over those of files."""
+    """Spark settings, which take precedence over those of files."""
 
 
 @final
@@ -65,7 +65,7 @@ class Pipelines:
     ) -> None:
         self._overrides = overrides or Overrides()
         self._problems: list[Problem] = []
-        """Of the files; they stay."""
+        """Problems of the files."""
         self.drafts: list[Draft] = []
         for path in paths:
             try:
@@ -80,7 +80,7 @@ class Pipelines:
 
     @property
     def settings(self) -> dict[str, str]:
-        """What the pipelines want of a Spark that is started for them."""
+        """Settings for a Spark session that is started for the pipelines."""
         found = dict(self._overrides.settings)
         for draft in self.drafts:
             if draft.pipeline is not None:
@@ -88,10 +88,10 @@ class Pipelines:
         return found
 
     def refuse(self) -> None:
-        """Raise where something is wrong with the files.
+        """Raise if the files have errors.
 
         Raises:
-            ConfigError: config; with all of it, as far as it shows without Spark.
+            ConfigError: config; with all errors that can be found without Spark.
         """
         refuse(self._problems, self._origin)
 
@@ -101,17 +101,17 @@ class Pipelines:
         stop: threading.Event | None = None,
         tell: Callable[[Batch], None] | None = None,
     ) -> list[Outcome]:
-        """Run them side by side until each has ended.
+        """Run the pipelines concurrently until each has ended.
 
         Args:
-            spark: A session; the pipelines work in others like it, which have its
-                settings, functions and views.
-            stop: Once it is set, all finish what they have begun, and end.
+            spark: A session. The pipelines run in copies of it, with its settings,
+                functions and views.
+            stop: Once set, all finish their current batch and end.
             tell: Called with each committed batch, in the calling thread.
 
         Raises:
-            ConfigError: config; with every problem of all of them. None was started.
-            TransientError: transient; a stream could not be asked.
+            ConfigError: config; with all problems of all pipelines. None was started.
+            TransientError: transient; a stream could not be reached.
         """
         with self.prepared(spark) as prepared:
             return run_prepared(
@@ -120,7 +120,7 @@ class Pipelines:
 
     @contextmanager
     def prepared(self, spark: SparkSession) -> Iterator[list[Prepared]]:
-        """Check all that can be checked, and build the queries."""
+        """Validate the pipelines and build their queries."""
         _refuse_connect(spark)
         over = self._overrides
         with tempfile.TemporaryDirectory(prefix="streamfactory-") as folder:
@@ -135,7 +135,7 @@ class Pipelines:
             for one in begun:
                 problems += one.build(spark)
             refuse(problems, self._origin)
-            # Only here is anything written down.
+            # Nothing is saved before this point.
             for one in begun:
                 problems += one.open(over.reset, over.ignore)
             refuse(problems, self._origin)
@@ -147,16 +147,19 @@ class Pipelines:
 
 
 def _refuse_connect(spark: SparkSession) -> None:
-    """Drains and checkpoints are the driver's own: a client far away has neither."""
+    """Refuse Spark Connect: drain files and checkpoints are accessed by the driver."""
     if type(spark).__module__.startswith("pyspark.sql.connect"):
-        msg = "pipelines do not run through Spark Connect: it does not show its driver"
+        msg = (
+            "pipelines do not support Spark Connect, which gives no access to the "
+            "driver"
+        )
         remedy = "run them where the driver is: streamfactory run --master ..."
         raise ConfigError(msg, remedy=remedy)
 
 
 @dataclass(slots=True)
 class _Begun:
-    """A pipeline on its way to a query. Each step answers what is wrong."""
+    """A pipeline while it is prepared. Each method returns the problems found."""
 
     draft: Draft
     drain: Path
@@ -198,7 +201,7 @@ class _Begun:
 
     @contextmanager
     def _noting(self, found: list[Problem]) -> Iterator[None]:
-        """Keep a problem, to be told with all others; what may pass is raised."""
+        """Collect permanent errors as problems; transient ones are raised."""
         try:
             yield
         except StreamError as error:
@@ -236,7 +239,7 @@ def _clashes(drafts: Sequence[Draft]) -> Iterator[Problem]:
             try:
                 place = Place.of(folder).text
             except PositionRefused:
-                continue  # told of already
+                continue  # reported already
             if place in places:
                 what = f"{folder!r} is the checkpoint of {places[place]} too"
                 yield Problem("checkpoint", what, draft.origin)

@@ -46,7 +46,7 @@ def test_a_query_in_an_object_store_is_read(url: str, scheme: str) -> None:
 def test_what_is_not_there_is_refused(url: str) -> None:
     with pytest.raises(PositionRefused) as caught:
         read_query(Place.of(url))
-    assert caught.value.what == f"there is no folder {url}"
+    assert caught.value.what == f"the folder {url} does not exist"
 
 
 def test_a_pipeline_keeps_its_record_there(

@@ -134,14 +134,17 @@ def test_what_is_odd_and_harmless_is_told(frozen: Frozen) -> None:
 def test_a_folder_that_is_not_there_is_refused(tmp_path: Path) -> None:
     with pytest.raises(PositionRefused) as caught:
         read_query(Place.of(str(tmp_path / "absent")))
-    assert str(caught.value) == f"there is no folder {tmp_path}/absent; check the path"
+    assert (
+        str(caught.value)
+        == f"the folder {tmp_path}/absent does not exist; check the path"
+    )
 
 
 def test_a_folder_of_something_else_is_refused(tmp_path: Path) -> None:
     with pytest.raises(PositionRefused) as caught:
         read_query(Place.of(str(tmp_path)))
     assert str(caught.value) == (
-        f"{tmp_path} is no checkpoint: it has no metadata, offsets or commits; "
+        f"{tmp_path} is not a checkpoint: it has no metadata, offsets or commits; "
         "name the folder that Spark writes to"
     )
 
@@ -310,7 +313,9 @@ def test_a_folder_may_be_a_url(frozen: Frozen, form: str) -> None:
 def test_a_file_system_that_nobody_knows_is_refused() -> None:
     with pytest.raises(PositionRefused) as caught:
         Place.of("gopher://somewhere/else")
-    assert caught.value.what.startswith("'gopher://somewhere/else' cannot be reached: ")
+    assert caught.value.what.startswith(
+        "'gopher://somewhere/else' cannot be accessed: "
+    )
     assert caught.value.remedy == (
         "give a folder of this machine, or a URL that pyarrow can open"
     )

@@ -210,8 +210,8 @@ def test_offsets_that_are_not_held_are_refused_before_anything_changes(
     with pytest.raises(OffsetOutOfRange) as caught:
         opened(reset=topic.at(11, 4).to_json())
     assert str(caught.value) == (
-        "the stream has offsets 0 to 10, not 11 (stream 'clicks', partition clicks-0, "
-        "offset 11); name offsets that are there, or a time"
+        "offset 11 is not available: the stream has offsets 0 to 10 (stream 'clicks', "
+        "partition clicks-0, offset 11); name available offsets, or a time"
     )
     assert (folder / "pipeline.json").read_bytes() == before
 
@@ -259,8 +259,9 @@ def test_a_reset_that_the_stream_would_not_heed_is_refused(
     with pytest.raises(MisuseError) as caught:
         PipelineCheckpoint.open(str(folder), "delays", {"input": source}, reset=reset)
     assert str(caught.value) == (
-        "startingTimestamp of the stream would beat --reset (stream 'clicks'); "
-        "take startingTimestamp out of it, or reset to a time"
+        "startingTimestamp of the stream would take precedence over --reset "
+        "(stream 'clicks'); remove startingTimestamp from the stream, or reset to a "
+        "time"
     )
     assert not folder.exists()
 
@@ -381,7 +382,7 @@ def test_what_was_noted_is_what_refuses(opened: Open, ran: Ran, topic: Topic) ->
     with pytest.raises(PositionRefused) as caught:
         opened()
     assert str(caught.value) == (
-        f"{first.folder} had a position, and has none; "
+        f"the position in {first.folder} is missing, although a batch was committed; "
         "restore it, or begin anew with --reset"
     )
 
@@ -391,7 +392,7 @@ def test_a_run_that_was_overtaken_by_a_reset_is_told(opened: Open) -> None:
     opened(reset="earliest")
     with pytest.raises(PositionRefused) as caught:
         first.note_begun()
-    assert caught.value.remedy == "one run of a pipeline at a time"
+    assert caught.value.remedy == "run a pipeline only once at a time"
 
 
 def test_a_corrupt_position_is_refused_and_passed_over_by_a_fresh_reset(

@@ -15,7 +15,7 @@ LOST = PositionRefused("had a position, and has none")
 
 def test_a_fresh_label_sets_the_checkpoint_aside_and_the_stream_says() -> None:
     found = resolve(Memory(ignored="monday"), None, "tuesday")
-    assert (found.anew, found.start) == (True, None)
+    assert (found.new_generation, found.start) == (True, None)
     assert found.memory == Memory(ignored="tuesday")
     assert found.why == (
         "--ignore-checkpoint tuesday is new: begins as the stream says"
@@ -24,26 +24,26 @@ def test_a_fresh_label_sets_the_checkpoint_aside_and_the_stream_says() -> None:
 
 def test_a_fresh_label_beats_a_reset_that_was_applied_before() -> None:
     found = resolve(Memory(reset="earliest"), EARLIEST, "tuesday")
-    assert (found.anew, found.start) == (True, None)
+    assert (found.new_generation, found.start) == (True, None)
     assert found.memory == Memory(reset="earliest", ignored="tuesday")
 
 
 def test_a_fresh_reset_sets_the_checkpoint_aside_and_says() -> None:
     found = resolve(Memory(), EARLIEST)
-    assert (found.anew, found.start) == (True, EARLIEST)
+    assert (found.new_generation, found.start) == (True, EARLIEST)
     assert found.memory == Memory(reset="earliest")
     assert found.why == "--reset is new: begins at earliest"
 
 
 def test_a_fresh_reset_beats_a_label_that_was_applied_before() -> None:
     found = resolve(Memory(ignored="monday"), EARLIEST, "monday")
-    assert (found.anew, found.start) == (True, EARLIEST)
+    assert (found.new_generation, found.start) == (True, EARLIEST)
     assert found.memory == Memory(reset="earliest", ignored="monday")
 
 
 def test_the_position_that_was_reached_is_gone_on_from() -> None:
     found = resolve(Memory(reset="earliest", ignored="monday"))
-    assert (found.anew, found.start) == (False, None)
+    assert (found.new_generation, found.start) == (False, None)
     assert found.memory == Memory(reset="earliest", ignored="monday")
     assert found.why == "goes on from the checkpoint"
 
@@ -65,7 +65,7 @@ def test_a_fresh_override_passes_over_what_is_missing(
     override: tuple[Reset | None, str | None],
 ) -> None:
     found = resolve(Memory(refusal=LOST), *override)
-    assert found.anew
+    assert found.new_generation
     assert found.memory.refusal is None
 
 
@@ -78,7 +78,7 @@ def test_a_fresh_override_passes_over_what_is_missing(
 )
 def test_the_first_run_begins_as_it_is_told(reset: Reset | None, why: str) -> None:
     found = resolve(None, reset, "monday")
-    assert (found.anew, found.start) == (True, reset)
+    assert (found.new_generation, found.start) == (True, reset)
     assert found.memory.ignored == "monday"
     assert found.why == why
 
@@ -86,7 +86,7 @@ def test_the_first_run_begins_as_it_is_told(reset: Reset | None, why: str) -> No
 def test_the_same_overrides_again_have_no_effect() -> None:
     first = resolve(None, EARLIEST, "monday")
     again = resolve(first.memory, EARLIEST, "monday")
-    assert (again.anew, again.memory) == (False, first.memory)
+    assert (again.new_generation, again.memory) == (False, first.memory)
     assert again.why == (
         "--reset and --ignore-checkpoint were applied before: "
         "goes on from the checkpoint"
@@ -96,18 +96,18 @@ def test_the_same_overrides_again_have_no_effect() -> None:
 def test_a_run_without_overrides_forgets_none() -> None:
     first = resolve(None, EARLIEST, "monday")
     between = resolve(first.memory)
-    assert not resolve(between.memory, EARLIEST, "monday").anew
+    assert not resolve(between.memory, EARLIEST, "monday").new_generation
 
 
 def test_a_label_does_a_reset_again() -> None:
     first = resolve(None, EARLIEST)
     again = resolve(first.memory, Reset.parse("earliest#2"))
-    assert (again.anew, again.memory.reset) == (True, "earliest#2")
+    assert (again.new_generation, again.memory.reset) == (True, "earliest#2")
 
 
 def test_only_the_last_reset_is_remembered() -> None:
     memory = resolve(resolve(None, EARLIEST).memory, LATEST).memory
-    assert resolve(memory, EARLIEST).anew
+    assert resolve(memory, EARLIEST).new_generation
 
 
 def test_two_fresh_overrides_at_once_are_refused() -> None:
@@ -178,9 +178,9 @@ def test_a_reset_that_means_nothing_is_refused(text: str) -> None:
         ("{}", "--reset: the position names no partition"),
         ('{"version": 7}', "--reset: position has version 7, this reads 1"),
         ('{"a": {"0": -1}}', "--reset: not a position: -1 is not an offset"),
-        ("latest#", "--reset: '' is no label"),
-        ("latest#a\nb", "--reset: 'a\\nb' is no label"),
-        ("latest#" + "x" * 201, f"--reset: {'x' * 40!r} is no label"),
+        ("latest#", "--reset: '' is not a label"),
+        ("latest#a\nb", "--reset: 'a\\nb' is not a label"),
+        ("latest#" + "x" * 201, f"--reset: {'x' * 40!r} is not a label"),
     ],
 )
 def test_a_reset_says_what_is_wrong_with_it(text: str, what: str) -> None:

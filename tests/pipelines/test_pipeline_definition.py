@@ -175,7 +175,7 @@ def test_bad_messages_have_one_way_only(tmp_path: Path) -> None:
     assert problems(tmp_path, f'{text}[dead-letters]\nstream = "other"\n') == [
         (
             "decode.on.error: is 'skip', and bad messages have a sink: [dead-letters]; "
-            "say dead-letter, or leave it out [p:4]"
+            "set dead-letter, or remove the option [p:4]"
         )
     ]
 

@@ -370,6 +370,6 @@ def test_a_session_of_spark_connect_is_refused(works: Works) -> None:
         # There is nobody to talk to: it is refused before anything is asked.
         Pipelines([path]).run(cast("SparkSession", Remote.__new__(Remote)))
     assert str(caught.value) == (
-        "pipelines do not run through Spark Connect: it does not show its driver; "
+        "pipelines do not support Spark Connect, which gives no access to the driver; "
         "run them where the driver is: streamfactory run --master ..."
     )

@@ -68,14 +68,14 @@ def refused(spark: SparkSession, works: Works, *texts: str) -> Sequence[str]:
 @pytest.mark.parametrize(
     ("sql", "what"),
     [
-        ("selec 1", "step 'a': is no SQL: Syntax error at or near 'selec'"),
-        ("drop table x", "step 'a': is no query, but a command"),
-        ("insert into x select * from input", "step 'a': is no query, but a command"),
-        ("create temp view v as select 1", "step 'a': is no query, but a command"),
-        ("set x = 1", "step 'a': is no query, but a command"),
-        ("explain select * from input", "step 'a': is no query, but a command"),
-        ("cache table input", "step 'a': is no query, but a command"),
-        ("use x", "step 'a': is no query, but a command"),
+        ("selec 1", "step 'a': is not SQL: Syntax error at or near 'selec'"),
+        ("drop table x", "step 'a': is a command, not a query"),
+        ("insert into x select * from input", "step 'a': is a command, not a query"),
+        ("create temp view v as select 1", "step 'a': is a command, not a query"),
+        ("set x = 1", "step 'a': is a command, not a query"),
+        ("explain select * from input", "step 'a': is a command, not a query"),
+        ("cache table input", "step 'a': is a command, not a query"),
+        ("use x", "step 'a': is a command, not a query"),
         (
             "select * from inptu",
             "step 'a': 'inptu' is no id; there are input, a",
@@ -91,8 +91,8 @@ def refused(spark: SparkSession, works: Works, *texts: str) -> Sequence[str]:
         ),
         ("select nothing(id) from input", "step 'a': Cannot resolve routine `nothing`"),
         ("select sum(word) + at from input", "step 'a': Cannot resolve"),
-        ("select * from\n(", "step 'a': is no SQL: Syntax error"),
-        ("select 1; select 2", "step 'a': is no SQL: Syntax error"),
+        ("select * from\n(", "step 'a': is not SQL: Syntax error"),
+        ("select 1; select 2", "step 'a': is not SQL: Syntax error"),
     ],
 )
 def test_a_step_is_a_query_over_ids(
@@ -119,7 +119,7 @@ def test_all_that_is_wrong_is_told_at_once(spark: SparkSession, works: Works) ->
             "other, out; did you mean 'other'? [p1.toml:9]"
         ),
         (
-            "sql: step 'b': is no SQL: Syntax error at or near 'selec' (line 1 of the "
+            "sql: step 'b': is not SQL: Syntax error at or near 'selec' (line 1 of the "
             "SQL, column 1) [p0.toml:8]"
         ),
         (
@@ -132,7 +132,7 @@ def test_all_that_is_wrong_is_told_at_once(spark: SparkSession, works: Works) ->
             "cannot be resolved. Did you mean one of the following? [`at`, `id`, "
             "`word`] (line 1 of the SQL, column 8) [p0.toml:5]"
         ),
-        "sql: step 'z': is no query, but a command; write select ... [p1.toml:5]",
+        "sql: step 'z': is a command, not a query; write select ... [p1.toml:5]",
     ]
 
 

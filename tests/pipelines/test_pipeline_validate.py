@@ -93,7 +93,7 @@ def test_a_session_of_somebody_else_is_not_used_and_not_stopped(
     works.topic("in")
     works.topic("out")
     assert run(["run", str(works.pipeline(SINK))]) == 1
-    assert "this process has a Spark session already" in capsys.readouterr().err
+    assert "this process already has a Spark session" in capsys.readouterr().err
     assert spark.range(3).count() == 3
 
 

@@ -106,12 +106,12 @@ def test_columns_are_the_stream_s_own_those_asked_for_and_metadata(
     some = loaded(spark, topic, "_offset bigint, id bigint", **with_metadata)
     assert sorted(some.collect()) == [(0, 1), (0, 3), (1, 2)]
     no_such = "id bigint, name string"
-    assert "the query wants a column 'name', which the stream has not; it has id, " in (
+    assert "the stream has no column 'name', which the query reads; it has id, " in (
         refused(loaded(spark, topic, no_such).count)
     )
     metadata = refused(loaded(spark, topic, "id bigint, _offset bigint").count)
     assert "metadata.columns=true adds _topic, _partition, _offset" in metadata
-    assert "column 'id' is bigint in the stream, and string in the query" in (
+    assert "column 'id' has the type bigint in the stream and string in the query" in (
         refused(loaded(spark, topic, "id string").count)
     )
 
@@ -165,7 +165,7 @@ def test_streams_have_names_in_a_catalogue(
     assert reader.load("named").count() == 2
     by_option = spark.read.format("streamfactory").option("stream", "named")
     assert by_option.option("metadata.columns", "true").load().columns[-1] == "_offset"
-    assert "two streams are named: 'named' and 'other'" in refused(
+    assert "the options name two streams: 'named' and 'other'" in refused(
         lambda: by_option.load("other")
     )
     assert "did you mean 'named'?" in refused(

@@ -38,7 +38,7 @@ wanted = Range(Partition("clicks", 0), 0, 3, None)
 pool = ReaderPool()
 
 def rows():
-    with pool.lend(config, None, wanted) as (_, reader):
+    with pool.acquire(config, None, wanted) as (_, reader):
         return reader, reader.fetch(0, end=3).rows.column("id").to_pylist()
 
 before, first = rows()
@@ -96,30 +96,33 @@ def test_a_reader_stays_for_the_next_task_of_its_partition(
 ) -> None:
     topic.write(id=[1, 2, 3], _partition=[0, 0, 1])
     config, (zero, one) = config_of(topic), planned(topic)
-    with pool.lend(config, None, zero) as (source, reader):
-        with pool.lend(config, None, zero) as (_, second):
+    with pool.acquire(config, None, zero) as (source, reader):
+        with pool.acquire(config, None, zero) as (_, second):
             assert second is not reader  # one reader has one user
-        with pool.lend(config, None, one) as (same, other):
+        with pool.acquire(config, None, one) as (same, other):
             assert same is source
             assert other is not reader
-    with pool.lend(config, None, zero) as (_, again):
+    with pool.acquire(config, None, zero) as (_, again):
         assert again is reader
-    with pool.lend(config, ["id"], zero) as (another, _):
+    with pool.acquire(config, ["id"], zero) as (another, _):
         assert another is not source
     time.now += 301
-    with pool.lend(config, None, zero) as (fresh, _):
+    with pool.acquire(config, None, zero) as (fresh, _):
         assert fresh is not source
 
 
 def test_what_a_failed_task_held_is_dropped(topic: Topic, pool: ReaderPool) -> None:
     topic.write(id=[1, 2, 3], _partition=[0, 0, 1])
     config, (zero, one) = config_of(topic), planned(topic)
-    with pool.lend(config, None, one) as (source, bystander):
-        with pytest.raises(RuntimeError), pool.lend(config, None, zero) as (_, failed):
+    with pool.acquire(config, None, one) as (source, bystander):
+        with (
+            pytest.raises(RuntimeError),
+            pool.acquire(config, None, zero) as (_, failed),
+        ):
             raise RuntimeError
         # Whoever is at it still may go on.
         assert bystander.fetch(0, end=1).num_rows == 1
-        with pool.lend(config, None, zero) as (fresh, reader):
+        with pool.acquire(config, None, zero) as (fresh, reader):
             assert fresh is not source
             assert reader is not failed
             assert reader.fetch(0, end=2).num_rows == 2
@@ -133,11 +136,11 @@ def test_readers_that_are_too_many_are_closed_oldest_first(
     config, ranges = config_of(topic), planned(topic)
     readers = []
     for one in ranges:
-        with pool.lend(config, None, one) as (_, reader):
+        with pool.acquire(config, None, one) as (_, reader):
             readers.append(reader)
-    with pool.lend(config, None, ranges[-1]) as (_, last):
+    with pool.acquire(config, None, ranges[-1]) as (_, last):
         assert last is readers[-1]
-    with pool.lend(config, None, ranges[0]) as (_, first):
+    with pool.acquire(config, None, ranges[0]) as (_, first):
         assert first is not readers[0]
 
 
