@@ -1,8 +1,9 @@
 """``flight``: durable streams on a central server, over Arrow Flight.
 
-Many writers and readers on many machines share the topics of one server, which keeps
-them in an Arrow log: in memory, in a folder or in an object store. Partitions, offsets
-that count rows, replay while retained, whole epochs, each once.
+Many writers and readers on many machines share the topics of one server, which stores
+them in an Arrow log: in memory, in a folder or in an object store. Topics have
+partitions, offsets that count rows, replay while retained, and whole epochs, each
+exactly once.
 """
 
 from __future__ import annotations

@@ -44,21 +44,21 @@ OPTIONS: Final = (
     ),
     Option(
         "token",
-        "Bearer token that the server knows this client by.",
+        "Bearer token of this client.",
         secret=True,
         example="${env:FLIGHT_TOKEN}",
     ),
     Option(
         "tls.ca",
-        "With grpc+tls, authorities that may have signed the server's certificate, "
-        "PEM; the system's, when not set.",
+        "With grpc+tls: PEM file with the CA certificates that the server is verified "
+        "against; by default those of the system.",
         PATH,
     ),
-    Option("tls.certificate", "Certificate of this client, PEM.", PATH),
-    Option("tls.key", "Key of that certificate, PEM.", PATH),
+    Option("tls.certificate", "PEM file with the client certificate.", PATH),
+    Option("tls.key", "PEM file with the key of the client certificate.", PATH),
     Option(
         "upload.timeout.millis",
-        "How long the rows of one task's attempt may take to arrive.",
+        "Timeout for uploading the rows of one task's attempt.",
         PERIOD,
         default="1h",
         minimum=1000,
@@ -66,7 +66,7 @@ OPTIONS: Final = (
     ),
     Option(
         "protocol",
-        "log: a server of streamfactory. plain: any Flight server, to be read: its "
+        "log: a streamfactory server. plain: any other Flight server, read-only: its "
         "endpoints are partitions.",
         choice(LOG, PLAIN),
         default=LOG,

@@ -1,4 +1,4 @@
-"""The reading half of ``flight``."""
+"""Consumer factory of ``flight``."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ class FlightConsumer(PartitionLevelConsumer):
 
 
 class FlightMetadata(MetadataProvider):
-    """Answers from the server: one call, however many topics and partitions."""
+    """Metadata from the server: one call for all topics and partitions."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection

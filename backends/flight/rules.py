@@ -38,7 +38,7 @@ def check_options(config: StreamConfig, role: Role | None) -> Iterator[Problem]:
             yield config.problem(key, what, level="warning")
     if config["protocol"] == PLAIN:
         if role is Role.WRITE:
-            what = "plain Flight servers are read, never written"
+            what = "plain Flight servers are read-only"
             yield config.problem("protocol", what, "set stream.flight.protocol=log")
         grouped = config.get("consumer.type") == "highlevel"
         if grouped and not config.given("checkpoint.location"):

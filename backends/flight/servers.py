@@ -1,4 +1,4 @@
-"""How a configuration names a server, and what a server promises."""
+"""Connections by configuration, and the claims of the server."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def connect(config: StreamConfig) -> Connection:
 def _credentials(config: StreamConfig) -> tuple[dict[str, Any], list[Any]]:
     """TLS arguments of the client, and the headers of its calls.
 
-    Read when a connection is opened: a token or certificate may be renewed.
+    Read for each new connection: a token or certificate may be renewed.
 
     Raises:
         ConfigError: config; a file cannot be read.

@@ -1,4 +1,4 @@
-"""The writing half of ``flight``, and the operator's."""
+"""Producer factory and topic administration of ``flight``."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class FlightProducerFactory(LogProducerFactory):
-    """Writes one topic on the server, which its first writer creates."""
+    """Writes one topic on the server, which the first writer creates."""
 
     CLAIMS: ClassVar = CLAIMS
 
@@ -33,7 +33,7 @@ class FlightProducerFactory(LogProducerFactory):
         self._log: RemoteLog | None = None
 
     def log(self, schema: pa.Schema | None = None) -> Log:
-        """The topic; one that was used a moment ago is not looked up again."""
+        """The topic; a recently used one is not looked up again."""
         known = self._log
         if known is None or not known.is_fresh:
             opened = super().log(schema)
@@ -59,7 +59,7 @@ class FlightProducerFactory(LogProducerFactory):
 
 
 class FlightTopicAdmin(LogTopicAdmin):
-    """Topics of one server."""
+    """Administration of the topics of one server."""
 
     def __init__(self, config: StreamConfig) -> None:
         super().__init__(config)

@@ -259,7 +259,7 @@ def test_full_disk_leaves_the_previous_checkpoint(
             keeper.save(m.SaveCheckpoint("g", "0-of-1", "me", 2, FURTHER.to_json()))
     assert str(caught.value) == (
         "the checkpoint of instance '0-of-1' of group 'g' could not be saved: "
-        "No space left on device; the previous one still holds"
+        "No space left on device; the previous checkpoint stays valid"
     )
     (saved,) = keeper.load(m.LoadCheckpoints("g")).checkpoints.values()
     assert saved == m.SavedCheckpoint(1, POSITION.to_json())

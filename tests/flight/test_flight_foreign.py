@@ -128,5 +128,5 @@ def test_closing_ends_the_call_of_a_server_that_waits(foreign: dict[str, str]) -
 
 
 def test_nothing_is_written_to_a_plain_server(foreign: dict[str, str]) -> None:
-    with pytest.raises(ConfigError, match="read, never written"):
+    with pytest.raises(ConfigError, match="read-only"):
         open_sink(properties(foreign))

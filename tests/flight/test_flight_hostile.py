@@ -48,7 +48,7 @@ class Broken:
     ],
 )
 def test_batch_that_arrow_cannot_read_is_refused(error: Exception) -> None:
-    with pytest.raises(FormatRefused, match="a batch cannot be read: "):
+    with pytest.raises(FormatRefused, match="a batch cannot be decoded: "):
         next(sound_batches(Broken(error), None, 1000))
 
 

@@ -24,7 +24,10 @@ if TYPE_CHECKING:
     from streamfactory.wiring.serving.process import ServerProcess
 
 DEADLINE = 60.0
-NO_NAME = "'a\\nb' of 3 characters is no name: a name has 1 to 249 printable characters"
+NO_NAME = (
+    "'a\\nb' (3 characters) is not a valid name: a name has 1 to 249 printable "
+    "characters"
+)
 TICKET = (
     "its members are v, topic, partition, start?, end?, follow?, fields?, incarnation?"
 )
@@ -110,7 +113,7 @@ def test_an_unknown_column_is_named_with_those_that_exist(
 ) -> None:
     found = refusal(lambda: get(client, orders, fields=["id", "idd"]))
     assert found["what"] == (
-        f"topic {orders!r} has no column 'idd'; there are: 'id', 'page'"
+        f"topic {orders!r} has no column 'idd'; it has: 'id', 'page'"
     )
     assert found["remedy"] == "name columns that the topic has"
 

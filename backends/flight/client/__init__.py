@@ -1,1 +1,1 @@
-"""The client half: a log store that lives in another process."""
+"""The client: a log store that is in another process."""

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from streamfactory.backends.flight.protocol.rows import InlineRows
 
 _IDLE_SECONDS: Final = 1.0
-"""A session is used again within this time: a server may have restarted since."""
+"""Time within which a session is reused. Later, the server may have restarted."""
 
 
 class _Open(NamedTuple):
@@ -33,39 +33,39 @@ class _Open(NamedTuple):
 class CommitSessions:
     """The open call of the writer that committed last. Thread-safe.
 
-    A writer that commits twice within a second gets one. What a session cannot do, or
-    fails to do, is for the action ``commit``: with a writer and an epoch it is safe to
-    repeat a commit whose answer was lost.
+    A writer that commits twice within a second gets one. Commits that a session does
+    not support, or that fail, are repeated by the action ``commit``. With a writer and
+    an epoch it is safe to repeat a commit whose response was lost.
 
     Args:
-        connection: To the server; the caller closes it, later.
+        connection: Connection to the server; closed by the caller.
     """
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
         self._lock = threading.Lock()
         self._wanted: m.CommitSession | None = None
-        """Who committed last."""
+        """The writer that committed last."""
         self._used = 0.0
         self._open: _Open | None = None
 
     def commit(
         self, commit: m.Commit, attempt: str, rows: InlineRows
     ) -> m.Committed | None:
-        """Commit an epoch; None where it has to be done by the action.
+        """Commit an epoch; returns None if it has to be done by the action.
 
         Args:
-            commit: As the action takes it, without staged attempts.
-            attempt: That of the rows.
+            commit: As for the action, without staged attempts.
+            attempt: Attempt of the rows.
             rows: All rows of the epoch.
 
         Raises:
             StreamError: The server's own error; the epoch is not committed.
-            StreamTimeout: transient; the server has not answered in time.
+            StreamTimeout: transient; the server has not responded in time.
         """
         wanted = _session(commit)
         if wanted is None or not self._lock.acquire(blocking=False):
-            return None  # it may not be repeated, or a thread is at another one
+            return None  # not repeatable, or another thread commits
         try:
             now = time.monotonic()
             recent = self._wanted == wanted and now - self._used < _IDLE_SECONDS
@@ -87,7 +87,7 @@ class CommitSessions:
             self._lock.release()
 
     def close(self) -> None:
-        """End the call; never raises. A commit under way is left to the action."""
+        """End the call; never raises. A commit in progress is left to the action."""
         opened = self._open
         if opened is not None:
             with suppress(fl.FlightError, OSError, ValueError):
@@ -129,7 +129,7 @@ class CommitSessions:
 
 
 def _session(commit: m.Commit) -> m.CommitSession | None:
-    """Where a commit belongs; None without a writer: it must not be repeated."""
+    """The session key of a commit; None without a writer: not repeatable."""
     if commit.writer is None:
         return None
     return m.CommitSession(

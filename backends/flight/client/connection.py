@@ -37,9 +37,9 @@ log = logging.getLogger("streamfactory")
 
 _FIRST_PAUSE: Final = 0.05
 _LONGEST_PAUSE: Final = 1.0
-"""Seconds between attempts to reach a server that is not there."""
+"""Seconds between attempts to reach an unavailable server."""
 _MISCONFIGURED: Final = ("handshake failed", "Peer name", "Socket closed")
-"""In causes that waiting does not mend: one side has TLS, or another certificate."""
+"""Causes that a retry does not fix: TLS on one side only, or a wrong certificate."""
 
 _used_by: Final[list[int]] = []
 """The process that used Flight first. gRPC's threads and locks do not survive a fork:
@@ -55,7 +55,7 @@ class Connection:
 
     Args:
         locations: Of the servers: ``grpc://host:port`` or ``grpc+tls://host:port``.
-        timeout: Seconds for one call without rows, and for an answer to a fetch.
+        timeout: Seconds for one call without rows, and for a response to a fetch.
         upload_timeout: Seconds for the rows of one attempt.
         credentials: Returns TLS arguments of `pyarrow.flight.FlightClient` and the
             headers of every call, which may hold secrets.
@@ -78,7 +78,7 @@ class Connection:
         self._client: fl.FlightClient | None = None
         self._closed = threading.Event()
         self._reported = False
-        """Whether the log has it that no server can be reached."""
+        """Whether a warning about an unreachable server was logged."""
 
     @property
     def location(self) -> str:
@@ -110,11 +110,11 @@ class Connection:
             return self._client
 
     def reconnect(self) -> None:
-        """Use the next server from here on, where there is one."""
+        """Switch to the next server, if there is one."""
         with self._lock:
             if len(self._locations) > 1 and self._client is not None:
                 self._locations.append(self._locations.pop(0))
-                self._client = None  # calls under way keep it
+                self._client = None  # calls in progress keep it
 
     def options(self, timeout: float | None = None) -> fl.FlightCallOptions:
         """Options of a call: its headers and, for short ones, its deadline."""
@@ -142,7 +142,7 @@ class Connection:
             return list(client.do_action(action, self.options(self.timeout)))
 
     def _reaching(self, perform: Callable[[], T]) -> T:
-        """Perform a call, again while no server can be reached: nothing was sent."""
+        """Perform a call; retries while no server is reachable, as nothing was sent."""
         deadline = time.monotonic() + self.timeout
         failures = 0
         while True:
@@ -230,6 +230,8 @@ def _refuse_fork() -> None:
     if not _used_by:
         _used_by.append(os.getpid())
     if _used_by != [os.getpid()]:
-        msg = "Flight was used before this process was forked, and hangs in the child"
+        msg = (
+            "Flight was used before this process was forked and would hang in the child"
+        )
         remedy = "start the process with the multiprocessing method 'spawn'"
         raise Unsupported(msg, remedy=remedy)

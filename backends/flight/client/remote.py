@@ -1,6 +1,6 @@
-"""A log in another process: the writing and administrating half of `Log` over Flight.
+"""A log in another process: writing and administration of `Log` over Flight.
 
-Reading has a session of its own (`subscription`), because one reader keeps one stream.
+Reading has a separate session (`subscription`), because each reader keeps one stream.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ class RemoteLog(Log):
         return RemoteStage(self, attempt)
 
     def discard(self, staged: Staged) -> None:
-        if inline_rows(staged) is None:  # else the server does not have them
+        if inline_rows(staged) is None:  # otherwise the server does not have the rows
             self._do("discard", m.Discard(self.name, _sealed(staged)))
 
     def commit(
@@ -171,10 +171,10 @@ class RemoteLog(Log):
 
     @property
     def is_fresh(self) -> bool:
-        """Whether the server had this very topic a moment ago.
+        """Whether the server had this incarnation a moment ago.
 
-        Then it need not be opened again: calls name its incarnation, and the server
-        refuses them where the topic was recreated meanwhile.
+        Then the topic need not be opened again: calls name the incarnation, and the
+        server refuses them if the topic was recreated.
         """
         return time.monotonic() - self._confirmed < _FRESH_SECONDS
 
@@ -247,7 +247,7 @@ class RemoteLogStore(LogStore):
 
 
 def plain_retention(retention: Retention) -> m.Retention:
-    """As the protocol has it."""
+    """In the form of the protocol."""
     age = retention.age
     return m.Retention(
         None if age is None else int(age * 1000), retention.rows, retention.size

@@ -1,4 +1,4 @@
-"""One reader's stream of batches: requests and answers over one ``DoExchange``."""
+"""One reader's stream of batches: requests and responses over one ``DoExchange``."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ _MOST_ROWS: Final = 2**31 - 1
 
 
 class Received(NamedTuple):
-    """What the server answered."""
+    """A response of the server."""
 
     rows: pa.RecordBatch
     delivery: Delivery
 
 
 class Subscription:
-    """Fetches batches by offset, and asks for the next one ahead of its use.
+    """Fetches batches by offset, and requests the next one ahead of its use.
 
-    At most one answer is under way that was not asked for yet. One thread uses it.
+    At most one response is outstanding that was not fetched yet. One thread at a time.
 
     Args:
         connection: To the server.
@@ -51,10 +51,10 @@ class Subscription:
         self._sent = 0
         self._received = 0
         self._ahead: int | None = None
-        """The start that the answer under way was asked for."""
+        """The start offset of the outstanding request."""
 
     def fetch(self, start: int, end: int | None, limits: FetchLimits) -> Received:
-        """The batch at ``start``; without rows when none came in time."""
+        """The batch at ``start``; without rows after a timeout."""
         connection = self._connection
         late = connection.watchdog.limit(
             limits.timeout + connection.timeout, self._reader.cancel
@@ -69,12 +69,12 @@ class Subscription:
         return found
 
     def close(self) -> None:
-        """End the call; never raises, and waits for nothing."""
+        """End the call; never raises and never blocks."""
         try:
             self._reader.cancel()
             self._writer.close()
         except (fl.FlightError, OSError, ValueError):
-            pass  # it is over, one way or the other
+            pass  # it has ended in any case
 
     def _take_ahead(self, start: int) -> Received | None:
         if self._ahead is None:

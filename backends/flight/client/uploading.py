@@ -1,4 +1,4 @@
-"""Rows of an attempt on their way to the server: joined, uploaded or kept inline."""
+"""Upload of an attempt's rows: concatenated, uploaded or sent with the commit."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     from streamfactory.backends.flight.client.remote import RemoteLog
 
 _SMALL_ROWS: Final = 8192
-"""Batches with fewer rows are joined: each message has a fixed cost."""
+"""Batches with fewer rows are concatenated: each message has a fixed cost."""
 _JOINED_ROWS: Final = 65_536
 _JOINED_BYTES: Final = 8 << 20
-"""Of what is joined: of one partition, and of all that wait."""
+"""Limits of concatenated rows: of one partition, and of all pending ones."""
 _INLINE_BYTES: Final = 32 << 10
 # An acknowledgement is requested after so many bytes or batches. One may be outstanding
 # while more is sent: at most twice as much, and a batch, is in flight.
@@ -37,20 +37,20 @@ _OUTSTANDING: Final = 1
 
 @dataclass(slots=True)
 class _Pending:
-    """Small batches of one partition that wait to be joined."""
+    """Small batches of one partition that are to be concatenated."""
 
     batches: list[pa.RecordBatch] = field(default_factory=list)
     rows: int = 0
     size: int = 0
-    """Bytes, about."""
+    """Approximate bytes."""
     _row_bytes: float = 0.0
     _measured: int = -_SMALL_ROWS
     """Rows at the last measurement."""
 
     def add(self, rows: pa.RecordBatch) -> int:
-        """Add a batch; answers its bytes, as those of a batch not long before.
+        """Add a batch; returns its bytes, estimated from a recent batch.
 
-        To measure each one costs as much as to copy a thousand rows.
+        Measuring each batch costs as much as copying a thousand rows.
         """
         if self.rows - self._measured >= _SMALL_ROWS and rows.num_rows:
             self._row_bytes = rows.nbytes / rows.num_rows
@@ -63,10 +63,10 @@ class _Pending:
 
 
 class RemoteStage(LogStage):
-    """Rows of one attempt on their way to the server.
+    """Rows of one attempt, uploaded to the server.
 
-    Small batches of a partition are joined. An attempt that stays small opens no call
-    at all: its rows travel in the commit.
+    Small batches of a partition are concatenated. An attempt that stays small opens no
+    call: its rows are sent with the commit.
     """
 
     def __init__(self, log: RemoteLog, attempt: str) -> None:
@@ -123,7 +123,7 @@ class RemoteStage(LogStage):
         return taken
 
     def _send_joined(self, partition: int, rows: pa.RecordBatch) -> None:
-        """Send rows whose bytes were guessed: in pieces where they are too many."""
+        """Send rows of estimated size, in pieces if they are too large."""
         pieces = min(-(-rows.nbytes // (2 * _JOINED_BYTES)), rows.num_rows)
         step = -(-rows.num_rows // max(1, pieces))
         for start in range(0, rows.num_rows, step or 1):
@@ -153,13 +153,13 @@ class Upload:
         self._attempt = attempt
         self._rows = 0
         self._batches = self._bytes = 0
-        """Since an acknowledgement was requested."""
+        """Since the last request for an acknowledgement."""
         self._requested: deque[int] = deque()
         """Rows so far at each acknowledgement that is outstanding."""
         self._open = True
 
     def write(self, partition: int, rows: pa.RecordBatch) -> None:
-        """Send a batch; blocks while too much is not acknowledged.
+        """Send a batch; blocks while too many bytes are unacknowledged.
 
         Raises:
             FormatRefused: permanent; the server acknowledged other rows.
@@ -181,7 +181,10 @@ class Upload:
         reply = self._replies.read()
         if reply is None:
             self.finish()  # raises why the server has ended the call
-            msg = f"the server ended attempt {self._attempt} before its rows"
+            msg = (
+                f"the server ended the upload of attempt {self._attempt} before its "
+                "last row"
+            )
             raise ConnectionFailed(msg)
         found, sent = decode(reply, m.Received), self._requested.popleft()
         if found.rows != sent:
@@ -192,7 +195,7 @@ class Upload:
             raise FormatRefused(msg)
 
     def finish(self) -> m.Sealed:
-        """End the call and return the server's verdict."""
+        """End the call and return the server's result."""
         with self._connection.translated():
             self._writer.done_writing()
             last: Any = None
@@ -201,12 +204,15 @@ class Upload:
             self._open = False
             self._writer.close()
         if last is None:
-            msg = f"the server ended attempt {self._attempt} without a verdict"
+            msg = (
+                f"the server ended the upload of attempt {self._attempt} without a "
+                "result"
+            )
             raise ConnectionFailed(msg)
         return decode(last, m.Sealed)
 
     def abort(self) -> None:
-        """Break the call off: the server discards what is not sealed."""
+        """Abort the call: the server discards rows that are not sealed."""
         if not self._open:
             return
         self._open = False

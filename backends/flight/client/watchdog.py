@@ -1,7 +1,7 @@
-"""Deadlines for calls that have none of their own: they are cancelled when late.
+"""Deadlines for calls without one: they are cancelled when late.
 
-A Flight reader blocks until its next message. One thread for each connection watches
-its readers, and mostly sleeps: a deadline wakes it only where it is the earliest.
+A Flight reader blocks until its next message. One thread per connection watches its
+readers. It mostly sleeps and is only woken by an earlier deadline.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _IDLE: Final = 60.0
 
 
 class Watchdog:
-    """Cancels what is late. Thread-safe; closed by the connection."""
+    """Cancels late calls. Thread-safe; closed by the connection."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
@@ -59,7 +59,7 @@ class Watchdog:
                 self._watched.pop(token, None)
 
     def close(self) -> None:
-        """End the thread."""
+        """Stop the thread."""
         with self._changed:
             self._closed = True
             self._changed.notify()

@@ -1,1 +1,1 @@
-"""Flight servers that know nothing of us, as sources: ``protocol=plain``."""
+"""Other Flight servers as sources: ``protocol=plain``."""

@@ -1,4 +1,4 @@
-"""What a plain Flight server says of a stream: its endpoints, schema and size."""
+"""Endpoints, schema and size of a stream on a plain Flight server."""
 
 from __future__ import annotations
 
@@ -36,24 +36,24 @@ class Endpoints:
         self._counted: dict[int, int] = {}
 
     def count(self) -> int:
-        """How many there are."""
+        """Number of endpoints."""
         return len(self._info().endpoints)
 
     def schema(self) -> pa.Schema:
         """The schema, without reading a row.
 
         Raises:
-            SchemaUnknown: config; the server does not tell it before rows are read.
+            SchemaUnknown: config; the server does not return it before rows are read.
         """
         info = self._info()
         if info.schema is None:
             msg = "the server does not return the schema before rows are read"
             raise SchemaUnknown(msg)
-        BatchValidator(info.schema)  # refuses what cannot be carried
+        BatchValidator(info.schema)  # refuses unsupported types
         return info.schema
 
     def latest(self, number: int) -> int | None:
-        """Rows of an endpoint; None where they cannot be known without being lost."""
+        """Rows of an endpoint; None if counting them would consume them."""
         info = self._info()
         if len(info.endpoints) == 1 and info.total_records >= 0:
             return int(info.total_records)
@@ -65,7 +65,7 @@ class Endpoints:
         return self._counted[number]
 
     def open(self, number: int) -> fl.FlightStreamReader:
-        """Begin to read an endpoint.
+        """Start reading an endpoint.
 
         Raises:
             TopicNotFound: permanent; there are fewer.
@@ -73,13 +73,16 @@ class Endpoints:
         """
         endpoints = self._info().endpoints
         if number >= len(endpoints):
-            msg = f"the server has {len(endpoints)} endpoints, and not number {number}"
+            msg = (
+                f"endpoint {number} does not exist: the server has {len(endpoints)} "
+                "endpoints"
+            )
             raise TopicNotFound(msg)
         endpoint = endpoints[number]
         places = [bytes(place.uri) for place in endpoint.locations]
         ours = self.connection.location.encode()
         if places and not any(p == ours or p.startswith(_REUSE) for p in places):
-            # A token must not be sent to whatever address a server names.
+            # A token must not be sent to an address that a server names.
             where = places[0].decode("utf-8", "replace")
             msg = f"endpoint {number} is on another server, {where}"
             remedy = "read it as another stream, with that stream.flight.location"

@@ -58,7 +58,7 @@ class PlainConsumer(PartitionLevelConsumer):
         except StreamError as error:
             if self._endpoints.deterministic:
                 raise
-            # What is raised would be tried again, and the rows before cannot be had.
+            # An error would be retried, but earlier rows cannot be read again.
             return self._over(Failed(str(error)))
 
     def close(self) -> None:
@@ -126,7 +126,7 @@ class Pump:
         except queue.Empty:
             return None
         if isinstance(found, Finished | StreamError):
-            self._ready.put(found)  # and again, whenever it is asked for
+            self._ready.put(found)  # returned again at each later call
         if isinstance(found, StreamError):
             raise found
         return found
@@ -155,7 +155,7 @@ class Pump:
 
 
 class PlainMetadata(MetadataProvider):
-    """Answers from ``GetFlightInfo``.
+    """Metadata from ``GetFlightInfo``.
 
     Rows are read only to count those of a server that repeats them.
     """

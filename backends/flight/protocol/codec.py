@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
 VERSION: Final = 1
-"""Of every message that is written here, and the only one that is read."""
+"""Protocol version of all messages; no other one is read."""
 MOST_BYTES: Final = 16 << 20
-"""Of one message. A commit names every staged file of an epoch."""
+"""Maximum size of a message. A commit names every staged file of an epoch."""
 _ENCODER: Final = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False)
 _DECODER: Final = json.JSONDecoder()
 # `json.dumps` and `json.loads` would make or look for one with each message.
@@ -70,7 +70,7 @@ def decode_either(
 
 
 def _parsed(data: bytes | memoryview, kind: type) -> Any:
-    """The JSON value; None where it is no JSON."""
+    """The JSON value; None if it is not JSON."""
     if len(data) > MOST_BYTES:
         msg = f"a {kind.__name__} message has {len(data)} bytes; "
         msg += f"{MOST_BYTES} are allowed"

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _LONGEST: Final = 2000
-"""Characters of a text: gRPC refuses trailers of more than 8 KiB."""
+"""Maximum characters of a text: gRPC refuses trailers above 8 KiB."""
 
 
 def _leaves(kind: type[StreamError]) -> Iterator[type[StreamError]]:
@@ -120,7 +120,7 @@ def _translated(error: BaseException) -> StreamError | None:
         try:
             return _rebuild(decode(bytes(info), Failure))
         except FormatRefused:
-            pass  # of another program: its own text is shown
+            pass  # an error of another program: its own text is shown
     for kind, ours in _FOREIGN:
         if isinstance(error, kind):
             return ours(_sentence(error))
@@ -151,7 +151,7 @@ def _rebuild(failure: Failure) -> StreamError:
     remedy = None if failure.remedy == _REMEDIES.get(kind) else failure.remedy
     where: dict[str, Any] = {"remedy": remedy, "offset": failure.offset}
     if failure.topic and failure.partition is not None:
-        with suppress(ValueError):  # of a server that is not ours
+        with suppress(ValueError):  # sent by another server
             where["partition"] = Partition(failure.topic, failure.partition)
     if kind is OffsetOutOfRange:
         where |= {"earliest": failure.earliest, "latest": failure.latest}

@@ -61,7 +61,7 @@ class Fetch:
     """From the client of a ``DoExchange``: a request for one batch."""
 
     id: int
-    """Comes back with the answer."""
+    """Returned with the response."""
     start: int
     max_rows: int
     max_bytes: int
@@ -99,15 +99,15 @@ class Part:
 
     partition: int
     abort: bool = False
-    """Instead of a batch: discard the attempt. A call that breaks does the same; one
-    that ends without it seals."""
+    """Instead of a batch: discard the attempt. An aborted call does the same; a call
+    that ends without it seals the attempt."""
     acknowledge: bool = True
-    """Whether the server answers this batch with `Received`."""
+    """Whether the server acknowledges this batch with `Received`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Received:
-    """From the server of a ``DoPut``: so much was staged so far, and is not visible."""
+    """From the server of a ``DoPut``: rows staged so far, which are not visible."""
 
     rows: int
     bytes: int
@@ -140,7 +140,7 @@ class Sealed:
 
 @dataclass(frozen=True, slots=True)
 class LastCommit:
-    """What the server remembers of a writer."""
+    """The last commit of a writer."""
 
     epoch: int
     rows: int | None = None
@@ -173,14 +173,14 @@ class Commit:
     replace: bool = False
     incarnation: str | None = None
     writer_memory_ms: int | None = None
-    """Afterwards, forget writers that were idle for longer."""
+    """Afterwards, remove markers of writers that were idle for longer."""
     retention: Retention | None = None
-    """Afterwards, remove rows that this does not keep."""
+    """Afterwards, remove rows beyond this retention."""
 
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """The answer to `Commit`, `CommitRows`, `Claim` and `Last`."""
+    """The response to `Commit`, `CommitRows`, `Claim` and `Last`."""
 
     held: LastCommit | None = None
     """`Commit`: None where this call appended, else what was there before. `Claim`,
@@ -298,7 +298,7 @@ class SaveCheckpoint:
 
 @dataclass(frozen=True, slots=True)
 class Checkpoints:
-    """The answer to ``checkpoints-load``, by instance."""
+    """The response to ``checkpoints-load``, by instance."""
 
     checkpoints: dict[str, SavedCheckpoint]
 
@@ -363,7 +363,7 @@ class OffsetsAt:
     """By topic."""
 
 
-# --- answers -----------------------------------------------------------------------
+# --- responses ---------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -377,7 +377,7 @@ class PartitionBounds:
 
 @dataclass(frozen=True, slots=True)
 class TopicDescription:
-    """The answer to ``describe``, and an element of the answer to ``partitions``."""
+    """The response to ``describe``, and an element of that to ``partitions``."""
 
     topic: str
     incarnation: str
@@ -387,35 +387,35 @@ class TopicDescription:
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """The answer to ``topics`` and ``checkpoints-groups``."""
+    """The response to ``topics`` and ``checkpoints-groups``."""
 
     names: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Descriptions:
-    """The answer to ``partitions``."""
+    """The response to ``partitions``."""
 
     topics: tuple[TopicDescription, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Offsets:
-    """The answer to ``offsets-at``: by topic and partition."""
+    """The response to ``offsets-at``: by topic and partition."""
 
     offsets: dict[str, dict[int, int | None]]
 
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """The answer to ``facts``."""
+    """The response to ``facts``."""
 
     facts: dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class Verified:
-    """The answer to ``verify``."""
+    """The response to ``verify``."""
 
     rows: int
     problems: tuple[str, ...] = ()
@@ -423,11 +423,11 @@ class Verified:
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """The answer to ``health``."""
+    """The response to ``health``."""
 
     ready: bool
     problems: tuple[str, ...] = ()
-    """Why not, one line each."""
+    """The reasons, one line each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -442,14 +442,14 @@ class MetricValue:
 
 @dataclass(frozen=True, slots=True)
 class MetricValues:
-    """The answer to ``statistics``."""
+    """The response to ``statistics``."""
 
     metrics: tuple[MetricValue, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """The answer to everything else."""
+    """The response to all other actions."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Rows inside messages: small attempts that travel with their commit."""
+"""Rows within messages: small attempts that are sent with their commit."""
 
 from __future__ import annotations
 

@@ -36,9 +36,9 @@ _GROUPS: Final = "groups"
 
 
 _ANSWERS_TIMEOUT: Final = 1.0
-"""Seconds that answers to finished calls may take at the end."""
+"""Seconds to send the responses of finished calls at shutdown."""
 _EXPIRY_TIMEOUT: Final = 10.0
-"""Seconds that the removal of expired uploads may take at the end."""
+"""Seconds to wait for the removal of expired uploads at shutdown."""
 
 
 class FlightServer(StreamServer):
@@ -98,7 +98,7 @@ class FlightServer(StreamServer):
 
     @property
     def port(self) -> int:
-        """Where it listens."""
+        """The location at which the server listens."""
         return int(self._service.port)
 
     def drain(self, timeout: float) -> bool:
@@ -116,7 +116,7 @@ class FlightServer(StreamServer):
 
     def close(self) -> None:
         self._service.stopping.set()
-        # Sends the answers of finished calls; waits for those of idle clients, too.
+        # Sends the responses of finished calls; also waits for idle clients.
         answering = threading.Thread(
             target=self._service.shutdown, name="last answers", daemon=True
         )
@@ -131,7 +131,7 @@ class FlightServer(StreamServer):
                 disk.close()
 
     def _open_groups(self) -> LogStore:
-        """Where the checkpoints of groups are kept: beside the topics."""
+        """The store of group checkpoints, next to the topics."""
         if self._disk is None:
             return MemoryLogStore()
         self._groups = self._disk.within(_GROUPS)

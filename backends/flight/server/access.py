@@ -1,7 +1,7 @@
-"""Who may call the server, and what for: bearer tokens and permissions by topic.
+"""Access control: bearer tokens and permissions by topic.
 
-The file is read again when it changes; a version that cannot be used is reported and
-the one before stays in force.
+The file is read again when it changes. A version that cannot be used is reported and
+the previous one stays in force.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ _logger = logging.getLogger("streamfactory.flight")
 
 MIDDLEWARE: Final = "access"
 _CHECK_SECONDS: Final = 1.0
-"""How long a change of the file may go unnoticed."""
+"""Interval at which the file is checked for changes."""
 _MOST_BYTES: Final = 1 << 20
 _LEAST_TOKEN: Final = 16
-"""Characters: shorter tokens can be guessed."""
+"""Minimum characters of a token: shorter ones can be guessed."""
 _AUTHENTICATE: Final = (
     "send the header `authorization: Bearer TOKEN` with a token of this server "
     "(streamfactory: stream.flight.token)"
@@ -41,7 +41,7 @@ _AUTHENTICATE: Final = (
 
 
 class Right(Enum):
-    """What a call does."""
+    """A permission."""
 
     READ = "read"
     WRITE = "write"
@@ -83,7 +83,7 @@ class Access:
         """The user of a token; every token is compared, in constant time.
 
         Raises:
-            NotAuthorized: permanent; nobody has it.
+            NotAuthorized: permanent; no user has it.
         """
         given, found = token.encode(), None
         for user, known in self._current().tokens.items():
@@ -100,9 +100,9 @@ class Access:
         """Refuse what the rules do not allow.
 
         Args:
-            user: Who.
-            name: Of the topic, or of the group of readers.
-            right: What for.
+            user: The user.
+            name: Name of the topic, or of the group of readers.
+            right: The required permission.
             groups: Whether the name is a group's.
 
         Raises:
@@ -142,7 +142,8 @@ class Access:
             self._rules = _read(self._path)
         except ConfigError as error:
             _logger.error(  # noqa: TRY400 - a mistake in a file, no defect
-                "access.file is unusable, the old rules stay: %s", error
+                "access.file cannot be used, the previous rules stay in force: %s",
+                error,
             )
         else:
             _logger.info("access.file was read again")
@@ -163,7 +164,7 @@ class _Authenticated(fl.ServerMiddleware):  # type: ignore[misc]
 
 
 class Authentication(fl.ServerMiddlewareFactory):  # type: ignore[misc]
-    """Refuses calls without a known bearer token, before anything else is looked at."""
+    """Refuses calls without a known bearer token, before anything else is processed."""
 
     def __init__(self, access: Access) -> None:
         self._access = access

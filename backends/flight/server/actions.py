@@ -85,7 +85,7 @@ def request_of(name: str, body: Any) -> tuple[AnyAction, Any]:
     """
     action = ACTIONS.get(name)
     if action is None:
-        msg = f"there is no action {name[:64]!r}"
+        msg = f"the action {name[:64]!r} does not exist"
         raise Unsupported(msg, remedy=f"use one of {', '.join(ACTIONS)}")
     data = b"" if body is None else memoryview(body)
     if not len(data) and not fields(action.request):

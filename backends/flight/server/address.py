@@ -1,4 +1,4 @@
-"""Whether the server can listen on its address, found out before gRPC starts."""
+"""Check that the server can listen on its address, before gRPC starts."""
 
 from __future__ import annotations
 

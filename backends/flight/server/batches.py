@@ -1,4 +1,4 @@
-"""Batches of clients: bounded and sound before anything is computed on them."""
+"""Validation of clients' batches: size limits and values, before any use."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ def sound_batches(
 ) -> Iterator[tuple[pa.RecordBatch | None, bytes]]:
     """Each batch of a put with its metadata; None for metadata alone.
 
-    gRPC has assembled a message before it can be looked at: the limit keeps large ones
-    out of the store, and a client has to send what it wants to be held.
+    gRPC assembles a message before it can be checked: the limit keeps large ones out of
+    the store, and a client has to send the bytes that it makes the server hold.
 
     Raises:
-        ConnectionFailed: transient; the client has gone before it ended the call.
+        ConnectionFailed: transient; the client disconnected before it ended the call.
         FormatRefused: permanent; a batch is no Arrow data.
         MessageTooLarge: permanent; a batch has more than ``most_bytes``.
         StreamError: The schema or a value of a batch is refused.
@@ -42,15 +42,15 @@ def sound_batches(
         try:
             chunk = reader.read_chunk()
         except StopIteration:
-            # So ends a call whose client was killed, too.
+            # Also raised if the client was killed.
             if context.is_cancelled():
-                msg = "the client broke off the put"
+                msg = "the client aborted the put"
                 raise ConnectionFailed(msg) from None
             return
         except fl.FlightError:
             raise
         except (pa.ArrowException, OSError) as error:
-            msg = f"a batch cannot be read: {error}"
+            msg = f"a batch cannot be decoded: {error}"
             raise FormatRefused(msg, remedy=_REMEDY) from error
         batch, metadata = chunk.data, bytes(chunk.app_metadata or b"")
         if batch is not None:

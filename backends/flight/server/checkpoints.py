@@ -33,12 +33,12 @@ if TYPE_CHECKING:
     from streamfactory.spi import Partition
 
 _LONGEST_NAME: Final = 249
-"""Characters: Kafka's limit, and short enough for file systems."""
+"""Maximum characters: Kafka's limit, which file systems support."""
 _MOST_INSTANCES: Final = 10_000
-"""Of one group."""
+"""Maximum instances of one group."""
 _MOST_BYTES: Final = 8 << 20
-"""Of all positions of one group, as text: one message answers them."""
-_FENCED_REMEDY: Final = "one process at a time is this instance"
+"""Maximum bytes of all positions of a group: one message returns them."""
+_FENCED_REMEDY: Final = "run each instance in only one process at a time"
 _SCHEMA: Final = pa.schema({"nothing": pa.null()})
 
 
@@ -85,7 +85,7 @@ class CheckpointKeeper:
             PositionRefused: permanent; the position is corrupt or newer.
             WriterFenced: permanent; another owner has claimed the instance, or has
                 saved this generation.
-            CheckpointFailed: permanent; the previous checkpoint still holds.
+            CheckpointFailed: permanent; the previous checkpoint stays valid.
         """
         for name in (request.instance, request.owner):
             check_name(name)
@@ -109,7 +109,7 @@ class CheckpointKeeper:
                 f"the checkpoint of instance {request.instance!r} of group "
                 f"{request.group!r} could not be saved: {error.what}"
             )
-            remedy = "the previous one still holds"
+            remedy = "the previous checkpoint stays valid"
             raise CheckpointFailed(msg, remedy=remedy) from error
         again = held is not None and held.epoch == request.generation
         if held is not None and not (again and held.source_position == position):
@@ -125,7 +125,7 @@ class CheckpointKeeper:
         raise WriterFenced(msg, remedy=_FENCED_REMEDY)
 
     def delete(self, request: m.DeleteCheckpoints) -> m.Done:
-        """Remove all checkpoints of a group; none is fine, too."""
+        """Remove all checkpoints of a group, if any."""
         with self._lock:
             with suppress(TopicNotFound):
                 self._store.delete(request.group)
@@ -139,7 +139,7 @@ class CheckpointKeeper:
     def offsets(self, group: str) -> Mapping[tuple[Partition, str | None], int]:
         """Next offsets of a group, by partition and incarnation.
 
-        Where several instances have a partition, the furthest one counts.
+        If several instances have a partition, the highest offset counts.
 
         Raises:
             TopicNotFound: permanent; there is no such group.
@@ -198,7 +198,7 @@ def check_name(name: str) -> None:
     if not 0 < len(name) <= _LONGEST_NAME or not name.isprintable():
         shown = name[:64] + "..." * (len(name) > 64)
         msg = (
-            f"{shown!r} of {len(name)} characters is no name: a name has 1 to "
+            f"{shown!r} ({len(name)} characters) is not a valid name: a name has 1 to "
             f"{_LONGEST_NAME} printable characters"
         )
         raise FormatRefused(msg, remedy="choose another name")

@@ -1,4 +1,4 @@
-"""What clients are shown of errors: never where the server keeps its topics."""
+"""Removes paths and URLs of the server from errors for clients."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _REPLACEMENT: Final = "<store>"
 
 @final
 class Disclosure:
-    """Removes places of the server from texts.
+    """Removes paths and URLs of the server from texts.
 
     Args:
         places: Folders and URLs.
@@ -33,17 +33,17 @@ class Disclosure:
         self._places = sorted(found - {""}, key=len, reverse=True)
 
     def public(self, text: str) -> str:
-        """The same text without the places."""
+        """The text without paths and URLs."""
         for place in self._places:
             text = text.replace(place, _REPLACEMENT)
         return text
 
     def conceals(self, text: str) -> bool:
-        """Whether a text names one of the places."""
+        """Whether a text contains such a path or URL."""
         return self.public(text) != text
 
     def public_error(self, error: StreamError) -> StreamError:
-        """The same error with texts that clients may see; for one answer."""
+        """The error with texts for clients; for one response."""
         error.what = self.public(error.what)
         if error.remedy is not None:
             error.remedy = self.public(error.remedy)
@@ -59,7 +59,7 @@ class NoSuchTopic(TopicNotFound):
 
 @final
 class ServedStore(LogStore):
-    """A store whose errors name neither its place nor its other topics.
+    """A store whose errors reveal neither its location nor its other topics.
 
     Args:
         store: The topics; the caller closes it.

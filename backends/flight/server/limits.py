@@ -1,4 +1,4 @@
-"""How much clients may ask of the server, and what is under way."""
+"""Limits on clients, and counts of open calls."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Limits:
         self._open: Counter[str] = Counter()
         self._changing = 0
         self.refused = 0
-        """Calls beyond the limits so far."""
+        """Number of calls that were refused."""
 
     @property
     def open_calls(self) -> int:
@@ -51,7 +51,7 @@ class Limits:
         """Count a call while it is open.
 
         Raises:
-            ConnectionFailed: transient; there are too many.
+            ConnectionFailed: transient; too many calls are open.
         """
         with self._lock:
             total, own = self._open.total(), self._open[peer]
@@ -77,7 +77,7 @@ class Limits:
 
     @contextmanager
     def change(self) -> Iterator[None]:
-        """Count a change within a call that is open for longer."""
+        """Count a change within a longer call."""
         with self._lock:
             self._changing += 1
         try:
@@ -88,7 +88,7 @@ class Limits:
 
 
 class StagedBytes:
-    """Counts bytes that are uploaded and neither committed nor discarded. Thread-safe.
+    """Counts uploaded bytes that are neither committed nor discarded. Thread-safe.
 
     Args:
         most: Bytes in all.
@@ -109,7 +109,7 @@ class StagedBytes:
         """Count bytes before they are staged.
 
         Raises:
-            StorageFailed: permanent; it would be too many. Nothing was counted.
+            StorageFailed: permanent; a limit would be exceeded. Nothing was counted.
         """
         with self._lock:
             own, total = self._staged[client] + size, self._staged.total() + size
@@ -128,7 +128,7 @@ class StagedBytes:
             self._staged[client] = own
 
     def release(self, client: str, size: int) -> None:
-        """Count bytes no more."""
+        """Stop counting bytes."""
         with self._lock:
             self._staged[client] -= size
             self._drop_unused(client)

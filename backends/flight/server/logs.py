@@ -1,4 +1,4 @@
-"""Logs of the store, and what is kept in them, as messages name it."""
+"""Lookup of logs by topic and incarnation, and conversion of messages."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def open_topic(store: LogStore, topic: str, incarnation: str | None = None) -> Log:
-    """The log of a topic, if it is still the one that the client knows.
+    """The log of a topic, if its incarnation is the client's.
 
     Raises:
         TopicNotFound: permanent.
@@ -31,7 +31,7 @@ def open_topic(store: LogStore, topic: str, incarnation: str | None = None) -> L
 
 
 def commit_message(last: LastCommit | None) -> m.LastCommit | None:
-    """The message of a commit; None of none."""
+    """The message of a commit; None for None."""
     if last is None:
         return None
     position, summary = last.source_position, last.summary
@@ -44,6 +44,6 @@ def commit_message(last: LastCommit | None) -> m.LastCommit | None:
 
 
 def retention_of(wanted: m.Retention) -> Retention:
-    """What a message wants to keep."""
+    """The retention of a message."""
     age = wanted.age_ms
     return Retention(None if age is None else age / 1000, wanted.rows, wanted.bytes)

@@ -177,7 +177,7 @@ METRICS: Final = (
 
 @final
 class ReaderMeter:
-    """The progress of one open call that reads a partition."""
+    """Progress of one open call that reads a partition."""
 
     __slots__ = ("_meters", "next", "partition", "topic", "touched")
 
@@ -200,7 +200,7 @@ class ReaderMeter:
 
 @final
 class Meters:
-    """What calls record. Thread-safe."""
+    """Metrics recorded by calls. Thread-safe."""
 
     def __init__(self) -> None:
         self.recorder = Recorder(COUNTERS)

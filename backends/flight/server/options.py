@@ -14,18 +14,18 @@ from streamfactory.arrowlog.disk.options import (
 from streamfactory.spi import BOOLEAN, INTEGER, PATH, PERIOD, SIZE, Option
 
 STORE_OPTIONS: Final = (*WRITING_OPTIONS, *MODE_OPTIONS, *STORAGE_OPTIONS)
-"""Those of `file` that say how topics are kept; of no effect with memory=true."""
+"""Options of `file` about storage. They have no effect with memory=true."""
 
 OPTIONS: Final = (
     Option(
         "address",
-        "Host and port to listen on; port 0 takes a free one.",
+        "Host and port to listen on; port 0 selects a free one.",
         default="127.0.0.1:8815",
         example="127.0.0.1:8815",
     ),
     Option(
         "path",
-        "Folder, or URL of an object store, that keeps the topics.",
+        "Folder, or URL of an object store, for the topics.",
         LOCATION,
         example="/var/lib/streams",
     ),
@@ -38,7 +38,7 @@ OPTIONS: Final = (
     *(replace(option, applies=frozenset()) for option in STORE_OPTIONS),
     Option(
         "advertise",
-        "Where clients connect, when that is not the address: grpc://host:port.",
+        "Location for clients, if it differs from the address: grpc://host:port.",
         example="grpc+tls://streams.example.com:8815",
     ),
     Option(
@@ -47,11 +47,12 @@ OPTIONS: Final = (
         BOOLEAN,
         default="false",
     ),
-    Option("tls.certificate", "Certificate of the server, PEM.", PATH),
-    Option("tls.key", "Key of the certificate, PEM.", PATH),
+    Option("tls.certificate", "PEM file with the server certificate.", PATH),
+    Option("tls.key", "PEM file with the key of the certificate.", PATH),
     Option(
         "tls.client.ca",
-        "Authorities, PEM: only clients with a certificate of theirs may connect.",
+        "PEM file with CA certificates; only clients with a certificate of them may "
+        "connect.",
         PATH,
     ),
     Option(
@@ -62,21 +63,21 @@ OPTIONS: Final = (
     ),
     Option(
         "calls",
-        "Most open calls in all; a reader of one partition keeps one open.",
+        "Maximum open calls in total; a reader of one partition keeps one open.",
         INTEGER,
         default="1000",
         minimum=1,
     ),
     Option(
         "calls.per.client",
-        "Most open calls of one client connection.",
+        "Maximum open calls of one client connection.",
         INTEGER,
         default="500",
         minimum=1,
     ),
     Option(
         "batch.bytes",
-        "Most bytes of one batch that is sent or accepted.",
+        "Maximum bytes of a batch that is sent or accepted.",
         SIZE,
         default="64M",
         minimum=1024,
@@ -84,7 +85,7 @@ OPTIONS: Final = (
     ),
     Option(
         "staged.bytes",
-        "Most bytes, as rows are in memory, that are uploaded and not committed.",
+        "Maximum uploaded bytes that are not committed, measured in memory.",
         SIZE,
         default="64G",
         minimum=1024,
@@ -98,8 +99,8 @@ OPTIONS: Final = (
     ),
     Option(
         "staged.timeout",
-        "Uploads that are neither continued nor committed for so long are removed: "
-        "longer than any epoch takes.",
+        "Age at which uploads that are neither continued nor committed are removed; "
+        "must be longer than any epoch takes.",
         PERIOD,
         default="1d",
         minimum=1,
@@ -115,7 +116,7 @@ OPTIONS: Final = (
     ),
     Option(
         "drain.timeout.millis",
-        "On shutdown, how long commits under way may take.",
+        "On shutdown, time to wait for commits in progress.",
         PERIOD,
         default="10s",
         minimum=0,

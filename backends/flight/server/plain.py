@@ -1,7 +1,7 @@
-"""Plain Flight clients, which know nothing of us: listing, describing, putting.
+"""Support of plain Flight clients: list, describe and put.
 
 A put to the path of a topic is one writer with one epoch: its rows become visible
-together, when the call ends well.
+together, when the call ends successfully.
 """
 
 from __future__ import annotations
@@ -84,8 +84,8 @@ def receive_plain(
 ) -> None:
     """Append the rows of a plain put in one step, when it ends.
 
-    Without a partition all rows go to one, so that they stay in order; which one
-    differs from put to put.
+    Without a partition all rows go to one partition, so that they stay in order. The
+    partition differs from put to put.
     """
     batches = sound_batches(reader, context, most_bytes)
     log = _open_or_create(store, topic, reader.schema)
@@ -99,13 +99,15 @@ def receive_plain(
             if batch is not None:
                 stage.append(partition, _converted(batch, log))
                 rows, size = rows + batch.num_rows, size + batch.nbytes
-        writer.write(encode(Received(rows, size)))  # fails where nobody listens
+        writer.write(encode(Received(rows, size)))  # fails if the client does not read
         sealed = stage.seal()
     except BaseException:
         stage.discard()
         raise
     spans = uploads.append(log, sealed, rows)
-    with suppress(pa.ArrowException, OSError):  # committed, whoever listens
+    with suppress(
+        pa.ArrowException, OSError
+    ):  # committed, even if the client does not read
         writer.write(encode(Appended(spans)))
 
 
@@ -116,7 +118,7 @@ def _open_or_create(store: LogStore, topic: str, schema: pa.Schema) -> Log:
         pass
     try:
         return store.create(topic, schema.remove_metadata(), 1)
-    except MisuseError:  # another writer was first
+    except MisuseError:  # another writer created it first
         return store.open(topic)
 
 

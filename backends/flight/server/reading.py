@@ -28,9 +28,9 @@ Answer = tuple[pa.RecordBatch, bytes]
 _BATCH_ROWS: Final = 65_536
 _BATCH_BYTES: Final = 8 << 20
 _SMALL_ROWS: Final = 8192
-"""Batches with fewer rows are joined."""
+"""Batches with fewer rows are concatenated."""
 _LONGEST_WAIT: Final = 0.25
-"""Seconds: how late a handler sees that its client has gone."""
+"""Seconds within which a handler detects a disconnected client."""
 
 
 def read_range(
@@ -88,9 +88,9 @@ def serve_subscription(
     stopping: threading.Event,
     meters: Meters,
 ) -> None:
-    """Answer each `Fetch` of a client with one batch, empty when none came in time.
+    """Answer each `Fetch` of a client with one batch, empty after a timeout.
 
-    Nothing is sent that was not asked for: a slow client holds one batch at most.
+    Nothing is sent without a request: a slow client makes the server hold one batch.
     """
     log = open_topic(store, wanted.topic, wanted.incarnation)
     latest = _lane(log, wanted.partition).latest
@@ -134,7 +134,7 @@ def _fetch(
 def read_coalesced(
     log: Log, partition: int, start: int, max_rows: int, max_bytes: int
 ) -> LogSlice:
-    """As `Log.read`, but with small batches joined: each message has a fixed cost."""
+    """As `Log.read`, with small batches concatenated: messages have a fixed cost."""
     found = log.read(partition, start, max_rows=max_rows, max_bytes=max_bytes)
     if found.rows is None or found.rows.num_rows >= _SMALL_ROWS:
         return found
@@ -201,7 +201,7 @@ def _schema(log: Log, fields: Sequence[str] | None) -> pa.Schema:
     for name in fields:
         if name not in known:
             msg = (
-                f"topic {log.name!r} has no column {name!r}; there are: "
+                f"topic {log.name!r} has no column {name!r}; it has: "
                 f"{', '.join(map(repr, names))}"
             )
             raise FormatRefused(msg, remedy="name columns that the topic has")

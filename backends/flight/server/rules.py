@@ -1,4 +1,4 @@
-"""Which settings of the server exclude or require one another."""
+"""Rules over several settings of the server."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def _tls(config: StreamConfig) -> Iterator[Problem]:
 
 
 def _address(config: StreamConfig) -> Iterator[Problem]:
-    """Refuse to listen beyond this machine in the clear, unless it is allowed."""
+    """Refuse to listen on the network without TLS, unless it is allowed."""
     address: str = config["address"]
     try:
         host, _ = parse_address(address)

@@ -1,4 +1,4 @@
-"""The Flight service: each call is decoded, checked, done on the log, and answered."""
+"""The Flight service: decodes, checks and executes calls on the log."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ if TYPE_CHECKING:
 _logger = logging.getLogger("streamfactory.flight")
 
 _REUSE: Final = "arrow-flight-reuse-connection://?"
-"""The location, defined by Flight, of the connection that a client has already."""
+"""Flight's location for the connection that a client already has."""
 
 Method = TypeVar("Method", bound="Callable[..., Any]")
 
@@ -84,17 +84,17 @@ def _without_place(method: Method) -> Method:
 
 
 class LogService(fl.FlightServerBase):  # type: ignore[misc]
-    """Serves the topics of a log store. Listens from its construction on.
+    """Serves the topics of a log store. Listens once constructed.
 
     Args:
-        location: Where to listen.
-        store: What is served; the caller closes it.
-        checkpoints: Those of groups of readers.
-        limits: Of calls and batches.
+        location: Location to listen at.
+        store: The topics; closed by the caller.
+        checkpoints: Checkpoints of groups of readers.
+        limits: Limits of calls and batches.
         uploads: Stages the rows of writers.
         stalled_after: Seconds without activity after which a reader is stalled.
-        access: Who may do what; None where everybody may do everything.
-        advertised: Where clients connect; None for ``location`` with its port.
+        access: Access control; None to allow everything.
+        advertised: Location for clients; None for ``location`` with its port.
         tls: Certificates, as `pyarrow.flight.FlightServerBase` takes them.
     """
 
@@ -114,7 +114,7 @@ class LogService(fl.FlightServerBase):  # type: ignore[misc]
         self.checkpoints = checkpoints
         self.limits = limits
         self.stopping = threading.Event()
-        """Set before the end: calls that wait return, new ones are refused."""
+        """Set at shutdown: waiting calls return, new ones are refused."""
         self._meters, self._uploads = uploads.meters, uploads
         self.statistics = Statistics(
             store, checkpoints, uploads, limits, self.stopping, stalled_after
@@ -126,19 +126,19 @@ class LogService(fl.FlightServerBase):  # type: ignore[misc]
 
     @property
     def location(self) -> str:
-        """Where clients connect."""
+        """Location for clients."""
         host = self._location.rpartition(":")[0]
         return self._advertised or f"{host}:{self.port}"
 
     @property
     def endpoint_location(self) -> str:
-        """Where clients read endpoints: one that listens everywhere has no address."""
+        """Location of endpoints for clients: a wildcard address is not usable."""
         host = urlsplit(self._location).hostname or ""
         if self._advertised is None and is_unspecified(host):
             return _REUSE
         return self.location
 
-    # --- what Flight calls ----------------------------------------------------------
+    # --- methods called by Flight ---------------------------------------------------
 
     def list_actions(self, context: fl.ServerCallContext) -> list[tuple[str, str]]:
         return [(name, action.doc) for name, action in ACTIONS.items()]
@@ -228,7 +228,7 @@ class LogService(fl.FlightServerBase):  # type: ignore[misc]
     ) -> None:
         @contextmanager
         def changing() -> Iterator[None]:
-            # Of each commit: a session outlives rights.
+            # Check each commit: rights may be revoked during a session.
             self._check(context, wanted.topic, Right.WRITE)
             with self.limits.change():
                 self._refuse_stopping("commit")
@@ -282,7 +282,7 @@ class LogService(fl.FlightServerBase):  # type: ignore[misc]
         with self._call(context, "get", begins=False):
             yield from batches
 
-    # --- what every call goes through -----------------------------------------------
+    # --- common to all calls --------------------------------------------------------
 
     @contextmanager
     def _call(
@@ -293,7 +293,7 @@ class LogService(fl.FlightServerBase):  # type: ignore[misc]
         changes: bool = False,
         begins: bool = True,
     ) -> Iterator[None]:
-        """Refuse calls while stopping and beyond the limits; answer errors typed.
+        """Refuse calls at shutdown and beyond the limits; translate errors.
 
         Args:
             context: Of the call.
@@ -312,7 +312,8 @@ class LogService(fl.FlightServerBase):  # type: ignore[misc]
         except StreamError as error:
             self._meters.recorder.add(CALLS_FAILED, what, error.code)
             if self.store.disclosure.conceals(str(error)):
-                # The operator has to see the place; mistakes of clients have none.
+                # Log the unmodified error: operators need the paths that clients must
+                # not see.
                 _logger.error("%s: %s", what, error)  # noqa: TRY400 - no defect
             if isinstance(error, NoSuchTopic):
                 known = ", ".join(self._readable(context)) or "none"
@@ -320,7 +321,9 @@ class LogService(fl.FlightServerBase):  # type: ignore[misc]
             raise to_status(self.store.disclosure.public_error(error)) from None
         except Exception as error:
             if context.is_cancelled():
-                raise fl.FlightCancelledError(what) from None  # nobody reads it
+                raise fl.FlightCancelledError(
+                    what
+                ) from None  # the client has cancelled
             self._meters.recorder.add(CALLS_FAILED, what, UntranslatedError.code)
             _logger.exception("%s failed", what)
             msg = f"{what} failed inside the server: {type(error).__name__}"
@@ -371,7 +374,7 @@ class LogService(fl.FlightServerBase):  # type: ignore[misc]
         )
 
     def _client(self, context: fl.ServerCallContext) -> str:
-        """Whose uploads are counted together: a user, or an address."""
+        """Key by which uploads are counted: a user, or an address."""
         if self._access is not None:
             return str(context.get_middleware(MIDDLEWARE).user)
         return str(context.peer().rpartition(":")[0])

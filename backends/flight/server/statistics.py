@@ -20,25 +20,25 @@ if TYPE_CHECKING:
     from streamfactory.backends.flight.server.uploads import Uploads
 
 _MOST_PARTITIONS: Final = 10_000
-"""That samples are taken of."""
+"""Maximum partitions with separate samples."""
 _MOST_GROUPS: Final = 1_000
 _FRESH_SECONDS: Final = 1.0
-"""How long what was read from the store is used again."""
+"""Seconds for which data of the store is cached."""
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class _Survey:
-    """What the store holds at one moment."""
+    """Snapshot of the store."""
 
     names: Sequence[str] = ()
-    """Of all topics."""
+    """Number of all topics."""
     groups: Sequence[str] = ()
-    """Of all groups of readers."""
+    """Number of all groups of readers."""
     bounds: Mapping[str, Mapping[int, LaneBounds]] = field(default_factory=dict)
     """By topic and partition, of the topics that samples are taken of."""
     lags: Mapping[tuple[str, str], int] = field(default_factory=dict)
-    """Rows behind the checkpoints, by group and topic."""
+    """Lag of the checkpoints, by group and topic."""
 
 
 @final
@@ -175,7 +175,9 @@ class Statistics:
             try:
                 log = self._store.open(name)
                 lanes = {lane.id: lane for lane in log.bounds()}
-            except StreamError:  # deleted meanwhile, or damaged: opening it says so
+            except (
+                StreamError
+            ):  # deleted meanwhile, or corrupt: opening it reports the error
                 continue
             if len(lanes) <= left:
                 bounds[name], incarnations[name] = lanes, log.incarnation

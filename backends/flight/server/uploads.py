@@ -1,6 +1,6 @@
-"""Rows that writers upload: staged, then committed or discarded.
+"""Uploads: rows that are staged, then committed or discarded.
 
-Staged bytes are bounded for each client and in all. What nobody decides is removed.
+Staged bytes are bounded per client and in total. Expired uploads are removed.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ if TYPE_CHECKING:
     """Partition and rows of each batch."""
 
 _LONGEST_INTERVAL: Final = 30.0
-"""Seconds between two looks for uploads that nobody decided."""
+"""Seconds between two searches for expired uploads."""
 
 _SWEEP_SECONDS: Final = 3600.0
-"""Between two looks for what servers left that were killed."""
+"""Seconds between two searches for uploads of killed servers."""
 
 _logger = logging.getLogger("streamfactory.flight")
 
@@ -54,7 +54,7 @@ _logger = logging.getLogger("streamfactory.flight")
 @final
 @dataclass(slots=True)
 class _Sealed:
-    """An attempt that waits for its commit."""
+    """A sealed attempt that is not committed yet."""
 
     client: str
     size: int
@@ -71,7 +71,7 @@ class Uploads:
         store: Holds the topics.
         meters: Records what is received and committed.
         staged: Bounds what is staged and not committed.
-        timeout: Seconds after which an upload that nobody continued, committed or
+        timeout: Seconds after which an upload that was not continued, committed or
             discarded is removed.
     """
 
@@ -93,7 +93,7 @@ class Uploads:
         Args:
             log: The topic.
             attempt: A fresh uuid.
-            client: Whose bytes are counted together.
+            client: Key by which bytes are counted.
         """
         upload = Upload(self, log, log.stage(attempt), client)
         with self._lock:
@@ -123,7 +123,7 @@ class Uploads:
 
         Args:
             request: Names the attempts.
-            client: Whose bytes are counted together.
+            client: Key by which bytes are counted.
             rows: Of attempts that came with the request, by attempt.
         """
         log = open_topic(self._store, request.topic, request.incarnation)
@@ -149,7 +149,7 @@ class Uploads:
                     placed=placed,
                 )
         except BaseException:
-            # The client repeats the call with the rows: these would be left.
+            # The client repeats the call with the rows: the staged ones would remain.
             self._discard_undecided(log, inline)
             raise
         self.meters.committed(log.name, repeated=held is not None)
@@ -170,7 +170,7 @@ class Uploads:
         return m.Done()
 
     def expire_until(self, stopping: threading.Event) -> None:
-        """Remove uploads that nobody decides, until ``stopping`` is set."""
+        """Remove expired uploads, until ``stopping`` is set."""
         interval = min(self._timeout / 4, _LONGEST_INTERVAL)
         sweep_at = time.monotonic()
         while not stopping.wait(interval):
@@ -180,31 +180,31 @@ class Uploads:
                     sweep_at = time.monotonic() + _SWEEP_SECONDS
                     self._sweep(stopping)
             except Exception:
-                _logger.exception("removing uploads failed; it is tried again")
+                _logger.exception("removing expired uploads failed and is retried")
 
     def _sweep(self, stopping: threading.Event) -> None:
-        """Remove what earlier servers left, also where nobody commits any more."""
+        """Remove uploads of earlier servers, also of topics without commits."""
         for name in self._store.names():
             if stopping.is_set():
                 return
-            with suppress(StreamError):  # damaged, or deleted meanwhile
+            with suppress(StreamError):  # corrupt, or deleted meanwhile
                 self._store.open(name).sweep()
 
     def seal(self, upload: Upload, staged: Staged) -> None:
-        """Keep account of an attempt until it is decided."""
+        """Track an attempt until it is committed or discarded."""
         with self._lock:
             self._open.discard(upload)
             self._keep(_Sealed(upload.client, upload.size, upload.log, staged))
 
     def forget(self, upload: Upload) -> None:
-        """Keep no account of an attempt that was discarded."""
+        """Stop tracking a discarded attempt."""
         with self._lock:
             self._open.discard(upload)
         self.staged.release(upload.client, upload.size)
 
     @contextmanager
     def _deciding(self, log: Log, decided: Sequence[Staged]) -> Iterator[None]:
-        """Release the bytes of attempts when the block has decided them."""
+        """Release the bytes of attempts that the block has committed or discarded."""
         keys = {(log.incarnation, one.attempt) for one in decided}
         with self._lock:
             taken = [e for key in keys for e in self._sealed.pop(key, ())]
@@ -218,20 +218,21 @@ class Uploads:
         names = _names(decided)
         for entry in taken:
             if not _names([entry.staged]) <= names:
-                # The client named other files than it uploaded: they would be left.
+                # The client named other files than it uploaded: the uploaded ones would
+                # remain.
                 with suppress(StreamError):
                     entry.log.discard(entry.staged)
             self.staged.release(entry.client, entry.size)
 
     def _keep(self, entry: _Sealed) -> None:
-        """Keep account of an attempt; with the lock held."""
+        """Track an attempt; with the lock held."""
         key = (entry.log.incarnation, entry.staged.attempt)
         self._sealed.setdefault(key, []).append(entry)
 
     def _staged(
         self, log: Log, sealed: m.Sealed, client: str, inline: list[Staged]
     ) -> Staged:
-        """What an attempt sealed; rows that came with the commit are staged now."""
+        """The sealed files of an attempt; rows sent with the commit are staged now."""
         text = _inline(sealed)
         if text is None:
             return Staged(sealed.attempt, sealed.files)
@@ -240,7 +241,7 @@ class Uploads:
         return inline[-1]
 
     def _staged_now(self, log: Log, attempt: str, parts: Rows, client: str) -> Staged:
-        """Stage rows that came with their commit."""
+        """Stage rows that were sent with their commit."""
         upload = self.stage(log, attempt, client)
         try:
             for partition, rows in parts:
@@ -251,7 +252,7 @@ class Uploads:
             raise
 
     def _discard_undecided(self, log: Log, staged: Sequence[Staged]) -> None:
-        """Remove attempts that nobody will commit; committed ones stay."""
+        """Remove expired attempts; committed ones stay."""
         for one in staged:
             with (
                 suppress(StreamError),  # it stays until it expires
@@ -268,7 +269,7 @@ class Uploads:
                 self._expired(upload.log, "an upload")
         deleted = {log.incarnation for log in logs if not _exists(log)}
         with self._lock:
-            # What is being committed at this moment is not among them.
+            # Attempts that are being committed are not among them.
             entries = [e for key in list(self._sealed) for e in self._sealed.pop(key)]
             for entry in entries:
                 if not _is_over(entry, oldest, deleted):
@@ -311,7 +312,7 @@ class Upload(LogStage):
         self.log = log
         self.client = client
         self.size = 0
-        """Bytes that are staged."""
+        """Number of staged bytes."""
         self.touched = time.monotonic()
         self._uploads = uploads
         self._stage = stage
@@ -352,7 +353,7 @@ class Upload(LogStage):
         self._stage.discard()
 
     def expire(self, oldest: float) -> bool:
-        """Discard it if nothing came since then; appending to it is refused.
+        """Discard the upload if it is idle since then; later appends are refused.
 
         Args:
             oldest: By the monotonic clock.
@@ -394,7 +395,7 @@ def _exists(log: Log) -> bool:
 
 
 def _inline(sealed: m.Sealed) -> str | None:
-    """The rows that came with the message; None where they were uploaded before."""
+    """The rows sent with the message; None if they were uploaded before."""
     first = sealed.files[0] if len(sealed.files) == 1 else None
     if not isinstance(first, dict) or INLINE not in first:
         return None

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from streamfactory.backends.flight.server.uploads import Uploads
 
 _QUEUED: Final = 2
-"""Batches of a put that wait to be staged: they bound its memory."""
+"""Maximum batches of a put that wait to be staged: bounds its memory."""
 
 
 def receive_stage(
@@ -36,7 +36,7 @@ def receive_stage(
     writer: fl.FlightMetadataWriter,
     most_bytes: int,
 ) -> None:
-    """Stage the batches of a put, and answer its verdict before the call ends."""
+    """Stage the batches of a put, and send the result before the call ends."""
     log = open_topic(store, wanted.topic, wanted.incarnation)
     stage = uploads.stage(log, wanted.attempt, client)
     try:
@@ -54,7 +54,7 @@ def _receive(
     batches: Iterable[tuple[pa.RecordBatch | None, bytes]],
     writer: fl.FlightMetadataWriter,
 ) -> None:
-    """Stage all batches: the next one is received while one is written."""
+    """Stage all batches; the next one is received while one is written."""
     stager = Stager(stage, writer)
     try:
         for batch, metadata in batches:
@@ -74,8 +74,8 @@ class Stager:
     """Stages batches of one put in a thread, and acknowledges them. One thread puts.
 
     Args:
-        stage: Where to.
-        writer: Of acknowledgements; nobody else writes to it until the end.
+        stage: Receives the batches.
+        writer: For acknowledgements; no other thread uses it until the end.
     """
 
     def __init__(self, stage: LogStage, writer: fl.FlightMetadataWriter) -> None:
@@ -86,11 +86,11 @@ class Stager:
         )
         self._failure: BaseException | None = None
         self._rows = self._bytes = 0
-        """Staged so far."""
+        """Rows staged so far."""
         self._thread: threading.Thread | None = None
 
     def put(self, part: Part, batch: pa.RecordBatch) -> None:
-        """Have a batch staged; blocks while some wait.
+        """Queue a batch for staging; blocks while the queue is full.
 
         Raises:
             StreamError: Why a batch before could not be staged.
@@ -111,7 +111,7 @@ class Stager:
         self._raise_failure()
 
     def close(self) -> None:
-        """End the thread; what waits is not staged. Twice is allowed."""
+        """Stop the thread; queued batches are dropped. May be called twice."""
         if self._thread is not None:
             self._failure = self._failure or MisuseError("the put has failed")
             self._end()
