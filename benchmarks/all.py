@@ -2,7 +2,7 @@
 
     python benchmarks/all.py [NAME ...] [--json] [--output FILE]
 
-Each one is a program of its own that starts what it needs. What it measured is in the
+Each one is a separate program that starts what it needs. What it measured is in the
 table even if a later one fails; then the exit status is 1.
 """
 

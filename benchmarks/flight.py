@@ -95,7 +95,7 @@ def measured(rounds: int, minutes: float) -> Iterator[Figure]:
 
 @contextmanager
 def bare_server() -> Iterator[fl.FlightClient]:
-    """A client of a bare server in a process of its own."""
+    """A client of a plain pyarrow server, in a separate process."""
     command = [sys.executable, __file__, "--child", str(LARGE), str(SIZE)]
     with subprocess.Popen(  # noqa: S603 - this program
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True

@@ -66,7 +66,7 @@ def main() -> None:
 
 
 def figures(cluster: Cluster, rounds: int, count: int) -> Iterator[Figure]:
-    """Both ways, each in sessions of its own."""
+    """Both ways, each in separate sessions."""
     topics = Topics(cluster.bootstrap)
     empty, many, one = (topics.create(partitions=n) for n in (1, count, 1))
     for topic, partitions in ((many, count), (one, 1)):

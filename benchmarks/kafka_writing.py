@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from benchmarks.measuring.figures import Figure
 
 TIMEOUT = 60.0
-LANES = 2
+PARTITIONS = 2
 BATCH = 65_536
 """Rows that are written at once."""
 GOALS = {"task": 0.7, "epoch": 0.6}
@@ -102,7 +102,7 @@ def raw(bootstrap: str, values: Sequence[bytes]) -> float:
         }
     )
     started = time.perf_counter()
-    half = len(values) // LANES
+    half = len(values) // PARTITIONS
     for number, value in enumerate(values):
         while True:
             try:
@@ -135,8 +135,8 @@ def ours(bootstrap: str, mode: str, table: pa.Table) -> float:
         contextlib.closing(sink.committer(writer_id="bench")) as committer,
     ):
         messages = []
-        half = table.num_rows // LANES
-        for task in range(LANES):
+        half = table.num_rows // PARTITIONS
+        for task in range(PARTITIONS):
             writer = sink.writer(table.schema, writer_id="bench", task=task)
             with contextlib.closing(writer):
                 for batch in table.slice(task * half, half).to_batches(BATCH):
@@ -149,11 +149,11 @@ def ours(bootstrap: str, mode: str, table: pa.Table) -> float:
 def made(bootstrap: str) -> str:
     """A new topic."""
     admin, topic = AdminClient({"bootstrap.servers": bootstrap}), uuid.uuid4().hex
-    admin.create_topics([NewTopic(topic, LANES)])[topic].result(TIMEOUT)
+    admin.create_topics([NewTopic(topic, PARTITIONS)])[topic].result(TIMEOUT)
     deadline = time.monotonic() + TIMEOUT
     while time.monotonic() < deadline:
         found = admin.list_topics(topic, timeout=TIMEOUT).topics[topic]
-        if found.error is None and len(found.partitions) == LANES:
+        if found.error is None and len(found.partitions) == PARTITIONS:
             return topic
     msg = f"the topic {topic} has no leaders"
     raise TimeoutError(msg)

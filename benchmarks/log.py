@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 # A command's path is its own folder; what benchmarks share is imported from above it.
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from benchmarks.disklog import asking, epochs, following, memory, throughput
+from benchmarks.disklog import epochs, following, memory, queries, throughput
 from benchmarks.disklog.topic import Bench
 from benchmarks.measuring.figures import report
 
@@ -33,7 +33,7 @@ FIGURES: Final[dict[str, Callable[[Bench], Iterator[Figure]]]] = {
     "append": throughput.appending_figures,
     "commit": epochs.committing_figures,
     "follow": following.following_figures,
-    "ask": asking.asking_figures,
+    "ask": queries.query_figures,
     "memory": memory.passing_figures,
     "epochs": epochs.counting_figures,
 }

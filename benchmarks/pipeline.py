@@ -143,7 +143,7 @@ def query(place: Place, rounds: int) -> Figure:
 
 
 def by_hand(spark: SparkSession, place: Place, source: str, sink: str) -> None:
-    """What somebody would write without pipelines."""
+    """The same query in plain PySpark."""
     spark.conf.set("spark.sql.shuffle.partitions", "2")
     (
         spark.readStream.format("streamfactory")
@@ -195,7 +195,7 @@ def first(place: Place, rounds: int) -> Figure:
 
 
 def until_first(command: list[str], sink: str) -> float:
-    """Seconds until the sink has a row; the process ends by itself."""
+    """Seconds until the sink has a row; the process then ends."""
     begin = time.perf_counter()
     with subprocess.Popen(  # noqa: S603 - our own
         command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL

@@ -127,7 +127,7 @@ def run(
 
 
 def free_ports() -> int:
-    """The first of two ports that nobody has."""
+    """The first of two free ports."""
     while True:
         with socket.create_server(("127.0.0.1", 0)) as one:
             port = int(one.getsockname()[1])

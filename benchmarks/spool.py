@@ -173,7 +173,7 @@ def into_spool(rows: int, size: int) -> float:
 
 @contextlib.contextmanager
 def sender(rows: int, size: int) -> Iterator[tuple[int, int, Callable[[], float]]]:
-    """A process that sends when it is told to: its port, its rows, and the word."""
+    """A process that sends on request: its port, its rows, and the request."""
     port = free_port()
     line = [sys.executable, __file__, "--child", str(port), str(rows), str(size)]
     process = subprocess.Popen(  # noqa: S603 - our own
@@ -197,7 +197,7 @@ def sender(rows: int, size: int) -> Iterator[tuple[int, int, Callable[[], float]
 
 
 def send(port: int, rows: int, size: int) -> None:
-    """Send batches to whoever connects, when told to. In the child."""
+    """Send batches to each connection, on request. In the child."""
     found = batches(rows, min(size, DISTINCT))
     count = -(-size // found[0].nbytes)
     with socket.create_server(("127.0.0.1", port)) as listener:
@@ -269,7 +269,7 @@ def until_there(properties: dict[str, str]) -> Stream:
 
 @contextlib.contextmanager
 def service(properties: dict[str, str], folder: Path) -> Iterator[None]:
-    """The command `spool`, in a process of its own."""
+    """The command `spool`, in a separate process."""
     path = folder.with_suffix(".json")
     path.write_text(json.dumps({"name": "bench", "properties": properties}))
     line = [sys.executable, "-m", "streamfactory", "spool", str(path)]
@@ -298,7 +298,7 @@ def spool(folder: str, fsync: str) -> dict[str, str]:
 
 
 def free_port() -> int:
-    """A port that nobody has."""
+    """A free port."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         return int(free.getsockname()[1])
 

@@ -3,8 +3,8 @@
 The US flights that left New York City in 2013 are published into a partitioned stream.
 A pipeline of `configs/pipelines` adds up their delays by carrier and hour, with Spark's
 watermark in update mode, into another stream. That one is read back, and compared with
-the same sums by plain pyarrow. Every part goes on where it was: run it again, or kill
-it and run it again, and the end is the same.
+the same sums by plain pyarrow. Every part continues from its checkpoint: if it is run
+again, or killed and run again, the result is the same.
 
 Everything lies in ``.run``: look at it with ``streamfactory tail delays``.
 """
@@ -170,7 +170,7 @@ def draw(table: pa.Table) -> None:
     from matplotlib import pyplot as plt
 
     zone = ZoneInfo("America/New_York")
-    # Some thousands of hours, not rows: each is told its time of day once.
+    # Some thousands of hours, not rows: each is converted to local time once.
     hours: dict[Any, int] = {
         hour: hour.replace(tzinfo=UTC).astimezone(zone).hour
         for hour in pc.unique(table["hour"]).to_pylist()

@@ -65,7 +65,7 @@ def commit_raw(place: Path, seconds: float) -> int:
 
 
 def commit_threads(log: DiskLog, threads: int, seconds: float) -> int:
-    """Writers of one process, each with epochs of its own."""
+    """Writers of one process, each with separate epochs."""
     counts = [0] * threads
     until = time.monotonic() + seconds
 
@@ -94,7 +94,7 @@ def commit_processes(place: Path, processes: int, seconds: float) -> int:
 
 
 def commit_child(place: str, at: str, seconds: str) -> int:
-    """One writer in a process of its own."""
+    """One writer in a separate process."""
     log = open_log(Path(place))
     time.sleep(max(0.0, float(at) - time.monotonic()))
     return commit_threads(log, 1, float(seconds))

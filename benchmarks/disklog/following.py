@@ -37,7 +37,7 @@ class Stamped(LocalStorage):
 
 
 class Polled(LocalStorage):
-    """A place whose kernel tells nothing."""
+    """A folder without notifications of the kernel."""
 
     def watch(self, folder: str) -> Watch:
         """Look again and again."""

@@ -1,4 +1,4 @@
-"""Memory of whoever writes much, and of whoever follows."""
+"""Memory use of a writer of large epochs, and of a follower."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def read_child(place: str, _: str) -> float:
 
 
 def forget_peak() -> float:
-    """Memory of this process; its peak begins anew."""
+    """Memory of this process; resets its peak."""
     Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
     return peak("VmRSS")
 

@@ -35,7 +35,7 @@ class Bench:
     full: bool
 
     def place(self) -> Path:
-        """A folder of its own."""
+        """A new folder."""
         return self.folder / uuid.uuid4().hex
 
 
@@ -76,7 +76,7 @@ def new_log(place: Path, *, partitions: int = 1, fsync: str = "always") -> DiskL
 
 
 def open_log(place: Path, *, fsync: str = "always") -> DiskLog:
-    """The topic, opened anew."""
+    """The topic, opened again."""
     return DiskLogStore(LocalStorage(place, fsync=fsync), Settings()).open(TOPIC)
 
 

@@ -54,7 +54,7 @@ def crowd(seconds: float) -> Figure:
 
 
 class Users:
-    """Writers and readers, each a thread with a connection of its own."""
+    """Writers and readers, each a thread with a separate connection."""
 
     def __init__(self, server: ServerProcess, ended: threading.Event) -> None:
         self.written = self.read = 0

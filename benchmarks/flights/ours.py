@@ -80,8 +80,8 @@ class Topic:
         assert backend.consumer_factory is not None
         rows = 0
         with closing(backend.consumer_factory(self._made.config)) as factory:
-            lane = Partition(self._name, 0)
-            consumer = factory.create_partition_level_consumer("benchmark", lane)
+            partition = Partition(self._name, 0)
+            consumer = factory.create_partition_level_consumer("benchmark", partition)
             with closing(consumer):
                 while True:
                     found = consumer.fetch_messages(rows, None, LIMITS)

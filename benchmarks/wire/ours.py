@@ -100,26 +100,26 @@ def trips_ours(medium: str, where: str) -> tuple[float, float]:
 
 
 def writing(
-    medium: str, where: str, lane: int, schema: pa.Schema, *, way: str
+    medium: str, where: str, number: int, schema: pa.Schema, *, way: str
 ) -> tuple[Any, Any]:
     """The backend's factory and writer."""
-    made = configured(medium, where, lane, way, "write")
+    made = configured(medium, where, number, way, "write")
     factory = made.backend.producer_factory(made.config)
     context = WriteContext(None, 0, 0, "benchmark", schema=schema)
     return factory, factory.create_writer(context)
 
 
-def reading(medium: str, where: str, lane: int, *, way: str) -> tuple[Any, Any]:
+def reading(medium: str, where: str, number: int, *, way: str) -> tuple[Any, Any]:
     """The backend's factory and consumer."""
-    made = configured(medium, where, lane, way, "read")
+    made = configured(medium, where, number, way, "read")
     factory = made.backend.consumer_factory(made.config)
     partition = Partition("rows", 0)
     return factory, factory.create_partition_level_consumer("benchmark", partition)
 
 
-def configured(medium: str, where: str, lane: int, way: str, use: str) -> Any:
+def configured(medium: str, where: str, number: int, way: str, use: str) -> Any:
     """The configuration, checked."""
-    unix = f"unix:{where}/{lane}"
-    address = unix if medium == "unix" else f"127.0.0.1:{int(where) + lane}"
+    unix = f"unix:{where}/{number}"
+    address = unix if medium == "unix" else f"127.0.0.1:{int(where) + number}"
     properties = {"streamType": "socket", f"stream.socket.{way}": address}
     return configure(from_mapping(properties), default_manager(), use=use)

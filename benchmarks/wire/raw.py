@@ -100,7 +100,7 @@ def listening(medium: str, where: str) -> socket.socket:
 
 
 def connected(medium: str, where: str) -> socket.socket:
-    """A connection, as soon as somebody listens."""
+    """A connection, as soon as the peer listens."""
     deadline = time.monotonic() + 60
     while True:
         made = tuned(medium)

@@ -137,20 +137,18 @@ def resolve(
         ignored=before.ignored if ignore is None else ignore,
     )
     if memory is None:
-        begins = "as the stream says" if reset is None else _at(reset)
-        return Resolution(
-            True, reset, after, f"there is no checkpoint: begins {begins}"
-        )
+        start = "as the stream is configured" if reset is None else _at(reset)
+        return Resolution(True, reset, after, f"there is no checkpoint: starts {start}")
     fresh_ignore = ignore is not None and ignore != memory.ignored
     fresh_reset = reset is not None and reset.token != memory.reset
     if fresh_ignore and fresh_reset:
         msg = "--ignore-checkpoint and --reset both set where to begin"
         raise MisuseError(msg, remedy="--reset alone sets the checkpoint aside too")
     if fresh_ignore:
-        why = f"--ignore-checkpoint {ignore} is new: begins as the stream says"
+        why = f"--ignore-checkpoint {ignore} is new: starts as the stream is configured"
         return Resolution(True, None, after, why)
     if reset is not None and fresh_reset:
-        return Resolution(True, reset, after, f"--reset is new: begins {_at(reset)}")
+        return Resolution(True, reset, after, f"--reset is new: starts {_at(reset)}")
     if memory.refusal is not None:
         raise memory.refusal
     repeated = [
@@ -158,7 +156,7 @@ def resolve(
         for option, given in (("--reset", reset), ("--ignore-checkpoint", ignore))
         if given is not None
     ]
-    why = "goes on from the checkpoint"
+    why = "continues from the checkpoint"
     if repeated:
         verb = "was" if len(repeated) == 1 else "were"
         why = f"{' and '.join(repeated)} {verb} applied before: {why}"

@@ -119,7 +119,7 @@ def test_show_tells_what_was_done_to_a_pipeline(
     assert unbegun[:5] == [
         folder,
         "pipeline:                  delays",
-        "generation:                2: --reset is new: begins at earliest#2",
+        "generation:                2: --reset is new: starts at earliest#2",
         "last --reset:              earliest#2",
         "last --ignore-checkpoint:  none",
     ]

@@ -68,7 +68,7 @@ def test_the_first_run_makes_a_generation_that_begins_as_the_stream_says(
     first = opened()
     assert first.folder == f"{folder}/1"
     assert (first.generation, first.start) == (1, None)
-    assert first.why == "there is no checkpoint: begins as the stream says"
+    assert first.why == "there is no checkpoint: starts as the stream is configured"
     record = record_of(folder)
     assert record.pop("history")[0]["why"] == first.why
     assert record == {
@@ -91,7 +91,7 @@ def test_a_run_that_was_killed_before_spark_began_begins_at_the_same_place(
     again = opened(reset="earliest")
     assert (again.generation, again.start) == (1, EARLIEST)
     assert again.why == (
-        "nothing was planned yet: there is no checkpoint: begins at earliest"
+        "nothing was planned yet: there is no checkpoint: starts at earliest"
     )
     assert opened().start == EARLIEST
     ran(again.folder)  # Spark has given it an id, and planned nothing
@@ -104,7 +104,7 @@ def test_from_the_first_batch_on_the_checkpoint_says(
     ran(opened(reset="earliest").folder, topic.at(3, 1))
     again = opened(reset="earliest")
     assert (again.generation, again.start) == (1, None)
-    assert again.why == "--reset was applied before: goes on from the checkpoint"
+    assert again.why == "--reset was applied before: continues from the checkpoint"
     assert record_of(folder)["begun"] is True
 
 
@@ -137,8 +137,8 @@ def test_why_each_generation_was_begun_is_written_down(
     opened(reset="latest")
     history = record_of(folder)["history"]
     assert [(one["generation"], one["why"]) for one in history] == [
-        (1, "there is no checkpoint: begins as the stream says"),
-        (2, "--reset is new: begins at latest"),
+        (1, "there is no checkpoint: starts as the stream is configured"),
+        (2, "--reset is new: starts at latest"),
     ]
 
 

@@ -18,7 +18,7 @@ def test_a_fresh_label_sets_the_checkpoint_aside_and_the_stream_says() -> None:
     assert (found.new_generation, found.start) == (True, None)
     assert found.memory == Memory(ignored="tuesday")
     assert found.why == (
-        "--ignore-checkpoint tuesday is new: begins as the stream says"
+        "--ignore-checkpoint tuesday is new: starts as the stream is configured"
     )
 
 
@@ -32,7 +32,7 @@ def test_a_fresh_reset_sets_the_checkpoint_aside_and_says() -> None:
     found = resolve(Memory(), EARLIEST)
     assert (found.new_generation, found.start) == (True, EARLIEST)
     assert found.memory == Memory(reset="earliest")
-    assert found.why == "--reset is new: begins at earliest"
+    assert found.why == "--reset is new: starts at earliest"
 
 
 def test_a_fresh_reset_beats_a_label_that_was_applied_before() -> None:
@@ -45,7 +45,7 @@ def test_the_position_that_was_reached_is_gone_on_from() -> None:
     found = resolve(Memory(reset="earliest", ignored="monday"))
     assert (found.new_generation, found.start) == (False, None)
     assert found.memory == Memory(reset="earliest", ignored="monday")
-    assert found.why == "goes on from the checkpoint"
+    assert found.why == "continues from the checkpoint"
 
 
 def test_a_recorded_position_that_is_missing_is_refused_not_guessed() -> None:
@@ -72,8 +72,8 @@ def test_a_fresh_override_passes_over_what_is_missing(
 @pytest.mark.parametrize(
     ("reset", "why"),
     [
-        (None, "there is no checkpoint: begins as the stream says"),
-        (EARLIEST, "there is no checkpoint: begins at earliest"),
+        (None, "there is no checkpoint: starts as the stream is configured"),
+        (EARLIEST, "there is no checkpoint: starts at earliest"),
     ],
 )
 def test_the_first_run_begins_as_it_is_told(reset: Reset | None, why: str) -> None:
@@ -89,7 +89,7 @@ def test_the_same_overrides_again_have_no_effect() -> None:
     assert (again.new_generation, again.memory) == (False, first.memory)
     assert again.why == (
         "--reset and --ignore-checkpoint were applied before: "
-        "goes on from the checkpoint"
+        "continues from the checkpoint"
     )
 
 

@@ -44,7 +44,7 @@ def test_the_main_job_goes_on_after_a_kill(job: list[str], tmp_path: Path) -> No
     said = again.stdout
     assert "119,999 rows" in seen or "120,000 rows" in seen
     assert "336,776 were there already" in said
-    assert "goes on from the checkpoint" in said
+    assert "continues from the checkpoint" in said
     assert "60,142 sums by carrier and hour, the same as by pyarrow" in said
     picture = ET.parse(tmp_path / ".run" / "delays.svg")
     assert picture.getroot().tag.endswith("svg")

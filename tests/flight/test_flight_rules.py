@@ -36,7 +36,7 @@ BASE = {
         (
             {"protocol": "plain"},
             "write",
-            "error: stream.flight.protocol: plain Flight servers are read, never",
+            "error: stream.flight.protocol: plain Flight servers are read-only",
         ),
         (
             {"plain.deterministic": "true"},

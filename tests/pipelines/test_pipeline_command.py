@@ -118,7 +118,9 @@ def test_a_terminal_sees_one_line_that_changes(works: Works, start: Start) -> No
     assert len(lines) == 2
     begin, began, guarantee, offsets = text.splitlines()
     assert begin.startswith("p: finished, 1 row in 1 batch, ")
-    assert began == "  began: there is no checkpoint: begins as the stream says"
+    assert (
+        began == "  began: there is no checkpoint: starts as the stream is configured"
+    )
     # Topics of these tests are not synced to the disk.
     assert guarantee.startswith("  guarantee: at-most-once: what the sink accepted ")
     assert offsets.startswith('  offsets: {"in": ')

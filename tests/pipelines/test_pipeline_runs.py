@@ -39,11 +39,11 @@ def test_a_single_sink_is_written_by_spark_itself(
     )
     first = works.succeed(spark, path)
     assert (first.rows, first.stopped) == (10, False)
-    assert first.went_on == "there is no checkpoint: begins as the stream says"
+    assert first.went_on == "there is no checkpoint: starts as the stream is configured"
     rows.write(id=[10])
     second = works.succeed(spark, path)
     assert second.rows == 1
-    assert second.went_on == "goes on from the checkpoint"
+    assert second.went_on == "continues from the checkpoint"
     assert out.column("id") == [*range(0, 22, 2)]
     works.forget_commit()
     works.succeed(spark, path)
@@ -323,10 +323,10 @@ def test_overrides_hold_once(spark: SparkSession, works: Works) -> None:
     works.succeed(spark, path)
     rows.write(id=[3])
     again = works.succeed(spark, path, reset="earliest")
-    assert again.went_on == "--reset is new: begins at earliest"
+    assert again.went_on == "--reset is new: starts at earliest"
     assert out.column("id") == [1, 1, 2, 2, 3]
     same = works.succeed(spark, path, reset="earliest")
-    assert same.went_on == "--reset was applied before: goes on from the checkpoint"
+    assert same.went_on == "--reset was applied before: continues from the checkpoint"
     assert same.rows == 0
     late = works.succeed(spark, path, reset="latest")
     assert late.rows == 0

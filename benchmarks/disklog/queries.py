@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 STARTED_MS: Final = 1_700_000_000_000
 
 
-def asking_figures(bench: Bench) -> Iterator[Figure]:
+def query_figures(bench: Bench) -> Iterator[Figure]:
     """Bounds and times of 1,000 partitions, with opening, of states made of records.
 
     The records and the index are real; the segments that they name are not there, and
