@@ -203,7 +203,7 @@ def test_rows_that_do_not_fit_are_refused_with_column_and_place(topic: Topic) ->
         "column 'at' is timestamp[ns, tz=UTC], declared timestamp[us, tz=UTC]" in said
     )
     assert "(stream 'file:clicks', partition clicks-1, offset 0)" in said
-    assert "leave the column out" in said
+    assert "exclude the column" in said
 
 
 def test_metadata_columns_stand_where_they_are_wanted(topic: Topic) -> None:
