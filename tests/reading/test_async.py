@@ -225,7 +225,10 @@ def test_closing_a_stream_with_an_end_is_no_end() -> None:
         waiting = asyncio.ensure_future(anext(aiter(stream)))
         assert await asyncio.to_thread(held.asked.wait, PATIENCE)
         closing = asyncio.ensure_future(stream.aclose())
-        await asyncio.sleep(0.01)
+        assert stream._rotation is not None
+        reader = stream._rotation._lanes[0].reader
+        assert reader is not None
+        assert await asyncio.to_thread(reader._closed.wait, PATIENCE)
         held.go_on.set()
         await closing
         with pytest.raises(ClosedError):

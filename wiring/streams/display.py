@@ -125,13 +125,12 @@ def _rows(source: Source, infos: Sequence[PartitionInfo], most: int) -> Iterator
     names = source.schema.names
     more = ("...",) if len(names) > _MANY else ()
     yield (*map(_text, names[:_MANY]), *more)
+    filled = [i for i in infos if i.latest is None or i.latest > i.earliest]
     deadline = time.monotonic() + _SECONDS
-    for info in infos:
-        left = deadline - time.monotonic()
+    left = _SECONDS
+    for info in filled:
         if most <= 0 or left <= 0:
             return
-        if info.latest is not None and info.latest <= info.earliest:
-            continue
         with closing(source.reader(info.partition, info=info, letters=False)) as reader:
             batch = reader.fetch(
                 info.earliest, max_rows=most, max_bytes=_BYTES, timeout=left
@@ -140,6 +139,7 @@ def _rows(source: Source, infos: Sequence[PartitionInfo], most: int) -> Iterator
             row = batch.rows.slice(index, 1)
             yield (*(_cell(row.column(n)) for n in range(len(names[:_MANY]))), *more)
         most -= batch.num_rows
+        left = deadline - time.monotonic()
 
 
 def _cell(column: pa.Array) -> str:
