@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import contextlib
 import hashlib
 import json
 import uuid
@@ -31,8 +32,10 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
+import nats.errors
 from nats.aio.client import Client
 from nats.aio.msg import Msg
+from nats.aio.subscription import Subscription
 from streamfactory import spi
 
 from streamfactory_nats.connection import (
@@ -54,7 +57,7 @@ from streamfactory_nats.layout import (
 )
 from streamfactory_nats.messages import RUN, Message, parse_headers, unpack
 
-_WINDOW: Final = 256
+_WINDOW: Final = 1024
 """Publications that wait for their answers at a time."""
 
 
@@ -284,24 +287,26 @@ class Commits:
         """Publish rows behind ``last``; False where another message came between."""
         subject = subject_name(self._topic, partition)
 
-        async def publish(index: int) -> bool:
-            headers = {
-                **rows[index].headers(),
-                RUN: f"{run}/{index}",
-                "Nats-Msg-Id": f"{run}/{index}",
-                "Nats-Expected-Last-Sequence": str(last + index - done),
-            }
-            if index > done:
-                # Another program's message may have the number of a row before this
-                # one: the number alone would let this row in without that one.
-                headers["Nats-Expected-Last-Msg-Id"] = f"{run}/{index - 1}"
-            payload = rows[index].payload
-            return await self._publish(subject, payload, headers)
-
-        for start in range(done, len(rows), _WINDOW):
-            indexes = range(start, min(start + _WINDOW, len(rows)))
-            if not all(await asyncio.gather(*map(publish, indexes))):
-                return False
+        publisher = Publisher(self._client, self._timeout)
+        await publisher.open()
+        try:
+            for start in range(done, len(rows), _WINDOW):
+                for index in range(start, min(start + _WINDOW, len(rows))):
+                    headers = {
+                        **rows[index].headers(),
+                        RUN: f"{run}/{index}",
+                        "Nats-Msg-Id": f"{run}/{index}",
+                        "Nats-Expected-Last-Sequence": str(last + index - done),
+                    }
+                    if index > done:
+                        # Another program's message may have the number of a row before
+                        # this one: the number alone would let this row in without it.
+                        headers["Nats-Expected-Last-Msg-Id"] = f"{run}/{index - 1}"
+                    await publisher.publish(subject, rows[index].payload, headers)
+                if not await publisher.are_accepted():
+                    return False
+        finally:
+            await publisher.close()
         return True
 
     async def _check_pending(self, run: str) -> None:
@@ -356,16 +361,71 @@ class Commits:
         reply: Msg = await self._client.request(
             subject, payload, timeout=self._timeout, headers=headers
         )
-        answer = json.loads(reply.data)
-        if "error" not in answer:
-            return True
-        error = ApiError(f"publish to {subject}", answer["error"])
-        if error.code in WRONG_LAST:
-            return False
-        raise error
+        return _is_accepted(reply)
 
     async def _request(self, verb: str, body: object = None) -> dict[str, Any]:
         return await request(self._client, verb, body, timeout=self._timeout)
+
+
+class Publisher:
+    """Publishes many messages, and waits for the answers to all of them at once."""
+
+    def __init__(self, client: Client, timeout: float) -> None:
+        self._client = client
+        self._timeout = timeout
+        self._inbox = client.new_inbox()
+        self._subscription: Subscription | None = None
+        self._waiting = 0
+        self._answers: list[Msg] = []
+        self._complete = asyncio.Event()
+
+    async def open(self) -> None:
+        """Listen for answers."""
+        self._subscription = await self._client.subscribe(self._inbox, cb=self._accept)
+
+    async def publish(
+        self, subject: str, payload: bytes, headers: dict[str, str]
+    ) -> None:
+        """Send a message."""
+        self._waiting += 1
+        await self._client.publish(subject, payload, reply=self._inbox, headers=headers)
+
+    async def are_accepted(self) -> bool:
+        """Wait for all answers; False where one of them is a wrong last message.
+
+        Raises:
+            TimeoutError: Some have not come in time.
+            ApiError: JetStream refused a message for another reason.
+        """
+        while len(self._answers) < self._waiting:
+            self._complete.clear()
+            await asyncio.wait_for(self._complete.wait(), self._timeout)
+        answers, self._answers, self._waiting = self._answers, [], 0
+        return all(_is_accepted(answer) for answer in answers)
+
+    async def close(self) -> None:
+        """Stop listening."""
+        if self._subscription is not None:
+            with contextlib.suppress(nats.errors.Error):
+                await self._subscription.unsubscribe()
+
+    async def _accept(self, answer: Msg) -> None:
+        self._answers.append(answer)
+        if len(self._answers) >= self._waiting:
+            self._complete.set()
+
+
+def _is_accepted(reply: Msg) -> bool:
+    """Whether JetStream stored a message; False where the last one was not expected."""
+    if not reply.data:
+        raise nats.errors.NoRespondersError
+    answer = json.loads(reply.data)
+    if "error" not in answer:
+        return True
+    error = ApiError("publish", answer["error"])
+    if error.code in WRONG_LAST:
+        return False
+    raise error
 
 
 def new_run() -> str:

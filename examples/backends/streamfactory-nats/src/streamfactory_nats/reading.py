@@ -56,7 +56,13 @@ class Cursor:
         self._subscription: Subscription | None = None
         self._buffer: deque[Received] = deque()
         self._deliveries = 0
+        self._has_lost = False
+        """Whether the number of a delivery was left out."""
         self._requests = 0
+        self._reply = ""
+        self._wanted = 0
+        self._ended = asyncio.Event()
+        """Set when the last request has ended."""
 
     async def open(self) -> None:
         """Create the consumer on the server."""
@@ -72,7 +78,9 @@ class Cursor:
         verb = f"CONSUMER.CREATE.{self._stream}"
         answer = await request(self.client, verb, body, timeout=self._timeout)
         self._name = answer["name"]
-        self._subscription = await self.client.subscribe(f"{self._inbox}.*")
+        self._subscription = await self.client.subscribe(
+            f"{self._inbox}.*", cb=self._accept
+        )
 
     async def fill(self, limits: spi.FetchLimits) -> bool:
         """Receive messages, waiting for the first one at most ``limits.timeout``.
@@ -143,35 +151,47 @@ class Cursor:
         """Ask for messages; how many came until the request ended.
 
         Raises:
-            TimeoutError: The server has not ended the request in time.
+            TimeoutError: The server has neither sent a message nor ended the request.
+            spi.ConnectionFailed: transient; a message was lost on the way.
         """
-        assert self._subscription is not None
         # Messages keep their subject; the status that ends a request comes to its own.
         self._requests += 1
-        reply = f"{self._inbox}.{self._requests}"
+        self._reply = f"{self._inbox}.{self._requests}"
+        self._wanted = self._deliveries + int(str(body["batch"]))
+        self._ended = asyncio.Event()
+        before = self._deliveries
         verb = f"$JS.API.CONSUMER.MSG.NEXT.{self._stream}.{self._name}"
-        await self.client.publish(verb, json.dumps(body).encode(), reply=reply)
-        deadline = time.monotonic() + timeout
-        received = 0
-        while received < int(str(body["batch"])):
-            left = max(0.001, deadline - time.monotonic())
-            message = await self._subscription.next_msg(left)
-            if message.reply.startswith(_ACK):
-                self._buffer.append(self._parse(message))
-                received += 1
-            elif message.subject == reply:
-                break
-        return received
+        payload = json.dumps(body).encode()
+        await self.client.publish(verb, payload, reply=self._reply)
+        try:
+            await asyncio.wait_for(self._ended.wait(), timeout)
+        except TimeoutError:
+            # The rest of a long answer is on its way, and is received by and by.
+            if self._deliveries == before:
+                raise
+        if self._has_lost:
+            msg = f"message {self._deliveries} of a JetStream consumer was lost"
+            raise spi.ConnectionFailed(msg)
+        return self._deliveries - before
 
-    def _parse(self, message: Msg) -> Received:
+    async def _accept(self, message: Msg) -> None:
+        """Called for each message and each status that the server sends."""
+        if not message.reply.startswith(_ACK):
+            if message.subject == self._reply:
+                self._ended.set()
+            return
         # <stream>.<consumer>.<delivered>.<stream seq>.<consumer seq>.<time>.<pending>
         tokens = message.reply.split(".")
         sequence, delivery, nanoseconds = (int(t) for t in tokens[-4:-1])
         self._deliveries += 1
         if delivery != self._deliveries:
-            msg = f"message {self._deliveries} of a JetStream consumer was lost"
-            raise spi.ConnectionFailed(msg)
-        return Received(sequence, nanoseconds, message.data, message.headers)
+            self._has_lost = True
+        if self._has_lost or self._deliveries >= self._wanted:
+            self._ended.set()
+        if not self._has_lost:
+            self._buffer.append(
+                Received(sequence, nanoseconds, message.data, message.headers)
+            )
 
 
 class NatsConsumer(spi.PartitionLevelConsumer):
