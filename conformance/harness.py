@@ -29,7 +29,8 @@ by its name.
     `streamfactory.conformance.Message`. For a backend of envelopes.
 ``stop()``, ``start()``
     Take the server away, so that connections break and none can be made, and have it
-    back with what it held, at the same address.
+    back with what it held, at the same address. A server that comes back as a new child
+    of this process is taken for a leak: start it from a supervisor.
 ``refused_login() -> Mapping[str, str]``
     Properties with which the server refuses the login.
 ``refused_certificate() -> Mapping[str, str]``

@@ -81,7 +81,9 @@ class Fetched:
         incarnation: What the offsets of this answer count; given with every answer,
             empty ones too, where it may change under an open consumer. A change is
             told by an answer without rows, whose ``next_offset`` counts in the new one
-            and may lie below ``start``; the framework then applies rule R7.
+            and may lie below ``start``; the framework then applies rule R7. A change
+            since the previous answer of the consumer, also where it has gone to another
+            offset or has connected again meanwhile.
         unfiltered_count: Messages received, filtered ones and markers included. None
             means: as many as ``rows`` has.
         size: Bytes of the rows, where known at no cost (of compressed ones, as they

@@ -48,7 +48,8 @@ class PartitionInfo:
 
     partition: Partition
     earliest: int
-    """First offset still held; equal to ``latest`` where nothing is."""
+    """First offset still held; equal to ``latest`` where nothing is. May be smaller,
+    where nothing was lost from there on: a reader before it is out of range."""
     latest: int | None
     """Offset that the next message will get. None only where the source cannot know
     it (a raw socket); a replayable source always knows."""

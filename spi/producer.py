@@ -202,7 +202,7 @@ class StreamCommitter(ABC):
 
         Returns:
             None where this call made the commit; what the sink holds already where the
-            epoch was there.
+            epoch was there, or is older than the last one.
 
         Raises:
             WriterFenced: permanent; a later instance has claimed the writer. Nothing
@@ -214,7 +214,8 @@ class StreamCommitter(ABC):
     ) -> None:
         """Forget what was staged. May come twice (rule W4).
 
-        Messages may be missing: a task that failed, or one still running, sent none.
+        There is a message of each task that sent one: one that failed, or still runs,
+        has none. What was staged may be gone already, and the topic with it.
         Staged rows that nobody aborts are swept by age; nothing relies on this call.
         """
 
