@@ -6,6 +6,7 @@ import fnmatch
 import logging
 import shlex
 import sys
+import tempfile
 import time
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,8 +16,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from streamfactory.cli.parameters import json_flag, one_definition
-from streamfactory.cli.results import Result, count
+from streamfactory.cli.results import Result, count, table
 from streamfactory.cli.status import Status
+from streamfactory.conformance.benchmark import Figure, measure
 from streamfactory.conformance.decoders import decoder_cases, run_decoder
 from streamfactory.conformance.limits import SECONDS
 from streamfactory.conformance.report import FORMATS, Report, to_plain
@@ -59,6 +61,23 @@ class Proof(Result):
         return to_plain(self.report)
 
 
+@dataclass(frozen=True, slots=True)
+class Benchmark(Result):
+    """The answer of ``conformance --benchmark``."""
+
+    type: str
+    figures: list[Figure]
+
+    def lines(self) -> Iterable[str]:
+        """A line for each figure, with its spread."""
+        rows = [
+            [f.name, f"{f.value:,.2f}", f.unit, f"+-{100 * f.spread:.0f} %"]
+            for f in self.figures
+        ]
+        yield f"{self.type}: figures of this machine, now"
+        yield from table(rows, indent="  ")
+
+
 @click.command("conformance")
 @click.argument("type_name", metavar="[TYPE]", required=False)
 @click.option("--decoder", metavar="NAME", help="Prove this decoder instead.")
@@ -77,6 +96,9 @@ class Proof(Result):
     metavar="PATTERN",
     multiple=True,
     help="Run cases of this name or rule, * for any letters (R*); repeatable.",
+)
+@click.option(
+    "--benchmark", is_flag=True, help="Measure instead: fetches, rows, commits."
 )
 @click.option("--quick", is_flag=True, help="Skip slow cases.")
 @click.option(
@@ -120,6 +142,7 @@ def conformance_command(
     config: str | None,
     harness: str | None,
     only: Sequence[str],
+    benchmark: bool,
     quick: bool,
     seed: int,
     time_limit: float,
@@ -139,6 +162,11 @@ def conformance_command(
     if decoder is not None and config is not None:
         msg = "--config is for stream types."
         raise click.UsageError(msg)
+    if benchmark:
+        if decoder is not None:
+            msg = "--benchmark is for stream types."
+            raise click.UsageError(msg)
+        return _measured(printer, str(type_name).lower(), harness)
     everything = all_cases() if decoder is None else decoder_cases()
     cases = _chosen(everything, only)
     names = {case.name for case in everything}
@@ -151,7 +179,7 @@ def conformance_command(
     else:
         name, prove = _backend(str(type_name).lower(), harness, config, time_limit)
     started = time.monotonic()
-    with _quiet():
+    with quiet_log():
         results = prove(_announced(cases, printer), quick, seed)
         found = tuple(waived(results, known))
     printer.progress("")
@@ -163,6 +191,20 @@ def conformance_command(
         _write(output, FORMATS[form](report))
     printer.show(Proof(report, form if output is None else "text"))
     return Status.FAILED if report.failed else Status.FINE
+
+
+def _measured(printer: Printer, name: str, harness: str | None) -> Status:
+    if harness is not None:
+        sys.path.append(str(Path.cwd()))
+    subject = find_subject(name, harness)
+    figures: list[Figure] = []
+    with quiet_log(), tempfile.TemporaryDirectory(prefix="benchmark-") as folder:
+        for figure in measure(subject, Path(folder)):
+            printer.progress(f"{figure.name}, {figure.unit}")
+            figures.append(figure)
+    printer.progress("")
+    printer.show(Benchmark(subject.backend.name, figures))
+    return Status.FINE
 
 
 def _backend(
@@ -228,7 +270,7 @@ def _announced(cases: Sequence[Case], printer: Printer) -> Iterator[Case]:
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
+def quiet_log() -> Iterator[None]:
     """Keep warnings to ourselves: the cases provoke what they are about.
 
     The log stays as it is for whoever else listens, as cases about secrets do.

@@ -58,6 +58,7 @@ _COMMANDS: Final = {
     "replay-dead-letters": "streamfactory.cli.replay:replay_command",
     "topics": "streamfactory.cli.topics:topics_command",
     "conformance": "streamfactory.cli.conformance:conformance_command",
+    "prove": "streamfactory.cli.prove:prove_command",
     "new-backend": "streamfactory.cli.new_backend:new_backend_command",
 }
 

@@ -27,6 +27,9 @@ by its name.
 ``write_messages(partition, messages)``
     Append messages with key, headers and time: each is a
     `streamfactory.conformance.Message`. For a backend of envelopes.
+``raw_read(partition)``
+    Read all messages of a partition with a client loop of the author's own: what
+    ``--benchmark`` compares with.
 ``stop()``, ``start()``
     Take the server away, so that connections break and none can be made, and have it
     back with what it held, at the same address. A server that comes back as a new child

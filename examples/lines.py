@@ -41,7 +41,6 @@ class LinesConsumer(spi.PartitionLevelConsumer):
             rows=pa.record_batch([pa.array(text)], schema=SCHEMA),
             offsets=pa.array(begins[:-1], pa.int64()),
             next_offset=begins[-1],
-            held_from=0,  # files only grow: a gap between lines is no loss
             size=len(data),
         )
 

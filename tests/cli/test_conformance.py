@@ -60,6 +60,10 @@ class Plugin:
             producer_factory=found.producer_factory,
         )
 
+class Raw(MemoryHarness):
+    def raw_read(self, partition):
+        assert len(self.visible()[partition]) == 20_000
+
 from streamfactory.conformance.specimens import upper
 
 class Shout(upper.UpperHarness):
@@ -182,6 +186,28 @@ def test_what_builds_on_a_failure_is_not_tried(
     assert outcome.status == 1
     reasons = [str(case["reason"]) for case in outcome.json["cases"]]
     assert any(reason.startswith("not run: it builds on ") for reason in reasons)
+
+
+@pytest.mark.slow("reads and writes thousands of rows")
+def test_benchmark_measures_and_compares_with_the_raw_client(
+    streamfactory: Callable[..., Outcome], harnesses: str
+) -> None:
+    words = ("conformance", "memory", "--benchmark", "--harness", f"{harnesses}:Raw")
+    found = streamfactory(*words, "--json").json
+    names = {(figure["name"], figure["unit"]) for figure in found["figures"]}
+    assert names == {
+        ("read", "rows/s"),
+        ("read", "bytes/s"),
+        ("raw client", "rows/s"),
+        ("read by raw client", "times"),
+        ("fetch of one row", "microseconds"),
+        ("metadata of 1 partitions", "milliseconds"),
+        ("metadata of 50 partitions", "milliseconds"),
+        ("write", "rows/s"),
+        ("write", "bytes/s"),
+        ("commit", "milliseconds"),
+    }
+    assert all(figure["value"] > 0 for figure in found["figures"])
 
 
 def test_a_harness_that_cannot_be_made_fails_the_case(

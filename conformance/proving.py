@@ -1,0 +1,134 @@
+"""Kill rounds over a harness: rows out equal rows in, each once.
+
+Each round kills a writer, and restarts it as a user would: it asks what was committed
+last, and writes the epoch where it is not there.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from contextlib import ExitStack, closing
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from streamfactory.conformance.bench import Bench
+from streamfactory.conformance.cases.writing import seen
+from streamfactory.conformance.children import Ended, Nursery, Task
+from streamfactory.conformance.guarding import guarded
+from streamfactory.conformance.moments import pick, spread
+from streamfactory.conformance.roles import Course, Epoch, Place, write_epoch
+from streamfactory.spi import EpochVisibility
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from pathlib import Path
+
+    from streamfactory.conformance.subject import Subject
+
+ROWS: Final = 20
+"""Rows of an epoch."""
+_WRITER: Final = "prove/sink"
+_LONGEST: Final = 0.1
+"""Seconds after which a writer that is killed at a random time was killed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What a proof comes to."""
+
+    kills: int = 0
+    lost: int = 0
+    twice: int = 0
+    problem: str = ""
+    """Why it ended early."""
+
+    @property
+    def good(self) -> bool:
+        """Whether nothing was lost, or there twice, and all rounds were made."""
+        return not (self.lost or self.twice or self.problem)
+
+    def __str__(self) -> str:
+        return f"lost={self.lost} twice={self.twice}"
+
+
+def unprovable(subject: Subject, folder: Path) -> str | None:
+    """Why the writers of a subject cannot be proved; None where they can."""
+    harness = _harness(subject, folder)
+    with closing(Bench(subject.backend, harness, subject.plugins, {})) as bench:
+        if subject.backend.producer_factory is None:
+            return "the type cannot be written"
+        missing = [n for n in ("rows", "visible") if not hasattr(bench.harness, n)]
+        if missing:
+            return f"the harness has no {' and no '.join(missing)}"
+        bench.create()
+        claims = bench.sink().claims
+        for name in ("durable", "shared", "idempotent"):
+            if not getattr(claims, name):
+                return f"not claimed: {name}"
+        if claims.epoch_visibility is EpochVisibility.NONE:
+            return "not claimed: epoch_visibility"
+    return None
+
+
+def prove_writing(
+    subject: Subject, folder: Path, rounds: int, seed: int
+) -> Iterator[Verdict]:
+    """Kill writers, and restart them; a verdict after each round, of all until then.
+
+    Half of the kills are inside commit, in front of calls that reach the medium where
+    possible; the others come at any time from the start of the process on.
+    """
+    chance = random.Random(seed)  # noqa: S311 - repeats itself
+    with ExitStack() as stack:
+        bench = Bench(subject.backend, _harness(subject, folder), subject.plugins, {})
+        stack.callback(bench.close)
+        bench.create(partitions=2)
+        place = Place.of(bench.configured("write"))
+        nursery = Nursery()
+        stack.callback(nursery.close)
+        calls = outside = kills = 0
+        ways = spread(max(2, rounds), chance)
+        for number in range(rounds):
+            epoch = _epoch(bench, number)
+            course, kill_after = Course(), None
+            if number % 2 and calls:
+                course = Course(pick(ways[number], calls, outside))
+            elif number:
+                kill_after = chance.uniform(0, _LONGEST)
+            task = (place, _WRITER, epoch, course)
+            [ended] = nursery.run(Task(write_epoch, task, kill_after))
+            kills += ended.killed
+            [again] = nursery.run(Task(write_epoch, (place, _WRITER, epoch, Course())))
+            problem = _problem([ended, again])
+            counted = again.answer or ("", 0, 0)
+            if counted[1]:
+                _, calls, outside = counted
+            yield _compared(bench, number + 1, kills, problem)
+            if problem:
+                return
+
+
+def _harness(subject: Subject, folder: Path) -> Any:
+    prepare = getattr(subject.harness, "prepare", None)
+    if prepare is not None:
+        guarded(prepare, subject.harness, "prepare")()
+    return guarded(subject.harness, subject.harness, "__init__")(folder)
+
+
+def _epoch(bench: Bench, number: int) -> Epoch:
+    rows = range(ROWS * number, ROWS * (number + 1))
+    return Epoch.of(bench, number, rows[: ROWS // 2], rows[ROWS // 2 :])
+
+
+def _problem(both: Iterable[Ended]) -> str:
+    for ended in both:
+        if ended.error:
+            return ended.error.strip().splitlines()[-1]
+    return ""
+
+
+def _compared(bench: Bench, epochs: int, kills: int, problem: str) -> Verdict:
+    wanted, found = Counter(range(ROWS * epochs)), Counter(seen(bench))
+    lost, twice = (wanted - found).total(), (found - wanted).total()
+    return Verdict(kills, lost, twice, problem)
