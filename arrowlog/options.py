@@ -25,11 +25,12 @@ LOG_OPTIONS: Final = (
         default="false",
     ),
     Option(
-        "retention.age",
+        "retention.age.millis",
         "Keep rows for so long after they were appended; for ever, when not set.",
         PERIOD,
         minimum=0,
         example="7d",
+        former=("retention.age",),
     ),
     Option(
         "retention.rows",

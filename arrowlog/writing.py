@@ -160,7 +160,7 @@ class LogCommitter(StreamCommitter):
 class LogProducerFactory(ProducerFactory):
     """Writes one topic, which its first writer creates.
 
-    Options that it reads: ``messages``, ``partitions``, ``writer.memory`` and
+    Options that it reads: ``messages``, ``partitions``, ``writer.memory.millis`` and
     ``retention.*``.
     """
 
@@ -222,7 +222,7 @@ class LogProducerFactory(ProducerFactory):
         The epoch is committed whatever becomes of this.
         """
         try:
-            log.forget(self.config["writer.memory"] / 1000, keep=writer_id)
+            log.forget(self.config["writer.memory.millis"] / 1000, keep=writer_id)
             retention = retention_of(self.config)
             if retention != Retention():
                 log.retain(retention, {})
@@ -237,7 +237,7 @@ class LogProducerFactory(ProducerFactory):
 
 def retention_of(config: Any) -> Retention:
     """What a configuration says of ``retention.*``."""
-    age: int | None = config.get("retention.age")
+    age: int | None = config.get("retention.age.millis")
     return Retention(
         None if age is None else age / 1000,
         config.get("retention.rows"),

@@ -34,8 +34,9 @@ from benchmarks.measuring.figures import figure, ratios, report, shuffled
 from benchmarks.measuring.rows import batches
 
 import streamfactory
+from streamfactory import arrowipc as ipc
 from streamfactory.arrowlog.disk import DiskLogStore, LocalStorage, Settings
-from streamfactory.spi import Partition, StreamError, Summary, ipc
+from streamfactory.spi import Partition, StreamError, Summary
 from streamfactory.wiring.config.configure import configure
 from streamfactory.wiring.config.definition import from_mapping
 from streamfactory.wiring.plugins.manager import default_manager

@@ -27,9 +27,10 @@ from streamfactory.spi import (
     StreamError,
     TopicAdmin,
 )
-from streamfactory.wiring.config.configure import Configured, configure, inspect
+from streamfactory.wiring.config.configure import Configured, inspect
 from streamfactory.wiring.config.documents import refusal
 from streamfactory.wiring.config.guarantees import offline_verdict
+from streamfactory.wiring.config.loading import load
 from streamfactory.wiring.core.clock import Clock
 from streamfactory.wiring.core.guard import Guard
 from streamfactory.wiring.plugins.manager import default_manager
@@ -210,12 +211,7 @@ class _Checker:
         return f"stream {config.name!r} of type {config.type!r}"
 
     def _plugin(self) -> str:
-        configured = configure(
-            self._definition,
-            default_manager(),
-            use="read",
-            allow_class_paths=self._class_paths,
-        )
+        configured = load(self._definition, "read", allow_class_paths=self._class_paths)
         # The warnings are part of the answer: they need not be logged as well.
         config = replace(configured.config, warnings=())
         self._configured = replace(configured, config=config)

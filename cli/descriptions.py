@@ -168,5 +168,7 @@ def _options(rows: Iterable[OptionRow]) -> Iterator[str]:
             facts.append("secret")
         if row.aliases:
             facts.append(f"also {', '.join(row.aliases)}")
+        if row.former:
+            facts.append(f"formerly {', '.join(row.former)}")
         yield f"  {row.key} ({'; '.join(facts)})"
         yield f"      {row.doc}"

@@ -17,7 +17,7 @@ from streamfactory.cli.parameters import (
 )
 from streamfactory.cli.results import Result, count, table
 from streamfactory.spi.ddl import to_ddl
-from streamfactory.wiring.config.configure import configure
+from streamfactory.wiring.config.loading import load
 from streamfactory.wiring.plugins.manager import default_manager
 from streamfactory.wiring.reading.source import Source
 
@@ -115,9 +115,7 @@ def schema_command(
     uses before it is declared.
     """
     definition = one_definition(target, overrides)
-    configured = configure(
-        definition, default_manager(), use="read", allow_class_paths=allow_class_paths
-    )
+    configured = load(definition, "read", allow_class_paths=allow_class_paths)
     config = configured.config
     printer.mask = config.mask
     seconds = config["connection.timeout.millis"] / 1000

@@ -20,9 +20,8 @@ from streamfactory.cli.parameters import (
 from streamfactory.cli.results import Result, count
 from streamfactory.cli.status import Status, status_of
 from streamfactory.spi import PERIOD, Role, StorageFailed
-from streamfactory.wiring.config.configure import configure
 from streamfactory.wiring.config.guarantees import offline_verdict
-from streamfactory.wiring.plugins.manager import default_manager
+from streamfactory.wiring.config.loading import load
 from streamfactory.wiring.receiving.service import SpoolService
 
 if TYPE_CHECKING:
@@ -91,10 +90,9 @@ def spool_command(
         msg = f"--every {every!r} {error}"
         raise click.UsageError(msg) from None
     configured = [
-        configure(
+        load(
             one_definition(target, overrides),
-            default_manager(),
-            use="read",
+            "read",
             allow_class_paths=allow_class_paths,
         )
         for target in targets

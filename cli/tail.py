@@ -19,9 +19,8 @@ from streamfactory.cli.printing import JsonPrinter
 from streamfactory.cli.rows import Table, json_lines
 from streamfactory.cli.status import Status
 from streamfactory.spi import Position, PositionRefused, TopicNotFound
-from streamfactory.wiring.config.configure import configure
+from streamfactory.wiring.config.loading import load
 from streamfactory.wiring.options.types import RESET, Ago
-from streamfactory.wiring.plugins.manager import default_manager
 from streamfactory.wiring.reading.following import all_ended, read_from, refuse_torn
 from streamfactory.wiring.reading.source import Source
 from streamfactory.wiring.receiving.embedded import receive_embedded
@@ -147,11 +146,8 @@ def tail_command(
     if start is not None and back is not None:
         msg = "--from and -n exclude each other."
         raise click.UsageError(msg)
-    configured = configure(
-        one_definition(target, overrides),
-        default_manager(),
-        use="read",
-        allow_class_paths=allow_class_paths,
+    configured = load(
+        one_definition(target, overrides), "read", allow_class_paths=allow_class_paths
     )
     printer.mask = configured.config.mask
     with ExitStack() as stack:

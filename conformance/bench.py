@@ -20,8 +20,8 @@ from streamfactory.spi import (
     PartitionInfo,
     PartitionLevelConsumer,
 )
-from streamfactory.wiring.config.configure import Configured, configure
 from streamfactory.wiring.config.definition import from_mapping
+from streamfactory.wiring.config.loading import load
 from streamfactory.wiring.reading.source import Source
 from streamfactory.wiring.writing.sink import Sink
 
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from streamfactory.spi import Backend, MessageBatch
+    from streamfactory.wiring.config.configure import Configured
     from streamfactory.wiring.plugins.manager import PluginManager
     from streamfactory.wiring.reading.reader import Reader
 
@@ -118,9 +119,8 @@ class Bench:
         if use == "write" and hasattr(self.harness, "sink_properties"):
             given = self.harness.sink_properties()
         properties = {**given, **self._overrides, **extra}
-        return configure(
-            from_mapping(properties, "conformance"), self._plugins, use=use
-        )
+        definition = from_mapping(properties, "conformance")
+        return load(definition, use, plugins=self._plugins)
 
     def source(self, **options: str) -> Source:
         """The stream through the framework."""

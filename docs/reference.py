@@ -63,6 +63,8 @@ def _table(rows: Iterable[OptionRow]) -> str:
         doc = [row.doc, "Secret." if row.secret else ""]
         if row.aliases:
             doc.append(f"Also {', '.join(map(_code, row.aliases))}.")
+        if row.former:
+            doc.append(f"Formerly {', '.join(map(_code, row.former))}, deprecated.")
         cells = [_code(row.key), row.type, default, ", ".join(row.applies)]
         cells.append(" ".join(part for part in doc if part))
         # A bar would end the cell, a word in angle brackets would be taken for HTML.

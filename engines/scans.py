@@ -14,19 +14,17 @@ from streamfactory.spi import (
     MisuseError,
     PartitionState,
     Position,
-    PositionRefused,
     Unsupported,
     Yields,
 )
-from streamfactory.wiring.config.configure import configure
+from streamfactory.wiring.config.loading import find_definition, load
 from streamfactory.wiring.decoding.row_schema import ENVELOPE_FIELDS, METADATA_FIELDS
 from streamfactory.wiring.options.spool import PATH as SPOOL_PATH
-from streamfactory.wiring.plugins.manager import default_manager
 from streamfactory.wiring.reading.counters import Counters
 from streamfactory.wiring.reading.following import refuse_torn
 from streamfactory.wiring.reading.rotation import Rotation
 from streamfactory.wiring.reading.starts import Start, ending_offsets, starting_offsets
-from streamfactory.wiring.streams.stream import find_definition, open_source
+from streamfactory.wiring.receiving.embedded import open_source
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator, Mapping, Sequence
@@ -133,7 +131,7 @@ class StreamScan:
         arguments: ScanArguments,
     ) -> None:
         plugins = arguments.get("plugins")
-        self._plugins = plugins or default_manager()
+        self._plugins = plugins
         self._allow_class_paths = arguments.get("allow_class_paths", False)
         self._start = arguments.get("start")
         self._unbounded = arguments.get("unbounded", False)
@@ -243,10 +241,7 @@ class StreamScan:
     def _plan(self, source: Source, wanted: _Wanted) -> Plan:
         config, metadata, start = source.config, source.metadata, self._start
         known = start if isinstance(start, Position) else Position()
-        for partition in known:
-            if not metadata.covers(partition.topic):
-                msg = f"the position is of {partition}, which is not of this stream"
-                raise PositionRefused(msg, stream=config.name)
+        metadata.check_position(known)
         infos = metadata.partitions(known)
         starts = starting_offsets(
             config, metadata, infos, start=start, default="earliest"
@@ -327,14 +322,16 @@ class StreamScan:
             ]
             if not METADATA.intersection(read):
                 overrides = {"metadata.columns": "false", "includeHeaders": "false"}
-        return open_source(self._configure(overrides), self._plugins, columns=fields)
+        configured = self._configure(overrides)
+        return open_source(configured, plugins=self._plugins, columns=fields)
 
     def _configure(self, overrides: Mapping[str, str]) -> Configured:
-        return configure(
-            self._definition.with_overrides(overrides),
-            self._plugins,
-            use="read",
+        return load(
+            self._definition,
+            "read",
+            options=overrides,
             allow_class_paths=self._allow_class_paths,
+            plugins=self._plugins,
         )
 
     def _cheapest(self) -> str:

@@ -6,16 +6,12 @@ from typing import TYPE_CHECKING, Final
 
 from streamfactory.spark.arrangement import Arrangement
 from streamfactory.spi import ConfigError
-from streamfactory.wiring.config.catalogue import Catalogue
-from streamfactory.wiring.config.configure import Configured, configure
-from streamfactory.wiring.config.definition import from_mapping
-from streamfactory.wiring.plugins.manager import default_manager
-from streamfactory.wiring.spool.reading import read_through_spool
+from streamfactory.wiring.config.loading import load
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from streamfactory.spi import StreamConfig
+    from streamfactory.wiring.config.configure import Configured
 
 _ENGINE: Final = frozenset({"checkpointlocation", "queryname"})
 """Options of sinks that Spark adds for itself."""
@@ -41,29 +37,11 @@ def configured_by(
         del given[lowered[key]]
     arranged = Arrangement.take(given)
     if arranged is not None:
-        definition = arranged.definition.with_overrides(given)
-        return configure(definition, default_manager(), use="spark"), arranged
+        return load(arranged.definition, "spark", options=given), arranged
     names = {given.pop(lowered[key]) for key in ("stream", "path") if key in lowered}
     if len(names) > 1:
         msg = f"the options name two streams: {' and '.join(sorted(map(repr, names)))}"
         raise ConfigError(msg, remedy="keep the option `stream`, and load() empty")
     if names:
-        definition = Catalogue().get(names.pop()).with_overrides(given)
-    else:
-        definition = from_mapping(given)
-    return configure(definition, default_manager(), use="spark"), None
-
-
-def configured_again(config: StreamConfig, *, reads: bool = True) -> Configured:
-    """The same in another process: its plug-ins are found there.
-
-    Args:
-        config: Of the stream.
-        reads: Whether the stream is read, and so through its spool where it has one.
-    """
-    plugins = default_manager()
-    decoder = None if config.decoder is None else plugins.decoder(config.decoder)
-    backend = plugins.backend(config.type)
-    if reads:
-        backend = read_through_spool(backend, config)
-    return Configured(config, backend, decoder)
+        return load(names.pop(), "spark", options=given), None
+    return load(given, "spark"), None

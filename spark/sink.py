@@ -16,7 +16,6 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from streamfactory.spark.definition import configured_again
 from streamfactory.spark.failures import translate_errors
 from streamfactory.spark.shipping import Shipped
 from streamfactory.spark.types import arrow_schema
@@ -30,6 +29,7 @@ from streamfactory.spi import (
     Unsupported,
     WriteKind,
 )
+from streamfactory.wiring.config.loading import load_again
 from streamfactory.wiring.core.guard import log
 from streamfactory.wiring.writing.sink import Sink
 
@@ -84,7 +84,7 @@ def check_sink(
     """
     _check_epoch(config, streaming=streaming)
     with ExitStack() as stack:
-        sink = Sink(configured_again(config, reads=False))
+        sink = Sink(load_again(config, reads=False))
         stack.callback(sink.close)
         if not sink.claims.shared:
             msg = f"other processes do not see streams of type {config.type}"
@@ -160,7 +160,7 @@ class _Writing(Shipped):
         context = TaskContext.get()
         task = 0 if context is None else context.partitionId()
         with ExitStack() as stack:
-            sink = Sink(configured_again(self._config, reads=False))
+            sink = Sink(load_again(self._config, reads=False))
             stack.callback(sink.close)
             writer = sink.writer(
                 arrow_schema(self._schema),
@@ -187,7 +187,7 @@ class _Writing(Shipped):
             one.message if isinstance(one, TaskMessage) else None for one in messages
         ]
         with ExitStack() as stack:
-            sink = Sink(configured_again(self._config, reads=False))
+            sink = Sink(load_again(self._config, reads=False))
             stack.callback(sink.close)
             committer = sink.committer(writer_id=writer_id, kind=self.kind)
             stack.callback(committer.close)

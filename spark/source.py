@@ -17,13 +17,14 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from streamfactory.spark.definition import configured_again, configured_by
+from streamfactory.spark.definition import configured_by
 from streamfactory.spark.failures import translate_errors
 from streamfactory.spark.shipping import Shipped
 from streamfactory.spark.sink import BatchWriter, MicroBatchWriter, check_sink
 from streamfactory.spark.tasks import read
 from streamfactory.spark.types import arrow_schema, spark_schema
 from streamfactory.spi import SchemaMismatch
+from streamfactory.wiring.config.loading import load_again
 from streamfactory.wiring.microbatch import (
     BatchOffset,
     Planner,
@@ -35,7 +36,7 @@ from streamfactory.wiring.microbatch import (
 from streamfactory.wiring.reading.acknowledging import Acknowledger
 from streamfactory.wiring.reading.progress import ProgressGroup
 from streamfactory.wiring.reading.source import Source
-from streamfactory.wiring.receiving.embedded import open_receiving
+from streamfactory.wiring.receiving.embedded import open_source
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, MutableMapping, Sequence
@@ -70,8 +71,8 @@ class StreamFactorySource(DataSource):
     def schema(self) -> StructType:
         """The stream's schema, including metadata columns."""
         with translate_errors():
-            configured = configured_again(self._config)
-            source = open_receiving(configured, aside=False)
+            configured = load_again(self._config)
+            source = open_source(configured, aside=False)
             try:
                 return spark_schema(source.schema)
             finally:
@@ -154,8 +155,8 @@ class _Reading(Shipped):
     def _plan(self) -> Planner:
         """The planner. On the driver."""
         if self._planner is None:
-            configured = configured_again(self._config)
-            self._source = open_receiving(configured, aside=False)
+            configured = load_again(self._config)
+            self._source = open_source(configured, aside=False)
             check_shared(self._source)
             self._check_schema(self._source.schema)
             self._planner = Planner(self._source)
@@ -184,7 +185,7 @@ class _Reading(Shipped):
 
     def _check_again(self) -> None:
         """Check the schema again: new or recreated topics may have another one."""
-        source = Source(configured_again(self._config), aside=False)
+        source = Source(load_again(self._config), aside=False)
         try:
             self._check_schema(source.schema)
         finally:

@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from streamfactory.spark.definition import configured_again
 from streamfactory.spi import SchemaMismatch, envelope_schema
+from streamfactory.wiring.config.loading import load_again
 from streamfactory.wiring.core.conform import conform
 from streamfactory.wiring.decoding.deadletters import EVIDENCE
 from streamfactory.wiring.decoding.row_schema import metadata_fields
@@ -122,7 +122,7 @@ class ReaderPool:
             self._evict(self._monotonic() - _IDLE)
             stream = self._streams.get(key)
             if stream is None:
-                source = Source(configured_again(config), fields=key[1], aside=False)
+                source = Source(load_again(config), fields=key[1], aside=False)
                 stream = self._streams[key] = _Stream(source)
             stream.used = self._monotonic()
             try:

@@ -113,7 +113,6 @@ from streamfactory.spi.hooks import (
     Yields,
     hookimpl,
 )
-from streamfactory.spi.ipc import IpcBlock, IpcHeader, IpcTooLong, NotIpc
 from streamfactory.spi.metrics import Metric, MetricKind, Recorder, Sample
 from streamfactory.spi.options import (
     BOOLEAN,
@@ -205,9 +204,6 @@ __all__ = [
     "Guarantee",
     "GuaranteeRefused",
     "IncarnationChanged",
-    "IpcBlock",
-    "IpcHeader",
-    "IpcTooLong",
     "LastCommit",
     "Loss",
     "MessageBatch",
@@ -221,7 +217,6 @@ __all__ = [
     "MisuseError",
     "NotAuthorized",
     "NotInstalled",
-    "NotIpc",
     "OffsetOutOfRange",
     "Option",
     "OptionType",

@@ -133,6 +133,9 @@ class MessageBatch:
     losses: tuple[Loss, ...] = field(default=())
     end: End | None = None
     """The kind of end, with ``END_OF_PARTITION``."""
+    dead_letters: pa.RecordBatch | None = None
+    """The undecodable messages of this range, where ``copy`` or a group asked for them:
+    rows of the schema of dead letters. None where there is none."""
 
     @property
     def num_rows(self) -> int:

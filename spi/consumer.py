@@ -96,7 +96,11 @@ class PartitionLevelConsumer(ABC):
         Raises:
             OffsetOutOfRange: data_loss; the source no longer, or not yet, has
                 ``start``. Only where the source says so by itself: the framework looks
-                the bounds up either way.
+                the bounds up either way, and applies ``out.of.range`` (rule R7).
+            IncarnationChanged: data_loss; the topic was recreated, and no answer can
+                name the new incarnation. The framework applies ``out.of.range``.
+            DataLossError: data_loss; with ``resume``, messages in the middle are lost,
+                and ``out.of.range`` applies. An author never reads that option.
             StreamError: As it fits. Foreign exceptions are translated by
                 `Backend.translate`.
 
@@ -234,8 +238,29 @@ class StreamLevelConsumer(ABC):
     def fetch_messages(self, limits: FetchLimits) -> tuple[Partition, Fetched] | None:
         """The next messages of some assigned partition; None when none came in time.
 
-        Never answers rows of a partition that was taken from this member.
+        Never answers rows of a partition that was taken from this member. An answer is
+        checked, cut to ``limits`` and shaped as one of a partition's consumer is.
+
+        Raises:
+            OffsetOutOfRange: data_loss; the source has not the offset at which this
+                member is to continue. The error names ``partition`` and ``offset``:
+                the framework applies ``out.of.range`` (rule R7) and calls `seek`.
+            StreamError: As it fits. Foreign exceptions are translated.
         """
+
+    def seek(self, partition: Partition, offset: int) -> None:
+        """Continue an assigned partition at an offset, after a loss.
+
+        Called by the thread that fetches, before its next fetch, only where
+        ``out.of.range`` is ``earliest`` or ``latest``. The default cannot: the loss is
+        an error then.
+
+        Args:
+            partition: One of the assignment.
+            offset: The next one to read, inclusive.
+        """
+        msg = f"{type(self).__name__} cannot continue after a loss"
+        raise Unsupported(msg, partition=partition, offset=offset)
 
     @abstractmethod
     def assignment(self) -> frozenset[Partition]:

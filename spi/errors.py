@@ -423,10 +423,18 @@ class CheckpointFailed(PermanentError, OSError):
 
 
 class DataLossError(StreamError):
-    """What was asked for is gone. Never passed over silently."""
+    """Messages are lost. Never passed over silently.
+
+    ``resume`` is for authors: the offset at which the source has messages again. With
+    it the framework applies ``out.of.range`` (rule R7); ``None`` where not known.
+    """
 
     code = "data_loss"
     error_class = ErrorClass.DATA_LOSS
+
+    def __init__(self, what: str, *, resume: int | None = None, **where: Any) -> None:
+        super().__init__(what, **where)
+        self.resume = resume
 
 
 class OffsetOutOfRange(DataLossError, LookupError):

@@ -217,6 +217,8 @@ class Option:
     """Gets the parsed value; answers what is wrong with it, or None."""
     aliases: tuple[str, ...] = ()
     """Other spellings with the same meaning; two that disagree are an error."""
+    former: tuple[str, ...] = ()
+    """Earlier spellings: they still work, and using one is a warning."""
     deprecated: str | None = None
     """What to write instead: using it is a warning."""
     no_effect: str | None = None
@@ -226,7 +228,7 @@ class Option:
     example: str | None = None
 
     def __post_init__(self) -> None:
-        for key in (self.key, *self.aliases):
+        for key in self.spellings:
             if _NAME.fullmatch(key) is None:
                 msg = f"option key {key!r} is not a dotted name"
                 raise ValueError(msg)
@@ -249,6 +251,11 @@ class Option:
             raise ValueError(msg)
         if self.default is not None:
             self.parse(self.default)
+
+    @property
+    def spellings(self) -> tuple[str, ...]:
+        """Every key by which the option can be given, its own first."""
+        return (self.key, *self.aliases, *self.former)
 
     def parse(self, text: str) -> Any:
         """Read a value.

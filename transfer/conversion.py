@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol, final
+from typing import TYPE_CHECKING, NamedTuple, Protocol, final
 
 import pyarrow as pa
 
 if TYPE_CHECKING:
     from streamfactory.spi import MessageBatch
-    from streamfactory.wiring.writing.diverting import Diversion
+
+
+class Converted(NamedTuple):
+    """What a conversion makes of one batch."""
+
+    rows: pa.RecordBatch
+    """As the sink is to have them."""
+    letters: pa.RecordBatch | None = None
+    """Dead letters, as they are to be kept."""
+    offsets: pa.Array | None = None
+    """The offset, in the source, of the row behind each of them."""
 
 
 class Conversion(Protocol):
@@ -17,11 +27,8 @@ class Conversion(Protocol):
     schema: pa.Schema
     """Of what `apply` answers."""
 
-    def apply(self, batch: MessageBatch) -> pa.RecordBatch:
-        """The rows as the sink is to have them."""
-
-    def divert(self, diversion: Diversion) -> None:
-        """Say who takes dead letters, before the first batch."""
+    def apply(self, batch: MessageBatch) -> Converted:
+        """Convert a batch that has rows."""
 
     def close(self) -> None:
         """Close, at the end of the pass."""
@@ -47,16 +54,13 @@ class Route(Conversion):
             fields.append(pa.field("_partition", pa.int32(), nullable=False))
         self.schema = pa.schema(fields)
 
-    def divert(self, diversion: Diversion) -> None:
-        """See `Conversion`: whatever is bad, the reader tells."""
-
     def close(self) -> None:
         """Nothing is open."""
 
-    def apply(self, batch: MessageBatch) -> pa.RecordBatch:
-        """The rows as the sink is to have them."""
+    def apply(self, batch: MessageBatch) -> Converted:
+        """See `Conversion`: the dead letters are those of the reader."""
         columns = [batch.rows.column(index) for index in self._kept]
         if self._count is not None:
             number = pa.scalar(batch.partition.id % self._count, pa.int32())
             columns.append(pa.repeat(number, batch.num_rows))
-        return pa.RecordBatch.from_arrays(columns, schema=self.schema)
+        return Converted(pa.RecordBatch.from_arrays(columns, schema=self.schema))

@@ -3,28 +3,26 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from streamfactory.spi import ConfigError, envelope_schema
 from streamfactory.transfer.copying import Copy
-from streamfactory.wiring.config.configure import Configured, configure
-from streamfactory.wiring.plugins.manager import PluginManager, default_manager
-from streamfactory.wiring.reading.source import Source
-from streamfactory.wiring.receiving.embedded import receive_embedded
-from streamfactory.wiring.streams.stream import find_definition
+from streamfactory.wiring.config.loading import load
+from streamfactory.wiring.receiving.embedded import open_source
 from streamfactory.wiring.writing.creating import ensure_topic
 from streamfactory.wiring.writing.diverting import open_target
 from streamfactory.wiring.writing.sink import Sink
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from typing import Any
+    from collections.abc import Callable, Mapping
 
     from streamfactory.spi import CheckpointStore
-    from streamfactory.wiring.config.definition import StreamDefinition
+    from streamfactory.wiring.config.configure import Configured
+    from streamfactory.wiring.config.loading import Named
+    from streamfactory.wiring.plugins.manager import PluginManager
+    from streamfactory.wiring.reading.source import Source
     from streamfactory.wiring.testing.faults import Faults
-
-    Named = str | Mapping[str, Any] | StreamDefinition
 
 _CARRIED: Final = {"metadata.columns": "true", "includeHeaders": "true"}
 
@@ -64,30 +62,17 @@ def open_copy(
         GuaranteeRefused: config; ``guarantee`` of either end asks for more.
         StreamError: As either end raises.
     """
-    plugins = plugins or default_manager()
-
-    def configured(named: Named, use: str, options: Mapping[str, str]) -> Configured:
-        definition = find_definition(named).with_overrides(options)
-        return configure(
-            definition, plugins, use=use, allow_class_paths=allow_class_paths
-        )
-
-    of_sink = configured(sink, "write", sink_options or {})
+    loading = partial(load, allow_class_paths=allow_class_paths, plugins=plugins)
+    given = dict(source_options or {})
     with ExitStack() as unless_made:
-        to = _open_sink(of_sink, faults[1])
+        to = _open_sink(loading(sink, "write", options=sink_options), faults[1])
         unless_made.callback(to.close)
-        given = dict(source_options or {})
-        of_source = configured(source, "read", given)
-        opened = _open_source(of_source, faults[0])
+        opened, carried = _open_source(
+            lambda more: loading(source, "read", options=given | more),
+            partial(open_source, faults=faults[0], plugins=plugins, aside=True),
+            to,
+        )
         unless_made.callback(opened.close)
-        receive_embedded(opened, of_source, plugins)
-        carried = _carries(opened, of_source, to)
-        if carried:
-            again = configured(source, "read", given | _CARRIED)
-            fields = ("value",) if _is_raw(again) else None
-            opened = _open_source(again, faults[0], fields, raw_keys=True)
-            unless_made.callback(opened.close)
-            receive_embedded(opened, again, plugins)
         letters = None
         if opened.decodes and opened.config["decode.on.error"] == "dead-letter":
             letters = open_target(
@@ -105,13 +90,39 @@ def open_copy(
             carried=carried,
             letters=letters,
         )
-        if partitions is None and _has_no_number(of_sink):
+        if partitions is None and _has_no_number(to.configured):
             partitions = len(opened.metadata.partitions()) or None
         copy.created = ensure_topic(
-            of_sink, to, opened.schema, create=create, partitions=partitions
+            to, opened.schema, create=create, partitions=partitions
         )
         unless_made.pop_all()
     return copy
+
+
+def _open_source(
+    configured_with: Callable[[dict[str, str]], Configured],
+    open_one: Callable[..., Source],
+    sink: Sink,
+) -> tuple[Source, bool]:
+    """The source, and whether key, headers and timestamp of messages go along.
+
+    Args:
+        configured_with: Its configuration, with more options.
+        open_one: Opens it.
+        sink: Open already.
+    """
+    configured = configured_with({})
+    source = open_one(configured)
+    try:
+        if not _carries(source, configured, sink):
+            return source, False
+    except BaseException:
+        source.close()
+        raise
+    source.close()
+    again = configured_with(_CARRIED)
+    columns = ("value",) if _is_raw(again) else None
+    return open_one(again, columns=columns, raw_keys=True), True
 
 
 def _carries(source: Source, configured: Configured, sink: Sink) -> bool:
@@ -141,23 +152,3 @@ def _open_sink(configured: Configured, faults: Faults | None) -> Sink:
     if faults is None:
         return Sink(configured)
     return Sink(configured, clock=faults.clock, wrap=faults.around_producers)
-
-
-def _open_source(
-    configured: Configured,
-    faults: Faults | None,
-    fields: tuple[str, ...] | None = None,
-    *,
-    raw_keys: bool = False,
-) -> Source:
-    clock = wrap = None
-    if faults is not None:
-        clock, wrap = faults.clock, faults.around_consumers
-    return Source(
-        configured,
-        fields=fields,
-        clock=clock,
-        wrap=wrap,
-        aside=True,
-        raw_keys=raw_keys,
-    )

@@ -208,7 +208,7 @@ class Copy(Closing):
                 clock=self._source.clock,
             )
             stack.callback(epochs.close)
-            self._begin_letters(stack, route)
+            self._begin_letters(stack)
             self._position = self._stands_at(epochs.last)
             if self._position is not None:
                 # The last run may have ended between its commit and this.
@@ -219,9 +219,9 @@ class Copy(Closing):
             stack.callback(self._end_pass, rotation)
             if self._position is None:
                 # Now, so that a restart before the first row begins where this did.
-                self._settle(epochs, rotation.position)
+                self._settle(epochs, rotation)
             complete = self._pump(epochs, rotation, route, stop, tell, follow=follow)
-            self._settle(epochs, rotation.position)
+            self._settle(epochs, rotation)
             self._progress.publish(self._position)  # also where nothing new came
             if self._committed:
                 self._acknowledge(self._position)  # again, where that failed before
@@ -242,17 +242,14 @@ class Copy(Closing):
             self._dead,
         )
 
-    def _begin_letters(self, stack: ExitStack, route: Conversion) -> None:
+    def _begin_letters(self, stack: ExitStack) -> None:
         """Take the dead letters of a pass, beginning where their stream stands."""
-        self._source.begin_round()
         if self._letters is None:
             return
         writer_id = f"{self.writer_id}/dead-letters"
         diversion = Diversion(self._letters, writer_id, self._source.clock)
         stack.callback(diversion.close)
         self._diversion = diversion
-        self._source.divert(diversion.add)
-        route.divert(diversion)
 
     def _pump(
         self,
@@ -267,18 +264,31 @@ class Copy(Closing):
         """Move rows until the end, or until stopped; whether it was the end."""
         while not stop.is_set():
             batch = self._next(epochs, rotation)
-            if batch is not None and batch.num_rows:
-                self._write(epochs, route.apply(batch), batch)
+            if batch is not None:
+                self._take(epochs, route, batch)
             diversion = self._diversion
             late = diversion is not None and diversion.due
             if late or (epochs.pending and epochs.due):
-                self._settle(epochs, rotation.position)
+                self._settle(epochs, rotation)
             tell(self._rows + epochs.pending)
             if rotation.finished:
                 return True
             if batch is None and follow and all_ended(self._source, rotation):
                 return True
         return False
+
+    def _take(self, epochs: Epochs, route: Conversion, batch: MessageBatch) -> None:
+        """Write the rows of a batch, and its dead letters before them."""
+        diversion = self._diversion
+        if diversion is not None:
+            diversion.add(batch)
+        if not batch.num_rows:
+            return
+        rows, letters, offsets = route.apply(batch)
+        if letters is not None:
+            assert diversion is not None
+            diversion.put(batch.partition, letters, offsets, batch.incarnation)
+        self._write(epochs, rows, batch)
 
     def _write(self, epochs: Epochs, rows: pa.RecordBatch, batch: MessageBatch) -> None:
         try:
@@ -300,12 +310,13 @@ class Copy(Closing):
             error.remedy = _ANOTHER
             raise
         except StreamError:
-            self._settle(epochs, rotation.position)
+            self._settle(epochs, rotation)
             raise
         return batch
 
-    def _settle(self, epochs: Epochs, position: Position) -> None:
+    def _settle(self, epochs: Epochs, rotation: Rotation) -> None:
         """Commit the open epoch with its position, where either has moved."""
+        position = rotation.position
         if not epochs.pending and position == self._position:
             return
         rows = epochs.pending
@@ -328,7 +339,7 @@ class Copy(Closing):
             self._committed = True
         if self._committed:
             self._acknowledge(position)
-        self._source.begin_round()
+        rotation.begin_range()
 
     def _acknowledge(self, position: Position | None) -> None:
         """Acknowledge what is committed durably; a start alone commits nothing."""

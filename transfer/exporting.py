@@ -6,42 +6,38 @@ then nobody sees it, and what fails leaves nothing behind.
 
 from __future__ import annotations
 
-from contextlib import ExitStack
+from contextlib import closing
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, final
+from typing import TYPE_CHECKING, Final, final
 
 from streamfactory.spi import (
-    BatchState,
-    IncarnationChanged,
     MisuseError,
     Partition,
     PartitionState,
     Position,
-    StreamTimeout,
     Unsupported,
 )
 from streamfactory.transfer.outputs import Outputs, format_of
-from streamfactory.wiring.config.configure import configure
+from streamfactory.wiring.config.loading import Named, load
 from streamfactory.wiring.core.canonical import canonical_schema
 from streamfactory.wiring.core.closing import Closing
 from streamfactory.wiring.core.conform import conform
-from streamfactory.wiring.plugins.manager import PluginManager, default_manager
-from streamfactory.wiring.reading.following import refuse_torn
+from streamfactory.wiring.microbatch.ranges import Range, read_range
+from streamfactory.wiring.reading.losses import recreated, was_recreated
 from streamfactory.wiring.reading.position_arguments import offsets_of, refuse_unknown
 from streamfactory.wiring.reading.source import Source
-from streamfactory.wiring.streams.stream import find_definition
 from streamfactory.wiring.topics.admin import of_topic
 
 if TYPE_CHECKING:
     import threading
-    from collections.abc import Callable, Collection, Iterator, Mapping
+    from collections.abc import Callable, Collection, Mapping
     from pathlib import Path
 
     import pyarrow as pa
 
     from streamfactory.spi import Loss, PartitionInfo, StreamConfig
     from streamfactory.transfer.outputs import Output
-    from streamfactory.wiring.config.definition import StreamDefinition
+    from streamfactory.wiring.plugins.manager import PluginManager
     from streamfactory.wiring.reading.position_arguments import Marks
     from streamfactory.wiring.reading.reader import Reader
 
@@ -75,7 +71,7 @@ class Exported:
 
 
 def open_export(
-    stream: str | Mapping[str, Any] | StreamDefinition,
+    stream: Named,
     output: Path,
     *,
     topic: str | None = None,
@@ -113,11 +109,12 @@ def open_export(
     """
     kind = format_of(output, format, by_partition=by_partition)
     outputs = Outputs(output, kind, by_partition=by_partition, force=force)
-    configured = configure(
-        find_definition(stream).with_overrides(options or {}),
-        plugins or default_manager(),
-        use="read",
+    configured = load(
+        stream,
+        "read",
+        options=options,
         allow_class_paths=allow_class_paths,
+        plugins=plugins,
     )
     source = Source(of_topic(configured, topic), client_id="streamfactory-export")
     return Export(source, outputs, start=start, end=end, partitions=partitions)
@@ -251,59 +248,33 @@ class Export(Closing):
         tell: Callable[[int], None],
     ) -> Lane | None:
         before, at = self.rows, start
-        with ExitStack() as stack:
-            reader = self._source.reader(
-                info.partition, info=info, incarnation=info.incarnation
-            )
-            stack.callback(reader.close)
-            for rows, reached in self._read(reader, start, end):
-                self._refuse_another_life(reader, info)
+        if start == end:
+            return Lane(info.partition, start, at, 0)
+        reader = self._source.reader(
+            info.partition, info=info, incarnation=info.incarnation
+        )
+        with closing(reader):
+            for batch in read_range(
+                reader,
+                Range(info.partition, start, end, info.incarnation),
+                timeout=self.config["fetch.timeout.millis"] / 1000,
+                clock=self._source.clock,
+                turn=_TURN,
+            ):
                 if stop.is_set():
                     return None
-                at = reached
-                output.write(conform(rows, schema))
-                self.rows += rows.num_rows
+                self._losses += batch.losses
+                at = batch.next_offset
+                output.write(conform(batch.rows, schema))
+                self.rows += batch.num_rows
                 tell(self.rows)
-            if start < end:
-                reader.verify()
+            self._refuse_recreated(reader, info)
         return Lane(info.partition, start, at, self.rows - before)
 
-    def _read(
-        self, reader: Reader, start: int, end: int
-    ) -> Iterator[tuple[pa.RecordBatch, int]]:
-        """Rows, each with where to go on; empty ones so that a stop is noticed."""
-        clock = self._source.clock
-        patience = self.config["fetch.timeout.millis"] / 1000
-        at, moved = start, clock.now()
-        while at < end:
-            batch = reader.fetch(at, end=end, timeout=_TURN)
-            self._losses += batch.losses
-            refuse_torn(batch, self.config.name)
-            if batch.next_offset != at:
-                at, moved = batch.next_offset, clock.now()
-            elif clock.now() - moved > patience:
-                msg = f"nothing came for {patience:g} s, with offsets to {end} to come"
-                raise StreamTimeout(
-                    msg,
-                    stream=self.config.name,
-                    partition=reader.partition,
-                    offset=at,
-                )
-            yield batch.rows, at
-            if batch.state is BatchState.END_OF_PARTITION:
-                return
-
-    def _refuse_another_life(self, reader: Reader, info: PartitionInfo) -> None:
-        """Under a policy that goes on, the range would mean something else."""
-        if None in (reader.incarnation, info.incarnation):
-            return
-        if reader.incarnation != info.incarnation:
-            msg = "the topic was recreated while it was exported"
-            raise IncarnationChanged(
-                msg,
-                expected=info.incarnation,
-                found=reader.incarnation,
-                stream=self.config.name,
-                partition=info.partition,
-                remedy="export it again",
-            )
+    def _refuse_recreated(self, reader: Reader, info: PartitionInfo) -> None:
+        """Under a policy that continues, the range would mean something else."""
+        if was_recreated(info.incarnation, reader.incarnation):
+            partition, found = info.partition, reader.incarnation
+            error = recreated(partition, info.incarnation, found, None)
+            error.remedy = "export it again"
+            raise error.at(stream=self.config.name)

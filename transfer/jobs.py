@@ -12,17 +12,14 @@ from streamfactory.transfer.publishing import open_publisher
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from typing import Any
 
     import pyarrow as pa
 
     from streamfactory.transfer.copying import Copied
     from streamfactory.transfer.exporting import Exported
     from streamfactory.transfer.publishing import Published
-    from streamfactory.wiring.config.definition import StreamDefinition
+    from streamfactory.wiring.config.loading import Named
     from streamfactory.wiring.reading.position_arguments import Marks
-
-    Named = str | Mapping[str, Any] | StreamDefinition
 
 
 def copy(

@@ -7,8 +7,8 @@ same writer id goes on behind them, however the last one ended.
 from __future__ import annotations
 
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, final
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final, final
 
 import pyarrow as pa
 
@@ -29,12 +29,10 @@ from streamfactory.spi import (
 )
 from streamfactory.transfer.inputs import Input, InputOptions, open_input
 from streamfactory.transfer.inputs.formats import STANDARD_INPUT
-from streamfactory.wiring.config.configure import configure
+from streamfactory.wiring.config.loading import Named, load
 from streamfactory.wiring.core.clock import Clock
 from streamfactory.wiring.core.closing import Closing
 from streamfactory.wiring.core.conform import columns_of, conform
-from streamfactory.wiring.plugins.manager import PluginManager, default_manager
-from streamfactory.wiring.streams.stream import find_definition
 from streamfactory.wiring.writing.creating import ensure_topic
 from streamfactory.wiring.writing.epochs import Epochs
 from streamfactory.wiring.writing.routing import SPECIAL
@@ -45,8 +43,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from streamfactory.spi import LastCommit, StreamConfig
-    from streamfactory.wiring.config.configure import Configured
-    from streamfactory.wiring.config.definition import StreamDefinition
+    from streamfactory.wiring.plugins.manager import PluginManager
 
 TOPIC: Final = "inputs"
 """What stored positions name; the inputs are its partitions, in their order."""
@@ -67,7 +64,7 @@ class Published:
 
 
 def open_publisher(
-    stream: str | Mapping[str, Any] | StreamDefinition,
+    stream: Named,
     inputs: Sequence[str],
     *,
     options: Mapping[str, str] | None = None,
@@ -106,29 +103,29 @@ def open_publisher(
     if not inputs or list(inputs).count(STANDARD_INPUT) > 1:
         msg = "standard input is given twice" if inputs else "there is no input"
         raise MisuseError(msg, remedy="give files, or - once for standard input")
-    configured = configure(
-        find_definition(stream).with_overrides(options or {}),
-        plugins or default_manager(),
-        use="write",
+    configured = load(
+        stream,
+        "write",
+        options=options,
         allow_class_paths=allow_class_paths,
+        plugins=plugins,
     )
-    config = configured.config
+    how = InputOptions(
+        block_size=configured.config["batch.bytes"],
+        batch_rows=configured.config["batch.rows"],
+        delimiter=delimiter or ",",
+        header=header,
+    )
     with ExitStack() as unless_made:
         sink = Sink(configured)
         unless_made.callback(sink.close)
         opened = []
         for name in inputs:
-            tabbed = ".tsv" in name.lower()
-            how = InputOptions(
-                block_size=config["batch.bytes"],
-                batch_rows=config["batch.rows"],
-                delimiter=delimiter or ("\t" if tabbed else ","),
-                header=header,
-            )
-            opened.append(open_input(name, format=format, options=how))
+            tabbed = delimiter is None and ".tsv" in name.lower()
+            own = replace(how, delimiter="\t") if tabbed else how
+            opened.append(open_input(name, format=format, options=own))
             unless_made.callback(opened[-1].close)
         publisher = Publisher(
-            configured,
             sink,
             opened,
             writer_id=writer_id,
@@ -145,7 +142,6 @@ class Publisher(Closing):
     """Publishes inputs, one after another. One thread runs it.
 
     Args:
-        configured: The stream's.
         sink: Where to; closed with the publisher.
         inputs: What; closed with the publisher.
         writer_id: Survives restarts; None claims no idempotence.
@@ -159,7 +155,6 @@ class Publisher(Closing):
 
     def __init__(
         self,
-        configured: Configured,
         sink: Sink,
         inputs: Sequence[Input],
         *,
@@ -172,7 +167,6 @@ class Publisher(Closing):
         """Of the rows; None until the first input tells it."""
         self.created = False
         """Whether the topic was made for this."""
-        self._configured = configured
         self._sink = sink
         self._inputs = inputs
         self.writer_id = writer_id
@@ -242,7 +236,6 @@ class Publisher(Closing):
             return Published(0, 0, 0, complete=False)
         self._check_names(self.schema)
         self.created = ensure_topic(
-            self._configured,
             self._sink,
             self.schema,
             create=self._create,

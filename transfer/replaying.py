@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Final, final
 
 import pyarrow as pa
@@ -16,10 +17,9 @@ import pyarrow as pa
 from streamfactory.spi import ConfigError, SchemaMismatch, envelope_schema
 from streamfactory.transfer.copying import Copy
 from streamfactory.transfer.resending import Again, Messages, Rows, own_letters
-from streamfactory.wiring.config.configure import Configured, configure
+from streamfactory.wiring.config.loading import load
 from streamfactory.wiring.core.closing import Closing
 from streamfactory.wiring.decoding.deadletters import DEAD_LETTER_SCHEMA
-from streamfactory.wiring.plugins.manager import default_manager
 from streamfactory.wiring.reading.following import read_from
 from streamfactory.wiring.reading.raw_messages import as_raw
 from streamfactory.wiring.reading.source import Source
@@ -126,66 +126,58 @@ def open_replay(
         SchemaMismatch: permanent; these are no dead letters.
         StreamError: As either end raises.
     """
-    found = plugins or default_manager()
-
-    def configured(definition: StreamDefinition, use: str) -> Configured:
-        return configure(
-            definition, found, use=use, allow_class_paths=allow_class_paths
-        )
-
-    with ExitStack() as stack:
-        source = Source(configured(letters, "read"))
-        stack.callback(source.close)
+    loading = partial(load, allow_class_paths=allow_class_paths, plugins=plugins)
+    with ExitStack() as unless_made:
+        source = Source(loading(letters, "read"))
+        unless_made.callback(source.close)
         _check_letters(source)
-        target = configured(to, "write")
+        target = loading(to, "write")
         raw = target.decoder is not None and target.decoder.decoder is None
-        name = None if of is None else of.name
         if not raw and of is None:
             name = _first_stream(source)
             if name is None:
                 return Replay(None, Again())
             of = find(name)
-        if of is not None and of.name == to.name:
-            target, raw = configured(as_raw(to), "write"), True
+        as_messages = raw or (of is not None and of.name == to.name)
+        if as_messages and not raw:
+            target = loading(as_raw(to), "write")
         sink = Sink(target)
-        stack.callback(sink.close)
-        again = Sink(configured(letters, "write"))
-        stack.callback(again.close)
+        unless_made.callback(sink.close)
+        again = Sink(loading(letters, "write"))
+        unless_made.callback(again.close)
         met, decoding = Again(), None
-        convert: Callable[[pa.Schema], Conversion]
-        if raw or of is None:
-            convert = _messages(sink, name, met)
-            ensure_topic(target, sink, _VALUE, create=False, partitions=None)
-        else:
-            current = configured(of.with_overrides(_ANYTHING), "read")
+        if not as_messages and of is not None:
+            current = loading(of, "read", options=_ANYTHING)
             decoding = Source(current, aside=True)
-            stack.callback(decoding.close)
-            _check_decodes(decoding)
-            convert = _rows(decoding, sink, met)
-            ensure_topic(target, sink, decoding.schema, create=False, partitions=None)
+            unless_made.callback(decoding.close)
+        name = None if of is None else of.name
+        convert = _conversion(decoding, sink, name, met)
+        schema = _VALUE if decoding is None else decoding.schema
+        ensure_topic(sink, schema, create=False, partitions=None)
         writer_id = writer_id or f"replay/{letters.name}/{name or '*'}/{to.name}"
         copy = Copy(source, sink, writer_id, letters=again, convert=convert)
-        stack.pop_all()
+        unless_made.pop_all()
     return Replay(copy, met, decoding)
 
 
 _VALUE: Final = pa.schema([envelope_schema().field("value")])
 
 
-def _messages(
-    sink: Sink, name: str | None, met: Again
+def _conversion(
+    decoding: Source | None, sink: Sink, name: str | None, met: Again
 ) -> Callable[[pa.Schema], Conversion]:
-    schema = sink.schema
-    if schema is not None and not schema.equals(envelope_schema()):
-        msg = "messages as they were do not fit a stream of typed rows"
-        remedy = "name a decoder at the stream that they come from"
-        raise ConfigError(msg, stream=sink.config.name, remedy=remedy)
-    return lambda _: Messages(name, met)
-
-
-def _rows(
-    decoding: Source, sink: Sink, met: Again
-) -> Callable[[pa.Schema], Conversion]:
+    """What letters become: messages, or rows where ``decoding`` makes them."""
+    if decoding is None:
+        schema = sink.schema
+        if schema is not None and not schema.equals(envelope_schema()):
+            msg = "messages as they were do not fit a stream of typed rows"
+            remedy = "name a decoder at the stream that they come from"
+            raise ConfigError(msg, stream=sink.config.name, remedy=remedy)
+        return lambda _: Messages(name, met)
+    if not decoding.decodes:
+        msg = "this stream has no decoder that its dead letters could go through again"
+        remedy = "name one there, or another stream with --from"
+        raise ConfigError(msg, stream=decoding.config.name, remedy=remedy)
     keyed = bool(sink.config.get("producer.key.columns"))
     return lambda _: Rows(decoding, None if keyed else sink.partition_count(), met)
 
@@ -195,13 +187,6 @@ def _check_letters(source: Source) -> None:
     if missing:
         msg = f"these are no dead letters: there is no column {missing[0]!r}"
         raise SchemaMismatch(msg, stream=source.config.name)
-
-
-def _check_decodes(source: Source) -> None:
-    if not source.decodes:
-        msg = "this stream has no decoder that its dead letters could go through again"
-        remedy = "name one there, or another stream with --from"
-        raise ConfigError(msg, stream=source.config.name, remedy=remedy)
 
 
 def _first_stream(source: Source) -> str | None:

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamfactory.spi import CorruptData, Partition, envelope_schema, headers_type
+from streamfactory.transfer.conversion import Converted
 from streamfactory.wiring.core.conform import conform
 from streamfactory.wiring.decoding.deadletters import (
     DEAD_LETTER_SCHEMA,
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from streamfactory.wiring.decoding.deadletters import Bad
     from streamfactory.wiring.decoding.stage import DecodeStage, Staged
     from streamfactory.wiring.reading.source import Source
-    from streamfactory.wiring.writing.diverting import Diversion
 
 _LETTERS: Final = pa.schema([f.with_nullable(True) for f in DEAD_LETTER_SCHEMA])
 
@@ -59,17 +59,14 @@ class Messages:
             ]
         )
 
-    def apply(self, batch: MessageBatch) -> pa.RecordBatch:
-        """See `Conversion`."""
+    def apply(self, batch: MessageBatch) -> Converted:
+        """See `Conversion`: nothing is decoded, so nothing is bad."""
         letters, _ = own_letters(batch, self._stream, self._met)
         # A message of which several rows were bad is one message.
         whole = letters.filter(_first_of_each(letters))
         names = ("value", "key", "headers", "timestamp")
         columns = [whole.column(name) for name in names]
-        return pa.RecordBatch.from_arrays(columns, schema=self.schema)
-
-    def divert(self, diversion: Diversion) -> None:
-        """See `Conversion`: nothing is decoded, so nothing is bad."""
+        return Converted(pa.RecordBatch.from_arrays(columns, schema=self.schema))
 
     def close(self) -> None:
         """See `Conversion`."""
@@ -91,17 +88,18 @@ class Rows:
         self._count = count
         self._met = met
         self._stages: dict[Partition, DecodeStage] = {}
-        self._diversion: Diversion | None = None
         evidence = [field.name for field in EVIDENCE]
         fields = [f for f in source.schema if f.name not in (*evidence, "_partition")]
         if count is not None:
             fields.append(pa.field("_partition", pa.int32(), nullable=False))
         self.schema = pa.schema(fields)
 
-    def apply(self, batch: MessageBatch) -> pa.RecordBatch:
-        """See `Conversion`."""
+    def apply(self, batch: MessageBatch) -> Converted:
+        """See `Conversion`: letters that are bad again are letters again."""
         letters, places = own_letters(batch, self._source.config.name, self._met)
         parts = [pa.RecordBatch.from_pylist([], schema=self.schema)]
+        again: list[pa.RecordBatch] = []
+        offsets: list[pa.Array] = []
         lanes = (letters.column(name).to_pylist() for name in ("topic", "partition"))
         for partition in sorted(
             {Partition(*lane) for lane in zip(*lanes, strict=True)}
@@ -114,12 +112,13 @@ class Rows:
             rows, bad = self._decoded(partition, part)
             parts.append(rows)
             if bad:
-                self._keep(batch, part, places.filter(chosen), bad)
-        return pa.concat_batches(parts)
-
-    def divert(self, diversion: Diversion) -> None:
-        """See `Conversion`."""
-        self._diversion = diversion
+                index = pa.array([one.index for one in bad], pa.int64())
+                again.append(self._again(part.take(index), bad))
+                offsets.append(places.filter(chosen).take(index))
+        rows = pa.concat_batches(parts)
+        if not again:
+            return Converted(rows)
+        return Converted(rows, pa.concat_batches(again), pa.concat_arrays(offsets))
 
     def close(self) -> None:
         """Close the decoders."""
@@ -176,20 +175,14 @@ class Rows:
             return staged.keys.take(source)
         return letters.column(name[1:]).take(source)  # metadata of the message
 
-    def _keep(
-        self,
-        batch: MessageBatch,
-        letters: pa.RecordBatch,
-        places: pa.Array,
-        bad: Sequence[Bad],
-    ) -> None:
-        """Write letters again, with what is wrong with them now."""
-        index = pa.array([one.index for one in bad], pa.int64())
-        again = letters.take(index)
+    def _again(self, letters: pa.RecordBatch, bad: Sequence[Bad]) -> pa.RecordBatch:
+        """Letters, one for each in ``bad``, with what is wrong with them now."""
         origin = self._source.origin
         ordinals = [
             held if held is not None else one.ordinal
-            for held, one in zip(again.column("ordinal").to_pylist(), bad, strict=True)
+            for held, one in zip(
+                letters.column("ordinal").to_pylist(), bad, strict=True
+            )
         ]
         said = {
             "ordinal": ordinals,
@@ -202,14 +195,10 @@ class Rows:
         columns = [
             pa.array(said[field.name], field.type)
             if field.name in said
-            else again.column(field.name)
+            else letters.column(field.name)
             for field in DEAD_LETTER_SCHEMA
         ]
-        rows = pa.RecordBatch.from_arrays(columns, schema=DEAD_LETTER_SCHEMA)
-        assert self._diversion is not None
-        self._diversion.put(
-            batch.partition, rows, places.take(index), batch.incarnation
-        )
+        return pa.RecordBatch.from_arrays(columns, schema=DEAD_LETTER_SCHEMA)
 
 
 def own_letters(

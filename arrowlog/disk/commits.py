@@ -27,9 +27,9 @@ from streamfactory.arrowlog.log import no_such_partition
 from streamfactory.spi import MisuseError, StreamError, TopicNotFound, WriterFenced
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
 
-    from streamfactory.arrowlog.disk.log import DiskLog
+    from streamfactory.arrowlog.disk.journal import Journal
     from streamfactory.arrowlog.disk.state import State
     from streamfactory.arrowlog.log import Staged
     from streamfactory.spi import LastCommit, Position, Summary
@@ -83,10 +83,14 @@ class _Draft:
 
 
 class CommitQueue:
-    """The commits of one process to one topic."""
+    """The commits of one process to one topic. Thread-safe.
 
-    def __init__(self, log: DiskLog) -> None:
-        self._log = log
+    Args:
+        journal: The records of the topic.
+    """
+
+    def __init__(self, journal: Journal) -> None:
+        self._journal = journal
         self._lock = threading.Lock()
         self._waiting: list[_Request] = []
 
@@ -108,7 +112,7 @@ class CommitQueue:
         request = _Request(writer, epoch, files, instance, summary, position, replace)
         with self._lock:
             self._waiting.append(request)
-        with self._log.journal.publishing:
+        with self._journal.publishing:
             if not request.done:
                 self._lead()
         return request.outcome()
@@ -122,7 +126,7 @@ class CommitQueue:
             held[0] = None if known is None else known.last()
             if known is not None and known.owner == instance:
                 return None
-            now = self._log.journal.time_of(state)
+            now = self._journal.time_of(state)
             if known is None:
                 claimed = WriterState(instance, now)
             else:
@@ -130,10 +134,31 @@ class CommitQueue:
                     instance, now, known.epoch, known.rows, known.sums, known.position
                 )
             claims = {writer: _checked(writer, claimed)}
-            return self._log.journal.record(state, writers=claims)
+            return self._journal.record(state, writers=claims)
 
-        self._log.journal.publish(build)
+        self._journal.publish(build)
         return held[0]
+
+    def discard(self, names: Collection[str]) -> None:
+        """Remove staged files, but for those that were committed.
+
+        By a record first: whoever is about to commit them meets it.
+        """
+        gone: dict[str, int] = {}
+
+        def build(state: State) -> Record | None:
+            gone.clear()
+            gone.update({n: 0 for n in names if not state.index.has(n)})
+            fresh = {n: 0 for n in gone if n not in state.removed}
+            return self._journal.record(state, removed=fresh) if fresh else None
+
+        if not names:
+            return
+        try:
+            self._journal.publish(build)
+        except TopicNotFound:  # it has ended: nobody will commit them
+            gone.update(dict.fromkeys(names, 0))
+        self._journal.storage.remove(gone)
 
     def _lead(self) -> None:
         """Commit everything that waits."""
@@ -147,11 +172,11 @@ class CommitQueue:
         try:
             # The names of what tasks have staged have to be safe before their record.
             if any(request.files for request in requests):
-                self._log.storage.settle("data")
-            self._log.journal.publish(lambda state: self._build(state, requests))
+                self._journal.storage.settle("data")
+            self._journal.publish(lambda state: self._build(state, requests))
             if any(request.held for request in requests):
                 # Who published it may have been killed before its name was safe.
-                self._log.storage.settle("log")
+                self._journal.storage.settle("log")
         except BaseException as error:  # noqa: BLE001 - each of those who wait gets it
             ended = isinstance(error, TopicNotFound)
             for request in requests:
@@ -162,12 +187,12 @@ class CommitQueue:
         # Late ones, but for those that this very epoch was committed with.
         late = [f.name for r in requests if r.held or ended for f in r.files]
         try:
-            self._log.discard_files(late)
+            self.discard(late)
         except (StreamError, OSError) as error:  # the sweep finds them
-            logger.warning("%s: discarding: %s", self._log.name, error)
+            logger.warning("%s: discarding: %s", self._journal.name, error)
 
     def _build(self, state: State, requests: Sequence[_Request]) -> Record | None:
-        draft = _Draft(list(state.latest), self._log.journal.time_of(state))
+        draft = _Draft(list(state.latest), self._journal.time_of(state))
         for request in requests:
             request.held = request.error = None
             request.placed.clear()
@@ -180,7 +205,7 @@ class CommitQueue:
         removed = {}
         if draft.earliest:
             removed = let_go(state, draft.earliest)
-        return self._log.journal.record(
+        return self._journal.record(
             state,
             at=draft.at,
             writers=draft.writers,
@@ -219,14 +244,14 @@ class CommitQueue:
                 raise MisuseError(msg, remedy="write the epoch again")
             last = max((run[0] for run in file.runs), default=0)
             if last >= len(state.latest):
-                raise no_such_partition(self._log.name, last, len(state.latest))
+                raise no_such_partition(self._journal.name, last, len(state.latest))
 
     def _there(self, state: State, file: StagedFile) -> bool:
         """Whether a staged file is whole, and was not swept, or committed before."""
         if file.name in state.removed or state.index.has(file.name):
             return False
         try:
-            return self._log.storage.size(file.name) == file.size
+            return self._journal.storage.size(file.name) == file.size
         except FileNotFoundError:
             return False
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from streamfactory.spi.ipc import (
+from streamfactory.arrowipc import (
     PREFIX,
     IpcTooLong,
     NotIpc,
@@ -16,7 +16,7 @@ from streamfactory.spi.ipc import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from streamfactory.spi.ipc import IpcBlock
+    from streamfactory.arrowipc import IpcBlock
 
 _TAIL: Final = 10
 """Bytes behind the footer: its length, and what ends each file."""

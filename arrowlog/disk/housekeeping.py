@@ -33,15 +33,18 @@ from streamfactory.arrowlog.disk.names import (
     snapshot_name,
     snapshots,
 )
+from streamfactory.arrowlog.disk.segments import RollingWriter
 from streamfactory.arrowlog.disk.storage import failed
 from streamfactory.spi import CorruptData, StorageFailed
 
 if TYPE_CHECKING:
     import re
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
-    from streamfactory.arrowlog.disk.log import DiskLog
+    from streamfactory.arrowlog.disk.journal import Journal
     from streamfactory.arrowlog.disk.records import Record, Segment
+    from streamfactory.arrowlog.disk.segments import SegmentReader
+    from streamfactory.arrowlog.disk.settings import Settings
     from streamfactory.arrowlog.disk.state import State
     from streamfactory.arrowlog.log import Retention
 
@@ -57,21 +60,41 @@ STAGED_SECONDS: Final = 24 * 3600.0
 
 
 class Housekeeper:
-    """Keeps one topic. Thread-safe."""
+    """Keeps one topic small. Thread-safe.
 
-    def __init__(self, log: DiskLog) -> None:
-        self._log = log
-        self._storage = log.storage
+    Args:
+        journal: The records of the topic.
+        segments: Reads what is merged.
+        settings: How segments are written, and when they are merged.
+        offsets_at: The offset of each partition at a time, as `Log.offsets_at`.
+        tidy: Sweeps what lies around the topic; called when it is swept itself.
+    """
+
+    def __init__(
+        self,
+        journal: Journal,
+        segments: SegmentReader,
+        settings: Settings,
+        *,
+        offsets_at: Callable[[int, Collection[int]], Mapping[int, int | None]],
+        tidy: Callable[[], None] | None,
+    ) -> None:
+        self._journal = journal
+        self._storage = journal.storage
+        self._segments = segments
+        self._settings = settings
+        self._offsets_at = offsets_at
+        self._tidy = tidy
         self._merging = threading.Lock()
         self._swept_at = time.monotonic()
 
     def after_commit(self) -> None:
         """What is due, and costs little on average."""
-        with self._log.journal.lock:
+        with self._journal.lock:
             # What this commit has seen will do: a look at the medium costs more.
-            state = self._log.journal.known
+            state = self._journal.known
             due = _due(state)
-            merges = choose(state, self._log.settings)
+            merges = choose(state, self._settings)
         if merges:
             self._merge_all()
         if due:
@@ -92,7 +115,7 @@ class Housekeeper:
         removed: dict[str, int] = {}
 
         def build(state: State) -> Record | None:
-            self._log.journal.check_partitions(before)
+            self._journal.check_partitions(before)
             moved = {
                 lane: min(offset, state.latest[lane])
                 for lane, offset in before.items()
@@ -102,15 +125,15 @@ class Housekeeper:
                 return None
             removed.clear()
             removed.update(let_go(state, moved))
-            return self._log.journal.record(state, earliest=moved, removed=removed)
+            return self._journal.record(state, earliest=moved, removed=removed)
 
-        if self._log.journal.publish(build):
+        if self._journal.publish(build):
             self._remove(removed)
 
     def retain(self, retention: Retention, hold: Mapping[int, int]) -> None:
         """Let go of what retention does not keep."""
-        with self._log.journal.lock:
-            state = self._log.journal.refreshed()
+        with self._journal.lock:
+            state = self._journal.refreshed()
             before = np.array(state.earliest, np.int64)
             latest = np.array(state.latest, np.int64)
             if retention.rows is not None:
@@ -121,16 +144,16 @@ class Housekeeper:
                 ]
                 before = np.maximum(before, np.array(kept, np.int64))
         if retention.age is not None:
-            oldest = int(self._log.journal.now_ms() - retention.age * 1000)
-            young = self._log.offsets_at(oldest, range(len(latest)))
+            oldest = int(self._journal.now_ms() - retention.age * 1000)
+            young = self._offsets_at(oldest, range(len(latest)))
             ages = [latest[i] if young[i] is None else young[i] for i in young]
             before = np.maximum(before, np.array(ages, np.int64))
         wanted = {
             lane: min(int(offset), hold.get(lane, int(offset)))
             for lane, offset in enumerate(before)
         }
-        with self._log.journal.lock:
-            state = self._log.journal.refreshed()
+        with self._journal.lock:
+            state = self._journal.refreshed()
             moved = {i: at for i, at in wanted.items() if at > state.earliest[i]}
         if moved:
             self.truncate(moved)
@@ -152,9 +175,9 @@ class Housekeeper:
             return  # another thread is at it
         try:
             while True:
-                with self._log.journal.lock:
-                    state = self._log.journal.refreshed()
-                    files = choose(state, self._log.settings, everything=everything)
+                with self._journal.lock:
+                    state = self._journal.refreshed()
+                    files = choose(state, self._settings, everything=everything)
                 if files is None or not self._merge(files):
                     return
         finally:
@@ -162,8 +185,8 @@ class Housekeeper:
 
     def _merge(self, files: Sequence[str]) -> bool:
         """Merge some segments; False where another process was at them, too."""
-        with self._log.journal.lock:
-            state = self._log.journal.refreshed()
+        with self._journal.lock:
+            state = self._journal.refreshed()
             if not all(name in state.small for name in files):
                 return False
             runs = state.index.runs(files)
@@ -171,16 +194,19 @@ class Housekeeper:
             removed = {name: state.small[name][1] for name in files}
             floor = list(state.earliest)
         with contextlib.suppress(FileNotFoundError):
-            merged = merge(self._log, runs, floor, level)
+            writer = RollingWriter(
+                self._storage, self._journal.known.schema, self._settings
+            )
+            merged = merge(self._segments, writer, runs, floor, level)
             self._storage.settle("data")
 
             def build(state: State) -> Record | None:
                 if not all(name in state.small for name in files):
                     return None
-                return self._log.journal.record(state, segments=merged, removed=removed)
+                return self._journal.record(state, segments=merged, removed=removed)
 
             try:
-                if self._log.journal.publish(build):
+                if self._journal.publish(build):
                     self._remove(removed)
                     return True
             except StorageFailed:  # nobody will publish it, unless it is there
@@ -191,8 +217,8 @@ class Housekeeper:
 
     def _abandon(self, merged: Iterable[Segment]) -> None:
         """Remove what was merged for nothing."""
-        with self._log.journal.lock:
-            index = self._log.journal.refreshed().index
+        with self._journal.lock:
+            index = self._journal.refreshed().index
             names = [one.name for one in merged if not index.has(one.name)]
         self._storage.remove(names)
 
@@ -213,13 +239,13 @@ class Housekeeper:
         Args:
             early: Also where none is due; another thread may have made it.
         """
-        with self._log.journal.publishing:
-            with self._log.journal.lock:
-                known = self._log.journal.refreshed().snapshot
+        with self._journal.publishing:
+            with self._journal.lock:
+                known = self._journal.refreshed().snapshot
             if snapshots(self._storage.names("log"))[-1:] > [known]:
-                self._log.journal.reload()  # its parts, not those that it replaced
-            with self._log.journal.lock:
-                state = self._log.journal.refreshed()
+                self._journal.reload()  # its parts, not those that it replaced
+            with self._journal.lock:
+                state = self._journal.refreshed()
                 self._finish(state)
                 if state.version == state.snapshot or not (early or _due(state)):
                     return
@@ -231,7 +257,7 @@ class Housekeeper:
                 self._storage.remove(written)
             elif self._secured(name, parts):
                 self._storage.remove(fresh)
-            self._log.journal.reload()
+            self._journal.reload()
             self._clean()
 
     def _finish(self, state: State) -> None:
@@ -341,13 +367,13 @@ class Housekeeper:
             if aged:
                 left = aged - state.index.files() - set(state.removed)
                 swept.update(dict.fromkeys(left, 0))
-            return self._log.journal.record(state, removed=swept) if swept else None
+            return self._journal.record(state, removed=swept) if swept else None
 
-        if self._log.journal.publish(build):
+        if self._journal.publish(build):
             self._storage.remove(swept)
         self._sweep_index()
-        if self._log.tidy is not None:
-            self._log.tidy()
+        if self._tidy is not None:
+            self._tidy()
 
     def _sweep_index(self) -> None:
         taken = snapshots(self._storage.names("log"))

@@ -8,8 +8,8 @@ and tries the number behind it.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import logging
-import random
 import threading
 import time
 import uuid
@@ -25,15 +25,17 @@ from streamfactory.spi import (
     TopicNotFound,
     TransientError,
 )
+from streamfactory.spi.backoff import Backoff
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator
+    from collections.abc import Callable, Collection
 
     from streamfactory.arrowlog.disk.state import State
     from streamfactory.arrowlog.disk.storage import Storage
 
 _PATIENCE: Final = 60.0
 """Seconds that a publication tries to win."""
+_BACKOFF: Final = Backoff(0.001, 0.05)
 
 _logger = logging.getLogger("streamfactory")
 
@@ -111,7 +113,7 @@ class Journal:
         identity = uuid.uuid4().hex
         deadline = time.monotonic() + _PATIENCE
         with self.publishing:
-            for pause in _pauses():
+            for failures in itertools.count(1):
                 with self.lock:
                     state = self.refreshed()
                     if identity in state.ids:
@@ -121,7 +123,7 @@ class Journal:
                     return False
                 if self._try(record, identity, deadline):
                     return True
-                time.sleep(pause)
+                time.sleep(_BACKOFF.pause(failures))
         return False
 
     def _try(self, record: Record, identity: str, deadline: float) -> bool:
@@ -267,14 +269,6 @@ class Journal:
     def _gone(self) -> TopicNotFound:
         msg = f"the topic {self.name!r} was deleted"
         return TopicNotFound(msg)
-
-
-def _pauses() -> Iterator[float]:
-    """Full jitter, up to 50 ms."""
-    longest = 0.001
-    while True:
-        yield random.random() * longest  # noqa: S311 - not a secret
-        longest = min(longest * 2, 0.05)
 
 
 def _wall_clock() -> float:

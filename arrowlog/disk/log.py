@@ -24,7 +24,6 @@ from streamfactory.spi import (
     OffsetOutOfRange,
     Partition,
     StreamError,
-    TopicNotFound,
 )
 
 if TYPE_CHECKING:
@@ -72,8 +71,7 @@ class DiskLog(Log):
         self.incarnation = journal.incarnation
         self.storage = journal.storage
         self.schema = journal.known.schema
-        self.settings = settings
-        self.tidy = tidy
+        self._settings = settings
         self.segments = SegmentReader(
             journal.storage,
             self.schema,
@@ -83,8 +81,10 @@ class DiskLog(Log):
         self._hints: dict[int, tuple[Run, list[int]]] = {}
         self._watches: list[Watch] = []
         self._waiting: set[Watch] = set()
-        self._commits = CommitQueue(self)
-        self._housekeeper = Housekeeper(self)
+        self._commits = CommitQueue(journal)
+        self._housekeeper = Housekeeper(
+            journal, self.segments, settings, offsets_at=self.offsets_at, tidy=tidy
+        )
 
     # --- reading ----------------------------------------------------------------
 
@@ -264,17 +264,17 @@ class DiskLog(Log):
     def stage(self, attempt: str) -> LogStage:
         with self.journal.lock:
             self.journal.refreshed()  # a topic that was deleted takes no more files
-        writer = RollingWriter(self.storage, self.schema, self.settings)
+        writer = RollingWriter(self.storage, self.schema, self._settings)
         return DiskStage(
             attempt,
             self.schema,
             self._check_known,
             writer,
-            check_values=self.settings.check_values,
+            check_values=self._settings.check_values,
         )
 
     def discard(self, staged: Staged) -> None:
-        self.discard_files([file.name for file in StagedFile.of([staged])])
+        self._commits.discard([file.name for file in StagedFile.of([staged])])
 
     def commit(
         self,
@@ -377,7 +377,7 @@ class DiskLog(Log):
         self._housekeeper.tidy_up()
 
     def verify(self) -> Verification:
-        return verify(self)
+        return verify(self, self.journal)
 
     def facts(self) -> Mapping[str, str | int]:
         with self.journal.lock:
@@ -399,27 +399,6 @@ class DiskLog(Log):
             watch.close()
         self.segments.close()
         self.storage.close()
-
-    def discard_files(self, names: Collection[str]) -> None:
-        """Remove staged files, but for those that were committed.
-
-        By a record first: whoever is about to commit them meets it.
-        """
-        gone: dict[str, int] = {}
-
-        def build(state: State) -> Record | None:
-            gone.clear()
-            gone.update({n: 0 for n in names if not state.index.has(n)})
-            fresh = {n: 0 for n in gone if n not in state.removed}
-            return self.journal.record(state, removed=fresh) if fresh else None
-
-        if not names:
-            return
-        try:
-            self.journal.publish(build)
-        except TopicNotFound:  # it has ended: nobody will commit them
-            gone.update(dict.fromkeys(names, 0))
-        self.storage.remove(gone)
 
     # --- checks -----------------------------------------------------------------
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from streamfactory.arrowlog.disk.records import Run, Segment
-from streamfactory.arrowlog.disk.segments import RollingWriter, SegmentWriter
 from streamfactory.arrowlog.disk.staging import BATCH_BYTES, BATCH_ROWS, pieces
 
 if TYPE_CHECKING:
@@ -13,7 +12,11 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from streamfactory.arrowlog.disk.log import DiskLog
+    from streamfactory.arrowlog.disk.segments import (
+        RollingWriter,
+        SegmentReader,
+        SegmentWriter,
+    )
     from streamfactory.arrowlog.disk.settings import Settings
     from streamfactory.arrowlog.disk.state import State
 
@@ -39,12 +42,17 @@ def choose(
 
 
 def merge(
-    log: DiskLog, runs: Sequence[Run], floor: Sequence[int], level: int
+    segments: SegmentReader,
+    writer: RollingWriter,
+    runs: Sequence[Run],
+    floor: Sequence[int],
+    level: int,
 ) -> list[Segment]:
     """Write the rows of ``runs`` again.
 
     Args:
-        log: The topic.
+        segments: Reads them.
+        writer: Writes them; new, and of no use afterwards.
         runs: By partition and offset.
         floor: Earliest by partition: runs before it are left out.
         level: Of the new segments.
@@ -52,8 +60,7 @@ def merge(
     Raises:
         FileNotFoundError: Somebody else has merged them, or let them go.
     """
-    writer = RollingWriter(log.storage, log.schema, log.settings)
-    merger = _Merger(log, writer)
+    merger = _Merger(segments, writer)
     try:
         for run in runs:
             if run.end > floor[run.partition]:
@@ -63,21 +70,21 @@ def merge(
     except BaseException:
         writer.abandon()
         raise
-    segments = [merger.segment(done, size, level) for done, size in writer.done]
+    merged = [merger.segment(done, size, level) for done, size in writer.done]
     # Those before the last were ended by a threshold, or by dictionaries that do not
     # fit into one file: to merge them again would not make them fewer.
-    last = len(segments) - 1
+    last = len(merged) - 1
     return [
         one._replace(full=one.full or number < last)
-        for number, one in enumerate(segments)
+        for number, one in enumerate(merged)
     ]
 
 
 class _Merger:
     """Gathers neighbouring rows of one partition to batches of a good size."""
 
-    def __init__(self, log: DiskLog, writer: RollingWriter) -> None:
-        self._log = log
+    def __init__(self, segments: SegmentReader, writer: RollingWriter) -> None:
+        self._segments = segments
         self._writer = writer
         self._partition = -1
         self._base = 0
@@ -96,10 +103,10 @@ class _Merger:
             self.flush()
             self._partition, self._base, self._end = run.partition, run.base, run.base
         for number, rows in enumerate(run.batches):
-            batch = self._log.segments.batch(run.file, run.first_batch + number, rows)
+            batch = self._segments.batch(run.file, run.first_batch + number, rows)
             times = [(0, run.first_ms)]
             if run.first_ms != run.last_ms:
-                said = self._log.segments.times(run.file, run.first_batch + number)
+                said = self._segments.times(run.file, run.first_batch + number)
                 times = said or times
             self._take(batch, times, run.size * rows // run.rows)
 

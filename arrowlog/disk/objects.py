@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import io
-import random
 import time
 import uuid
 from datetime import UTC, datetime
@@ -28,9 +27,10 @@ from streamfactory.arrowlog.disk.storage import (
 )
 from streamfactory.arrowlog.disk.watching import PollingWatch
 from streamfactory.spi import StorageFailed, StreamError, TransientError
+from streamfactory.spi.backoff import Backoff
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from types import ModuleType
 
 _LARGEST: Final = 64 << 20
@@ -41,6 +41,7 @@ _WINDOW: Final = 4 << 20
 _TAIL: Final = 64 << 10
 """Bytes that are read for the end of a blob: Arrow's footer is there."""
 _TRIES: Final = 5
+_BACKOFF: Final = Backoff(0.05, 1.0)
 _FIRST_POLL: Final = 0.05
 _LONGEST_POLL: Final = 1.0
 
@@ -97,8 +98,8 @@ class ObjectStorage(Storage):
     def publish_unproved(self, name: str, data: bytes) -> bool:
         """`publish`, without asking first whether the store keeps to conditions."""
         failure: Exception | None = None
-        for pause in _pauses():
-            time.sleep(pause)
+        for failures in range(_TRIES):
+            time.sleep(_BACKOFF.pause(failures))
             try:
                 self.put_new(name, data)
             except (_Taken, TransientError) as error:
@@ -347,10 +348,3 @@ class _Windows(io.RawIOBase):
             raise OSError(msg)
         self._windows = [self._windows[-1], (begin, window)]
         return window.slice(start - begin, count)
-
-
-def _pauses() -> Iterator[float]:
-    """Full jitter; none before the first try."""
-    yield 0.0
-    for number in range(_TRIES - 1):
-        yield random.random() * 0.05 * 2**number  # noqa: S311 - not a secret

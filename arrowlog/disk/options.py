@@ -121,13 +121,14 @@ STORAGE_OPTIONS: Final = (
         PATH,
     ),
     Option(
-        "storage.timeout",
+        "storage.timeout.millis",
         "How long one request to an object store may take; it is begun again for at "
         "most twice as long.",
         PERIOD,
         default="30s",
         minimum=100,
         maximum=300_000,
+        former=("storage.timeout",),
     ),
 )
 
@@ -155,19 +156,20 @@ WRITING_OPTIONS: Final = (
     Option(
         "fsync",
         "What a commit waits for. always: it survives a power cut. interval: synced "
-        "at most every fsync.interval, later epochs may be lost in a power cut. never: "
-        "the operating system decides. Only always can promise exactly-once.",
+        "at most every fsync.interval.millis, later epochs may be lost in a power cut. "
+        "never: the operating system decides. Only always can promise exactly-once.",
         choice("always", "interval", "never"),
         default="always",
         applies=frozenset({"write", "spark"}),
     ),
     Option(
-        "fsync.interval",
+        "fsync.interval.millis",
         "With fsync=interval, the time between two.",
         PERIOD,
         default="1s",
         minimum=1,
         applies=frozenset({"write", "spark"}),
+        former=("fsync.interval",),
     ),
     Option(
         "compression",
@@ -186,13 +188,14 @@ WRITING_OPTIONS: Final = (
         applies=frozenset({"write", "spark"}),
     ),
     Option(
-        "compaction.size",
+        "compaction.bytes",
         "Merge segments up to about this size, as rows are in memory; one that has it "
         "is not merged again, nor does it grow.",
         SIZE,
         default="64M",
         minimum=1024,
         applies=frozenset({"write", "spark"}),
+        former=("compaction.size",),
     ),
     Option(
         "single.writer",

@@ -51,7 +51,7 @@ _ALL_KINDS: Final = (
     "storage.anonymous",
     "storage.allow.http",
     "storage.certificate",
-    "storage.timeout",
+    "storage.timeout.millis",
 )
 _READ: Final = 0o444
 
@@ -85,7 +85,7 @@ def storage_of(config: StreamConfig) -> Storage:
     return local(
         Path(path),
         fsync=config["fsync"],
-        interval=config["fsync.interval"] / 1000,
+        interval=config["fsync.interval.millis"] / 1000,
         modes=_modes(config),
     )
 
@@ -108,7 +108,7 @@ def _object_options(config: StreamConfig, kind: Mapping[str, str]) -> ObjectOpti
         config=said,
         allow_http=config["storage.allow.http"],
         certificate=config.get("storage.certificate"),
-        timeout=config["storage.timeout"] / 1000,
+        timeout=config["storage.timeout.millis"] / 1000,
     )
 
 
@@ -116,7 +116,7 @@ def settings_of(config: StreamConfig) -> Settings:
     """How segments are written."""
     compression = config["compression"]
     return Settings(
-        segment_size=config["compaction.size"],
+        segment_size=config["compaction.bytes"],
         compression=None if compression == "none" else compression,
         merge_files=config["compaction.files"],
         check_values=config.get("check.values", True),
@@ -133,9 +133,13 @@ def place_problems(config: StreamConfig, *, writes: bool) -> Iterator[Problem]:
     yield from _strays(config)
     yield from _mode_problems(config)
     yield from _plain_http(config)
-    if writes and config["fsync"] != "interval" and config.given("fsync.interval"):
+    if (
+        writes
+        and config["fsync"] != "interval"
+        and config.given("fsync.interval.millis")
+    ):
         what = "has no effect without fsync=interval"
-        yield config.problem("fsync.interval", what, level="warning")
+        yield config.problem("fsync.interval.millis", what, level="warning")
 
 
 def _strays(config: StreamConfig) -> Iterator[Problem]:

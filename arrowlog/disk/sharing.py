@@ -73,7 +73,7 @@ def _key(config: StreamConfig) -> tuple[Any, ...]:
         os.getpid(),
         config["path"],
         config["fsync"],
-        config["fsync.interval"],
+        config["fsync.interval.millis"],
         config["single.writer"],
         *(config.get(key) for key in sorted(_MODE_KEYS)),
         settings_of(config),

@@ -7,15 +7,21 @@ from typing import TYPE_CHECKING, Final
 from streamfactory.spi import BatchValidator, StreamError, Verification
 
 if TYPE_CHECKING:
-    from streamfactory.arrowlog.disk.log import DiskLog
+    from streamfactory.arrowlog.disk.journal import Journal
+    from streamfactory.arrowlog.log import Log
 
 _MOST: Final = 1 << 62
 _TOLD: Final = 100
 """Problems that are told; a broken disk has thousands."""
 
 
-def verify(log: DiskLog) -> Verification:
-    """Read every row that is held, and check that none is missing."""
+def verify(log: Log, journal: Journal) -> Verification:
+    """Read every row that is held, and check that none is missing.
+
+    Args:
+        log: Reads.
+        journal: Its records: they say where reading continues behind a bad segment.
+    """
     rows, problems = 0, []
     validator = BatchValidator(log.schema)
     for lane in log.bounds():
@@ -27,7 +33,7 @@ def verify(log: DiskLog) -> Verification:
                 validator.validate(part.rows)
             except (StreamError, ValueError) as error:
                 problems.append(f"partition {lane.id}, offset {at}: {error}")
-                following = _next_run(log, lane.id, at)
+                following = _next_run(journal, lane.id, at)
                 if following is None or len(problems) >= _TOLD:
                     break
                 at = following
@@ -37,8 +43,8 @@ def verify(log: DiskLog) -> Verification:
     return Verification(rows, tuple(problems))
 
 
-def _next_run(log: DiskLog, partition: int, offset: int) -> int | None:
+def _next_run(journal: Journal, partition: int, offset: int) -> int | None:
     """Where the run behind an offset begins; None where there is none."""
-    with log.journal.lock:
-        sizes = log.journal.refreshed().index.sizes(partition)
+    with journal.lock:
+        sizes = journal.refreshed().index.sizes(partition)
     return next((base for base, _, _ in sizes if base > offset), None)

@@ -45,7 +45,7 @@ class FlightProducerFactory(LogProducerFactory):
         retention = retention_of(self.config)
         return RemoteLogStore(
             self._connection,
-            memory_ms=self.config["writer.memory"],
+            memory_ms=self.config["writer.memory.millis"],
             retention=None if retention == Retention() else plain_retention(retention),
             sessions=self._sessions,
         )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import random
 import time
 import uuid
 from contextlib import suppress
@@ -27,6 +26,7 @@ from streamfactory.spi import (
     Summary,
     WriterFenced,
 )
+from streamfactory.spi.backoff import Backoff
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -43,6 +43,7 @@ _RATE: Final = 4 * 1024**2
 """Assumed throughput of a slow broker, in bytes per second."""
 _SIGHT: Final = 5.0
 """Seconds for which a commit waits until it is visible to readers."""
+_FENCED: Final = Backoff(0.3, 0.3)
 _FINAL: Final = {
     KafkaError.MSG_SIZE_TOO_LARGE,
     KafkaError.INVALID_TRANSACTION_TIMEOUT,
@@ -288,7 +289,7 @@ class EpochCommitter(StreamCommitter):
             raise _unknown(error) from error
         _logger.info("%s: retrying with a new producer: %s", self._name(), error)
         # If fenced, give the other instance time to finish.
-        time.sleep(min(deadline.left, random.uniform(0.05, 0.3)))  # noqa: S311
+        time.sleep(min(deadline.left, _FENCED.pause(1)))
 
     def _check_markers(self) -> None:
         """Distinguish a missing topic of markers from a missing target topic.
@@ -325,7 +326,7 @@ class EpochCommitter(StreamCommitter):
 
     def _timeout(self, staged: Sequence[Staged]) -> float:
         """Timeout of the transaction in seconds."""
-        given: int | None = self._factory.config.get("transaction.timeout")
+        given: int | None = self._factory.config.get("transaction.timeout.millis")
         if given is not None:
             return given / 1000
         timeout, needed = _SHORTEST, sum(one.size for one in staged) / _RATE

@@ -32,7 +32,6 @@ from streamfactory.spi import (
     ConfigError,
     Fetched,
     FetchLimits,
-    Loss,
     OffsetOutOfRange,
     Partition,
     Position,
@@ -108,6 +107,13 @@ class KafkaGroupMember(StreamLevelConsumer):
 
     def assignment(self) -> frozenset[Partition]:
         return frozenset(self._mine)
+
+    def seek(self, partition: Partition, offset: int) -> None:
+        if self._client is not None and partition in self._mine:
+            place = TopicPartition(partition.topic, partition.id, offset)
+            self._client.incremental_unassign([place])
+            self._client.incremental_assign([place])
+            self._next[partition] = offset
 
     def commit(self, position: Position) -> None:
         until = time.monotonic() + self._timeout
@@ -234,22 +240,24 @@ class KafkaGroupMember(StreamLevelConsumer):
                 self._ready.append((partition, self._answer(columns, partition, ends)))
         for partition, end in ends.items():
             # Control records after the last row: advance the position beyond them.
-            if self._next.get(partition, end) < end and partition in self._mine:
+            before = self._next.get(partition, end)
+            if before < end and partition in self._mine:
                 self._next[partition] = end
                 state = BatchState.CAUGHT_UP
-                answer = Fetched(None, end, state=state, latest=end)
+                answer = Fetched(None, end, state=state, latest=end, held_from=before)
                 self._ready.append((partition, answer))
 
     def _answer(
         self, columns: Columns, partition: Partition, ends: dict[Partition, int]
     ) -> Fetched:
-        at = columns.next_offset
+        at, before = columns.next_offset, self._next.get(partition)
         self._next[partition] = at
         latest = ends.get(partition)
         return Fetched(
             columns.batch(),
             at,
             latest=latest if latest == at else None,
+            held_from=before,  # `_LOST` reports what is not: a gap is no loss
             size=columns.size,
         )
 
@@ -292,7 +300,7 @@ class KafkaGroupMember(StreamLevelConsumer):
     # --- what goes wrong --------------------------------------------------------------
 
     def _lose(self, message: Message) -> None:
-        """Fail, or continue elsewhere and record the loss, by ``out.of.range`` (R7)."""
+        """Raise the loss: the framework applies ``out.of.range`` (rule R7)."""
         partition, client = _partition(message), self._client
         place = TopicPartition(partition.topic, partition.id)
         assert client is not None
@@ -300,33 +308,13 @@ class KafkaGroupMember(StreamLevelConsumer):
         wanted = self._next.get(partition)
         if wanted is None:
             wanted = client.committed([place], timeout=self._timeout)[0].offset
-        policy = self._config["out.of.range"]
-        if policy == "fail":
-            msg = (
-                f"offset {wanted} is not available: the partition has offsets "
-                f"{earliest} to {latest}"
-            )
-            self._error = OffsetOutOfRange(
-                msg,
-                earliest=earliest,
-                latest=latest,
-                partition=partition,
-                offset=wanted,
-            )
-            return
-        place.offset = earliest if policy == "earliest" else latest
-        client.incremental_unassign([place])
-        client.incremental_assign([place])
-        below = wanted < earliest
-        loss = Loss(
-            partition,
-            wanted,
-            place.offset if below else None,
-            "retention" if below else "truncated",
+        msg = (
+            f"offset {wanted} is not available: the partition has offsets {earliest} "
+            f"to {latest}"
         )
-        self._next[partition] = place.offset
-        answer = Fetched(None, place.offset, losses=[loss])
-        self._ready.append((partition, answer))
+        self._error = OffsetOutOfRange(
+            msg, earliest=earliest, latest=latest, partition=partition, offset=wanted
+        )
 
     def _saved(
         self, client: Consumer, places: list[TopicPartition]

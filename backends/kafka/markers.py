@@ -218,10 +218,9 @@ class Markers:
             what = "is not compacted: it would lose the markers of active writers"
             remedy = "set its cleanup.policy to compact"
         elif "delete" in policy and 0 <= kept < self._memory:
-            what = (
-                f"has retention.ms={kept}, less than writer.memory ({self._memory} ms)"
-            )
-            remedy = "increase its retention.ms, or decrease writer.memory"
+            memory = f"writer.memory.millis={self._memory}"
+            what = f"has retention.ms={kept}, less than {memory}"
+            remedy = "increase its retention.ms, or decrease writer.memory.millis"
         else:
             return
         msg = f"the topic {self._name!r} {what}"

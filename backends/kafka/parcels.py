@@ -10,9 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
-from streamfactory.arrowlog import message_schema
-from streamfactory.spi import BatchValidator, CorruptData
-from streamfactory.spi.ipc import (
+from streamfactory.arrowipc import (
     PREFIX,
     ROWS,
     SCHEMA,
@@ -21,6 +19,8 @@ from streamfactory.spi.ipc import (
     header_length,
     read_header,
 )
+from streamfactory.arrowlog import message_schema
+from streamfactory.spi import BatchValidator, CorruptData
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

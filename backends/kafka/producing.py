@@ -330,7 +330,6 @@ def _too_long(timeout: float) -> ConfigError:
     msg = f"the broker does not allow a transaction timeout of {timeout:.0f} s"
     remedy = (
         "increase the broker's transaction.max.timeout.ms, write smaller epochs, or "
-        "set "
-        "stream.kafka.transaction.timeout"
+        "set stream.kafka.transaction.timeout.millis"
     )
     return ConfigError(msg, remedy=remedy)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from streamfactory.spi import Problem, StreamConfig
 
 _LEVEL: Final = "isolation.level"
-_OF_STAGING: Final = ("staging.location", "staging.inline.bytes", "staging.age")
+_OF_STAGING: Final = ("staging.location", "staging.inline.bytes", "staging.age.millis")
 
 
 def check_options(config: StreamConfig, role: Role | None) -> Iterator[Problem]:

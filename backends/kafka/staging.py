@@ -187,10 +187,10 @@ class StagingArea:
                 _logger.warning("staged file %s/%s: %s", folder, name, error)
 
     def sweep(self) -> None:
-        """Remove files older than ``staging.age``, which were not committed."""
+        """Remove files older than ``staging.age.millis``, which were not committed."""
         if self._location is None:
             return
-        oldest = time.time() - self._config["staging.age"] / 1000
+        oldest = time.time() - self._config["staging.age.millis"] / 1000
         system, folder = self._open()
         try:
             found = system.get_file_info(fs.FileSelector(folder))

@@ -81,7 +81,7 @@ class TaskWriter(StreamWriter):
 
     def __init__(self, factory: KafkaProducerFactory, context: WriteContext) -> None:
         self._topic = factory.config.topic
-        given: int | None = factory.config.get("transaction.timeout")
+        given: int | None = factory.config.get("transaction.timeout.millis")
         timeout = _TASK_TIMEOUT if given is None else given / 1000
         whose = context.writer_id or f"anonymous/{context.attempt}"
         self._deadline = Deadline(timeout + factory.patience)
@@ -160,7 +160,7 @@ class KafkaProducerFactory(ProducerFactory):
             self.topics,
             lambda: self.client("consumer"),
             config["epochs.topic"],
-            config["writer.memory"],
+            config["writer.memory.millis"],
         )
         self.staging = StagingArea(config)
 

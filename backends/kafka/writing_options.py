@@ -49,21 +49,23 @@ WRITE_OPTIONS: Final = (
         applies=_WRITING,
     ),
     Option(
-        "staging.age",
+        "staging.age.millis",
         "Age at which staged rows that were not committed are removed.",
         PERIOD,
         default="1d",
         minimum=60_000,
         applies=_WRITING,
+        former=("staging.age",),
     ),
     Option(
-        "transaction.timeout",
+        "transaction.timeout.millis",
         "Timeout after which the broker aborts a transaction. Default: for an epoch, "
         "one minute or more, by the size of its rows; for a task, 15 minutes.",
         PERIOD,
         minimum=1000,
         maximum=2**31 - 1,
         applies=_WRITING,
+        former=("transaction.timeout",),
     ),
     Option(
         "epochs.topic",
@@ -76,7 +78,7 @@ WRITE_OPTIONS: Final = (
 
 OWNED_PRODUCER_KEYS: Final = {
     "transactional.id": "it is derived from the writer id and the topic",
-    "transaction.timeout.ms": "set stream.kafka.transaction.timeout",
+    "transaction.timeout.ms": "set stream.kafka.transaction.timeout.millis",
     "enable.idempotence": "transactions require it",
     "acks": "transactions require all",
     "request.required.acks": "transactions require all",

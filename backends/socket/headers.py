@@ -1,6 +1,6 @@
 """Limits on the input of a peer, checked message by message.
 
-`spi.ipc` parses the headers; this module applies the options of the backend and raises
+`arrowipc` parses the headers; this module applies the options of the backend and raises
 its errors.
 """
 
@@ -9,9 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from streamfactory.spi import CorruptData, MessageTooLarge, ipc
-from streamfactory.spi.ipc import DICTIONARY, END, MARKER, PREFIX, ROWS, SCHEMA
-from streamfactory.spi.ipc import IpcHeader as Header
+from streamfactory import arrowipc as ipc
+from streamfactory.arrowipc import DICTIONARY, END, MARKER, PREFIX, ROWS, SCHEMA
+from streamfactory.arrowipc import IpcHeader as Header
+from streamfactory.spi import CorruptData, MessageTooLarge
 
 if TYPE_CHECKING:
     import pyarrow as pa

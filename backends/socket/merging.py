@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 
 from streamfactory.backends.socket.framing import EndedEarly, MoreToCome, StreamDecoder
 from streamfactory.backends.socket.pending import ActiveTimer, PendingConnections
-from streamfactory.backends.socket.waiting import READABLE, Backoff, wait
+from streamfactory.backends.socket.waiting import READABLE, NextTry, wait
 from streamfactory.spi import (
     ConnectionFailed,
     End,
@@ -128,7 +128,7 @@ class PartitionReader:
         self._missing: list[tuple[float, StreamError]] = []
         """Lost connections expected to return: deadline, and cause of the loss."""
         self._failure: StreamError | None = None
-        self._backoff = Backoff(settings)
+        self._next_try = NextTry(settings)
         self._dial_until: float | None = None
         self._new_incarnation = False
         self._last_size = 0
@@ -257,7 +257,7 @@ class PartitionReader:
         return max(_MOST_AT_ONCE, self._places or 0) - len(self._writers)
 
     def _dial(self) -> None:
-        if self._pending or self._backoff.left:
+        if self._pending or self._next_try.left:
             return
         now = time.monotonic()
         if self._dial_until is None:
@@ -269,7 +269,7 @@ class PartitionReader:
 
     def _connect_failed(self, error: StreamError) -> None:
         """Retry until the connection timeout: the peer may start later."""
-        self._backoff.failed()
+        self._next_try.failed()
         waited_for = bool(self._missing)
         over = self._dial_until is not None and time.monotonic() > self._dial_until
         if over and not waited_for:
@@ -336,7 +336,7 @@ class PartitionReader:
         if self.incarnation is None or self._new_incarnation:
             self.incarnation, self.next = uuid.uuid4().hex, 0
             self._new_incarnation = False
-        self._backoff.reset()
+        self._next_try.reset()
         self._dial_until = None
         self._writers.append(writer)
 
@@ -394,7 +394,7 @@ class PartitionReader:
             log.warning("%s; waiting for a new connection", error.what)
             until = time.monotonic() + self._settings.reconnect
             self._missing.append((until, error))
-            self._backoff.failed()
+            self._next_try.failed()
         else:
             self._fail(error)
 
@@ -415,7 +415,7 @@ class PartitionReader:
             if any(writer.may_have_more for writer in self._writers):
                 seconds = 0.0
             elif not (self._port.listens or arriving or known):
-                seconds = min(seconds, self._backoff.left)
+                seconds = min(seconds, self._next_try.left)
         own = [] if wake is None else [(wake.fileno(), READABLE)]
         watching = self._last_size <= _SHORT
         ready = wait([*listening, *arriving, *known, *own], seconds, watching=watching)

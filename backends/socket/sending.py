@@ -12,7 +12,7 @@ from streamfactory.backends.socket.encoding import StreamEncoder, drop_prefix
 from streamfactory.backends.socket.flushing import PERIOD, Flusher
 from streamfactory.backends.socket.headers import END
 from streamfactory.backends.socket.pending import ActiveTimer, PendingConnections
-from streamfactory.backends.socket.waiting import WRITABLE, Backoff, wait
+from streamfactory.backends.socket.waiting import WRITABLE, NextTry, wait
 from streamfactory.spi import (
     ClosedError,
     ConnectionFailed,
@@ -86,7 +86,7 @@ class PartitionWriter:
         self._pending = PendingConnections(port, settings, _Reader)
         self._timer = ActiveTimer()
         self._readers: list[_Reader] = []
-        self._backoff = Backoff(settings)
+        self._next_try = NextTry(settings)
         self._out: StreamEncoder | None = None
         self._flusher = Flusher(self._lock, self._flush_held)
         self._looked_at = 0
@@ -269,12 +269,12 @@ class PartitionWriter:
         self._port.open()
         if self._port.listens:
             self._pending.accept(self._slots)
-        elif not self._pending and not self._backoff.left:
+        elif not self._pending and not self._next_try.left:
             try:
                 self._pending.dial()
             except ConnectionFailed as error:
                 log.info("%s", error)
-                self._backoff.failed()
+                self._next_try.failed()
         for reader, failure in self._pending.advance(self._timer.tick()):
             self._arrive(reader, failure, out)
 
@@ -290,13 +290,13 @@ class PartitionWriter:
             )
             reader.connection.break_off(torn=False)
         else:
-            self._backoff.reset()
+            self._next_try.reset()
             reader.pending = out.begin()
             self._readers.append(reader)
 
     def _reject(self, connection: Connection, error: Exception) -> None:
         connection.close()
-        self._backoff.failed()
+        self._next_try.failed()
         if not isinstance(error, StreamError):
             raise error
         if not self._port.listens and isinstance(error, NotAuthorized):

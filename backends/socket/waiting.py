@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
-import random
 import select
 import time
 from typing import TYPE_CHECKING, Final
+
+from streamfactory.spi.backoff import Backoff
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -52,11 +53,11 @@ def wait(
     return {descriptor for descriptor, _ in found}
 
 
-class Backoff:
-    """Exponential back-off with full jitter and a cap."""
+class NextTry:
+    """When a connection to a peer is tried again."""
 
     def __init__(self, settings: Settings) -> None:
-        self._settings = settings
+        self._backoff = Backoff(settings.retry_first, settings.retry_longest)
         self._failures = 0
         self._not_before = 0.0
 
@@ -66,10 +67,8 @@ class Backoff:
         return max(0.0, self._not_before - time.monotonic())
 
     def failed(self) -> None:
-        ceiling = self._settings.retry_first * 2.0 ** min(self._failures, 30)
-        pause = random.uniform(0, min(ceiling, self._settings.retry_longest))  # noqa: S311 - jitter keeps no secret
         self._failures += 1
-        self._not_before = time.monotonic() + pause
+        self._not_before = time.monotonic() + self._backoff.pause(self._failures)
 
     def reset(self) -> None:
         self._failures, self._not_before = 0, 0.0

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
+from streamfactory import arrowipc as ipc
 from streamfactory.spi import (
     BatchValidator,
     CorruptData,
     MessageTooLarge,
     SchemaMismatch,
-    ipc,
 )
 from streamfactory.spi.soundness.senders import SharedSchema, has_dictionary
 

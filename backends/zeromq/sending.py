@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 import zmq
 
+from streamfactory import arrowipc as ipc
 from streamfactory.arrowlog.messages import message_schema, stored_messages
 from streamfactory.backends.zeromq.options import DEALER_ROUTER, PUB_SUB, PUSH_PULL
 from streamfactory.backends.zeromq.plain import messages_of
@@ -19,7 +20,6 @@ from streamfactory.spi import (
     MisuseError,
     SchemaMismatch,
     StreamTimeout,
-    ipc,
 )
 
 if TYPE_CHECKING:

@@ -27,8 +27,7 @@ from streamfactory.spi import (
     PositionRefused,
     Unsupported,
 )
-from streamfactory.wiring.config.configure import configure
-from streamfactory.wiring.plugins.manager import default_manager
+from streamfactory.wiring.config.loading import load
 from streamfactory.wiring.reading.source import Source
 from streamfactory.wiring.streams.checkpoints import FileCheckpointStore
 from streamfactory.wiring.topics.admin import open_admin
@@ -243,7 +242,7 @@ def opened(printer: Printer, located: Located, wanted: int) -> Iterator[list[Sou
     with ExitStack() as stack:
         sources = []
         for definition in located.definitions:
-            source = Source(configure(definition, default_manager(), use="spark"))
+            source = Source(load(definition, "spark"))
             stack.callback(source.close)
             sources.append(source)
         printer.mask = _masking(sources)

@@ -252,7 +252,7 @@ def looking_from_outside_fences_nobody(bench: Bench) -> None:
     for epoch in range(2):
         messages = stage(bench, sink, epoch, [[epoch]])
         bench.note("a task elsewhere asks, and a committer is made and not used")
-        other.ask("look", lambda: other.factory.fetch_last_commit(WRITER))
+        other.producer.ask("look", lambda: other.factory.fetch_last_commit(WRITER))
         other.committer(writer_id=WRITER).close()
         fenced = is_fenced(committer, epoch, messages)
         require(not fenced, f"the writer was fenced before it could commit {epoch}")

@@ -54,11 +54,12 @@ def portable(configured: Configured) -> Configured:
 
     An executor would find them by entry point; under test they may have none.
     """
-    decoder = configured.decoder
+    decoder, keys = configured.decoder, configured.key_decoder
     return Configured(
         configured.config,
         replace(configured.backend, options=(), translate=None),
         None if decoder is None else replace(decoder, options=()),
+        None if keys is None else replace(keys, options=()),
     )
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, final
 
 from streamfactory.conformance.spark import ship
-from streamfactory.wiring.config.configure import Configured
 from streamfactory.wiring.microbatch import (
     Admission,
     BatchOffset,
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from streamfactory.spi import Partition
+    from streamfactory.wiring.config.configure import Configured
 
 
 class _Share(Admission):
@@ -78,4 +79,4 @@ class SparkSource:
 
 def ship_configured(configured: Configured) -> Configured:
     """The configuration as it arrives in another process, its plug-ins found there."""
-    return Configured(ship(configured.config), configured.backend, configured.decoder)
+    return replace(configured, config=ship(configured.config))

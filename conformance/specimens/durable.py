@@ -254,7 +254,7 @@ class DurableProducerFactory(ProducerFactory):
 
 def _remembered(config: StreamConfig, writer_id: str | None) -> LastCommit | None:
     kept = Topic(config["path"]).writers.get(writer_id or "")
-    if kept is None or time.time() - kept[1] > config["writer.memory"] / 1000:
+    if kept is None or time.time() - kept[1] > config["writer.memory.millis"] / 1000:
         return None
     return kept[0]
 

@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import pyarrow as pa
 
-from streamfactory.decoders.arrow.headers import NotArrow, PayloadScanner, plain_batches
+from streamfactory.arrowipc import ROWS
+from streamfactory.arrowipc.columns import plain_batches
+from streamfactory.decoders.arrow.headers import NotArrow, PayloadScanner
 from streamfactory.decoders.columns.misfits import Misfits
 from streamfactory.decoders.columns.writing import fitted
 from streamfactory.decoders.isolation import SCHEMA, DecodedParts, places, plain
@@ -38,7 +40,6 @@ from streamfactory.spi import (
 )
 from streamfactory.spi.arrowjson import parse_schema
 from streamfactory.spi.decoder import find_lookalikes
-from streamfactory.spi.ipc import ROWS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

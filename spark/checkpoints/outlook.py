@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, final
 
-from streamfactory.spark.checkpoints.starting import check_stream, check_streams
+from streamfactory.spark.checkpoints.starting import check_streams
 from streamfactory.spi import PartitionState
 from streamfactory.wiring.microbatch import BatchOffset, Planner, Range
+from streamfactory.wiring.reading.losses import was_recreated
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -39,7 +40,7 @@ def measure_lag(position: Position, source: Source) -> list[PartitionLag]:
         PositionRefused: permanent; the position belongs to another stream.
         StreamError: The stream cannot be reached.
     """
-    check_stream("the position", position, source)
+    source.metadata.check_position(position)
     infos = source.metadata.partitions(known=position)
     return [_lag(info, position) for info in infos]
 
@@ -52,8 +53,7 @@ def _lag(info: PartitionInfo, position: Position) -> PartitionLag:
         return PartitionLag(partition, info.earliest, latest, behind, "new")
     if info.state is PartitionState.VANISHED:
         return PartitionLag(partition, offset, None, None, "vanished")
-    incarnations = {position.incarnations.get(partition), info.incarnation} - {None}
-    if len(incarnations) > 1:
+    if was_recreated(position.incarnations.get(partition), info.incarnation):
         return PartitionLag(partition, offset, latest, None, "begun again")
     remark = None
     if offset < info.earliest:
@@ -87,8 +87,8 @@ def differences(before: Position, after: Position) -> list[Moved]:
             remark = "new" if old is None else "gone"
             found.append(Moved(partition, old, new, None, remark))
             continue
-        incarnations = {p.incarnations.get(partition) for p in (before, after)} - {None}
-        if len(incarnations) > 1:
+        incarnations = (p.incarnations.get(partition) for p in (before, after))
+        if was_recreated(*incarnations):
             found.append(Moved(partition, old, new, None, "begun again"))
         else:
             found.append(Moved(partition, old, new, new - old, None))

@@ -7,15 +7,12 @@ import time
 from typing import TYPE_CHECKING, Final
 
 from streamfactory.spi import (
-    DataLossError,
-    IncarnationChanged,
     MisuseError,
-    OffsetOutOfRange,
     PartitionState,
-    PartitionVanished,
     PositionRefused,
 )
 from streamfactory.wiring.options.types import Ago
+from streamfactory.wiring.reading.losses import find_loss
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -64,19 +61,8 @@ def check_streams(where: str, batch: Batch, sources: Sequence[Source]) -> None:
             msg, remedy="give one for each, in the order of the query"
         )
     for index, (found, source) in enumerate(zip(batch.sources, sources, strict=True)):
-        check_stream(f"{where}: source {index}", found.position, source)
-
-
-def check_stream(where: str, position: Position, source: Source) -> None:
-    """Refuse a position in another stream.
-
-    Raises:
-        PositionRefused: permanent.
-    """
-    for partition in position:
-        if not source.metadata.covers(partition.topic):
-            msg = f"{where} is of {partition.topic!r}, which is another stream"
-            raise PositionRefused(msg, stream=source.config.name)
+        what = f"{where}: source {index}"
+        source.metadata.check_position(found.position, what)
 
 
 def start_options(
@@ -160,29 +146,8 @@ def _offsets(position: Position, source: Source) -> str:
 def _check_held(
     info: PartitionInfo, offset: int, incarnation: str | None, source: Source
 ) -> None:
-    remedy = "name available offsets, or a time"
-    error: DataLossError
-    if info.state is PartitionState.VANISHED:
-        msg = "--reset names a partition that does not exist"
-        error = PartitionVanished(msg, remedy=remedy)
-    elif (
-        None not in (incarnation, info.incarnation) and incarnation != info.incarnation
-    ):
-        found = info.incarnation
-        msg = (
-            f"the topic was recreated: --reset names id {incarnation!r}, found "
-            f"{found!r}"
-        )
-        error = IncarnationChanged(
-            msg, expected=incarnation, found=found, remedy=remedy
-        )
-    elif offset < info.earliest or (info.latest is not None and offset > info.latest):
-        first, last = info.earliest, info.latest
-        msg = (
-            f"offset {offset} is not available: the stream has offsets {first} to "
-            f"{last}"
-        )
-        error = OffsetOutOfRange(msg, earliest=first, latest=last, remedy=remedy)
-    else:
-        return
-    raise error.at(stream=source.config.name, partition=info.partition, offset=offset)
+    found = find_loss(info, offset, incarnation)
+    if found is not None:
+        _, error = found
+        error.remedy = "name available offsets in --reset, or a time"
+        raise error.at(stream=source.config.name)

@@ -14,7 +14,7 @@ from streamfactory.spi import (
     Role,
     StreamError,
 )
-from streamfactory.wiring.config.configure import configure, inspect
+from streamfactory.wiring.config.configure import configured_of, inspect
 from streamfactory.wiring.config.guarantees import offline_verdict, path_problem
 from streamfactory.wiring.microbatch import check_shared, check_stream
 from streamfactory.wiring.plugins.manager import default_manager
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from streamfactory.spark.pipelines.model import Draft, Hook, Pipeline
     from streamfactory.spi import StreamConfig, Verdict
     from streamfactory.wiring.config.configure import Inspection
-    from streamfactory.wiring.config.definition import StreamDefinition
 
 
 def check_draft(draft: Draft) -> list[Problem]:
@@ -48,12 +47,15 @@ def check_draft(draft: Draft) -> list[Problem]:
     except PositionRefused as error:
         one = Problem("checkpoint", error.what, pipeline.origin, error.remedy)
         problems.append(one)
-    problems += _end_problems(pipeline)
+    source = inspect(
+        source_of(pipeline), default_manager(), use="spark", role=Role.READ
+    )
+    problems += _end_problems(pipeline, source)
     policy = check_policy(pipeline)
     if policy is not None:
         problems.append(policy)
     elif not errors(problems):
-        problems += _source_problems(pipeline)
+        problems += _source_problems(pipeline, source)
     return problems
 
 
@@ -74,10 +76,12 @@ def errors(problems: Iterable[Problem]) -> list[Problem]:
     return [one for one in problems if one.level == "error"]
 
 
-def _end_problems(pipeline: Pipeline) -> Iterator[Problem]:
+def _end_problems(pipeline: Pipeline, source: Inspection) -> Iterator[Problem]:
     """Problems of each stream in its role, and of the paths from source to sinks."""
-    source = _inspected(source_of(pipeline), Role.READ)
-    sinks = {one.name: _inspected(one.stream, Role.WRITE) for one in pipeline.outlets}
+    sinks = {
+        one.name: inspect(one.stream, default_manager(), use="spark", role=Role.WRITE)
+        for one in pipeline.outlets
+    }
     ends = [source, *sinks.values()]
     for found in ends:
         yield from found.problems
@@ -94,10 +98,6 @@ def _end_problems(pipeline: Pipeline) -> Iterator[Problem]:
         yield Problem("sinks", error.what, pipeline.origin, error.remedy)
 
 
-def _inspected(definition: StreamDefinition, role: Role) -> Inspection:
-    return inspect(definition, default_manager(), use="spark", role=role)
-
-
 def _guaranteed(found: Inspection, role: Role) -> tuple[StreamConfig, Verdict]:
     """A stream's configuration, and the best guarantee that it can give."""
     assert found.config is not None
@@ -105,9 +105,9 @@ def _guaranteed(found: Inspection, role: Role) -> tuple[StreamConfig, Verdict]:
     return found.config, offline_verdict(found.config, found.backend, role)
 
 
-def _source_problems(pipeline: Pipeline) -> list[Problem]:
+def _source_problems(pipeline: Pipeline, found: Inspection) -> list[Problem]:
     try:
-        configured = configure(source_of(pipeline), default_manager(), use="spark")
+        configured = configured_of(found, default_manager())
         check_stream(configured.config)
         source = Source(configured)
         try:

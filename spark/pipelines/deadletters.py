@@ -9,17 +9,17 @@ import pyarrow as pa
 
 from streamfactory.spi import ConfigError, Problem, envelope_schema
 from streamfactory.spi.arrowjson import parse_schema
-from streamfactory.wiring.config.configure import configure
+from streamfactory.wiring.config.loading import load
 from streamfactory.wiring.decoding.deadletters import EVIDENCE, letter_expressions
 from streamfactory.wiring.decoding.row_schema import metadata_fields
-from streamfactory.wiring.plugins.manager import default_manager
-from streamfactory.wiring.receiving.embedded import open_receiving
+from streamfactory.wiring.receiving.embedded import open_source
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from streamfactory.spark.pipelines.model import Pipeline
     from streamfactory.spi import StreamConfig
+    from streamfactory.wiring.config.configure import Configured
     from streamfactory.wiring.config.definition import StreamDefinition
 
 BAD: Final = "_error is not null"
@@ -32,6 +32,8 @@ _CARRIED: Final = {"metadata.columns": "true", "includeHeaders": "true"}
 class Inflow:
     """Schema of a pipeline's source."""
 
+    configured: Configured
+    """The source, for the rest of the run."""
     schema: StructType
     """Schema of the rows for the steps."""
     hidden: tuple[str, ...] = ()
@@ -69,12 +71,12 @@ def inflow_of(pipeline: Pipeline) -> Inflow:
     # Imported here, because reading files must not require Spark.
     from streamfactory.spark.types import spark_schema
 
-    configured = configure(source_of(pipeline), default_manager(), use="spark")
-    source = open_receiving(configured)
+    configured = load(source_of(pipeline), "spark")
+    source = open_source(configured)
     try:
         found = source.schema
         if pipeline.dead_letters is None:
-            return Inflow(spark_schema(found))
+            return Inflow(configured, spark_schema(found))
         if not source.decodes:
             msg = "[dead-letters] has no effect: the source does not decode messages"
             remedy = "remove the table"
@@ -82,16 +84,16 @@ def inflow_of(pipeline: Pipeline) -> Inflow:
         letters = tuple(letter_expressions(found, source.origin))
     finally:
         source.close()
-    hidden = _hidden(configure(pipeline.source, default_manager(), use="spark").config)
+    hidden = _hidden(load(pipeline.source, "spark").config)
     rows = [field for field in found if field.name not in hidden]
-    return Inflow(spark_schema(pa.schema(rows)), hidden, letters)
+    return Inflow(configured, spark_schema(pa.schema(rows)), hidden, letters)
 
 
 def declared_inflow(pipeline: Pipeline) -> Inflow | None:
     """Schema of the source, if its configuration declares it. Connects to nothing."""
     from streamfactory.spark.types import spark_schema
 
-    configured = configure(pipeline.source, default_manager(), use="spark")
+    configured = load(pipeline.source, "spark")
     config, decodes = configured.config, configured.decoder is not None
     text = config.get("schema")
     if text is None or "key.decoder.class.name" in config:
@@ -102,7 +104,7 @@ def declared_inflow(pipeline: Pipeline) -> Inflow | None:
         headers = config["includeHeaders"] or config["metadata.populate"]
         source = envelope_schema() if decodes else rows
         fields += metadata_fields(source, headers=headers)
-    return Inflow(spark_schema(pa.schema(fields)))
+    return Inflow(configured, spark_schema(pa.schema(fields)))
 
 
 def _hidden(config: StreamConfig) -> tuple[str, ...]:

@@ -16,11 +16,9 @@ from streamfactory.spark.pipelines.sql import analyse, session_like
 from streamfactory.spark.sink import check_sink
 from streamfactory.spark.types import spark_schema
 from streamfactory.spi import ConfigError, Problem, StreamError, combine
-from streamfactory.wiring.config.configure import configure
 from streamfactory.wiring.core.guard import log
 from streamfactory.wiring.decoding.deadletters import DEAD_LETTER_SCHEMA
-from streamfactory.wiring.plugins.manager import default_manager
-from streamfactory.wiring.receiving.embedded import open_receiving
+from streamfactory.wiring.receiving.embedded import open_source
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -34,6 +32,7 @@ if TYPE_CHECKING:
     from streamfactory.spark.pipelines.progress import Batch
     from streamfactory.spark.pipelines.sql import Analysis
     from streamfactory.spi import Verdict
+    from streamfactory.wiring.config.configure import Configured
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +40,7 @@ class Prepared:
     """A pipeline that is ready to start."""
 
     pipeline: Pipeline
+    source: Configured
     session: SparkSession
     building: Building
     checkpoint: PipelineCheckpoint
@@ -69,6 +69,7 @@ class Built:
     """A pipeline whose query was built and checked."""
 
     pipeline: Pipeline
+    source: Configured
     session: SparkSession
     building: Building
     guarantees: list[Verdict]
@@ -106,7 +107,7 @@ def build(
         else:
             guarantees.append(found)
     refuse(problems, pipeline.origin)
-    return Built(pipeline, session, building, guarantees)
+    return Built(pipeline, inflow.configured, session, building, guarantees)
 
 
 def open_checkpoint(
@@ -118,8 +119,7 @@ def open_checkpoint(
         StreamError: As `PipelineCheckpoint.open`.
     """
     pipeline = built.pipeline
-    configured = configure(pipeline.source, default_manager(), use="spark")
-    source = open_receiving(configured)
+    source = open_source(built.source, aside=False)
     name = pipeline.source_id
     more = {f"{name}#{n}": source for n in range(2, built.building.scans + 1)}
     try:
@@ -137,7 +137,14 @@ def open_checkpoint(
     building = built.building.starting(start) if start else built.building
     hook = hook_of(pipeline.hook)
     return Prepared(
-        pipeline, built.session, building, checkpoint, hook, drain, guarantee
+        pipeline,
+        built.source,
+        built.session,
+        building,
+        checkpoint,
+        hook,
+        drain,
+        guarantee,
     )
 
 
@@ -161,7 +168,7 @@ def _check_outlet(
     pipeline: Pipeline, outlet: Outlet, schema: StructType
 ) -> Verdict | Problem:
     """The guarantee of a sink for rows of a schema, or why it refuses them."""
-    configured = configure(outlet.stream, default_manager(), use="spark")
+    configured = load(outlet.stream, "spark")
     overwrite = pipeline.mode == "complete" and outlet is not pipeline.dead_letters
     try:
         return check_sink(

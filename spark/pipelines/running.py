@@ -14,10 +14,8 @@ from pyspark.sql.streaming.listener import StreamingQueryListener
 from streamfactory.spark.failures import describe_failure, unlogged
 from streamfactory.spark.pipelines.hooks import HookFailed
 from streamfactory.spark.pipelines.progress import Batch, batch_of
-from streamfactory.spi import Partition, Position, Role, StreamError
-from streamfactory.wiring.config.configure import configure
+from streamfactory.spi import Partition, Position, StreamError
 from streamfactory.wiring.core.guard import log
-from streamfactory.wiring.plugins.manager import default_manager
 from streamfactory.wiring.reading.progress import ProgressGroup
 from streamfactory.wiring.reading.source import Source
 
@@ -251,15 +249,10 @@ class _Run:
         Spark reports a committed batch only with the next one, and the query may have
         been stopped before that.
         """
-        last, stream = self.outcome.last, self.prepared.pipeline.source
-        if last is None:
+        last, configured = self.outcome.last, self.prepared.source
+        if last is None or "progress.group" not in configured.config:
             return
         try:
-            configured = configure(
-                stream, default_manager(), use="spark", role=Role.READ
-            )
-            if "progress.group" not in configured.config:
-                return
             source = Source(configured, aside=False)
             try:
                 offsets = {

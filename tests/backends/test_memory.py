@@ -259,7 +259,7 @@ def test_retention_by_age_goes_by_the_clock_of_the_log(
     now = 1_000_000.0
     timed = MemoryLogStore(lambda: now)
     monkeypatch.setitem(stores._stores, (os.getpid(), store_name), timed)
-    sink = sink_factory({"stream.memory.retention.age": "5s"})
+    sink = sink_factory({"stream.memory.retention.age.millis": "5s"})
     held = []
     for epoch, passed in enumerate((0, 5_000, 1, 9_000)):
         now += passed
@@ -497,7 +497,7 @@ def test_an_operator_sees_and_lets_go(
         ({"retention.rows": "4"}, {}, [6, 6]),
         ({"retention.rows": "4"}, {0: 2, 1: 8}, [2, 6]),
         ({"retention.bytes": "0"}, {1: 5}, [10, 5]),
-        ({"retention.age": "1d"}, {}, [0, 0]),
+        ({"retention.age.millis": "1d"}, {}, [0, 0]),
     ],
 )
 def test_configured_retention_is_applied_when_an_operator_says_so(

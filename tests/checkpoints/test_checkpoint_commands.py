@@ -214,7 +214,9 @@ def test_lag_against_another_stream_is_refused(
     found = checkpoint("lag", two.folder, "--stream", other.file(tmp_path), "--json")
     assert found.status == 1
     assert found.error["error"] == "position_refused"
-    assert found.error["what"] == "the position is of 'clicks', which is another stream"
+    assert found.error["what"] == (
+        "the position is of clicks-0, which is not of this stream"
+    )
 
 
 def test_lag_before_anything_was_planned_is_refused(

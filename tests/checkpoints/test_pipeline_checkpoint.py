@@ -210,8 +210,8 @@ def test_offsets_that_are_not_held_are_refused_before_anything_changes(
     with pytest.raises(OffsetOutOfRange) as caught:
         opened(reset=topic.at(11, 4).to_json())
     assert str(caught.value) == (
-        "offset 11 is not available: the stream has offsets 0 to 10 (stream 'clicks', "
-        "partition clicks-0, offset 11); name available offsets, or a time"
+        "the stream has offsets 0 to 10, not 11 (truncated) (stream 'clicks', "
+        "partition clicks-0, offset 11); name available offsets in --reset, or a time"
     )
     assert (folder / "pipeline.json").read_bytes() == before
 
@@ -317,7 +317,7 @@ def test_offsets_of_another_stream_in_sparks_own_log_are_refused(
     with pytest.raises(PositionRefused) as caught:
         opened()
     assert caught.value.what == (
-        f"{first.folder}: source 0 is of 'views', which is another stream"
+        f"{first.folder}: source 0 is of views-0, which is not of this stream"
     )
 
 

@@ -13,13 +13,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.decoders import decoding
 
+from streamfactory.arrowipc.columns import plain_batches
 from streamfactory.decoders.arrow import (
     ArrowDecoder,
     ArrowEncoder,
     streamfactory_decoder,
 )
 from streamfactory.decoders.arrow.harness import ArrowHarness
-from streamfactory.decoders.arrow.headers import plain_batches
 from streamfactory.decoders.isolation import places
 from streamfactory.spi import (
     ConfigError,

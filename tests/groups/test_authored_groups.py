@@ -18,16 +18,20 @@ from streamfactory.spi import (
     ClosedError,
     ConnectionFailed,
     ConsumerFactory,
+    ContractBroken,
     DecodeContext,
     Decoded,
+    DecodeError,
     Decoder,
     ErrorTable,
     Fetched,
     FetchLimits,
     Finished,
+    IncarnationChanged,
     Loss,
     MessageDecoder,
     MetadataProvider,
+    OffsetOutOfRange,
     Partition,
     PartitionInfo,
     PartitionLevelConsumer,
@@ -64,6 +68,9 @@ class Script:
     commits: list[Position] = field(default_factory=list)
     fails: dict[str, Exception] = field(default_factory=dict)
     limits: list[FetchLimits] = field(default_factory=list)
+    bounds: tuple[int, int] = (0, 0)
+    """Of every partition."""
+    sought: list[tuple[Partition, int]] = field(default_factory=list)
     closed: int = 0
 
     def check(self, name: str) -> None:
@@ -71,7 +78,7 @@ class Script:
             raise self.fails[name]
 
 
-def _plugin(script: Script) -> object:
+def _plugin(script: Script) -> object:  # noqa: C901 - one class for each interface
     class Member(StreamLevelConsumer):
         def fetch_messages(self, limits: FetchLimits) -> Any:
             script.limits.append(limits)
@@ -84,6 +91,9 @@ def _plugin(script: Script) -> object:
             script.check("assignment")
             return script.assigned
 
+        def seek(self, partition: Partition, offset: int) -> None:
+            script.sought.append((partition, offset))
+
         def commit(self, position: Position) -> None:
             script.check("commit")
             script.commits.append(position)
@@ -94,7 +104,7 @@ def _plugin(script: Script) -> object:
 
     class Provider(MetadataProvider):
         def fetch_partitions(self, topics: Any, known: Any) -> list[PartitionInfo]:
-            return [PartitionInfo(one, 0, 0) for one in (ZERO, ONE)]
+            return [PartitionInfo(one, *script.bounds) for one in (ZERO, ONE)]
 
         def fetch_schema(self, topic: str) -> pa.Schema:
             return script.schema
@@ -236,7 +246,7 @@ def test_batches_say_where_they_are_and_limits_are_the_users(
     assert stream.position == Position({ZERO: 15, ONE: 9}, {ZERO: "a"})
     counters = stream.counters
     assert (counters.rows, counters.messages, counters.batches) == (4, 4, 2)
-    assert (counters.fetches, counters.bytes, counters.losses) == (4, 16, [loss])
+    assert (counters.fetches, counters.bytes, counters.losses) == (4, 32, [loss])
     assert script.limits[0] == FetchLimits(100, 1000, 1.5)
 
 
@@ -351,3 +361,118 @@ def test_closed_member_refuses_everything_but_its_last_position(
             use()
         assert caught.value.stream == "grouped:t"
     assert script.commits == []
+
+
+@pytest.mark.parametrize(
+    ("answer", "what"),
+    [
+        (None, "rule R5: fetch_messages answered a NoneType"),
+        (typed(1), "rule R5: fetch_messages answered a RecordBatch"),
+        (
+            Fetched(typed(1, 2), 9, offsets=pa.array([5], pa.int64())),
+            "rule R1: 2 rows with 1 offsets",
+        ),
+        (
+            Fetched(typed(1, 2), 6, offsets=pa.array([5, 6], pa.int64())),
+            "rule R1: rows from 5 to 6, but 6 is next",
+        ),
+    ],
+)
+def test_answers_that_break_the_contract_are_refused(
+    member: Callable[..., Stream], script: Script, answer: object, what: str
+) -> None:
+    stream = member()
+    script.answers = [(ZERO, answer)]
+    with pytest.raises(ContractBroken) as caught:
+        stream.next_batch(1)
+    assert caught.value.what == what
+    assert stream.position == Position()
+
+
+def test_batches_keep_to_the_limits_and_messages_stay_whole(
+    member: Callable[..., Stream], script: Script
+) -> None:
+    stream = member(**{"batch.rows": "3"})
+    offsets = pa.array([4, 5, 5, 5, 6], pa.int64())
+    script.answers = [(ZERO, Fetched(typed(1, 2, 3, 4, 5), 7, offsets=offsets))]
+    batches = [stream.next_batch(1) for _ in range(3)]
+    found = [(b.rows[0].to_pylist(), b.next_offset) for b in batches if b is not None]
+    assert found == [([1], 5), ([2, 3, 4], 6), ([5], 7)]
+    assert len(script.limits) == 1
+
+
+def test_what_waits_of_a_partition_that_was_taken_away_is_dropped(
+    member: Callable[..., Stream], script: Script
+) -> None:
+    stream = member(**{"batch.rows": "1"})
+    script.answers = [(ZERO, Fetched(typed(1, 2), 2))]
+    stream.next_batch(1)
+    script.assigned = frozenset({ONE})
+    assert stream.next_batch(0) is None
+    assert stream.position == Position()
+
+
+def test_loss_is_an_error_unless_the_policy_says_otherwise(
+    member: Callable[..., Stream], script: Script
+) -> None:
+    script.bounds = (10, 20)
+    loss = OffsetOutOfRange("expired", partition=ZERO, offset=4)
+    script.answers = [loss]
+    with pytest.raises(OffsetOutOfRange) as caught:
+        member().next_batch(1)
+    assert caught.value.what == "the stream has offsets 10 to 20, not 4 (retention)"
+    assert (caught.value.stream, caught.value.partition) == ("grouped:t", ZERO)
+    assert script.sought == []
+
+
+@pytest.mark.parametrize(
+    ("policy", "offset", "target", "end"),
+    [("earliest", 4, 10, 10), ("latest", 4, 20, 20), ("earliest", 30, 10, None)],
+)
+def test_member_continues_after_a_loss_where_the_policy_says(
+    member: Callable[..., Stream],
+    script: Script,
+    policy: str,
+    offset: int,
+    target: int,
+    end: int | None,
+) -> None:
+    script.bounds = (10, 20)
+    script.answers = [OffsetOutOfRange("expired", partition=ZERO, offset=offset)]
+    stream = member(**{"out.of.range": policy})
+    batch = stream.next_batch(1)
+    assert batch is not None
+    cause = "truncated" if end is None else "retention"
+    assert batch.losses == (Loss(ZERO, offset, end, cause),)
+    assert stream.counters.losses == list(batch.losses)
+    assert script.sought == [(ZERO, target)]
+    assert stream.position == Position({ZERO: target})
+
+
+def test_recreated_topic_is_told_by_a_member_too(
+    member: Callable[..., Stream], script: Script
+) -> None:
+    stream = member()
+    script.answers = [
+        (ZERO, Fetched(typed(1), 7, incarnation="a")),
+        (ZERO, Fetched(None, 0, incarnation="b")),
+    ]
+    stream.next_batch(1)
+    with pytest.raises(IncarnationChanged) as caught:
+        stream.next_batch(1)
+    assert caught.value.what == "topic 't' was recreated: expected id 'a', found 'b'"
+
+
+def test_batch_that_failed_comes_again(
+    member: Callable[..., Stream], script: Script
+) -> None:
+    script.schema = envelope_schema()
+    stream = member(**{"stream.grouped.decoder.class.name": "halves"})
+    script.answers = [
+        (ZERO, Fetched(envelopes(0, b"1"), 1)),
+        (ZERO, Fetched(envelopes(1, b"2"), 2)),
+    ]
+    for _ in range(2):  # or what is committed later would pass over it
+        with pytest.raises(DecodeError):
+            stream.next_batch(1)
+    assert stream.commit() == Position({ZERO: 0})

@@ -157,7 +157,7 @@ def test_a_verdict_that_stays_unknown_is_told_as_such(
 ) -> None:
     options = {
         "stream.kafka.connection.timeout.millis": "3000",
-        "stream.kafka.transaction.timeout": "1s",
+        "stream.kafka.transaction.timeout.millis": "1s",
     }
     with (
         open_sink(properties, options=options) as sink,
@@ -238,7 +238,7 @@ def test_a_lost_marker_is_told_and_adopted_by_name(
 def test_a_marker_that_goes_under_a_living_committer_is_told(
     topics: Topics, properties: dict[str, str], epochs: str
 ) -> None:
-    properties["stream.kafka.transaction.timeout"] = "3s"
+    properties["stream.kafka.transaction.timeout.millis"] = "3s"
     with (
         open_sink(properties) as sink,
         contextlib.closing(sink.committer(writer_id="w")) as committer,
@@ -263,7 +263,7 @@ def test_a_topic_made_again_has_no_past(
 def test_the_topic_of_markers_is_compacted_and_keeps_for_as_long_as_is_said(
     topics: Topics, properties: dict[str, str], epochs: str
 ) -> None:
-    with open_sink(properties, options={"writer.memory": "90d"}) as sink:
+    with open_sink(properties, options={"writer.memory.millis": "90d"}) as sink:
         sink.put(rows(1), writer_id="w")
     resource = ConfigResource(ResourceType.TOPIC, epochs)
     found = topics.admin.describe_configs([resource])[resource].result(20)
@@ -346,7 +346,7 @@ def test_another_writers_open_transaction_is_waited_for(
     blocker = hide_the_end(topics, compacted_epochs)
     options = {
         "stream.kafka.connection.timeout.millis": "3000",
-        "stream.kafka.transaction.timeout": "1s",
+        "stream.kafka.transaction.timeout.millis": "1s",
     }
     with open_sink(properties, options=options) as sink:
         with (
@@ -371,7 +371,7 @@ def test_readers_see_an_epoch_when_its_commit_has_returned(
 def test_a_transaction_longer_than_the_broker_allows_names_its_setting(
     kafka: Addresses, topic: str, properties: dict[str, str]
 ) -> None:
-    options = {"stream.kafka.transaction.timeout": "2h"}
+    options = {"stream.kafka.transaction.timeout.millis": "2h"}
     with (
         open_sink(properties, options=options) as sink,
         pytest.raises(ConfigError) as caught,
@@ -418,7 +418,7 @@ def test_a_transaction_that_ran_out_of_time_is_made_again(
             assert asking.await_visible([lane], Deadline(30.0))
 
     monkeypatch.setattr(TransactionalProducer, "send_one", late)
-    options = {"stream.kafka.transaction.timeout": "1s"}
+    options = {"stream.kafka.transaction.timeout.millis": "1s"}
     with (
         open_sink(properties, options=options) as sink,
         contextlib.closing(sink.committer(writer_id="w")) as committer,

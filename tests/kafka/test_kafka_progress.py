@@ -19,6 +19,7 @@ from streamfactory.spark.source import StreamFactorySource
 from streamfactory.transfer.copies import open_copy
 from streamfactory.wiring.config.configure import configure, inspect
 from streamfactory.wiring.config.definition import from_mapping
+from streamfactory.wiring.config.loading import load
 from streamfactory.wiring.plugins.manager import default_manager
 from streamfactory.wiring.streams.opening import open_sink
 
@@ -158,11 +159,10 @@ def test_the_end_of_a_pipeline_is_told_though_spark_asks_for_nothing_more(
     topics: Topics,
 ) -> None:
     name = topics.create(partitions=2)
-    pipeline = SimpleNamespace(
-        name="p", source=from_mapping(with_group(topics, name), "in")
-    )
+    source = load(from_mapping(with_group(topics, name), "in"), "spark")
     outcome = Outcome("p", last=batch_at({name: {"0": 5, "1": 7}}))
-    prepared: Any = SimpleNamespace(pipeline=pipeline)
+    pipeline = SimpleNamespace(name="p")
+    prepared: Any = SimpleNamespace(pipeline=pipeline, source=source)
     _Run(prepared, lambda _: None, outcome)._publish_end()
     assert committed(topics, name, 2) == [5, 7]
 

@@ -123,7 +123,7 @@ def test_the_offset_of_another_stream_is_refused(topic: Topic) -> None:
     other = BatchOffset(Position({Partition("other", 0): 3}))
     with pytest.raises(PositionRefused) as caught:
         topic.planner().latest(other)
-    assert caught.value.what == "the offset is of 'other', which is another stream"
+    assert caught.value.what == "the offset is of other-0, which is not of this stream"
 
 
 # --- planning is pure -----------------------------------------------------------

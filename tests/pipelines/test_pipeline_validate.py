@@ -102,9 +102,9 @@ def test_options_of_a_pipelines_streams_without_effect_are_warnings(
 ) -> None:
     works.topic("in")
     works.topic("out")
-    path = works.pipeline(f'{SINK}"stream.file.fsync.interval" = "2s"\n')
+    path = works.pipeline(f'{SINK}"stream.file.fsync.interval.millis" = "2s"\n')
     assert run(["validate", "--no-spark", str(path)]) == 0
     assert (
-        "  warning: stream.file.fsync.interval: has no effect without fsync=interval "
-        f"[{path}:7]\n"
+        "  warning: stream.file.fsync.interval.millis: has no effect without "
+        f"fsync=interval [{path}:7]\n"
     ) in capsys.readouterr().out

@@ -185,7 +185,7 @@ def test_what_retention_took_stops_the_query_with_a_code_and_a_remedy(
     topic.truncate({0: 15})
     told = copies.failure()
     assert told == (
-        "[offset_out_of_range] the stream has offsets 15 to 20, not 10 "
+        "[offset_out_of_range] the stream has offsets 15 to 20, not 10 (retention) "
         "(stream 'file:clicks', partition clicks-0, offset 10); "
         "set `out.of.range` to earliest or latest to go on with a record"
     )
@@ -225,7 +225,7 @@ def test_the_checkpoint_of_another_stream_is_refused(
     copies.source = other
     told = copies.failure(**EARLIEST)
     assert "[position_refused]" in told
-    assert "the offset is of 'clicks', which is another stream" in told
+    assert "the offset is of clicks-0, which is not of this stream" in told
 
 
 def test_progress_tells_the_latest_of_all_partitions(

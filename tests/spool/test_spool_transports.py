@@ -17,7 +17,8 @@ from tests.objects.stage import place
 from tests.spool.receiving import DEADLINE, receiving
 
 import streamfactory
-from streamfactory.spi import SchemaMismatch, ipc
+from streamfactory import arrowipc as ipc
+from streamfactory.spi import SchemaMismatch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -494,7 +494,7 @@ def test_a_source_that_gives_nothing_more_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(StreamTimeout) as caught:
         exported(author, tmp_path / "out.arrow")
     assert caught.value.offset == 4
-    assert caught.value.what == "nothing came for 0.05 s, with offsets to 10 to come"
+    assert caught.value.what == "no message came for 0.05 s, and 10 is planned"
     assert left(tmp_path) == []
 
 

@@ -121,7 +121,7 @@ def test_text_tells_what_went(memory: Place, topics: Command) -> None:
             ),
             1,
             "incarnation_changed",
-            "the position belongs to an earlier incarnation of the topic",
+            "topic 'clicks' was recreated: expected id 'x'",
         ),
         (
             "{",
@@ -263,7 +263,7 @@ def test_a_topic_that_came_while_it_asked_is_left_alone(
     command, *words = line
     done = terminal(command, stream, *words, answer="y", meanwhile=recreate)
     assert done.status == 1
-    assert "the topic was deleted and created again meanwhile" in done.err
+    assert "topic 'clicks' was recreated: expected id" in done.err
     assert topics("show", stream, "--json").json["rows"] == 5
 
 
@@ -350,7 +350,7 @@ def test_no_retention_is_none_to_apply(place: Place, topics: Command) -> None:
     assert done.error["what"] == (
         "no retention is configured, so there is none to apply"
     )
-    key = f"stream.{place.type}.retention.age"
+    key = f"stream.{place.type}.retention.age.millis"
     assert done.error["remedy"] == f"set {key}, or its like"
 
 

@@ -1044,3 +1044,35 @@ def test_overrides_replace_whatever_the_case() -> None:
         ("streamType", "memory", "argument"),
         ("batch.rows", "2", "argument"),
     ]
+
+
+@pytest.mark.parametrize(
+    ("written", "key", "full_key"),
+    [
+        ("writer.memory", "writer.memory.millis", "writer.memory.millis"),
+        (
+            "stream.memory.Retention.Age",
+            "retention.age.millis",
+            "stream.memory.retention.age.millis",
+        ),
+    ],
+)
+def test_former_spelling_works_and_names_the_new_one(
+    written: str, key: str, full_key: str
+) -> None:
+    found = inspect(from_mapping({**MEMORY, written: "5s"}), PluginManager({}))
+    assert found.config is not None
+    assert found.config[key] == 5000
+    assert [str(problem) for problem in found.problems] == [
+        f"{written}: is deprecated; write {full_key} [argument]"
+    ]
+    assert found.problems[0].level == "warning"
+    newer = inspect(from_mapping({**MEMORY, full_key: "5s"}), PluginManager({}))
+    assert newer.problems == []
+
+
+def test_former_spelling_that_disagrees_with_the_new_one_is_an_error() -> None:
+    both = {"writer.memory": "5s", "writer.memory.millis": "6s"}
+    with pytest.raises(ConfigError) as caught:
+        configure(from_mapping({**MEMORY, **both}), PluginManager({}), use="write")
+    assert [problem.level for problem in caught.value.problems] == ["error"]

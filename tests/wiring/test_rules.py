@@ -219,10 +219,10 @@ BROKER = {"broker__list": "localhost:9092", "decoder__class__name": "raw"}
             id="certificates without TLS",
         ),
         pytest.param(
-            of("file", path="/data", fsync__interval="2s"),
+            of("file", path="/data", fsync__interval__millis="2s"),
             [
                 (
-                    "warning: stream.file.fsync.interval: has no effect without "
+                    "warning: stream.file.fsync.interval.millis: has no effect without "
                     "fsync=interval"
                 )
             ],
@@ -297,11 +297,11 @@ BROKER = {"broker__list": "localhost:9092", "decoder__class__name": "raw"}
                 **BROKER,
                 topic__name="t",
                 commit__mode="task",
-                staging__age="2d",
+                staging__age__millis="2d",
             ),
             [
                 (
-                    "warning: stream.kafka.staging.age: has no effect with "
+                    "warning: stream.kafka.staging.age.millis: has no effect with "
                     "commit.mode=task: no rows are staged"
                 )
             ],

@@ -30,9 +30,7 @@ OPTIONS = [*SHARED_OPTIONS.values(), *FRAMEWORK_OPTIONS.values()]
 
 
 def test_no_two_options_share_a_spelling() -> None:
-    spellings = [
-        key.lower() for option in OPTIONS for key in (option.key, *option.aliases)
-    ]
+    spellings = [key.lower() for option in OPTIONS for key in option.spellings]
     assert len(by_spelling(OPTIONS)) == len(spellings)
     assert sorted(set(spellings)) == sorted(spellings)
 

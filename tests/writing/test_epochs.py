@@ -204,7 +204,7 @@ def test_epoch_whose_predecessor_nobody_remembers_is_refused(
 def test_writer_that_idles_longer_than_its_memory_is_forgotten(
     sink_factory: Callable[..., Sink], topics: MemoryLogStore
 ) -> None:
-    sink = sink_factory({"writer.memory": "0"})
+    sink = sink_factory({"writer.memory.millis": "0"})
     commit(sink, 0, staged(sink, 1))
     log = topics.open("clicks")
     assert log.last("w") is not None

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
+from streamfactory.arrowipc import MARKER, IpcTooLong, expanded, read_header
 from streamfactory.spi import CorruptData, DecodeError, FormatRefused, SchemaMismatch
-from streamfactory.spi.ipc import MARKER, IpcTooLong, expanded, read_header
 from streamfactory.spi.soundness import BatchValidator
 from streamfactory.transfer.inputs.base import UNREADABLE, Input, first_line
 from streamfactory.transfer.inputs.raw import Bytes, reading

@@ -28,7 +28,7 @@ class Configured:
     backend: Backend
     decoder: Decoder | None
     key_decoder: Decoder | None = None
-    """None where keys stay bytes, or nobody looked for it yet."""
+    """None where keys stay bytes."""
 
 
 def configure(
@@ -57,25 +57,57 @@ def configure(
     result = inspect(
         definition, plugins, use=use, allow_class_paths=allow_class_paths, role=role
     )
+    return configured_of(
+        result, plugins, reads=use != "write" and role is not Role.WRITE
+    )
+
+
+def configured_of(
+    result: Inspection, plugins: PluginManager, *, reads: bool = True
+) -> Configured:
+    """What was inspected, with its plug-ins loaded.
+
+    Args:
+        result: Of `inspect`.
+        plugins: Where types and decoders are found.
+        reads: Whether the stream is read, and so through its spool where it has one.
+
+    Raises:
+        ConfigError: config; with every problem.
+        PluginError: plugin; the type or decoder is not installed.
+    """
     config = result.config
     if config is None:
         count = len(result.errors)
         msg = f"{count} problem{'s' * (count > 1)} in the configuration"
-        raise ConfigError(msg, problems=result.errors, stream=definition.name or None)
+        raise ConfigError(
+            msg, problems=result.errors, stream=result.definition.name or None
+        )
     # To `inspect` an absent plug-in is only a warning; here these two raise.
     backend = result.backend or plugins.backend(config.type)
     decoder = result.decoder
     if config.decoder is not None and decoder is None:
         decoder = plugins.decoder(config.decoder)
-    key_decoder = result.key_decoder
-    if key_decoder is None and "key.decoder.class.name" in config:
-        key_decoder = plugins.decoder(config["key.decoder.class.name"].lower())
-    if SPOOL_PATH in config and use != "write" and role is not Role.WRITE:
-        # Imported here: only who reads through a spool pays for loading Arrow.
-        from streamfactory.wiring.spool.reading import read_through_spool
-
-        backend = read_through_spool(backend, config)
+    key_decoder = result.key_decoder or key_decoder_of(config, plugins)
+    if reads:
+        backend = reading_backend(backend, config)
     return Configured(config, backend, decoder, key_decoder)
+
+
+def reading_backend(backend: Backend, config: StreamConfig) -> Backend:
+    """The backend that reads a stream: that of its spool, where it has one."""
+    if SPOOL_PATH not in config:
+        return backend
+    # Imported here: only who reads through a spool pays for loading Arrow.
+    from streamfactory.wiring.spool.reading import read_through_spool
+
+    return read_through_spool(backend, config)
+
+
+def key_decoder_of(config: StreamConfig, plugins: PluginManager) -> Decoder | None:
+    """The decoder of keys that a configuration names; None where keys stay bytes."""
+    name = config.get("key.decoder.class.name")
+    return None if name is None else plugins.decoder(name.lower())
 
 
 def inspect(

@@ -56,6 +56,8 @@ class OptionRow:
     applies: tuple[str, ...] = ()
     """``read``, ``write``, ``spark``; empty means always."""
     example: str | None = None
+    former: tuple[str, ...] = ()
+    """Deprecated spellings."""
 
 
 def option_rows(options: Iterable[Option], prefix: str = "") -> list[OptionRow]:
@@ -71,6 +73,7 @@ def option_rows(options: Iterable[Option], prefix: str = "") -> list[OptionRow]:
             tuple(prefix + alias for alias in option.aliases),
             tuple(sorted(option.applies)),
             option.example,
+            tuple(prefix + key for key in option.former),
         )
         for option in options
     ]
@@ -118,9 +121,11 @@ def json_schema(backend: Backend) -> dict[str, Any]:
     for key, option in {**FRAMEWORK_OPTIONS, **own}.items():
         start = key.removesuffix(option.key)
         properties[key] = _option_schema(option)
-        for alias in option.aliases:
+        for alias in option.spellings[1:]:
             doc = f"The same as {key}."
             properties[start + alias] = {**properties[key], "description": doc}
+            if alias in option.former:
+                properties[start + alias]["deprecated"] = True
     for key in ("streamType", *FRAMEWORK_OPTIONS["streamType"].aliases):
         properties[key] |= {"enum": [backend.name], "examples": [backend.name]}
     return {
@@ -185,7 +190,7 @@ def _requirements(own: dict[str, Option]) -> Iterator[dict[str, Any]]:
     for key, option in {**FRAMEWORK_OPTIONS, **own}.items():
         if option.required:
             start = key.removesuffix(option.key)
-            spellings = [key, *(start + alias for alias in option.aliases)]
+            spellings = [start + spelling for spelling in option.spellings]
             if option.key == "topic.name":
                 spellings += _TOPIC_CHOOSERS
             yield {"anyOf": [{"required": [spelling]} for spelling in spellings]}

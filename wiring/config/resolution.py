@@ -49,9 +49,7 @@ _NO_UNSETTING: Final = (
 def by_spelling(options: Iterable[Option]) -> dict[str, Option]:
     """Options by every spelling of their keys, in lower case."""
     return {
-        spelling.lower(): option
-        for option in options
-        for spelling in (option.key, *option.aliases)
+        spelling.lower(): option for option in options for spelling in option.spellings
     }
 
 
@@ -88,6 +86,9 @@ class Resolver:
                 what = f"is {mine} here and {theirs} as {other.key} [{other.origin}]"
                 self.error(first.key, what, first.origin, "say it once")
                 return None
+        for one in properties:
+            if any(_ends_with(one.key, former) for former in option.former):
+                self.warn(one.key, "is deprecated", one.origin, f"write {full_key}")
         self._advise(option, first)
         if option.required and not first.text.strip():
             what = "is empty, and required"
@@ -209,6 +210,11 @@ class Resolver:
             places = " and ".join(sorted(option.applies))
             what = f"has no effect here: it is for {places}"
             self._problems.append(Problem(prop.key, what, prop.origin, level="note"))
+
+
+def _ends_with(key: str, spelling: str) -> bool:
+    """Whether a full key is a spelling, with or without the prefix of its type."""
+    return f".{key}".lower().endswith(f".{spelling}".lower())
 
 
 def _agree(option: Option, one: str, other: str) -> bool:

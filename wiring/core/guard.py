@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import random
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
@@ -19,6 +18,7 @@ from streamfactory.spi import (
     TransientError,
     UntranslatedError,
 )
+from streamfactory.spi.backoff import Backoff
 
 if TYPE_CHECKING:
     import threading
@@ -49,13 +49,10 @@ def log_warnings(config: StreamConfig) -> None:
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """Exponential back-off with full jitter and a cap; for passing trouble only."""
+    """How often to try, and how long to wait; for transient errors only."""
 
     attempts: int
-    initial: float
-    """Seconds."""
-    longest: float
-    """Seconds."""
+    backoff: Backoff
     patience: float | None = None
     """Seconds for which failures to connect are retried, whatever their number, to a
     server that has answered before: it is restarted. None where ``attempts`` was given
@@ -66,8 +63,9 @@ class RetryPolicy:
         """As the options ``retry.*`` say."""
         return cls(
             config["retry.max.attempts"],
-            config["retry.initial.millis"] / 1000,
-            config["retry.max.millis"] / 1000,
+            Backoff(
+                config["retry.initial.millis"] / 1000, config["retry.max.millis"] / 1000
+            ),
             None
             if config.given("retry.max.attempts")
             else config["connection.timeout.millis"] / 1000,
@@ -75,8 +73,7 @@ class RetryPolicy:
 
     def pause(self, failures: int) -> float:
         """Seconds to wait after so many failures in a row."""
-        ceiling = min(self.longest, self.initial * 2.0 ** min(failures - 1, 60))
-        return random.uniform(0, ceiling)  # noqa: S311 - jitter keeps no secret
+        return self.backoff.pause(failures)
 
 
 class Guard:
@@ -185,12 +182,19 @@ class Guard:
                 return answer
 
     @contextmanager
-    def border(self) -> Iterator[None]:
-        """Let only our errors out of calls that are made once."""
+    def border(
+        self, *, partition: Partition | None = None, offset: int | None = None
+    ) -> Iterator[None]:
+        """Let only our errors out of calls that are made once.
+
+        Args:
+            partition: Named in errors that name none.
+            offset: Likewise.
+        """
         try:
             yield
         except Exception as error:
-            found = self.translate(error)
+            found = self.translate(error, partition=partition, offset=offset)
             if found is error:
                 raise
             raise found from error

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, final
 
 from streamfactory.spi import ErrorBudgetExceeded
@@ -15,13 +14,6 @@ _RATIO_AFTER: Final = 1000
 _SHOWN: Final = 10
 
 
-@dataclass(slots=True)
-class Rounds:
-    """Which round of ranges a source is in: shared by all that reads for it."""
-
-    number: int = 0
-
-
 @final
 class Budget:
     """The errors of one partition's range. One thread at a time.
@@ -29,27 +21,21 @@ class Budget:
     Args:
         most: How many; None for any number.
         ratio: Which share of the messages; None for any.
-        rounds: A new round is a new range.
     """
 
-    def __init__(self, most: int | None, ratio: float | None, rounds: Rounds) -> None:
+    def __init__(self, most: int | None, ratio: float | None) -> None:
         self._most = most
         self._ratio = ratio
-        self._rounds = rounds
-        self._round = rounds.number
         self._seen = self._bad = 0
         self._first: list[str] = []
 
     def begin(self) -> None:
         """Begin a range: what came before counts no more."""
-        self._round = self._rounds.number
         self._seen = self._bad = 0
         self._first = []
 
     def saw(self, messages: int) -> None:
         """Count messages, bad ones among them."""
-        if self._round != self._rounds.number:
-            self.begin()
         self._seen += messages
 
     def spend(

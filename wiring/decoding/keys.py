@@ -8,8 +8,8 @@ import numpy as np
 import pyarrow as pa
 
 from streamfactory.wiring.core.conform import conform
+from streamfactory.wiring.decoding.calling import call_decoder
 from streamfactory.wiring.decoding.deadletters import Bad
-from streamfactory.wiring.decoding.stage import call_decoder
 
 if TYPE_CHECKING:
     from streamfactory.spi import DecodeContext, MessageDecoder

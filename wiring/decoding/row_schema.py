@@ -77,7 +77,6 @@ class Shaper:
         self._empty = empty_rows(self.schema)
         self._envelopes = envelopes
         self._stage = stage
-        self._letters: list[pa.RecordBatch] = []
 
     @property
     def bad_messages(self) -> int:
@@ -88,11 +87,6 @@ class Shaper:
         """Begin a planned range: it has an error budget of its own."""
         if self._stage is not None:
             self._stage.begin_range()
-
-    def take_letters(self) -> pa.RecordBatch | None:
-        """The dead letters of what was shaped since the last call, if there are any."""
-        letters, self._letters = self._letters, []
-        return pa.concat_batches(letters) if letters else None
 
     def offsets_of(self, fetched: Fetched) -> pa.Int64Array | None:
         """The offset of each row; None where they are consecutive."""
@@ -111,25 +105,26 @@ class Shaper:
         offsets: pa.Int64Array | None,
         start: int,
         partition: Partition,
-    ) -> tuple[pa.RecordBatch, pa.Int64Array | None]:
-        """Rows of the schema, and the offset of each; None: consecutive from ``start``.
+    ) -> tuple[pa.RecordBatch, pa.Int64Array | None, pa.RecordBatch | None]:
+        """Rows of the schema, their offsets, and the dead letters among the messages.
+
+        Offsets of None mean consecutive ones from ``start``.
 
         Raises:
             SchemaMismatch: permanent; the author's rows do not fit (rule D4).
             DecodeError: decode.
         """
         if rows is None:
-            return self._empty, None
+            return self._empty, None, None
         if not isinstance(rows, pa.RecordBatch):
             msg = f"the consumer answers a {type(rows).__name__}, wanted a RecordBatch"
             raise ContractBroken(msg)
-        source = keys = None
+        source = keys = letters = None
         shaped = rows
         if self._stage is not None:
             staged = self._stage.decode(rows)
             shaped, source, keys = staged.rows, staged.source, staged.keys
-            if staged.letters is not None:
-                self._letters.append(staged.letters)
+            letters = staged.letters
             if source is not None:
                 assert offsets is not None
                 offsets = offsets.take(source)
@@ -137,7 +132,7 @@ class Shaper:
             if keys is not None:
                 rows = rows.set_column(0, pa.field("key", keys.type), keys)
             shaped = self._assemble(rows, shaped, source, offsets, start, partition)
-        return conform(shaped, self.schema), offsets
+        return conform(shaped, self.schema), offsets, letters
 
     def close(self) -> None:
         """Close the decoder."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
@@ -10,14 +10,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamfactory.spi import (
-    ContractBroken,
     DecodeContext,
-    Decoded,
     DecodeError,
-    StreamError,
-    UntranslatedError,
 )
-from streamfactory.wiring.decoding.budgets import Budget, Rounds
+from streamfactory.wiring.decoding.budgets import Budget
+from streamfactory.wiring.decoding.calling import call_decoder
 from streamfactory.wiring.decoding.contracts import Contract, agreed, refused
 from streamfactory.wiring.decoding.deadletters import (
     EVIDENCE,
@@ -48,20 +45,25 @@ class DecodePolicy:
     aside: Origin | None = None
     """Under ``dead-letter``: dead letters are taken aside, and say this; None where bad
     messages leave as rows with evidence."""
-    rounds: Rounds = field(default_factory=Rounds)
 
     @classmethod
     def of(
-        cls, config: StreamConfig, aside: Origin | None, rounds: Rounds
+        cls, config: StreamConfig, aside: Origin | None, *, drop: bool = False
     ) -> DecodePolicy:
-        """As the options say."""
+        """As the options say.
+
+        Args:
+            config: Of the stream.
+            aside: Of the dead letters that are taken aside.
+            drop: Whether dead letters are left out: nobody writes them.
+        """
+        on_error = config["decode.on.error"]
         return cls(
-            config["decode.on.error"],
+            "skip" if drop and on_error == "dead-letter" else on_error,
             config.get("max.errors"),
             config.get("max.error.ratio"),
             config.get("schema.contract"),
             aside,
-            rounds,
         )
 
     @property
@@ -123,7 +125,7 @@ class DecodeStage:
         promised = found if declared is None else declared
         required = [one.name for one in promised if not one.nullable]
         self._contract = Contract(self.schema, policy.contract, fields, required)
-        self._budget = Budget(policy.max_errors, policy.max_ratio, policy.rounds)
+        self._budget = Budget(policy.max_errors, policy.max_ratio)
         self.bad = 0
         """Bad messages so far, and rows that were discarded."""
 
@@ -292,33 +294,6 @@ def _inserted(
     return rows.take(wanted), pa.array(merged, pa.int32()), np.flatnonzero(index < 0)
 
 
-def call_decoder(
-    decoder: MessageDecoder, values: pa.Array, context: DecodeContext
-) -> Decoded:
-    """Call an author's decoder, and check its answer (rule D1).
-
-    Raises:
-        UntranslatedError: plugin; it raised.
-        ContractBroken: plugin; its answer contradicts itself.
-        StreamError: Its own, about what it needs: a registry, say.
-    """
-    try:
-        decoded = decoder.decode(values, context)
-    except StreamError:
-        raise  # about what the decoder needs, not about the data
-    except Exception as error:
-        what = f"the decoder raised {type(error).__name__}, which rule D1 forbids"
-        broken = UntranslatedError(what, partition=context.partition)
-        # Its text may hold what nobody should log: it stays in this process.
-        broken.cause_text = type(error).__name__
-        raise broken from error
-    contradiction = _contradiction(decoded, len(values))
-    if contradiction is not None:
-        msg = f"rule D1: {contradiction}"
-        raise ContractBroken(msg, partition=context.partition)
-    return decoded
-
-
 def _alive(values: pa.Array, bad: Sequence[Bad]) -> pa.Array | None:
     """The indices of messages to decode; None for all."""
     if not values.null_count and not bad:
@@ -338,27 +313,3 @@ def _discarded(wrong: dict[int, str], source: pa.Array) -> list[Bad]:
         Bad(int(indices[row]), row - int(first), "contract", what)
         for (row, what), first in zip(wrong.items(), firsts, strict=True)
     ]
-
-
-def _contradiction(decoded: Decoded, messages: int) -> str | None:
-    """What does not fit in a decoder's answer; None where all does."""
-    rows, source = decoded.rows.num_rows, decoded.source
-    bad = [error.message for error in decoded.errors]
-    for misfit in decoded.misfits:
-        found = misfit.rows.to_numpy()
-        if len(found) and (np.diff(found, prepend=-1, append=rows) <= 0).any():
-            return f"the misfits do not rise from 0 to {rows - 1}"
-    if source is None:
-        if rows != messages or bad:
-            return f"{rows} rows do not match {messages} messages, {len(bad)} bad"
-        return None
-    if len(source) != rows or source.null_count:
-        return f"{rows} rows have {len(source)} sources, {source.null_count} null"
-    steps = np.diff(source.to_numpy(), prepend=0, append=messages - 1)
-    if rows and (steps < 0).any():
-        return f"the sources do not rise from 0 to {messages - 1}"
-    if len(set(bad)) < len(bad) or not all(0 <= index < messages for index in bad):
-        return f"the bad messages are not different ones of {messages}"
-    if bad and pc.any(pc.is_in(source, pa.array(bad, source.type))).as_py():
-        return "a message is bad and has rows"
-    return None

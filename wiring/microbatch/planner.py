@@ -6,22 +6,19 @@ is in the offsets.
 
 from __future__ import annotations
 
-import logging
 from typing import TYPE_CHECKING, final
 
 from streamfactory.spi import (
     OffsetOutOfRange,
     PartitionState,
-    PartitionVanished,
     Position,
     PositionRefused,
-    StreamError,
     Unsupported,
 )
 from streamfactory.wiring.microbatch.admission import Admission
 from streamfactory.wiring.microbatch.offsets import BatchOffset
 from streamfactory.wiring.microbatch.ranges import Range, split
-from streamfactory.wiring.reading.bounds import recreated
+from streamfactory.wiring.reading.losses import LossPolicy
 from streamfactory.wiring.reading.starts import ending_offsets, starting_offsets
 
 if TYPE_CHECKING:
@@ -29,8 +26,6 @@ if TYPE_CHECKING:
 
     from streamfactory.spi import Partition, PartitionInfo
     from streamfactory.wiring.reading.source import Source
-
-log = logging.getLogger("streamfactory")
 
 
 @final
@@ -47,7 +42,7 @@ class Planner:
         self._config = source.config
         self._metadata = source.metadata
         self._admission = admission or Admission(source.config, source.clock)
-        self._policy: str = source.config["out.of.range"]
+        self._policy = LossPolicy.of(source.config)
         self._available_now = False
         self._draining = False
         self._target: dict[Partition, int] | None = None
@@ -78,8 +73,8 @@ class Planner:
             first, last = starts.get(info.partition), ends.get(info.partition)
             if first is None or last is None:
                 continue
-            first = self._begin(info, first, None)
-            last = self._finish(info, last)
+            first, _ = self._policy.start(info, first, None)
+            last = self._policy.end(info, last)
             if first > last:
                 msg = f"the batch ends at {last}, before its start {first}"
                 raise OffsetOutOfRange(
@@ -126,7 +121,7 @@ class Planner:
                 ``out.of.range=fail``.
             PositionRefused: permanent; the offset is of another stream.
         """
-        self._check_ours(start)
+        self._metadata.check_position(_known(start), "the offset")
         infos = self._metadata.partitions(known=_known(start))
         self.newest = _latest(infos)
         if self._available_now and self._target is None:
@@ -159,8 +154,8 @@ class Planner:
         """
         if start == end or end.at is None:
             return []
-        self._check_ours(start)
-        self._check_ours(end)
+        for offset in (start, end):
+            self._metadata.check_position(_known(offset), "the offset")
         starts = (start.at or Position()).merge(end.begun)
         ranges = []
         for partition, last in end.at.items():
@@ -210,71 +205,14 @@ class Planner:
                 starts[partition] = begun[partition] = info.earliest
                 continue
             if info.state is PartitionState.VANISHED:
-                self._lose(info, wanted)
+                self._policy.vanished(partition, wanted, "after the last batch")
                 continue
-            first = self._begin(info, wanted, known.incarnations.get(partition))
+            life = known.incarnations.get(partition)
+            first, _ = self._policy.start(info, wanted, life)
             starts[partition] = first
             if start.at is None or first != wanted:
                 begun[partition] = first
         return starts, begun
-
-    def _begin(self, info: PartitionInfo, wanted: int, life: str | None) -> int:
-        """Where a partition begins: as wanted, or as the policy says after a loss."""
-        partition, found = info.partition, info.incarnation
-        error: StreamError
-        if None not in (life, found) and life != found:
-            error = recreated(partition, life, found, wanted)
-        elif wanted < info.earliest or (
-            info.latest is not None and wanted > info.latest
-        ):
-            msg = (
-                f"the stream has offsets {info.earliest} to {info.latest}, not {wanted}"
-            )
-            error = OffsetOutOfRange(
-                msg,
-                earliest=info.earliest,
-                latest=info.latest,
-                partition=partition,
-                offset=wanted,
-            )
-        else:
-            return wanted
-        if self._policy == "fail":
-            raise error.at(stream=self._config.name)
-        latest = self._policy == "latest" and info.latest is not None
-        target = (info.latest or 0) if latest else info.earliest
-        log.warning("%s: goes on at %d", error, target)
-        return target
-
-    def _finish(self, info: PartitionInfo, wanted: int) -> int:
-        """Where a batch ends: no task waits for what nobody has written."""
-        if info.latest is None or wanted <= info.latest:
-            return wanted
-        msg = f"the batch is to end at {wanted}, and the stream ends at {info.latest}"
-        error = OffsetOutOfRange(
-            msg,
-            earliest=info.earliest,
-            latest=info.latest,
-            partition=info.partition,
-            offset=wanted,
-        )
-        if self._policy == "fail":
-            raise error.at(stream=self._config.name)
-        log.warning("%s: ends there", error)
-        return info.latest
-
-    def _lose(self, info: PartitionInfo, wanted: int) -> None:
-        msg = "the partition is not there any more"
-        error = PartitionVanished(msg, partition=info.partition, offset=wanted)
-        if self._policy == "fail":
-            raise error.at(stream=self._config.name)
-        log.warning("%s: goes on without it", error)
-
-    def _check_ours(self, offset: BatchOffset) -> None:
-        for partition in _known(offset):
-            if not self._metadata.covers(partition.topic):
-                msg = f"the offset is of {partition.topic!r}, which is another stream"
-                raise PositionRefused(msg, stream=self._config.name)
 
 
 def _known(offset: BatchOffset) -> Position:

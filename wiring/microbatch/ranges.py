@@ -6,7 +6,9 @@ import logging
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
-from streamfactory.spi import BatchState, ConnectionFailed, Failed, StreamTimeout
+from streamfactory.spi import BatchState, StreamTimeout
+from streamfactory.wiring.reading.following import refuse_torn
+from streamfactory.wiring.reading.losses import was_recreated
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -69,7 +71,12 @@ def _cut(whole: Range, parts: int) -> list[Range]:
 
 
 def read_range(
-    reader: Reader, wanted: Range, *, timeout: float, clock: Clock
+    reader: Reader,
+    wanted: Range,
+    *,
+    timeout: float,
+    clock: Clock,
+    turn: float | None = None,
 ) -> Iterator[MessageBatch]:
     """Read a planned range to its end, batch by batch, rows or not.
 
@@ -78,15 +85,18 @@ def read_range(
         wanted: Exists: a source that has nothing for it has lost something.
         timeout: Seconds without progress after which that is an error.
         clock: Time.
+        turn: Seconds that one fetch waits at the most; by default as the stream is
+            configured.
 
     Raises:
-        StreamTimeout: transient; the source says nothing.
+        StreamTimeout: transient; no message comes.
+        ConnectionFailed: transient; the partition broke off before the end.
         StreamError: The reader's.
     """
     at = wanted.start
     progress = clock.now()
     while at < wanted.end:
-        batch = reader.fetch(at, end=wanted.end)
+        batch = reader.fetch(at, end=wanted.end, timeout=turn)
         if _elsewhere(batch, at, wanted):
             log.warning(
                 "partition %s: %d to %d of a planned range are gone, and not read",
@@ -95,16 +105,18 @@ def read_range(
                 wanted.end,
             )
             return
+        refuse_torn(batch, reader.stream)
         if batch.num_rows or batch.next_offset > at:
             progress = clock.now()
         at = max(at, batch.next_offset)
         yield batch
         if batch.state is BatchState.END_OF_PARTITION:
-            _check_end(batch, wanted)
             break
         if clock.now() - progress > timeout and at < wanted.end:
-            msg = f"no message came for {timeout:.0f} s, and {wanted.end} is planned"
-            raise StreamTimeout(msg, partition=wanted.partition, offset=at)
+            msg = f"no message came for {timeout:g} s, and {wanted.end} is planned"
+            raise StreamTimeout(
+                msg, stream=reader.stream, partition=wanted.partition, offset=at
+            )
     reader.verify()
 
 
@@ -114,15 +126,6 @@ def _elsewhere(batch: MessageBatch, at: int, wanted: Range) -> bool:
     These are no part of the range: it counts offsets of an earlier life, or ones that
     were cut off. Whoever plans next meets the loss too, and plans them once.
     """
-    lives = {wanted.incarnation, batch.incarnation} - {None}
-    if len(lives) > 1:
+    if was_recreated(wanted.incarnation, batch.incarnation):
         return True
     return batch.first_offset is not None and batch.first_offset < at
-
-
-def _check_end(batch: MessageBatch, wanted: Range) -> None:
-    if isinstance(batch.end, Failed):
-        msg = f"the partition broke off before offset {wanted.end}: {batch.end}"
-        raise ConnectionFailed(
-            msg, partition=wanted.partition, offset=batch.next_offset
-        )

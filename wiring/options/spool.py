@@ -65,7 +65,13 @@ SPOOL_OPTIONS: Final = (
         applies=READ,
     ),
     *(
-        replace(option, key=PREFIX + option.key, applies=READ, aliases=())
+        replace(
+            option,
+            key=PREFIX + option.key,
+            applies=READ,
+            aliases=(),
+            former=tuple(PREFIX + key for key in option.former),
+        )
         for option in _INHERITED
     ),
 )

@@ -270,11 +270,12 @@ _FRAMEWORK: Final = (
         applies=WRITE,
     ),
     Option(
-        "writer.memory",
+        "writer.memory.millis",
         "How long an idle writer is remembered.",
         PERIOD,
         default="30d",
         applies=WRITE,
+        former=("writer.memory",),
     ),
     Option(
         "producer.key.columns",

@@ -59,11 +59,7 @@ def _complaint(descriptor: Backend | Decoder) -> str | None:
         return f"has the name {descriptor.name!r}: lower-case letters, digits, _ and -"
     if not all(isinstance(option, Option) for option in descriptor.options):
         return "has options that are no `Option`"
-    keys = [
-        key.lower()
-        for option in descriptor.options
-        for key in (option.key, *option.aliases)
-    ]
+    keys = [key.lower() for option in descriptor.options for key in option.spellings]
     twice = next((key for key in keys if keys.count(key) > 1), None)
     if twice is not None:
         return f"declares {twice!r} twice"
@@ -74,11 +70,11 @@ def _backend_complaint(backend: Backend) -> str | None:
     if backend.consumer_factory is None and backend.producer_factory is None:
         return "has neither a consumer factory nor a producer factory"
     words = {key.lower() for key in FRAMEWORK_OPTIONS}
-    own = {key for o in backend.options for key in (o.key.lower(), *o.aliases)}
+    own = {key for option in backend.options for key in option.spellings}
     clash = sorted(key for key in own if key.lower() in words)
     if clash:
         return f"declares {clash[0]!r}, a word of the framework"
-    aliases = {alias for option in backend.options for alias in option.aliases}
+    aliases = {alias for option in backend.options for alias in option.spellings[1:]}
     shared = sorted(alias for alias in aliases if alias.lower() in SHARED_OPTIONS)
     if shared:
         return f"has the alias {shared[0]!r}, an option of every stream"

@@ -1,99 +1,77 @@
-"""Whether a start can be had, and what to do when it cannot (rules R7, R8)."""
+"""Whether a start is held, and where reading continues if not (rules R7, R8)."""
 
 from __future__ import annotations
 
-import logging
 from dataclasses import replace
 from typing import TYPE_CHECKING, final
 
-from streamfactory.spi import IncarnationChanged, Loss, OffsetOutOfRange
+from streamfactory.spi import ContractBroken, DataLossError, Loss, OffsetOutOfRange
+from streamfactory.wiring.reading.losses import find_loss, recreated, was_recreated
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from streamfactory.spi import Fetched, Partition, PartitionInfo
-
-log = logging.getLogger("streamfactory")
+    from streamfactory.wiring.reading.losses import LossPolicy
 
 
 @final
 class Bounds:
-    """The bounds of one partition, the policy, and the losses so far.
+    """The bounds of one partition as a reader knows them, and its losses.
 
     Args:
-        stream: Named in errors.
         partition: Named in errors and loss records.
-        policy: ``fail``, ``earliest`` or ``latest``.
+        policy: What a loss leads to.
         look_up: Asks the source, now.
         info: The partition as it was just seen: spares the first look-up.
-        incarnation: What the caller's offsets count, where it knows.
+        incarnation: The one that the caller's offsets belong to, where it is known.
     """
 
     def __init__(
         self,
-        stream: str,
         partition: Partition,
-        policy: str,
+        policy: LossPolicy,
         *,
         look_up: Callable[[], PartitionInfo],
-        info: PartitionInfo | None,
-        incarnation: str | None,
+        info: PartitionInfo | None = None,
+        incarnation: str | None = None,
     ) -> None:
-        self._stream = stream
         self._partition = partition
         self._policy = policy
         self._look_up = look_up
         self._fresh = info
         self.incarnation = incarnation
         self.losses: list[Loss] = []
-        """Those not told yet: the reader takes them with the next batch."""
+        """Those not reported yet: the next batch carries them."""
 
     @property
     def begun_again(self) -> bool:
-        """Whether it is known already that the offsets count something else."""
-        return self._fresh is not None and self._differs(self._fresh.incarnation)
+        """Whether the topic is known to be recreated, before any look-up."""
+        return self._fresh is not None and was_recreated(
+            self.incarnation, self._fresh.incarnation
+        )
 
     def check(
-        self, where: int, *, end: int | None = None, refused: bool = False
+        self,
+        where: int,
+        *,
+        end: int | None = None,
+        refusal: DataLossError | None = None,
     ) -> int:
-        """Where to go on.
+        """Where to continue.
 
         Args:
             where: What the caller wants, inclusive.
-            end: What the caller does not want any more: a loss that it is told of does
-                not reach beyond.
-            refused: The source itself says that it has not got it.
+            end: First offset not wanted: no loss is recorded beyond it.
+            refusal: What the backend raised instead of messages at ``where``.
 
         Raises:
-            OffsetOutOfRange, IncarnationChanged: data_loss; under the policy ``fail``.
+            DataLossError: data_loss; under the policy ``fail``.
         """
         info, self._fresh = self._fresh, None
-        if info is None or refused or _outside(where, info):
+        if info is None or refusal is not None or find_loss(info, where, None):
             info = self._look_up()
-        if self._differs(info.incarnation):
-            return self._begun_again(info, where)
-        self.incarnation = self.incarnation or info.incarnation
-        if where < info.earliest:
-            loss = Loss(self._partition, where, info.earliest, "retention")
-        elif info.latest is not None and where > info.latest:
-            loss = Loss(self._partition, where, None, "truncated")
-        elif refused:
-            loss = Loss(self._partition, where, None, "refused by the source")
-        else:
-            return where
-        stuck = refused and self._target(info) == where
-        if self._policy == "fail" or stuck:
-            have = f"{info.earliest} to {'?' if info.latest is None else info.latest}"
-            msg = f"the stream has offsets {have}, not {where} ({loss.cause})"
-            raise OffsetOutOfRange(
-                msg,
-                earliest=info.earliest,
-                latest=info.latest,
-                stream=self._stream,
-                partition=self._partition,
-                offset=where,
-            )
-        return self._go_on(info, loss, end)
+        return self._start(info, where, end, refusal)
 
     def check_gap(
         self, where: int, first: int, fetched: Fetched, *, end: int | None = None
@@ -101,7 +79,7 @@ class Bounds:
         """A missing first offset is looked up once: a gap is fine, a loss is not.
 
         Args:
-            where: What was asked for.
+            where: The offset that was asked for.
             first: Offset of the first row, or of the next message where there is none.
             fetched: The author's answer.
             end: As for `check`.
@@ -116,35 +94,42 @@ class Bounds:
         if earliest <= where:
             return
         until = min(first, earliest) if end is None else min(first, earliest, end)
+        msg = f"offsets {where} to {until} were taken away while reading"
+        error = OffsetOutOfRange(msg, earliest=earliest, offset=where)
         loss = Loss(self._partition, where, until, "retention")
-        if self._policy == "fail":
-            msg = f"offsets {where} to {loss.end} were taken away while reading"
-            raise OffsetOutOfRange(
-                msg,
-                earliest=earliest,
-                stream=self._stream,
-                partition=self._partition,
-                offset=where,
-            )
-        self.tell(loss)
+        self.losses.append(self._policy.accept(loss, error))
 
-    def meet(self, incarnation: str | None, where: int) -> int | None:
-        """Take note of the incarnation that an answer named.
+    def redirect(
+        self, where: int, fetched: Fetched, *, fresh: bool = False
+    ) -> int | None:
+        """Where to continue instead, when an answer is not about ``where``.
 
-        Returns:
-            None where it is the one expected; otherwise where to go on instead.
+        Args:
+            where: The offset that was asked for.
+            fetched: The author's answer.
+            fresh: Whether a new consumer gave it: its first answer may have rows.
 
         Raises:
-            IncarnationChanged: data_loss; under the policy ``fail``.
+            DataLossError: data_loss; under the policy ``fail``.
+            ContractBroken: plugin; rows came with a new incarnation.
         """
-        if not self._differs(incarnation):
-            self.incarnation = self.incarnation or incarnation
-            return None
-        if self._policy == "fail":
-            raise self._changed(incarnation, where)
-        # What the answer says is newer than any metadata.
-        info = replace(self._look_up(), incarnation=incarnation)
-        return self._begun_again(info, where)
+        found = fetched.incarnation
+        if was_recreated(self.incarnation, found):
+            if self._policy.fails:  # without a look-up, which might fail itself
+                error = recreated(self._partition, self.incarnation, found, where)
+                raise error.at(stream=self._policy.stream)
+            # The answer is newer than any metadata.
+            info = replace(self._look_up(), incarnation=found)
+            where = self._start(info, where, None, None)
+            if fetched.rows and not fresh:
+                msg = "rule R7: rows came with a new incarnation"
+                raise ContractBroken(msg)
+            return where
+        self.incarnation = self.incarnation or found
+        if fetched.latest is not None and fetched.latest < where:
+            checked = self.check(where)
+            return None if checked == where else checked
+        return None
 
     def forget(self, incarnation: str | None) -> None:
         """Take back what a failed fetch found: the next one will find it again."""
@@ -152,69 +137,31 @@ class Bounds:
         self.losses = []
 
     def verify(self, where: int) -> None:
-        """Ask once more that the offsets still count the same.
+        """Ask once more whether the topic is the same.
 
         Raises:
-            IncarnationChanged: data_loss, whatever the policy: rows of both lives may
-                have been handed out.
+            IncarnationChanged: data_loss, whatever the policy: rows of both topics may
+                have been returned.
         """
         found = self._look_up().incarnation
-        if self._differs(found):
-            raise self._changed(found, where)
+        if was_recreated(self.incarnation, found):
+            error = recreated(self._partition, self.incarnation, found, where)
+            raise error.at(stream=self._policy.stream)
 
-    def tell(self, loss: Loss) -> None:
-        """Record a loss."""
-        self.losses.append(loss)
-        log.warning(
-            "stream %r, partition %s: lost %s to %s (%s)",
-            self._stream,
-            loss.partition,
-            loss.start,
-            "?" if loss.end is None else loss.end,
-            loss.cause,
+    def _start(
+        self,
+        info: PartitionInfo,
+        where: int,
+        end: int | None,
+        refusal: DataLossError | None,
+    ) -> int:
+        where, loss = self._policy.start(
+            info, where, self.incarnation, end=end, refusal=refusal
         )
-
-    def _differs(self, incarnation: str | None) -> bool:
-        return None not in (self.incarnation, incarnation) and (
-            self.incarnation != incarnation
-        )
-
-    def _begun_again(self, info: PartitionInfo, where: int) -> int:
-        if self._policy == "fail":
-            raise self._changed(info.incarnation, where)
-        self.incarnation = info.incarnation
-        return self._go_on(info, Loss(self._partition, where, None, "incarnation"))
-
-    def _target(self, info: PartitionInfo) -> int:
-        wants_latest = self._policy == "latest" and info.latest is not None
-        return info.latest if wants_latest else info.earliest  # type: ignore[return-value]
-
-    def _go_on(self, info: PartitionInfo, loss: Loss, end: int | None = None) -> int:
-        target = self._target(info)
-        if loss.cause == "retention":
-            loss = replace(loss, end=target if end is None else min(target, end))
-        self.tell(loss)
-        return target
-
-    def _changed(self, found: str | None, where: int) -> IncarnationChanged:
-        error = recreated(self._partition, self.incarnation, found, where)
-        error.stream = self._stream
-        return error
-
-
-def recreated(
-    partition: Partition, expected: str | None, found: str | None, offset: int
-) -> IncarnationChanged:
-    """The error for a topic whose offsets began again (rule R7)."""
-    msg = f"topic {partition.topic!r} was recreated: expected id {expected!r}, "
-    return IncarnationChanged(
-        f"{msg}found {found!r}",
-        expected=expected,
-        found=found,
-        partition=partition,
-        offset=offset,
-    )
-
-
-def _outside(where: int, info: PartitionInfo) -> bool:
-    return where < info.earliest or (info.latest is not None and where > info.latest)
+        if loss is not None:
+            self.losses.append(loss)
+        if loss is not None and loss.cause == "incarnation":
+            self.incarnation = info.incarnation
+        else:
+            self.incarnation = self.incarnation or info.incarnation
+        return where

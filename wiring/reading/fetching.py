@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Final, final
 from streamfactory.spi import (
     BatchState,
     ClosedError,
-    ContractBroken,
+    DataLossError,
     Fetched,
+    IncarnationChanged,
     OffsetOutOfRange,
     TransientError,
 )
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
     from streamfactory.spi import FetchLimits
     from streamfactory.wiring.core.clock import Clock
-    from streamfactory.wiring.decoding.row_schema import Shaper
+    from streamfactory.wiring.reading.batches import BatchMaker
     from streamfactory.wiring.reading.bounds import Bounds
     from streamfactory.wiring.reading.recovering import RecoveringConsumer
 
@@ -36,7 +37,7 @@ class FetchLoop:
     Args:
         held: The consumer.
         bounds: Judges what the answers say of offsets and incarnations.
-        shaper: Knows where the offsets of rows stand.
+        maker: Checks the offsets of the answers.
         clock: Time.
         closed: Set when the reader is closed.
         idle: Seconds without data after which the consumer is recreated; 0 for never.
@@ -46,7 +47,7 @@ class FetchLoop:
         self,
         held: RecoveringConsumer,
         bounds: Bounds,
-        shaper: Shaper,
+        maker: BatchMaker,
         clock: Clock,
         *,
         closed: threading.Event,
@@ -54,7 +55,7 @@ class FetchLoop:
     ) -> None:
         self._held = held
         self._bounds = bounds
-        self._shaper = shaper
+        self._maker = maker
         self._clock = clock
         self._closed = closed
         self._idle = idle
@@ -98,15 +99,20 @@ class FetchLoop:
                 self._check_open()
                 self._held.recover(error)
                 continue
-            except OffsetOutOfRange:
-                where = self._bounds.check(where, end=end, refused=True)
+            except DataLossError as error:
+                known = isinstance(error, (OffsetOutOfRange, IncarnationChanged))
+                if not known and error.resume is None:
+                    raise
+                where = self._bounds.check(where, end=end, refusal=error)
                 return where, Answer.of(where, Fetched(None, where))
             self._check_open()
-            elsewhere = self._elsewhere(where, fetched)
+            elsewhere = self._bounds.redirect(
+                where, fetched, fresh=self._held.newly_made
+            )
             if elsewhere is not None:
-                told = Fetched(None, elsewhere, losses=fetched.losses)
-                return elsewhere, Answer.of(elsewhere, told)
-            answer = self._answer(where, fetched)
+                moved = Fetched(None, elsewhere, losses=fetched.losses)
+                return elsewhere, Answer.of(elsewhere, moved)
+            answer = self._maker.accept(where, fetched)
             if (
                 answer.rows is not None
                 or fetched.next_offset > where
@@ -138,38 +144,6 @@ class FetchLoop:
     def _wait(self, seconds: float) -> None:
         self._clock.wait(self._closed, seconds)
         self._check_open()
-
-    def _elsewhere(self, where: int, fetched: Fetched) -> int | None:
-        """Where to go on instead, when the answer is not about ``where`` (rule R7)."""
-        elsewhere = self._bounds.meet(fetched.incarnation, where)
-        if elsewhere is not None:
-            if fetched.rows and not self._held.newly_made:
-                msg = "rule R7: rows came with a new incarnation"
-                raise ContractBroken(msg)
-            return elsewhere
-        if fetched.latest is not None and fetched.latest < where:
-            checked = self._bounds.check(where)
-            return None if checked == where else checked
-        return None
-
-    def _answer(self, where: int, fetched: Fetched) -> Answer:
-        offsets = self._shaper.offsets_of(fetched)
-        answer = Answer.of(where, fetched, offsets)
-        rows = answer.num_rows
-        if not rows:
-            return answer
-        if offsets is not None and len(offsets) != rows:
-            msg = f"rule R1: {rows} rows with {len(offsets)} offsets"
-            raise ContractBroken(msg)
-        first, last = answer.offset(0), answer.offset(rows - 1)
-        if last >= fetched.next_offset or last < first:
-            msg = (
-                f"rule R1: rows from {first} to {last}, but {fetched.next_offset} "
-                "is next"
-            )
-            raise ContractBroken(msg)
-        # What came before was not asked for: a chunk's beginning, a redelivery.
-        return answer.drop(where) if first < where else answer
 
     def _renew_when_idle(self) -> None:
         if self._idle and self._clock.now() - self._last_data > self._idle:

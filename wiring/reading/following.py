@@ -1,4 +1,4 @@
-"""Partitions read in turn from a chosen start: what `copy` and `tail` share."""
+"""Partitions read in turn from a chosen start: by `open`, `copy` and `tail`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from streamfactory.spi import (
     Failed,
     PartitionState,
     Position,
-    PositionRefused,
 )
 from streamfactory.wiring.reading.rotation import Rotation
 from streamfactory.wiring.reading.starts import ending_offsets, starting_offsets
@@ -47,10 +46,7 @@ def read_from(
     """
     config, metadata = source.config, source.metadata
     known = start if isinstance(start, Position) else Position()
-    for partition in known:
-        if not metadata.covers(partition.topic):
-            msg = f"the position is of {partition}, which is not of this stream"
-            raise PositionRefused(msg, stream=config.name)
+    metadata.check_position(known)
     infos = metadata.partitions(known)
     if back is None:
         starts = starting_offsets(config, metadata, infos, start=start, default=default)

@@ -17,6 +17,7 @@ from streamfactory.spi import (
     PartitionState,
     PartitionVanished,
     Position,
+    PositionRefused,
     SchemaUnknown,
     TopicNotFound,
 )
@@ -88,6 +89,23 @@ class Metadata:
             if word in config:
                 return topic in config[word]
         return bool(matching_topics(config["subscribePattern"], [topic]))
+
+    def check_position(
+        self, position: Iterable[Partition], what: str = "the position"
+    ) -> None:
+        """Refuse a position of another stream.
+
+        Args:
+            position: Its partitions.
+            what: Names it in the error.
+
+        Raises:
+            PositionRefused: permanent; a topic is not of this stream (see `covers`).
+        """
+        for partition in position:
+            if not self.covers(partition.topic):
+                msg = f"{what} is of {partition}, which is not of this stream"
+                raise PositionRefused(msg, stream=self._config.name)
 
     def partitions(self, known: Iterable[Partition] = ()) -> list[PartitionInfo]:
         """All partitions with their bounds, by one call to the source.

@@ -7,14 +7,13 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from streamfactory.spi import (
-    IncarnationChanged,
     OffsetOutOfRange,
     Partition,
     PartitionVanished,
     Position,
-    PositionRefused,
     TopicNotFound,
 )
+from streamfactory.wiring.reading.losses import recreated, was_recreated
 from streamfactory.wiring.reading.starts import starting_offsets
 
 if TYPE_CHECKING:
@@ -100,11 +99,9 @@ def _refuse_foreign(
     position: Position,
 ) -> None:
     """Refuse a position that says nothing about these partitions."""
+    metadata.check_position(position)
     there = {info.partition: info for info in infos}
     for partition, offset in position.items():
-        if not metadata.covers(partition.topic):
-            msg = f"the position is of {partition}, which is not of this stream"
-            raise PositionRefused(msg, stream=config.name)
         if partition not in there:
             msg = "the position names a partition that is no longer there"
             raise PartitionVanished(
@@ -112,17 +109,10 @@ def _refuse_foreign(
             )
         expected = position.incarnations.get(partition)
         found = there[partition].incarnation
-        if None not in (expected, found) and expected != found:
-            msg = "the position belongs to an earlier incarnation of the topic"
-            raise IncarnationChanged(
-                msg,
-                expected=expected,
-                found=found,
-                stream=config.name,
-                partition=partition,
-                offset=offset,
-                remedy="say earliest, latest or a time instead",
-            )
+        if was_recreated(expected, found):
+            error = recreated(partition, expected, found, offset)
+            error.remedy = "say earliest, latest or a time instead"
+            raise error.at(stream=config.name)
 
 
 def _refuse_beyond(

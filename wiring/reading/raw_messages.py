@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 
 from streamfactory.spi import ConfigError, SchemaUnknown
-from streamfactory.wiring.config.configure import configure
+from streamfactory.wiring.config.loading import load
 from streamfactory.wiring.core.clock import Clock
 from streamfactory.wiring.decoding.payloads import Payloads
 from streamfactory.wiring.reading.following import read_from
@@ -64,7 +64,7 @@ def infer_schema(
     """
 
     def configured(one: StreamDefinition) -> Configured:
-        return configure(one, plugins, use="read", allow_class_paths=allow_class_paths)
+        return load(one, "read", allow_class_paths=allow_class_paths, plugins=plugins)
 
     own = configured(definition)
     if own.decoder is None or own.decoder.decoder is None:

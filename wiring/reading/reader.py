@@ -7,29 +7,20 @@ import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, final
 
-from streamfactory.spi import (
-    BatchState,
-    ClosedError,
-    Fetched,
-    FetchLimits,
-    Finished,
-    MessageBatch,
-    MisuseError,
-    StreamError,
-)
+from streamfactory.spi import ClosedError, FetchLimits, MisuseError, StreamError
+from streamfactory.wiring.reading.batches import BatchMaker
 from streamfactory.wiring.reading.bounds import Bounds
-from streamfactory.wiring.reading.clipping import Answer, cut
 from streamfactory.wiring.reading.counters import Counters
 from streamfactory.wiring.reading.fetching import FetchLoop
 from streamfactory.wiring.reading.recovering import RecoveringConsumer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     import pyarrow as pa
 
     from streamfactory.spi import (
-        Loss,
+        MessageBatch,
         Partition,
         PartitionInfo,
         PartitionLevelConsumer,
@@ -37,8 +28,7 @@ if TYPE_CHECKING:
     from streamfactory.wiring.core.clock import Clock
     from streamfactory.wiring.core.guard import Guard
     from streamfactory.wiring.decoding.row_schema import Shaper
-
-    Divert = Callable[[Partition, pa.RecordBatch, str | None], None]
+    from streamfactory.wiring.reading.losses import LossPolicy
 
 log = logging.getLogger("streamfactory")
 
@@ -56,8 +46,7 @@ class ReaderSettings:
     """Seconds; for fetches that do not say."""
     max_rows: int
     max_bytes: int
-    out_of_range: str
-    """``fail``, ``earliest`` or ``latest``."""
+    losses: LossPolicy
     idle: float
     """Seconds without data after which the consumer is made anew; 0 for never."""
 
@@ -79,7 +68,6 @@ class Reader:
         clock: Time.
         info: The partition as it was just seen, if it was: spares the first look-up.
         incarnation: What the caller's offsets count, where it knows.
-        divert: Takes the dead letters of each fetch that succeeds.
     """
 
     def __init__(
@@ -94,27 +82,24 @@ class Reader:
         clock: Clock,
         info: PartitionInfo | None = None,
         incarnation: str | None = None,
-        divert: Divert | None = None,
     ) -> None:
         self.partition = partition
         self.counters = Counters()
         self._settings = settings
-        self._shaper = shaper
-        self._divert = divert
         self._clock = clock
         self._closed = threading.Event()
         self._bounds = Bounds(
-            settings.stream,
             partition,
-            settings.out_of_range,
+            settings.losses,
             look_up=lambda: look_up(self._closed),
             info=info,
             incarnation=incarnation,
         )
+        self._maker = BatchMaker(partition, shaper, self._bounds, self.counters)
         self._fetch_loop = FetchLoop(
             RecoveringConsumer(partition, create, guard, clock, self.counters),
             self._bounds,
-            shaper,
+            self._maker,
             clock,
             closed=self._closed,
             idle=settings.idle,
@@ -125,12 +110,16 @@ class Reader:
         self._checked = False
         self._was_empty = False
         self._released = False
-        self._rest: Answer | None = None
 
     @property
     def schema(self) -> pa.Schema:
         """The schema of every batch."""
-        return self._shaper.schema
+        return self._maker.schema
+
+    @property
+    def stream(self) -> str:
+        """Name of the stream."""
+        return self._settings.stream
 
     @property
     def incarnation(self) -> str | None:
@@ -176,13 +165,12 @@ class Reader:
             self._check_open()
             limits = self._limits(start, max_rows, max_bytes, timeout)
             if start == end and not self._bounds.begun_again:
-                return self._nothing(start, end)
-            return self._with_letters(self._fetch(start, end, limits))
+                return self._maker.empty(start, end)
+            return self._fetch(start, end, limits)
         except BaseException as error:
             # What failed has not happened: the next fetch does all of it again.
-            self._rest, self._checked = None, checked
+            self._maker.rest, self._checked = None, checked
             self._asked, self._next, self._was_empty = before
-            self._shaper.take_letters()
             self._bounds.forget(known)
             if not isinstance(error, StreamError):
                 raise
@@ -197,7 +185,7 @@ class Reader:
 
     def begin_range(self) -> None:
         """Begin a planned range: it has an error budget of its own (rule D3)."""
-        self._shaper.begin_range()
+        self._maker.begin_range()
 
     def verify(self) -> None:
         """Ask once more that the offsets still count the same.
@@ -250,118 +238,32 @@ class Reader:
         again = self._was_empty and start == self._asked and self._next is not None
         where = self._next if again and self._next is not None else start
         if where != self._next or not self._checked:
-            self._rest = None
+            self._maker.rest = None
             where = self._bounds.check(where, end=end)
             self._checked = True
         if end is not None and where >= end:
             if start > end and where == start:
                 msg = f"the range ends at {end}, before its start"
                 raise MisuseError(msg, partition=self.partition, offset=start)
-            batch = self._nothing(start, end)
+            batch = self._maker.empty(start, end)
             self._checked = where == end
         else:
-            answer, self._rest = self._rest, None
+            answer, self._maker.rest = self._maker.rest, None
             if answer is None:
                 where, answer = self._fetch_loop.ask(where, end, limits)
                 # Who is idle for long may wait for what is gone.
                 self._checked = not self._fetch_loop.renewed
-            batch = self._batch(start, where, end, limits, answer)
+            batch = self._maker.batch(start, where, end, limits, answer)
         self._asked, self._next = start, batch.next_offset
         self._was_empty = batch.num_rows == 0
         return batch
 
-    def _batch(
-        self,
-        start: int,
-        where: int,
-        end: int | None,
-        limits: FetchLimits,
-        answer: Answer,
-    ) -> MessageBatch:
-        answer, self._rest, next_offset = cut(answer, end, limits)
-        next_offset = max(next_offset, where)
-        if end is not None:
-            next_offset = min(next_offset, end)
-        fetched = answer.fetched
-        rows, offsets = self._shaper.shape(
-            answer.rows, answer.offsets, answer.start, self.partition
-        )
-        self._count(int(rows.num_rows), answer)
-        state = self._state(int(rows.num_rows), fetched, next_offset, end)
-        ended = state is BatchState.END_OF_PARTITION
-        return MessageBatch(
-            partition=self.partition,
-            rows=rows,
-            start_offset=start,
-            next_offset=next_offset,
-            state=state,
-            first_offset=_first(answer, offsets) if rows.num_rows else None,
-            offsets=offsets,
-            latest=fetched.latest,
-            unfiltered_count=answer.count,
-            size=answer.size,
-            incarnation=self.incarnation,
-            losses=self._take_losses(fetched.losses),
-            end=(fetched.end or Finished()) if ended else None,
-        )
-
-    def _state(
-        self, rows: int, fetched: Fetched, next_offset: int, end: int | None
-    ) -> BatchState:
-        if rows:
-            return BatchState.DATA
-        if fetched.state is BatchState.END_OF_PARTITION and not fetched.rows:
-            return BatchState.END_OF_PARTITION
-        if fetched.state is BatchState.THROTTLED:
-            return fetched.state
-        if fetched.latest is not None:
-            reached = next_offset >= fetched.latest
-        else:
-            reached = fetched.state is BatchState.CAUGHT_UP and self._rest is None
-        if reached or (end is not None and next_offset >= end):
-            return BatchState.CAUGHT_UP
-        return BatchState.IDLE
-
-    def _nothing(self, start: int, next_offset: int) -> MessageBatch:
-        rows, _ = self._shaper.shape(None, None, start, self.partition)
-        return MessageBatch(
-            self.partition,
-            rows,
-            start,
-            next_offset,
-            BatchState.CAUGHT_UP,
-            incarnation=self.incarnation,
-            losses=self._take_losses(()),
-        )
-
-    def _count(self, rows: int, answer: Answer) -> None:
-        counters = self.counters
-        counters.messages += answer.count
-        counters.bytes += answer.size
-        counters.bad_messages = self._shaper.bad_messages
-        if rows:
-            counters.rows += rows
-            counters.batches += 1
-
-    def _with_letters(self, batch: MessageBatch) -> MessageBatch:
-        """The batch, once its dead letters have been taken."""
-        letters = self._shaper.take_letters()
-        if letters is not None and self._divert is not None:
-            self._divert(self.partition, letters, self.incarnation)
-        return batch
-
-    def _take_losses(self, said: Sequence[Loss]) -> tuple[Loss, ...]:
-        losses = (*self._bounds.losses, *said)
-        self._bounds.losses = []
-        self.counters.losses.extend(losses)
-        return losses
-
     def _release(self) -> None:
-        self._rest = None
+        self._maker.rest = None
         self._fetch_loop.stop()
         if not self._released:
             self._released = True
-            self._shaper.close()
+            self._maker.close()
 
     def _check_open(self) -> None:
         if self._closed.is_set():
@@ -369,7 +271,3 @@ class Reader:
 
     def _closed_error(self) -> ClosedError:
         return ClosedError("the reader is closed", partition=self.partition)
-
-
-def _first(answer: Answer, offsets: pa.Int64Array | None) -> int:
-    return answer.start if offsets is None else int(offsets[0].as_py())

@@ -5,17 +5,13 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, final
 
-from streamfactory.spi import (
-    ContractBroken,
-    Fetched,
-    PartitionLevelConsumer,
-    TransientError,
-)
+from streamfactory.spi import PartitionLevelConsumer, TransientError
+from streamfactory.wiring.reading.batches import checked_answer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from streamfactory.spi import FetchLimits, Partition
+    from streamfactory.spi import Fetched, FetchLimits, Partition
     from streamfactory.wiring.core.clock import Clock
     from streamfactory.wiring.core.guard import Guard
     from streamfactory.wiring.reading.counters import Counters
@@ -71,25 +67,16 @@ class RecoveringConsumer:
         """
         self._counters.fetches += 1
         try:
-            self.newly_made = self._consumer is None
-            if self._consumer is None:
-                self._consumer = self._create()
-                kind = type(self._consumer)
-                self.can_wake = kind.wake is not PartitionLevelConsumer.wake
-            fetched: object = self._consumer.fetch_messages(where, end, limits)
-            if not isinstance(fetched, Fetched):
-                what = f"rule R5: fetch_messages answered a {type(fetched).__name__}"
-                raise ContractBroken(what)
-        except Exception as error:
-            self.drop()
-            found = self._guard.translate(
-                error, partition=self._partition, offset=where
-            )
-            if found is error:
-                raise
-            raise found from error
+            with self._guard.border(partition=self._partition, offset=where):
+                self.newly_made = self._consumer is None
+                if self._consumer is None:
+                    self._consumer = self._create()
+                    kind = type(self._consumer)
+                    self.can_wake = kind.wake is not PartitionLevelConsumer.wake
+                answer = self._consumer.fetch_messages(where, end, limits)
+                fetched = checked_answer(answer)
         except BaseException:
-            self.drop()  # interrupted: nobody knows where it stands
+            self.drop()  # after an error nobody knows where it stands
             raise
         self._failures = 0
         self._guard.answered = True

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections import deque
 from dataclasses import dataclass
@@ -13,8 +12,6 @@ from streamfactory.spi import (
     BatchState,
     ClosedError,
     Finished,
-    IncarnationChanged,
-    Loss,
     MessageBatch,
     Partition,
     PartitionState,
@@ -24,6 +21,7 @@ from streamfactory.spi import (
 )
 from streamfactory.wiring.core.conform import empty_rows
 from streamfactory.wiring.reading.counters import Counters
+from streamfactory.wiring.reading.losses import LossPolicy, recreated, was_recreated
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -32,8 +30,6 @@ if TYPE_CHECKING:
     from streamfactory.wiring.core.clock import Clock
     from streamfactory.wiring.reading.reader import Reader
     from streamfactory.wiring.reading.source import Source
-
-log = logging.getLogger("streamfactory")
 
 _OPEN: Final = 64
 """Readers open at a time where the end is known: ten thousand partitions need no ten
@@ -81,6 +77,7 @@ class Rotation:
         clock: Clock,
     ) -> None:
         self._source = source
+        self._policy = LossPolicy.of(source.config)
         self._following = ends is None
         self._mine = mine
         self._refresh = refresh
@@ -118,7 +115,9 @@ class Rotation:
         return sum((r.counters for r in readers if r is not None), self._counters)
 
     def next_batch(self, timeout: float) -> MessageBatch | None:
-        """The next batch with rows, losses or an end; None when none came in time.
+        """The next batch with content; None when none came in time.
+
+        That is rows, dead letters, losses or an end.
 
         Args:
             timeout: Seconds.
@@ -149,6 +148,12 @@ class Rotation:
                 continue
             pause = min(pause * 2, _LONGEST_PAUSE)
 
+    def begin_range(self) -> None:
+        """Begin a range: each partition has an error budget of its own (rule D3)."""
+        for lane in self._lanes:
+            if lane.reader is not None:
+                lane.reader.begin_range()
+
     def close(self) -> None:
         """Close all readers; twice is fine."""
         self._closed.set()
@@ -166,7 +171,10 @@ class Rotation:
             patience = min(deadline - self._clock.now(), 0.5) if window == 1 else 0.0
             batch = self._fetch(lane, max(0.0, patience))
             if batch is not None and (
-                batch.num_rows or batch.losses or batch.end is not None
+                batch.num_rows
+                or batch.losses
+                or batch.dead_letters is not None
+                or batch.end is not None
             ):
                 return batch
         return None
@@ -241,16 +249,10 @@ class Rotation:
 
         It is forgotten here: should it come back, all that it holds is new.
         """
-        partition, config = lane.partition, self._source.config
-        if config["out.of.range"] == "fail":
-            if error is not None:
-                raise error
-            msg = "the partition was removed while it was read"
-            raise PartitionVanished(
-                msg, stream=config.name, partition=partition, offset=lane.next
-            )
-        loss = Loss(partition, lane.next, None, "vanished")
-        log.warning("stream %r, partition %s has vanished", config.name, partition)
+        partition = lane.partition
+        if self._policy.fails and error is not None:
+            raise error
+        loss = self._policy.vanished(partition, lane.next, "while it was read")
         self._retire(lane)
         self._counters.losses.append(loss)
         self._next.pop(partition, None)
@@ -274,16 +276,11 @@ class Rotation:
             return
         infos = self._source.metadata.partitions() if self._incarnations else ()
         for info in infos:
-            known = self._incarnations.get(info.partition)
-            if None not in (known, info.incarnation) and known != info.incarnation:
-                msg = "the topic was recreated while it was read"
-                raise IncarnationChanged(
-                    msg,
-                    expected=known,
-                    found=info.incarnation,
-                    stream=self._source.config.name,
-                    partition=info.partition,
-                )
+            partition, found = info.partition, info.incarnation
+            known = self._incarnations.get(partition)
+            if was_recreated(known, found):
+                error = recreated(partition, known, found, self._next[partition])
+                raise error.at(stream=self._source.config.name)
         self._verified = True
 
     def _check_open(self) -> None:

@@ -29,13 +29,12 @@ from streamfactory.wiring.config.guarantees import (
 from streamfactory.wiring.core.clock import Clock
 from streamfactory.wiring.core.conform import check_columns
 from streamfactory.wiring.core.guard import Guard, log, log_warnings
-from streamfactory.wiring.decoding.budgets import Rounds
 from streamfactory.wiring.decoding.deadletters import EVIDENCE, Origin
 from streamfactory.wiring.decoding.keys import KEY_PREFIX, KeyStage
 from streamfactory.wiring.decoding.payloads import Payloads
 from streamfactory.wiring.decoding.row_schema import Shaper, metadata_fields
 from streamfactory.wiring.decoding.stage import DecodePolicy, DecodeStage
-from streamfactory.wiring.plugins.manager import default_manager
+from streamfactory.wiring.reading.losses import LossPolicy
 from streamfactory.wiring.reading.metadata import Metadata
 from streamfactory.wiring.reading.reader import Reader, ReaderSettings
 
@@ -46,7 +45,6 @@ if TYPE_CHECKING:
 
     from streamfactory.spi import Decoder, MessageDecoder, StreamConfig
     from streamfactory.wiring.config.configure import Configured
-    from streamfactory.wiring.reading.reader import Divert
 
     Wrap = Callable[[ConsumerFactory], ConsumerFactory]
 
@@ -70,8 +68,9 @@ class Source:
         client_id: Prefix of the name in the source's logs.
         clock: Time; another one in simulations.
         wrap: Puts something around the author's factory: faults, in simulations.
-        aside: Whether dead letters are taken aside, for `divert`, rather than left
-            among the rows; None: for a group whose ``dead.letter.stream`` is set.
+        aside: Whether dead letters come beside the rows (`MessageBatch.dead_letters`),
+            rather than among them; None: among them, and they are dropped where a
+            group would write them.
         raw_keys: Whether keys stay bytes, though they have a decoder.
         source_schema: What consumers answer, where that is known: the source is not
             asked for it.
@@ -95,18 +94,17 @@ class Source:
     ) -> None:
         self.config = configured.config
         self._decoder = configured.decoder
-        self._key_decoder = None if raw_keys else _key_decoder(configured)
+        self._key_decoder = None if raw_keys else configured.key_decoder
         self.origin = Origin.of(self.config, self._decoder)
         """What dead letters of this stream say of where they come from."""
-        if aside is None:
-            grouped = self.config["consumer.type"] == "highlevel"
-            aside = grouped and "dead.letter.stream" in self.config
-        self._rounds = Rounds()
+        drop = aside is None and self.decodes and for_group(self.config)
+        if drop:
+            what = "undecodable messages are dropped here: "
+            what += "only copy and groups write dead letters"
+            log.warning("stream %r: " + what, self.config.name)
         self._policy = DecodePolicy.of(
-            self.config, self.origin if aside else None, self._rounds
+            self.config, self.origin if aside else None, drop=drop
         )
-        self._divert: Divert | None = None
-        self._told = False
         self._fields = None if fields is None else tuple(fields)
         self._client_id = unique_client_id(client_id)
         self.clock = clock or Clock()
@@ -132,7 +130,7 @@ class Source:
             timeout=self.config["fetch.timeout.millis"] / 1000,
             max_rows=self.config["batch.rows"],
             max_bytes=self.config["batch.bytes"],
-            out_of_range=self.config["out.of.range"],
+            losses=LossPolicy.of(self.config),
             idle=max(0, self.config["idle.timeout.millis"]) / 1000,
         )
         log_warnings(self.config)
@@ -171,7 +169,6 @@ class Source:
         *,
         info: PartitionInfo | None = None,
         incarnation: str | None = None,
-        letters: bool = True,
     ) -> Reader:
         """A reader of one partition. The caller closes it.
 
@@ -180,8 +177,6 @@ class Source:
             info: The partition, if it was seen just now: spares a look-up.
             incarnation: What the caller's offsets count; another one is
                 `IncarnationChanged`.
-            letters: Whether dead letters are delivered; False for a look at rows that
-                are read again.
         """
         return Reader(
             partition,
@@ -195,28 +190,7 @@ class Source:
             clock=self.clock,
             info=info,
             incarnation=incarnation,
-            divert=self.deliver if letters else None,
         )
-
-    def divert(self, take: Divert) -> None:
-        """Say who takes the dead letters of all readers, before the next fetch."""
-        self._divert = take
-
-    def deliver(
-        self, partition: Partition, letters: pa.RecordBatch, incarnation: str | None
-    ) -> None:
-        """Hand dead letters over to who takes them."""
-        if self._divert is not None:
-            self._divert(partition, letters, incarnation)
-        elif not self._told:
-            self._told = True
-            what = "undecodable messages are dropped here: "
-            what += "only copy and groups write dead letters"
-            log.warning("stream %r: " + what, self.config.name)
-
-    def begin_round(self) -> None:
-        """Begin a round of ranges: each of them has an error budget of its own."""
-        self._rounds.number += 1
 
     def shaper(self, partition: Partition) -> Shaper:
         """What turns the answers of one consumer into rows of the schema."""
@@ -348,12 +322,13 @@ class Source:
             raise ConfigError(complaint, stream=self.config.name)
 
 
-def _key_decoder(configured: Configured) -> Decoder | None:
-    config = configured.config
-    if configured.key_decoder is not None or "key.decoder.class.name" not in config:
-        return configured.key_decoder
-    # Configured in another process: plug-ins are found here again.
-    return default_manager().decoder(config["key.decoder.class.name"].lower())
+def for_group(config: StreamConfig) -> bool:
+    """Whether a group writes the dead letters of a stream to another stream."""
+    return (
+        config["consumer.type"] == "highlevel"
+        and config["decode.on.error"] == "dead-letter"
+        and "dead.letter.stream" in config
+    )
 
 
 def _handed_over(

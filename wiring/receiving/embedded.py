@@ -12,29 +12,49 @@ from streamfactory.wiring.receiving.receiver import StreamReceiver
 from streamfactory.wiring.spool.reading import transport_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from streamfactory.wiring.config.configure import Configured
     from streamfactory.wiring.plugins.manager import PluginManager
+    from streamfactory.wiring.testing.faults import Faults
 
 _lock = threading.Lock()
 _receivers: Final[dict[tuple[int, str], _Running]] = {}
 """One for each stream that this process reads, by process and configuration."""
 
 
-def open_receiving(configured: Configured, *, aside: bool | None = None) -> Source:
+def open_source(
+    configured: Configured,
+    *,
+    plugins: PluginManager | None = None,
+    columns: Sequence[str] | None = None,
+    faults: Faults | None = None,
+    aside: bool | None = None,
+    raw_keys: bool = False,
+) -> Source:
     """A source, with the receiver that its configuration asks for.
 
     Args:
         configured: Its configuration.
+        plugins: Where types are found; the process's own by default.
+        columns: Columns wanted, in this order; None means all.
+        faults: Goes around the backend: the simulator for tests.
         aside: As of `Source`.
+        raw_keys: As of `Source`.
 
     Raises:
         StreamError: As `receive_embedded`; nothing is left open.
     """
-    source = Source(configured, aside=aside)
+    source = Source(
+        configured,
+        fields=columns,
+        clock=None if faults is None else faults.clock,
+        wrap=None if faults is None else faults.around_consumers,
+        aside=aside,
+        raw_keys=raw_keys,
+    )
     try:
-        receive_embedded(source, configured)
+        receive_embedded(source, configured, plugins)
     except BaseException:
         source.close()
         raise

@@ -131,7 +131,7 @@ def _rows(source: Source, infos: Sequence[PartitionInfo], most: int) -> Iterator
     for info in filled:
         if most <= 0 or left <= 0:
             return
-        with closing(source.reader(info.partition, info=info, letters=False)) as reader:
+        with closing(source.reader(info.partition, info=info)) as reader:
             batch = reader.fetch(
                 info.earliest, max_rows=most, max_bytes=_BYTES, timeout=left
             )

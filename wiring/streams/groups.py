@@ -10,23 +10,22 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Final, TypeVar, final
 
 from streamfactory.spi import (
-    BatchState,
     Checkpoint,
     CheckpointStore,
     ClosedError,
+    Fetched,
     FetchLimits,
-    Finished,
-    Loss,
-    MessageBatch,
-    Partition,
-    PartitionVanished,
+    OffsetOutOfRange,
     Position,
     PositionRefused,
-    StreamLevelConsumer,
 )
 from streamfactory.wiring.options.patterns import matching_topics
 from streamfactory.wiring.reading.acknowledging import Acknowledger
+from streamfactory.wiring.reading.batches import BatchMaker, checked_answer
+from streamfactory.wiring.reading.bounds import Bounds
+from streamfactory.wiring.reading.clipping import Answer
 from streamfactory.wiring.reading.counters import Counters
+from streamfactory.wiring.reading.losses import LossPolicy
 from streamfactory.wiring.reading.rotation import Rotation
 from streamfactory.wiring.reading.starts import starting_offsets
 from streamfactory.wiring.writing.diverting import Letters
@@ -34,9 +33,13 @@ from streamfactory.wiring.writing.diverting import Letters
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from streamfactory.spi import Fetched, PartitionInfo
+    from streamfactory.spi import (
+        MessageBatch,
+        Partition,
+        PartitionInfo,
+        StreamLevelConsumer,
+    )
     from streamfactory.wiring.core.clock import Clock
-    from streamfactory.wiring.decoding.row_schema import Shaper
     from streamfactory.wiring.reading.source import Source
 
 T = TypeVar("T")
@@ -164,7 +167,10 @@ class CheckpointedGroup(GroupReader):
 
     def next_batch(self, timeout: float) -> MessageBatch | None:
         """See `GroupReader`."""
-        return self._rotation.next_batch(timeout)
+        batch = self._rotation.next_batch(timeout)
+        if batch is not None:
+            self._letters.add(batch)
+        return batch
 
     def commit(self) -> Position:
         """See `GroupReader`."""
@@ -177,6 +183,7 @@ class CheckpointedGroup(GroupReader):
         self._store.save(self._group, self._name, checkpoint)
         self._generation += 1
         self._acknowledger.acknowledge(position)
+        self._rotation.begin_range()
         return position
 
     @property
@@ -209,15 +216,9 @@ class CheckpointedGroup(GroupReader):
         for partition in sorted(set(saved) - there):
             if not mine(partition) or not _wanted(source, partition):
                 continue
-            if source.config["out.of.range"] == "fail":
-                msg = "the partition was removed after the last checkpoint"
-                raise PartitionVanished(
-                    msg,
-                    stream=source.config.name,
-                    partition=partition,
-                    offset=saved[partition],
-                )
-            loss = Loss(partition, saved[partition], None, "vanished")
+            loss = LossPolicy.of(source.config).vanished(
+                partition, saved[partition], "after the last checkpoint"
+            )
             self._gone.losses.append(loss)
 
 
@@ -281,7 +282,10 @@ def _wanted(source: Source, partition: Partition) -> bool:
 
 @final
 class AuthoredGroup(GroupReader):
-    """A backend's own group member, its rows shaped and its errors translated.
+    """A backend's own group member, behind the same checks as a `Reader`.
+
+    Its answers are checked, cut to the limits and shaped (rules R1, R5, D4), and the
+    loss policy is the framework's (rule R7). One thread at a time.
 
     Args:
         source: The stream.
@@ -291,9 +295,8 @@ class AuthoredGroup(GroupReader):
     def __init__(self, source: Source, author: StreamLevelConsumer) -> None:
         self._source = source
         self._author = author
-        self._shapers: dict[Partition, Shaper] = {}
-        self._next: dict[Partition, int] = {}
-        self._incarnations: dict[Partition, str] = {}
+        self._policy = LossPolicy.of(source.config)
+        self._members: dict[Partition, _Assigned] = {}
         self._counters = Counters()
         self._closed = threading.Event()
         # Members of such a group have no names that survive a restart.
@@ -303,101 +306,174 @@ class AuthoredGroup(GroupReader):
         """See `GroupReader`."""
         config = self._source.config
         limits = FetchLimits(config["batch.rows"], config["batch.bytes"], timeout)
+        for one in self._assigned().values():
+            if one.maker.rest is not None:
+                return self._handed(one.rest(limits))
         self._counters.fetches += 1
-        found = self._call(lambda: self._author.fetch_messages(limits))
-        self._drop_revoked()
-        return None if found is None else self._batch(*found)
+        try:
+            found = self._call(lambda: self._author.fetch_messages(limits))
+        except OffsetOutOfRange as error:
+            if error.partition is None or error.offset is None:
+                raise
+            one = self._member(error.partition)
+            return self._handed(one.lost(error.offset, error, limits))
+        self._assigned()
+        if found is None:
+            return None
+        partition, fetched = found
+        fetched = self._call(lambda: checked_answer(fetched))
+        one = self._member(partition)
+        return self._handed(self._call(lambda: one.batch(fetched, limits)))
 
     def commit(self) -> Position:
         """See `GroupReader`; what was taken from this member meanwhile is left out."""
         position = self.position
         self._letters.commit(position)
         self._call(lambda: self._author.commit(position))
+        for one in self._members.values():
+            one.maker.begin_range()
         return position
 
     @property
     def position(self) -> Position:
         """See `GroupReader`."""
-        self._drop_revoked()
-        return Position(self._next, self._incarnations)
+        known = {p: o for p, o in self._assigned().items() if o.next is not None}
+        return Position(
+            {p: one.next or 0 for p, one in known.items()},
+            {p: o.bounds.incarnation for p, o in known.items() if o.bounds.incarnation},
+        )
 
     @property
     def counters(self) -> Counters:
         """See `GroupReader`."""
-        bad = (shaper.bad_messages for shaper in self._shapers.values())
-        return self._counters + Counters(bad_messages=sum(bad))
+        counters = (one.counters for one in self._members.values())
+        return sum(counters, self._counters)
 
     def close(self) -> None:
         """See `GroupReader`."""
         if self._closed.is_set():
             return
         with ExitStack() as last:
-            for shaper in self._shapers.values():
-                last.callback(shaper.close)
+            for one in self._members.values():
+                last.callback(one.maker.close)
             last.callback(self._letters.close)
             last.callback(self._closed.set)
             last.callback(self._call, self._author.close)
 
-    def _batch(self, partition: Partition, fetched: Fetched) -> MessageBatch:
-        shaper = self._shapers.get(partition)
-        if shaper is None:
-            shaper = self._shapers[partition] = self._source.shaper(partition)
-        messages = 0 if fetched.rows is None else fetched.rows.num_rows
-        offsets = shaper.offsets_of(fetched)
-        # Nobody said where the author began: at the latest with its first row.
-        first = fetched.next_offset - messages
-        if offsets is not None and messages:
-            first = offsets[0].as_py()
-        start = min(self._next.get(partition, first), first)
-        rows, offsets = shaper.shape(fetched.rows, offsets, first, partition)
-        letters = shaper.take_letters()
-        if letters is not None:
-            self._source.deliver(partition, letters, fetched.incarnation)
-        self._next[partition] = fetched.next_offset
-        if fetched.incarnation is not None:
-            self._incarnations[partition] = fetched.incarnation
-        if offsets is not None and rows.num_rows:
-            first = offsets[0].as_py()
-        ended = fetched.state is BatchState.END_OF_PARTITION and not rows.num_rows
-        self._count(rows.num_rows, messages, fetched)
-        return MessageBatch(
-            partition,
-            rows,
-            start,
-            fetched.next_offset,
-            BatchState.DATA if rows.num_rows else fetched.state or BatchState.IDLE,
-            first_offset=first if rows.num_rows else None,
-            offsets=offsets,
-            latest=fetched.latest,
-            unfiltered_count=fetched.unfiltered_count or messages,
-            size=fetched.size or 0,
-            incarnation=fetched.incarnation,
-            losses=tuple(fetched.losses),
-            end=(fetched.end or Finished()) if ended else None,
-        )
+    def _handed(self, batch: MessageBatch) -> MessageBatch:
+        self._letters.add(batch)
+        return batch
 
-    def _drop_revoked(self) -> None:
-        """Forget what another member reads now: it may come back further on."""
+    def _member(self, partition: Partition) -> _Assigned:
+        found = self._members.get(partition)
+        if found is None:
+            found = self._members[partition] = _Assigned(
+                self._source,
+                partition,
+                self._policy,
+                lambda offset: self._call(lambda: self._author.seek(partition, offset)),
+                self._closed,
+            )
+        return found
+
+    def _assigned(self) -> dict[Partition, _Assigned]:
+        """The partitions of this member; those that another one reads now are dropped.
+
+        Such a one may come back, further on.
+        """
         if not self._closed.is_set():
             mine = self._call(self._author.assignment)
-            self._next = {p: o for p, o in self._next.items() if p in mine}
+            for partition in set(self._members) - set(mine):
+                one = self._members.pop(partition)
+                self._counters += one.counters
+                one.maker.close()
+        return self._members
 
     def _call(self, function: Callable[[], T]) -> T:
         if self._closed.is_set():
             msg = "the group reader is closed"
             raise ClosedError(msg, stream=self._source.config.name)
-        try:
+        with self._source.guard.border():
             return function()
-        except Exception as error:
-            found = self._source.guard.translate(error)
-            if found is error:
-                raise
-            raise found from error
 
-    def _count(self, rows: int, messages: int, fetched: Fetched) -> None:
-        counters = self._counters
-        counters.rows += rows
-        counters.messages += messages
-        counters.bytes += fetched.size or 0
-        counters.batches += bool(rows)
-        counters.losses.extend(fetched.losses)
+
+@final
+class _Assigned:
+    """One partition of a backend's group member.
+
+    Args:
+        source: The stream.
+        partition: Which.
+        policy: What a loss leads to.
+        seek: Makes the backend continue at another offset.
+        closed: Set when the group reader is closed.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        partition: Partition,
+        policy: LossPolicy,
+        seek: Callable[[int], None],
+        closed: threading.Event,
+    ) -> None:
+        self._partition = partition
+        self._seek = seek
+        self.counters = Counters()
+        self.next: int | None = None
+        """Offset of the next message; None before the first answer."""
+        self.bounds = Bounds(
+            partition, policy, look_up=lambda: source.metadata.info(partition, closed)
+        )
+        shaper = source.shaper(partition)
+        self.maker = BatchMaker(partition, shaper, self.bounds, self.counters)
+
+    def batch(self, fetched: Fetched, limits: FetchLimits) -> MessageBatch:
+        """The batch of an answer."""
+        where = self.next
+        if where is not None:
+            elsewhere = self.bounds.redirect(where, fetched)
+            if elsewhere is not None:
+                self._seek(elsewhere)
+                left = Fetched(None, elsewhere, losses=fetched.losses)
+                return self._made(where, elsewhere, limits, Answer.of(elsewhere, left))
+        count = 0 if fetched.rows is None else fetched.rows.num_rows
+        # Rows without offsets end at the next one: nobody said where they begin.
+        answer = self.maker.accept(fetched.next_offset - count, fetched, drop=False)
+        first = answer.offset(0) if answer.num_rows else fetched.next_offset
+        if where is not None:
+            self.bounds.check_gap(where, first, fetched)
+        self.bounds.incarnation = self.bounds.incarnation or fetched.incarnation
+        # The source chooses the place: it may be before the last one, after a change
+        # of members.
+        start = first if where is None else min(where, first)
+        return self._made(start, start, limits, answer)
+
+    def rest(self, limits: FetchLimits) -> MessageBatch:
+        """What the limits cut off the last batch."""
+        answer, self.maker.rest = self.maker.rest, None
+        assert answer is not None
+        assert self.next is not None
+        return self._made(self.next, self.next, limits, answer)
+
+    def lost(
+        self, where: int, error: OffsetOutOfRange, limits: FetchLimits
+    ) -> MessageBatch:
+        """Continue elsewhere, with a record, or raise (rule R7)."""
+        elsewhere = self.bounds.check(where, refusal=error)
+        self._seek(elsewhere)
+        answer = Answer.of(elsewhere, Fetched(None, elsewhere))
+        return self._made(where, elsewhere, limits, answer)
+
+    def _made(
+        self, start: int, where: int, limits: FetchLimits, answer: Answer
+    ) -> MessageBatch:
+        self.next = where
+        try:
+            batch = self.maker.batch(start, where, None, limits, answer)
+        except BaseException:
+            # What failed has not happened: the next call does it again.
+            self.maker.rest = answer
+            raise
+        self.next = batch.next_offset
+        return batch

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from streamfactory.wiring.config.configure import configure
-from streamfactory.wiring.plugins.manager import PluginManager, default_manager
-from streamfactory.wiring.streams.stream import find_definition
+from streamfactory.wiring.config.loading import Named, load
 from streamfactory.wiring.writing.sink import Sink
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from streamfactory.wiring.config.definition import StreamDefinition
+    from streamfactory.wiring.plugins.manager import PluginManager
     from streamfactory.wiring.testing.faults import Faults
 
 
 def open_sink(
-    stream: str | Mapping[str, Any] | StreamDefinition,
+    stream: Named,
     *,
     options: Mapping[str, str] | None = None,
     allow_class_paths: bool = False,
@@ -39,10 +37,12 @@ def open_sink(
         PluginError: plugin; the type is not installed, or broken.
         Unsupported: misuse; the type cannot be written.
     """
-    plugins = plugins or default_manager()
-    definition = find_definition(stream).with_overrides(options or {})
-    configured = configure(
-        definition, plugins, use="write", allow_class_paths=allow_class_paths
+    configured = load(
+        stream,
+        "write",
+        options=options,
+        allow_class_paths=allow_class_paths,
+        plugins=plugins,
     )
     wrap = None if faults is None else faults.around_producers
     clock = None if faults is None else faults.clock

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Self, final
+from typing import TYPE_CHECKING, Final, Self, final
 
 import pyarrow as pa
 
@@ -14,20 +14,14 @@ from streamfactory.spi import (
     MessageBatch,
     MisuseError,
     Position,
-    PositionRefused,
     Unsupported,
     Verdict,
 )
-from streamfactory.wiring.config.catalogue import Catalogue
-from streamfactory.wiring.config.configure import configure
-from streamfactory.wiring.config.definition import StreamDefinition, from_mapping
+from streamfactory.wiring.config.loading import Named, load
 from streamfactory.wiring.core.closing import Closing
-from streamfactory.wiring.plugins.manager import PluginManager, default_manager
-from streamfactory.wiring.reading.following import refuse_torn
-from streamfactory.wiring.reading.rotation import Rotation
-from streamfactory.wiring.reading.source import Source
-from streamfactory.wiring.reading.starts import Start, ending_offsets, starting_offsets
-from streamfactory.wiring.receiving.embedded import receive_embedded
+from streamfactory.wiring.reading.following import read_from, refuse_torn
+from streamfactory.wiring.reading.source import for_group
+from streamfactory.wiring.receiving.embedded import open_source
 from streamfactory.wiring.streams.checkpoints import (
     FileCheckpointStore,
     stream_checkpoints,
@@ -50,8 +44,11 @@ if TYPE_CHECKING:
         Partition,
         StreamConfig,
     )
-    from streamfactory.wiring.config.configure import Configured
+    from streamfactory.wiring.plugins.manager import PluginManager
     from streamfactory.wiring.reading.counters import Counters
+    from streamfactory.wiring.reading.rotation import Rotation
+    from streamfactory.wiring.reading.source import Source
+    from streamfactory.wiring.reading.starts import Start
     from streamfactory.wiring.testing.faults import Faults
 
 _PATIENCE: Final = 1.0
@@ -59,7 +56,7 @@ _PATIENCE: Final = 1.0
 
 
 def open_stream(
-    stream: str | Mapping[str, Any] | StreamDefinition,
+    stream: Named,
     *,
     start: Start | None = None,
     follow: bool = False,
@@ -90,57 +87,25 @@ def open_stream(
         PluginError: plugin; the type is not installed, or broken.
         StreamError: The source's, when it is asked for partitions.
     """
-    plugins = plugins or default_manager()
-    definition = find_definition(stream).with_overrides(options or {})
-    configured = configure(
-        definition, plugins, use="read", allow_class_paths=allow_class_paths
+    configured = load(
+        stream,
+        "read",
+        options=options,
+        allow_class_paths=allow_class_paths,
+        plugins=plugins,
     )
-    source = open_source(configured, plugins, columns=columns, faults=faults)
+    source = open_source(
+        configured,
+        plugins=plugins,
+        columns=columns,
+        faults=faults,
+        aside=True if for_group(configured.config) else None,
+    )
     try:
         return Stream(source, start=start, follow=follow)
     except BaseException:
         source.close()
         raise
-
-
-def open_source(
-    configured: Configured,
-    plugins: PluginManager,
-    *,
-    columns: Sequence[str] | None = None,
-    faults: Faults | None = None,
-) -> Source:
-    """A source for reading, with the receiver that its configuration asks for.
-
-    Args:
-        configured: Its configuration, for reading.
-        plugins: Where types are found.
-        columns: As of `open_stream`.
-        faults: As of `open_stream`.
-
-    Raises:
-        StreamError: As `receive_embedded`; nothing is left open.
-    """
-    wrap = None if faults is None else faults.around_consumers
-    clock = None if faults is None else faults.clock
-    source = Source(configured, fields=columns, clock=clock, wrap=wrap)
-    try:
-        receive_embedded(source, configured, plugins)
-    except BaseException:
-        source.close()
-        raise
-    return source
-
-
-def find_definition(
-    stream: str | Mapping[str, Any] | StreamDefinition,
-) -> StreamDefinition:
-    """The definition behind a name, a map of properties, or itself."""
-    if isinstance(stream, StreamDefinition):
-        return stream
-    if isinstance(stream, str):
-        return Catalogue().get(stream)
-    return from_mapping(stream)
 
 
 @final
@@ -178,7 +143,10 @@ class Stream(Closing):
                 raise MisuseError(msg, stream=self.config.name, remedy=remedy)
             self._group = _group(source)
         else:
-            self._rotation = _rotation(source, start, follow=follow)
+            default = "latest" if follow else "earliest"
+            self._rotation = read_from(
+                source, start=start, default=default, follow=follow
+            )
 
     @property
     def config(self) -> StreamConfig:
@@ -342,33 +310,6 @@ class Stream(Closing):
     @property
     def _finished(self) -> bool:
         return self._rotation is not None and self._rotation.finished
-
-
-def _rotation(source: Source, start: Start | None, *, follow: bool) -> Rotation:
-    config, metadata = source.config, source.metadata
-    known: Position = start if isinstance(start, Position) else Position()
-    for partition in known:
-        if not metadata.covers(partition.topic):
-            msg = f"the position is of {partition}, which is not of this stream"
-            raise PositionRefused(msg, stream=config.name)
-    infos = metadata.partitions(known)
-    starts = starting_offsets(
-        config,
-        metadata,
-        infos,
-        start=start,
-        default="latest" if follow else "earliest",
-    )
-    return Rotation(
-        source,
-        infos,
-        starts,
-        ends=None if follow else ending_offsets(config, metadata, infos),
-        incarnations=known.incarnations,
-        mine=lambda _: True,
-        refresh=config["metadata.refresh.millis"] / 1000,
-        clock=source.clock,
-    )
 
 
 def _group(source: Source) -> GroupReader:

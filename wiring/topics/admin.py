@@ -5,11 +5,10 @@ from __future__ import annotations
 import threading
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final, TypeVar, final
+from typing import TYPE_CHECKING, Final, TypeVar, final
 
 from streamfactory.spi import (
     ClosedError,
-    IncarnationChanged,
     MisuseError,
     PartitionInfo,
     PartitionState,
@@ -19,18 +18,17 @@ from streamfactory.spi import (
     TopicNotFound,
     Unsupported,
 )
-from streamfactory.wiring.config.configure import Configured, configure
+from streamfactory.wiring.config.loading import Named, find_definition, load
 from streamfactory.wiring.core.canonical import canonical_schema
 from streamfactory.wiring.core.clock import Clock
 from streamfactory.wiring.core.closing import Closing
 from streamfactory.wiring.core.conform import check_columns
 from streamfactory.wiring.core.guard import Guard
 from streamfactory.wiring.options.spool import PATH as SPOOL_PATH
-from streamfactory.wiring.plugins.manager import PluginManager, default_manager
+from streamfactory.wiring.reading.losses import recreated, was_recreated
 from streamfactory.wiring.reading.metadata import Metadata
 from streamfactory.wiring.reading.source import unique_client_id
 from streamfactory.wiring.streams.checkpoints import stream_checkpoints
-from streamfactory.wiring.streams.stream import find_definition
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -44,7 +42,8 @@ if TYPE_CHECKING:
         StreamConfig,
         Verification,
     )
-    from streamfactory.wiring.config.definition import StreamDefinition
+    from streamfactory.wiring.config.configure import Configured
+    from streamfactory.wiring.plugins.manager import PluginManager
 
 T = TypeVar("T")
 """What an author's code answers."""
@@ -64,7 +63,7 @@ class Overview:
 
 
 def open_admin(
-    stream: str | Mapping[str, Any] | StreamDefinition,
+    stream: Named,
     *,
     topic: str | None = None,
     options: Mapping[str, str] | None = None,
@@ -89,11 +88,11 @@ def open_admin(
     """
     definition = find_definition(stream).with_overrides(options or {})
     has_spool = any(given.key.lower() == SPOOL_PATH for given in definition.properties)
-    configured = configure(
+    configured = load(
         definition,
-        plugins or default_manager(),
-        use="read" if has_spool else "write",
+        "read" if has_spool else "write",
         allow_class_paths=allow_class_paths,
+        plugins=plugins,
     )
     return Admin(of_topic(configured, topic))
 
@@ -216,16 +215,10 @@ class Admin(Closing):
         """
         for info in self.partitions():
             expected, found = incarnations.get(info.partition), info.incarnation
-            if None not in (expected, found) and expected != found:
-                msg = "the topic was deleted and created again meanwhile"
-                raise IncarnationChanged(
-                    msg,
-                    expected=expected,
-                    found=found,
-                    stream=self.config.name,
-                    partition=info.partition,
-                    remedy="look at it again: nothing was done",
-                )
+            if was_recreated(expected, found):
+                error = recreated(info.partition, expected, found, None)
+                error.remedy = "look at it again: nothing was done"
+                raise error.at(stream=self.config.name)
 
     def facts(self) -> Mapping[str, str | int]:
         """What is worth showing beside partitions; empty where the type knows none."""

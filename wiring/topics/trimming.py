@@ -11,6 +11,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
 from streamfactory.spi import ConfigError, MisuseError, Position, PositionRefused
+from streamfactory.wiring.reading.losses import was_recreated
 from streamfactory.wiring.reading.position_arguments import offsets_of
 from streamfactory.wiring.reading.starts import starting_offsets
 from streamfactory.wiring.streams.checkpoints import FileCheckpointStore
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from streamfactory.wiring.topics.admin import Admin
 
 _RETENTION: Final = "retention."
-_AGE: Final = "retention.age"
+_AGE: Final = "retention.age.millis"
 _ROWS: Final = "retention.rows"
 
 
@@ -220,7 +221,7 @@ def _merged(checkpoints: Mapping[str, Checkpoint]) -> Position:
 def _wanted(admin: Admin, group: str, info: PartitionInfo, position: Position) -> int:
     partition = info.partition
     counted = position.incarnations.get(partition)
-    if None not in (counted, info.incarnation) and counted != info.incarnation:
+    if was_recreated(counted, info.incarnation):
         msg = (
             f"the checkpoint of group {group!r} is of an earlier life of {partition}: "
             "what it still wants cannot be told"

@@ -24,7 +24,7 @@ from streamfactory.wiring.writing.summary import difference, incomparable
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from streamfactory.wiring.writing.sink import Sink
+    from streamfactory.wiring.writing.producer import Producer
 
 
 @final
@@ -33,12 +33,12 @@ class Committer:
 
     def __init__(
         self,
-        sink: Sink,
+        producer: Producer,
         author: StreamCommitter,
         writer_id: str | None,
         kind: WriteKind,
     ) -> None:
-        self._sink = sink
+        self._producer = producer
         self._author = author
         self._writer_id = writer_id
         self._kind = kind
@@ -55,7 +55,7 @@ class Committer:
         Claims the writer: no earlier instance of it can commit any more.
         """
         self._check_open()
-        last = self._sink.ask("ask for the last epoch", self._author.last)
+        last = self._producer.ask("ask for the last epoch", self._author.last)
         self._known = -1 if last is None else last.epoch
         return last
 
@@ -105,7 +105,7 @@ class Committer:
         # After a lost verdict nothing is known of the epoch before, as at the start.
         self._sure = False
         known, self._known = self._known, None
-        held = self._sink.call(lambda: decide(epoch, staged, source_position))
+        held = self._producer.call(lambda: decide(epoch, staged, source_position))
         self._sure = True
         if known is not None:
             self._known = epoch if held is None else held.epoch
@@ -118,18 +118,18 @@ class Committer:
         """Forget what was staged; missing messages are fine, and so is twice (W4)."""
         self._check_open()
         whole = [m for m in messages if m is not None and not m.drained]
-        self._sink.call(lambda: self._author.abort(epoch, whole))
+        self._producer.call(lambda: self._author.abort(epoch, whole))
 
     def close(self) -> None:
         """Close; twice is fine."""
         if not self._closed:
             self._closed = True
-            self._sink.call(self._author.close)
+            self._producer.call(self._author.close)
 
     def _checked(
         self, epoch: int, messages: Sequence[CommitMessage | None]
     ) -> list[CommitMessage]:
-        digest = self._sink.config_digest
+        digest = self._producer.config_digest
         checked: dict[int, CommitMessage] = {}
         for message in messages:
             if message is None:
@@ -148,19 +148,19 @@ class Committer:
     def _refused(self, epoch: int, what: str) -> MisuseError:
         msg = f"epoch {epoch}: {what}"
         remedy = "abort the epoch, and write it again"
-        return MisuseError(msg, stream=self._sink.config.name, remedy=remedy)
+        return MisuseError(msg, stream=self._producer.config.name, remedy=remedy)
 
     def _meet_last(self, epoch: int, *, drained: bool) -> None:
-        if self._writer_id is None or not self._sink.claims.idempotent:
+        if self._writer_id is None or not self._producer.claims.idempotent:
             return
         last = self.last()
         if drained and (last is None or last.epoch < epoch):
             # A task skipped what it took for done: to commit now would lose its rows.
             msg = f"a task saw epoch {epoch} committed, but the sink no longer has it"
             remedy = "abort the epoch, and write it again"
-            raise EpochMarkerLost(msg, stream=self._sink.config.name, remedy=remedy)
+            raise EpochMarkerLost(msg, stream=self._producer.config.name, remedy=remedy)
         streaming = self._kind is WriteKind.STREAMING
-        adopted = self._sink.config.get("epoch.adopt") == epoch
+        adopted = self._producer.config.get("epoch.adopt") == epoch
         if last is None and epoch > 0 and streaming and not adopted:
             msg = f"epoch {epoch} of writer {self._writer_id!r} has no predecessor here"
             remedy = (
@@ -168,10 +168,10 @@ class Committer:
                 "than before, put that right; to take the epoch for new, name it once "
                 "with `epoch.adopt`"
             )
-            raise EpochMarkerLost(msg, stream=self._sink.config.name, remedy=remedy)
+            raise EpochMarkerLost(msg, stream=self._producer.config.name, remedy=remedy)
 
     def _compare(self, epoch: int, held: LastCommit, summary: Summary) -> None:
-        name = self._sink.config.name
+        name = self._producer.config.name
         if held.epoch > epoch:
             msg = f"epoch {epoch} is older than the last one, {held.epoch}"
             raise EpochInThePast(msg, stream=name)
@@ -189,11 +189,11 @@ class Committer:
             return
         self.mismatches += 1
         msg = f"epoch {epoch} was repeated with {what}; the first commit is kept"
-        if self._sink.config["epoch.mismatch"] == "fail":
+        if self._producer.config["epoch.mismatch"] == "fail":
             raise EpochMismatch(msg, stream=name)
         log.warning("stream %r: %s", name, msg)
 
     def _check_open(self) -> None:
         if self._closed:
             msg = "the committer is closed"
-            raise ClosedError(msg, stream=self._sink.config.name)
+            raise ClosedError(msg, stream=self._producer.config.name)

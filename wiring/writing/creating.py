@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
 
 def ensure_topic(
-    configured: Configured,
     sink: Sink,
     schema: pa.Schema,
     *,
@@ -33,8 +32,7 @@ def ensure_topic(
     A type without an operator's half creates what it writes to in its own way, or not.
 
     Args:
-        configured: The sink's.
-        sink: Knows whether the topic is to hold undecoded messages.
+        sink: Open already; knows whether the topic is to hold undecoded messages.
         schema: Of the rows to come; the framework's columns are left out.
         create: Whether it may be created.
         partitions: Of a topic that is created; None for what the configuration says.
@@ -48,7 +46,7 @@ def ensure_topic(
         Unsupported: misuse; partitions are wanted of a type that cannot create topics.
         StreamError: The other side's.
     """
-    config = sink.config
+    config, configured = sink.config, sink.configured
     there = _is_there(configured)
     if there:
         return False

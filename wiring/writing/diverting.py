@@ -13,14 +13,10 @@ from typing import TYPE_CHECKING, final
 import pyarrow.compute as pc
 
 from streamfactory.spi import ConfigError, Position, StreamError, envelope_schema
-from streamfactory.wiring.config.catalogue import Catalogue
-from streamfactory.wiring.config.configure import configure
+from streamfactory.wiring.config.loading import find_definition, load
 from streamfactory.wiring.core.guard import log
-from streamfactory.wiring.decoding.deadletters import (
-    DEAD_LETTER_SCHEMA,
-    with_incarnation,
-)
-from streamfactory.wiring.plugins.manager import default_manager
+from streamfactory.wiring.decoding.deadletters import DEAD_LETTER_SCHEMA
+from streamfactory.wiring.reading.losses import was_recreated
 from streamfactory.wiring.writing.creating import ensure_topic
 from streamfactory.wiring.writing.epochs import Epochs
 from streamfactory.wiring.writing.sink import Sink
@@ -28,7 +24,7 @@ from streamfactory.wiring.writing.sink import Sink
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from streamfactory.spi import Partition, StreamConfig
+    from streamfactory.spi import MessageBatch, Partition, StreamConfig
     from streamfactory.wiring.core.clock import Clock
     from streamfactory.wiring.plugins.manager import PluginManager
     from streamfactory.wiring.reading.source import Source
@@ -66,13 +62,12 @@ def open_target(
         raise ConfigError(
             msg, stream=config.name, remedy="set dead.letter.stream to a stream's name"
         )
-    definition = Catalogue().get(name)
+    definition = find_definition(name)
     if definition.name == config.name:
         msg = "a stream cannot take its own dead letters"
         raise ConfigError(msg, stream=config.name, remedy="name another stream")
-    plugins = plugins or default_manager()
-    configured = configure(
-        definition, plugins, use="write", allow_class_paths=allow_class_paths
+    configured = load(
+        definition, "write", allow_class_paths=allow_class_paths, plugins=plugins
     )
     with ExitStack() as unless_made:
         wrap = None if faults is None else faults.around_producers
@@ -84,7 +79,7 @@ def open_target(
             msg = f"{name!r} holds undecoded messages: a dead letter is a row"
             remedy = "name an encoder there, or a stream of typed rows"
             raise ConfigError(msg, stream=config.name, remedy=remedy)
-        ensure_topic(configured, sink, DEAD_LETTER_SCHEMA, create=True, partitions=None)
+        ensure_topic(sink, DEAD_LETTER_SCHEMA, create=True, partitions=None)
         sink.check(DEAD_LETTER_SCHEMA)
         unless_made.pop_all()
     return sink
@@ -124,16 +119,16 @@ class Diversion:
         """Whether the letters of the open range have reached a threshold."""
         return self._epochs.pending > 0 and self._epochs.due
 
-    def add(
-        self, partition: Partition, letters: pa.RecordBatch, incarnation: str | None
-    ) -> None:
-        """Take letters that were made of one partition's messages.
+    def add(self, batch: MessageBatch) -> None:
+        """Take the dead letters of a batch, if it has any.
 
         Raises:
             StreamError: As `put`.
         """
-        rows, offsets = with_incarnation(letters, incarnation), letters.column("offset")
-        self.put(partition, rows, offsets, incarnation)
+        letters = batch.dead_letters
+        if letters is not None:
+            offsets = letters.column("offset")
+            self.put(batch.partition, letters, offsets, batch.incarnation)
 
     def put(
         self,
@@ -155,8 +150,8 @@ class Diversion:
         """
         self._check()
         until = self._there.get(partition, 0)
-        lives = {incarnation, self._there.incarnations.get(partition)} - {None}
-        if until and len(lives) < 2:
+        before = self._there.incarnations.get(partition)
+        if until and not was_recreated(before, incarnation):
             fresh = letters.filter(pc.greater_equal(offsets, until))
             self.known += letters.num_rows - fresh.num_rows
             letters = fresh
@@ -210,7 +205,6 @@ class Letters:
     """
 
     def __init__(self, source: Source, member: str | None, clock: Clock) -> None:
-        self._source = source
         self._opened = ExitStack()
         self._diversion: Diversion | None = None
         if not source.decodes or not diverts(source.config):
@@ -223,13 +217,16 @@ class Letters:
             self._diversion = Diversion(sink, writer_id, clock)
             stack.callback(self._diversion.close)
             self._opened = stack.pop_all()
-        source.divert(self._diversion.add)
+
+    def add(self, batch: MessageBatch) -> None:
+        """Take the dead letters of a batch, if it has any."""
+        if self._diversion is not None:
+            self._diversion.add(batch)
 
     def commit(self, position: Position) -> None:
         """Commit the letters of all that lies before a position."""
         if self._diversion is not None:
             self._diversion.commit(position)
-        self._source.begin_round()
 
     def close(self) -> None:
         """Close; what was not committed is aborted. Twice is fine."""

@@ -7,21 +7,16 @@ predecessor nobody remembers.
 
 from __future__ import annotations
 
-import threading
 import uuid
 from contextlib import ExitStack, closing
-from functools import cached_property
-from typing import TYPE_CHECKING, TypeVar, final
+from typing import TYPE_CHECKING, final
 
 import pyarrow as pa
 
 from streamfactory.spi import (
-    ClosedError,
     ConfigError,
-    ContractBroken,
     MessageEncoder,
     MisuseError,
-    ProducerFactory,
     Role,
     SchemaMismatch,
     StreamError,
@@ -43,22 +38,17 @@ from streamfactory.wiring.core.conform import (
     conform,
     empty_rows,
 )
-from streamfactory.wiring.core.guard import Guard, log_warnings
+from streamfactory.wiring.core.guard import log_warnings
 from streamfactory.wiring.writing.claimed import ClaimedCommitters
 from streamfactory.wiring.writing.committer import Committer
+from streamfactory.wiring.writing.producer import Producer
 from streamfactory.wiring.writing.routing import SPECIAL, home_of
 from streamfactory.wiring.writing.writer import Target, Writer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from streamfactory.spi import End, Position
     from streamfactory.wiring.config.configure import Configured
-
-    Wrap = Callable[[ProducerFactory], ProducerFactory]
-
-T = TypeVar("T")
-"""What a guarded call answers."""
+    from streamfactory.wiring.writing.producer import Wrap
 
 
 @final
@@ -81,23 +71,18 @@ class Sink(Closing):
         clock: Clock | None = None,
         wrap: Wrap | None = None,
     ) -> None:
+        self.configured = configured
+        """What it was made of."""
         self.config = configured.config
-        backend = configured.backend
-        if backend.producer_factory is None:
-            msg = f"the stream type {backend.name!r} cannot be written"
-            raise Unsupported(msg, stream=self.config.name)
-        factory = backend.producer_factory(self.config)
-        self._dictionaries = factory.KEEPS_DICTIONARIES
-        self.factory = factory if wrap is None else wrap(factory)
-        self.guard = Guard(self.config, backend, clock or Clock())
-        self.claims = self.factory.claims()
+        self.producer = Producer(configured, clock or Clock(), wrap)
+        self.factory = self.producer.factory
+        self.guard = self.producer.guard
+        self.claims = self.producer.claims
         self._descriptor = configured.decoder
-        self._closed = threading.Event()
         self._claimed = ClaimedCommitters(clock or Clock())
         self._schema: pa.Schema | None = None
         self._decided: tuple[pa.Schema, Target] | None = None
         """What the rows before became, by their schema."""
-        self._counts: dict[str, int] = {}
         log_warnings(self.config)
 
     def guarantee(self, *, writer_id: str | None) -> Verdict:
@@ -120,31 +105,18 @@ class Sink(Closing):
         # None is asked again: a first writer may have decided meanwhile.
         if self._schema is None:
             topic = self.config.get("topic.name", "")
-            self._schema = self.ask(
+            self._schema = self.producer.ask(
                 "ask for the schema", lambda: self.factory.fetch_schema(topic)
             )
         return self._schema
 
     def canonical(self, schema: pa.Schema) -> pa.Schema:
         """What typed rows of a schema are stored as, where they decide it."""
-        return canonical_schema(schema, dictionaries=self._dictionaries)
+        return canonical_schema(schema, dictionaries=self.producer.keeps_dictionaries)
 
     def partition_count(self, topic: str | None = None) -> int:
-        """How many partitions the rows of a topic are spread over.
-
-        Args:
-            topic: Where a sink takes several; None is its own.
-        """
-        name = self.config.get("topic.name", "") if topic is None else topic
-        if name not in self._counts:
-            count = self.ask(
-                "ask for partitions", lambda: self.factory.fetch_partition_count(name)
-            )
-            if count < 1:
-                msg = f"the topic {name!r} has {count} partitions"
-                raise ContractBroken(msg, stream=self.config.name)
-            self._counts[name] = count
-        return self._counts[name]
+        """As `Producer.partition_count`."""
+        return self.producer.partition_count(topic)
 
     def check(self, schema: pa.Schema) -> None:
         """Refuse rows of this schema that would not fit; makes nothing.
@@ -198,7 +170,7 @@ class Sink(Closing):
             if encoder is not None:
                 unless_made.callback(encoder.close)
             fresh = committer is not None and committer.precedes(epoch)
-            writer = Writer(self, context, target, encoder, home, fresh=fresh)
+            writer = Writer(self.producer, context, target, encoder, home, fresh=fresh)
             unless_made.pop_all()
         return writer
 
@@ -211,10 +183,10 @@ class Sink(Closing):
             GuaranteeRefused: config.
         """
         self.guarantee(writer_id=writer_id)
-        author = self.ask(
+        author = self.producer.ask(
             "make a committer", lambda: self.factory.create_committer(writer_id)
         )
-        return Committer(self, author, writer_id, kind)
+        return Committer(self.producer, author, writer_id, kind)
 
     def put(
         self,
@@ -276,44 +248,11 @@ class Sink(Closing):
 
     def end_stream(self, end: End) -> None:
         """Tell readers how the stream ends, where its kind has an end."""
-        self.ask("end the stream", lambda: self.factory.end_stream(end))
+        self.producer.ask("end the stream", lambda: self.factory.end_stream(end))
 
     def close(self) -> None:
         """Close what the factory shares; twice is fine."""
-        if not self._closed.is_set():
-            self._closed.set()
-            with ExitStack() as last:
-                last.callback(self.call, self.factory.close)
-                self._claimed.close()
-
-    def ask(self, operation: str, function: Callable[[], T]) -> T:
-        """Call the author's code; tried again after passing trouble.
-
-        Raises:
-            ClosedError: misuse; the sink is closed.
-        """
-        if self._closed.is_set():
-            msg = "the sink is closed"
-            raise ClosedError(msg, stream=self.config.name)
-        timeout = self.config["connection.timeout.millis"] / 1000
-        return self.guard.call(
-            operation, function, closed=self._closed, timeout=timeout
-        )
-
-    def call(self, function: Callable[[], T]) -> T:
-        """Call the author's code once: what cannot be repeated blindly."""
-        try:
-            return function()
-        except Exception as error:
-            found = self.guard.translate(error)
-            if found is error:
-                raise
-            raise found from error
-
-    @cached_property
-    def config_digest(self) -> str:
-        """Of the configuration, which commit messages carry."""
-        return self.config.digest()
+        self.producer.close(self._claimed.close)
 
     def _target(self, schema: pa.Schema) -> Target:
         decided = self._decided
@@ -352,7 +291,7 @@ class Sink(Closing):
             stored = rows = self.canonical(plain) if wanted is None else wanted
             carries &= {"_topic"}
         # Told now rather than with the first rows: an empty table has to fit as well.
-        self.call(lambda: conform(empty_rows(plain), rows))
+        self.producer.call(lambda: conform(empty_rows(plain), rows))
         return Target(rows, stored, carries)
 
     def _refuse_decoder(self) -> None:
@@ -379,4 +318,4 @@ class Sink(Closing):
             return None
         topic = self.config.get("topic.name", "")
         make, options = self._descriptor.encoder, self.config.decoder_options()
-        return self.call(lambda: make(options, topic))
+        return self.producer.call(lambda: make(options, topic))

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from streamfactory.spi import End
-    from streamfactory.wiring.writing.sink import Sink
+    from streamfactory.wiring.writing.producer import Producer
 
 
 @dataclass(slots=True)
@@ -67,7 +67,7 @@ class Writer:
     """Writes the rows of one attempt. One thread at a time; any may close.
 
     Args:
-        sink: Where to.
+        producer: Calls the author.
         context: Which attempt.
         target: What becomes of the rows.
         encoder: Makes messages of rows; None where rows are stored as they are.
@@ -77,7 +77,7 @@ class Writer:
 
     def __init__(
         self,
-        sink: Sink,
+        producer: Producer,
         context: WriteContext,
         target: Target,
         encoder: MessageEncoder | None,
@@ -87,32 +87,32 @@ class Writer:
     ) -> None:
         self.context = context
         self.counters = WriteCounters()
-        self._sink = sink
+        self._producer = producer
         self._target = target
         self._encoder = encoder
         # Only an epoch that its writer may repeat is ever compared with another.
-        named = context.writer_id is not None and sink.claims.idempotent
-        compared = named and sink.config["epoch.mismatch"] == "fail"
+        named = context.writer_id is not None and producer.claims.idempotent
+        compared = named and producer.config["epoch.mismatch"] == "fail"
         self._summing = Summing(content=compared, without=varying_columns(target.rows))
         self._state = "open"
         self._busy = threading.Lock()
         self._closing = threading.Event()
         self._warned: set[str] = set()
-        keys = sink.config.get("producer.key.columns", ())
-        self._router = Router(sink.partition_count, home, keys)
+        keys = producer.config.get("producer.key.columns", ())
+        self._router = Router(producer.partition_count, home, keys)
         # An epoch that is there already is not staged again, but its input is read to
         # the end: whatever feeds it (Spark's stateful operators) relies on that (W3).
         self._author: StreamWriter | None = None
         if fresh or not self._is_there():
-            self._author = sink.ask(
-                "make a writer", lambda: sink.factory.create_writer(context)
+            self._author = producer.ask(
+                "make a writer", lambda: producer.factory.create_writer(context)
             )
 
     @property
     def end(self) -> End | None:
         """How the other side ended the stream; None while it has not."""
         author = self._author
-        return None if author is None else self._sink.call(lambda: author.end)
+        return None if author is None else self._producer.call(lambda: author.end)
 
     def write(self, rows: pa.RecordBatch) -> None:
         """Write rows; blocks while the sink is full.
@@ -129,7 +129,7 @@ class Writer:
                 parcel = self._unpacked(rows)
                 routed = self._routed(parcel)
             except StreamError as error:
-                error.at(stream=self._sink.config.name)
+                error.at(stream=self._producer.config.name)
                 raise
             plain = parcel.rows
             self._summing.add(plain, self._carried(parcel))
@@ -150,7 +150,7 @@ class Writer:
             author, payload = self._author, None
             if author is not None:
                 try:
-                    payload = self._sink.call(author.commit)
+                    payload = self._producer.call(author.commit)
                 except StreamError:
                     self._give_up()
                     raise
@@ -159,7 +159,7 @@ class Writer:
                 replace(self.context, schema=None),
                 self._summing.total(),
                 payload,
-                self._sink.config_digest,
+                self._producer.config_digest,
                 drained=author is None,
             )
 
@@ -182,9 +182,9 @@ class Writer:
                 return
             with ExitStack() as last:
                 if self._encoder is not None:
-                    last.callback(self._sink.call, self._encoder.close)
+                    last.callback(self._producer.call, self._encoder.close)
                 if self._author is not None:
-                    last.callback(self._sink.call, self._author.close)
+                    last.callback(self._producer.call, self._author.close)
                 last.callback(setattr, self, "_state", "closed")
                 self._abort()
         finally:
@@ -213,10 +213,10 @@ class Writer:
         return list(self._router.route(Parcel(rows, special), key))
 
     def _encoded(self, encoder: MessageEncoder, rows: pa.RecordBatch) -> pa.RecordBatch:
-        values = self._sink.call(lambda: encoder.encode(rows))
+        values = self._producer.call(lambda: encoder.encode(rows))
         if len(values) != rows.num_rows:
             msg = f"the encoder made {len(values)} messages of {rows.num_rows} rows"
-            raise ContractBroken(msg, stream=self._sink.config.name)
+            raise ContractBroken(msg, stream=self._producer.config.name)
         messages = pa.RecordBatch.from_arrays([values], names=["value"])
         return conform(messages, self._target.stored)
 
@@ -231,8 +231,8 @@ class Writer:
             if end is not None:
                 how = end.cause if isinstance(end, Failed) else type(end).__name__
                 msg = f"the other side ended the stream: {how}"
-                raise ConnectionFailed(msg, stream=self._sink.config.name)
-            self._sink.call(lambda: author.write(outgoing))
+                raise ConnectionFailed(msg, stream=self._producer.config.name)
+            self._producer.call(lambda: author.write(outgoing))
             self._check_open()
         except StreamError as error:
             self._give_up()
@@ -244,30 +244,32 @@ class Writer:
         if self._state == "open":
             self._state = "aborted"
             if self._author is not None:
-                self._sink.call(self._author.abort)
+                self._producer.call(self._author.abort)
 
     def _give_up(self) -> None:
         """Abort after a failure, which is the error to tell."""
         try:
             self._abort()
         except StreamError as error:
-            log.info("stream %r: aborting failed: %s", self._sink.config.name, error)
+            log.info(
+                "stream %r: aborting failed: %s", self._producer.config.name, error
+            )
 
     def _wake(self) -> None:
         author = self._author
         if author is not None:
             try:
-                self._sink.call(author.wake)
+                self._producer.call(author.wake)
             except Unsupported:
                 return  # it does not block for good
 
     def _is_there(self) -> bool:
         writer_id = self.context.writer_id
-        if writer_id is None or not self._sink.claims.idempotent:
+        if writer_id is None or not self._producer.claims.idempotent:
             return False
-        last = self._sink.ask(
+        last = self._producer.ask(
             "ask for the last epoch",
-            lambda: self._sink.factory.fetch_last_commit(writer_id),
+            lambda: self._producer.factory.fetch_last_commit(writer_id),
         )
         return last is not None and last.epoch >= self.context.epoch
 
@@ -279,7 +281,7 @@ class Writer:
             if name not in self._warned:
                 self._warned.add(name)
                 what = "the sink cannot store the column %s: it is dropped"
-                log.warning("stream %r: " + what, self._sink.config.name, name)
+                log.warning("stream %r: " + what, self._producer.config.name, name)
 
     def _check_open(self) -> None:
         if self._closing.is_set() or self._state != "open":
@@ -287,4 +289,4 @@ class Writer:
 
     def _closed_error(self) -> ClosedError:
         state = "closed" if self._closing.is_set() else self._state
-        return ClosedError(f"the writer is {state}", stream=self._sink.config.name)
+        return ClosedError(f"the writer is {state}", stream=self._producer.config.name)

@@ -132,7 +132,6 @@ def create_consumer(
         _layout(settings),
         fields,
         checked=settings.checked,
-        record_losses=config.get("out.of.range", "fail") != "fail",
     )
 
 

@@ -14,6 +14,7 @@ from streamfactory.backends.file.foreign.layout import LostFile
 from streamfactory.spi import (
     BatchState,
     CorruptData,
+    DataLossError,
     Fetched,
     FetchLimits,
     Finished,
@@ -43,7 +44,6 @@ class ForeignConsumer(PartitionLevelConsumer):
         layout: The files; closed with the consumer.
         fields: Columns to read; None for all.
         checked: Whether values are validated.
-        record_losses: Whether a loss is recorded instead of raised.
     """
 
     def __init__(
@@ -52,12 +52,10 @@ class ForeignConsumer(PartitionLevelConsumer):
         fields: Sequence[str] | None,
         *,
         checked: bool,
-        record_losses: bool,
     ) -> None:
         self._layout = layout
         self._fields = fields
         self._checked = checked
-        self._record_losses = record_losses
         self._woken = threading.Event()
         self._incarnation: str | None = None
         self._decoder: tuple[ArrowFile, Decoder] | None = None
@@ -105,8 +103,6 @@ class ForeignConsumer(PartitionLevelConsumer):
         self._held = None
         if found is None:
             # An empty file has no incarnation, so a batch cannot report the change.
-            if self._record_losses:
-                return False
             msg = (
                 f"the file was recreated and is empty: expected incarnation {before!r}"
             )
@@ -131,7 +127,7 @@ class ForeignConsumer(PartitionLevelConsumer):
         try:
             first, rows, size = self._batch(start, end, limits)
         except LostFile as loss:
-            return self._lost(loss)
+            raise _error(loss) from loss
         except CorruptData:
             before = self._layout.incarnation
             self._layout.refresh()
@@ -150,26 +146,6 @@ class ForeignConsumer(PartitionLevelConsumer):
             incarnation=self._layout.incarnation,
             size=size,
         )
-
-    def _lost(self, loss: LostFile) -> Fetched:
-        if self._record_losses:
-            log.warning("%s; reading continues at offset %d", loss.what, loss.end)
-            return Fetched(
-                None,
-                loss.end,
-                latest=self._layout.latest,
-                held_from=loss.end,
-                incarnation=self._layout.incarnation,
-            )
-        remedy = (
-            "restore the file, or set out.of.range=earliest to record the loss and "
-            "continue"
-        )
-        if loss.found is None:
-            raise CorruptData(loss.what, remedy=remedy) from loss
-        raise IncarnationChanged(
-            loss.what, expected=loss.expected, found=loss.found, remedy=remedy
-        ) from loss
 
     def _batch(
         self, start: int, end: int | None, limits: FetchLimits
@@ -235,3 +211,18 @@ class ForeignConsumer(PartitionLevelConsumer):
                 schema = pa.schema([schema.field(name) for name in self._fields])
             self._decoder = (file, Decoder(file, schema, checked=self._checked))
         return self._decoder[1]
+
+
+def _error(loss: LostFile) -> DataLossError:
+    """The error for a file that is not as it was listed; reading can resume behind."""
+    remedy = "restore the file, or set out.of.range=earliest to record the loss and "
+    remedy += "continue"
+    if loss.found is None:
+        return CorruptData(loss.what, remedy=remedy, resume=loss.end)
+    return IncarnationChanged(
+        loss.what,
+        expected=loss.expected,
+        found=loss.found,
+        remedy=remedy,
+        resume=loss.end,
+    )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import random
 import threading
 import time
 from contextlib import contextmanager
@@ -26,6 +25,7 @@ from streamfactory.spi import (
     StreamError,
     Unsupported,
 )
+from streamfactory.spi.backoff import Backoff
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -35,9 +35,8 @@ Headers = list[tuple[bytes, bytes]]
 
 log = logging.getLogger("streamfactory")
 
-_FIRST_PAUSE: Final = 0.05
-_LONGEST_PAUSE: Final = 1.0
-"""Seconds between attempts to reach an unavailable server."""
+_BACKOFF: Final = Backoff(0.1, 1.0)
+"""Between attempts to reach an unavailable server."""
 _MISCONFIGURED: Final = ("handshake failed", "Peer name", "Socket closed")
 """Causes that a retry does not fix: TLS on one side only, or a wrong certificate."""
 
@@ -103,7 +102,7 @@ class Connection:
                     generic_options=[
                         ("grpc.max_receive_message_length", -1),
                         # Without it, gRPC itself connects again after up to 2 minutes.
-                        ("grpc.max_reconnect_backoff_ms", int(_LONGEST_PAUSE * 1000)),
+                        ("grpc.max_reconnect_backoff_ms", int(_BACKOFF.longest * 1000)),
                     ],
                     **tls,
                 )
@@ -166,9 +165,7 @@ class Connection:
         if not self._reported:
             self._reported = True
             log.warning("%s; trying again for up to %.0f s", error, left)
-        longest = min(_LONGEST_PAUSE, _FIRST_PAUSE * 2.0 ** min(rounds, 30))
-        pause = longest * random.uniform(0.5, 1)  # noqa: S311 - jitter keeps no secret
-        if self._closed.wait(min(pause, left)):
+        if self._closed.wait(min(_BACKOFF.pause(rounds), left)):
             self._check_open()
 
     @contextmanager

@@ -66,7 +66,7 @@ class FlightServer(StreamServer):
         places = [config[key] for key in ("path", "storage.endpoint") if key in config]
         store = ServedStore(opened, Disclosure(places))
         self._uploads = Uploads(
-            store, Meters(), staged, config["staged.timeout"] / 1000
+            store, Meters(), staged, config["staged.timeout.millis"] / 1000
         )
         scheme = "grpc+tls" if tls else "grpc"
         try:

@@ -138,7 +138,7 @@ STAGED_BYTES: Final = Metric(
 )
 STAGED_EXPIRED: Final = Metric(
     "server.staged.expired",
-    "Uploads that were removed after `staged.timeout`.",
+    "Uploads that were removed after `staged.timeout.millis`.",
     _COUNTER,
 )
 

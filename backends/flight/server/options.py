@@ -98,13 +98,14 @@ OPTIONS: Final = (
         minimum=1024,
     ),
     Option(
-        "staged.timeout",
+        "staged.timeout.millis",
         "Age at which uploads that are neither continued nor committed are removed; "
         "must be longer than any epoch takes.",
         PERIOD,
         default="1d",
         minimum=1,
         maximum=30 * 86_400_000,
+        former=("staged.timeout",),
     ),
     Option(
         "stalled.after.millis",

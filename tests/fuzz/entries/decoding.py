@@ -31,8 +31,8 @@ from streamfactory.decoders.csv import CsvDecoder
 from streamfactory.decoders.json import JsonDecoder
 from streamfactory.decoders.protobuf import ProtobufDecoder
 from streamfactory.decoders.text import TextDecoder
+from streamfactory.wiring.decoding.calling import contradiction
 from streamfactory.wiring.decoding.payloads import Payloads
-from streamfactory.wiring.decoding.stage import _contradiction
 
 if TYPE_CHECKING:
     import random
@@ -92,7 +92,7 @@ class _Decoding(Entry):
             decoded = decoder.decode(pa.array(values, pa.binary()), decoding.CONTEXT)
             yield decoded.rows
             assert decoded.rows.schema.equals(decoder.schema()), "another schema"
-            wrong = _contradiction(decoded, len(values))
+            wrong = contradiction(decoded, len(values))
             assert wrong is None, wrong
             refused = [error.what for error in decoded.errors if not error.message % 2]
             assert not refused, f"a sound neighbour is refused: {refused[:1]}"

@@ -282,7 +282,7 @@ class _Stream(_Findings):
         """The flush thresholds by our keys, as values that can be compared."""
         values: dict[str, object] = {}
         for option in FRAMEWORK_OPTIONS.values():
-            spellings = (option.key, *option.aliases)
+            spellings = option.spellings
             given = [p for p in self.properties if p.key in spellings]
             if option.key.startswith(FLUSH) and given:
                 try:

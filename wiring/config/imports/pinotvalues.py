@@ -21,7 +21,7 @@ _THRESHOLDS: Final = {
     spelling: option
     for option in FRAMEWORK_OPTIONS.values()
     if option.key.startswith(FLUSH)
-    for spelling in (option.key, *option.aliases)
+    for spelling in option.spellings
 }
 _TIMEOUTS: Final = {
     suffix: SHARED_OPTIONS[suffix]
@@ -53,7 +53,7 @@ def ignored_value(
     option = _TIMEOUTS.get(suffix or "") or _THRESHOLDS.get(key)
     if option is None:
         return None
-    spellings = [option.key, *option.aliases]
+    spellings = option.spellings
     newer = spellings[: spellings.index(key)] if key in spellings else []
     used = next((other for other in newer if other in given), None)
     if used is not None:

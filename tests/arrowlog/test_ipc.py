@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from streamfactory.spi import ipc
+from streamfactory import arrowipc as ipc
 
 ROWS = pa.record_batch({"n": [1, 2, 3]})
 

@@ -1,4 +1,4 @@
-"""What an Arrow IPC message says of itself, read without trust before anything is made.
+"""The headers of Arrow IPC messages, read and bounded before anything is allocated.
 
 An encapsulated message is a marker, the length of its header, the header (a FlatBuffers
 table, see Arrow's ``Message.fbs``) and a body. Read here are the few numbers that a
@@ -22,6 +22,9 @@ PREFIX: Final = len(END)
 
 SCHEMA, DICTIONARY, ROWS = 1, 2, 3
 """Kinds of messages in a stream."""
+
+ROWS_PER_BYTE: Final = 8
+"""The narrowest column needs one bit per row, so more rows cannot have values."""
 
 _KINDS: Final = (SCHEMA, DICTIONARY, ROWS)
 _MOST_ROWS: Final = 2**31

@@ -1,0 +1,104 @@
+"""The producer factory of a stream behind the guard: what its writers share."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import ExitStack
+from functools import cached_property
+from typing import TYPE_CHECKING, TypeVar, final
+
+from streamfactory.spi import ClosedError, ContractBroken, ProducerFactory, Unsupported
+from streamfactory.wiring.core.guard import Guard
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from streamfactory.wiring.config.configure import Configured
+    from streamfactory.wiring.core.clock import Clock
+
+    Wrap = Callable[[ProducerFactory], ProducerFactory]
+
+T = TypeVar("T")
+"""What a guarded call answers."""
+
+
+@final
+class Producer:
+    """Calls an author's producer factory for a sink, its writers and committers.
+
+    Thread-safe. Made and closed by `Sink`.
+
+    Args:
+        configured: The configuration and its plug-ins.
+        clock: Time.
+        wrap: Puts something around the author's factory: faults, in simulations.
+
+    Raises:
+        Unsupported: misuse; the type cannot be written.
+    """
+
+    def __init__(
+        self, configured: Configured, clock: Clock, wrap: Wrap | None = None
+    ) -> None:
+        self.config = configured.config
+        backend = configured.backend
+        if backend.producer_factory is None:
+            msg = f"the stream type {backend.name!r} cannot be written"
+            raise Unsupported(msg, stream=self.config.name)
+        factory = backend.producer_factory(self.config)
+        self.keeps_dictionaries = factory.KEEPS_DICTIONARIES
+        self.factory = factory if wrap is None else wrap(factory)
+        self.guard = Guard(self.config, backend, clock)
+        self.claims = self.factory.claims()
+        self._closed = threading.Event()
+        self._counts: dict[str, int] = {}
+
+    def partition_count(self, topic: str | None = None) -> int:
+        """How many partitions the rows of a topic are spread over.
+
+        Args:
+            topic: Where a sink takes several; None is its own.
+        """
+        name = self.config.get("topic.name", "") if topic is None else topic
+        if name not in self._counts:
+            count = self.ask(
+                "ask for partitions", lambda: self.factory.fetch_partition_count(name)
+            )
+            if count < 1:
+                msg = f"the topic {name!r} has {count} partitions"
+                raise ContractBroken(msg, stream=self.config.name)
+            self._counts[name] = count
+        return self._counts[name]
+
+    def ask(self, operation: str, function: Callable[[], T]) -> T:
+        """Call the author's code; a transient error is retried.
+
+        Raises:
+            ClosedError: misuse; the sink is closed.
+        """
+        if self._closed.is_set():
+            msg = "the sink is closed"
+            raise ClosedError(msg, stream=self.config.name)
+        timeout = self.config["connection.timeout.millis"] / 1000
+        return self.guard.call(
+            operation, function, closed=self._closed, timeout=timeout
+        )
+
+    def call(self, function: Callable[[], T]) -> T:
+        """Call the author's code once: what cannot be repeated blindly."""
+        with self.guard.border():
+            return function()
+
+    @cached_property
+    def config_digest(self) -> str:
+        """Of the configuration, which commit messages carry."""
+        return self.config.digest()
+
+    def close(self, *others: Callable[[], object]) -> None:
+        """Close what the factory shares, after ``others``; twice is fine."""
+        if not self._closed.is_set():
+            self._closed.set()
+            with ExitStack() as last:
+                last.callback(self.call, self.factory.close)
+                for close in others:
+                    last.callback(close)
