@@ -16,7 +16,7 @@ from streamfactory.cli.parameters import (
     one_definition,
     overrides_of,
 )
-from streamfactory.cli.results import Result, count
+from streamfactory.cli.results import Result, count, lost_lines
 from streamfactory.cli.status import Status
 from streamfactory.spi import StreamError
 from streamfactory.transfer.copies import open_copy
@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from streamfactory.cli.printing import Printer
-    from streamfactory.transfer.copying import Copied, Copy
+    from streamfactory.spi import Verdict
+    from streamfactory.transfer.copying import Copied
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,30 +37,23 @@ class CopyAnswer(Result):
     source: str
     sink: str
     writer: str
-    rows: int
-    epochs: int
+    done: Copied
     seconds: float
     rows_per_second: int
-    complete: bool
     created: bool
     """Whether the sink's topic was made."""
-    position: dict[str, Any]
-    """Next offset of each partition of the source, as it is committed."""
-    losses: list[dict[str, Any]]
-    guarantee: str
-    reasons: list[str]
+    guarantee: Verdict
 
     def lines(self) -> Iterator[str]:
         """The answer as text."""
-        told = f"{count(self.rows, 'row')} in {count(self.epochs, 'epoch')}"
+        done = self.done
+        told = f"{count(done.rows, 'row')} in {count(done.epochs, 'epoch')}"
         speed = f"{self.seconds:.2f} s, {self.rows_per_second} rows/s"
         yield f"{self.source} to {self.sink}: {told}, {speed}"
-        yield f"position: {json.dumps(self.position['offsets'], sort_keys=True)}"
-        for loss in self.losses:
-            until = "?" if loss["to"] is None else loss["to"]
-            where = f"{loss['partition']}, {loss['from']} to {until}"
-            yield f"lost: {where} ({loss['cause']})"
-        if not self.complete:
+        offsets = json.loads(done.position.to_json())["offsets"]
+        yield f"position: {json.dumps(offsets, sort_keys=True)}"
+        yield from lost_lines(done.losses)
+        if not done.complete:
             yield "stopped before the end: the same command goes on from there"
 
 
@@ -141,31 +135,10 @@ def copy_command(
                 printer.note("note", f"{told}; the same command goes on behind them")
             raise
         progress.wipe()
-        printer.show(_answer(copy, done, progress.seconds))
+        seconds = round(progress.seconds, 3)
+        speed = rate(done.rows, progress.seconds)
+        ends = (copy.source_name, copy.sink_name, copy.writer_id)
+        printer.show(
+            CopyAnswer(*ends, done, seconds, speed, copy.created, copy.guarantee)
+        )
     return Status.FINE if done.complete or follow else Status.INTERRUPTED
-
-
-def _answer(copy: Copy, done: Copied, seconds: float) -> CopyAnswer:
-    return CopyAnswer(
-        source=copy.source_name,
-        sink=copy.sink_name,
-        writer=copy.writer_id,
-        rows=done.rows,
-        epochs=done.epochs,
-        seconds=round(seconds, 3),
-        rows_per_second=rate(done.rows, seconds),
-        complete=done.complete,
-        created=copy.created,
-        position=json.loads(done.position.to_json()),
-        losses=[
-            {
-                "partition": str(loss.partition),
-                "from": loss.start,
-                "to": loss.end,
-                "cause": loss.cause,
-            }
-            for loss in done.losses
-        ],
-        guarantee=str(copy.guarantee.guarantee),
-        reasons=list(copy.guarantee.reasons),
-    )

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from streamfactory.cli.printing import Printer
+    from streamfactory.spi import Verdict
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,28 +36,25 @@ class Publication(Result):
 
     stream: str
     writer: str | None
-    rows: int
-    epochs: int
-    skipped: int
-    """Bytes, or rows of Parquet, that an earlier run had published."""
+    done: Published
     seconds: float
     rows_per_second: int
-    complete: bool
     created: bool
     """Whether the topic was made."""
     schema: str | None
-    guarantee: str
-    reasons: list[str]
+    guarantee: Verdict
 
     def lines(self) -> Iterator[str]:
         """The answer as text."""
-        told = f"{count(self.rows, 'row')} in {count(self.epochs, 'epoch')}"
+        done = self.done
+        told = f"{count(done.rows, 'row')} in {count(done.epochs, 'epoch')}"
         speed = f"{self.seconds:.2f} s, {self.rows_per_second} rows/s"
         yield f"{self.stream}: {told}, {speed}"
         if self.writer is not None:
             yield f"writer: {self.writer}"
-        yield f"guarantee: {'; '.join([self.guarantee, *self.reasons])}"
-        if not self.complete:
+        reasons = self.guarantee.reasons
+        yield f"guarantee: {'; '.join([str(self.guarantee.guarantee), *reasons])}"
+        if not done.complete:
             yield f"stopped before the end: {_again(self.writer)}"
 
 
@@ -193,14 +191,10 @@ def _answer(publisher: Publisher, done: Published, seconds: float) -> Publicatio
     return Publication(
         stream=publisher.config.name,
         writer=publisher.writer_id,
-        rows=done.rows,
-        epochs=done.epochs,
-        skipped=done.skipped,
+        done=done,
         seconds=round(seconds, 3),
         rows_per_second=rate(done.rows, seconds),
-        complete=done.complete,
         created=publisher.created,
         schema=None if schema is None else schema_text(schema),
-        guarantee=str(publisher.guarantee.guarantee),
-        reasons=list(publisher.guarantee.reasons),
+        guarantee=publisher.guarantee,
     )

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import json
 from abc import ABC, abstractmethod
-from dataclasses import asdict
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from streamfactory.spi import Loss, Partition, Position, Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
 
 class Result(ABC):
-    """The answer of a command: a dataclass, whose fields are the keys of ``--json``."""
+    """The answer of a command: a dataclass, whose fields are the keys of ``--json``.
+
+    Results of the library are fields as they are: `plain` knows how to show them.
+    """
 
     __slots__ = ()
 
@@ -21,7 +29,49 @@ class Result(ABC):
 
     def plain(self) -> Any:
         """The answer as plain values."""
-        return asdict(self)  # type: ignore[call-overload]
+        return plain(self)
+
+
+def plain(value: Any) -> Any:
+    """A result as plain values: what ``--json`` prints.
+
+    A partition in a field becomes ``topic`` and ``partition``, a verdict ``guarantee``
+    and ``reasons``; what the library calls ``done`` stands among the other fields.
+    """
+    if isinstance(value, Loss):
+        return value.to_dict()
+    if isinstance(value, Position):
+        return json.loads(value.to_json())
+    if isinstance(value, Path):
+        return str(value)
+    if is_dataclass(value):
+        found: dict[str, Any] = {}
+        for field in fields(value):
+            found |= _members(field.name, getattr(value, field.name))
+        return found
+    if isinstance(value, Mapping):
+        return {key: plain(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(inner) for inner in value]
+    return value
+
+
+def _members(name: str, value: Any) -> dict[str, Any]:
+    if isinstance(value, Partition):
+        return {"topic": value.topic, "partition": value.id}
+    if isinstance(value, Verdict):
+        return {"guarantee": str(value.guarantee), "reasons": list(value.reasons)}
+    if name == "done":
+        found: dict[str, Any] = plain(value)
+        return found
+    return {name: plain(value)}
+
+
+def lost_lines(losses: Iterable[Loss]) -> Iterator[str]:
+    """Losses as text."""
+    for loss in losses:
+        until = "?" if loss.end is None else loss.end
+        yield f"lost: {loss.partition}, {loss.start} to {until} ({loss.cause})"
 
 
 def printable(text: str) -> str:

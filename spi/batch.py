@@ -43,6 +43,15 @@ class Loss:
     cause: str
     """``retention``, ``truncated``, ``incarnation``, ``vanished``, or a sentence."""
 
+    def to_dict(self) -> dict[str, str | int | None]:
+        """As plain values, for ``--json`` and for counters."""
+        return {
+            "partition": str(self.partition),
+            "from": self.start,
+            "to": self.end,
+            "cause": self.cause,
+        }
+
 
 @dataclass(frozen=True, slots=True)
 class FetchLimits:

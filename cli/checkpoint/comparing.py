@@ -34,18 +34,6 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class LagLine:
-    """How far one partition is behind."""
-
-    topic: str
-    partition: int
-    offset: int
-    latest: int | None
-    behind: int | None
-    remark: str | None
-
-
-@dataclass(frozen=True, slots=True)
 class SourceLag:
     """How far one source, or one group, is behind."""
 
@@ -53,7 +41,7 @@ class SourceLag:
     stream: str
     behind: int | None
     """Offsets; None where one partition cannot tell."""
-    partitions: list[LagLine]
+    partitions: Sequence[PartitionLag]
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +61,8 @@ class Lag(Result):
             yield f"{one.source}, stream {one.stream}: {number(one.behind)} behind"
             rows = [
                 (
-                    line.topic,
-                    str(line.partition),
+                    line.partition.topic,
+                    str(line.partition.id),
                     str(line.offset),
                     number(line.latest),
                     number(line.behind),
@@ -154,24 +142,7 @@ def _positions(located: Located) -> list[tuple[str, Position]]:
 
 
 def _source_lag(title: str, stream: str, lags: Sequence[PartitionLag]) -> SourceLag:
-    lines = [
-        LagLine(p.topic, p.id, lag.offset, lag.latest, lag.behind, lag.remark)
-        for lag in lags
-        for p in (lag.partition,)
-    ]
-    return SourceLag(title, stream, total(line.behind for line in lines), lines)
-
-
-@dataclass(frozen=True, slots=True)
-class MovedLine:
-    """How far one partition has moved."""
-
-    topic: str
-    partition: int
-    before: int | None
-    after: int | None
-    offsets: int | None
-    remark: str | None
+    return SourceLag(title, stream, total(lag.behind for lag in lags), lags)
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,7 +150,7 @@ class SourceMoves:
     """How far one source has moved."""
 
     source: str
-    partitions: list[MovedLine]
+    partitions: Sequence[Moved]
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,8 +175,8 @@ class Difference(Result):
             yield f"{one.source}:"
             rows = [
                 (
-                    line.topic,
-                    str(line.partition),
+                    line.partition.topic,
+                    str(line.partition.id),
                     number(line.before, ""),
                     number(line.after, ""),
                     "" if line.offsets is None else f"{line.offsets:+d}",
@@ -267,22 +238,5 @@ def _difference(
     if list(old) != list(new):
         msg = f"{before_name} is of {', '.join(old)}; {after_name} of {', '.join(new)}"
         raise MisuseError(msg, remedy="compare checkpoints of one query")
-    moves = [
-        SourceMoves(
-            title, [_moved_line(one) for one in differences(old[title], new[title])]
-        )
-        for title in old
-    ]
+    moves = [SourceMoves(title, differences(old[title], new[title])) for title in old]
     return Difference(before_name, after_name, old == new, moves)
-
-
-def _moved_line(moved: Moved) -> MovedLine:
-    partition = moved.partition
-    return MovedLine(
-        partition.topic,
-        partition.id,
-        moved.before,
-        moved.after,
-        moved.offsets,
-        moved.remark,
-    )

@@ -11,31 +11,22 @@ import click
 
 from streamfactory.cli.draining import Progress, draining
 from streamfactory.cli.parameters import one_definition
-from streamfactory.cli.results import Result, count
+from streamfactory.cli.results import Result, count, lost_lines, plain
 from streamfactory.cli.topics.arguments import (
     place_options,
     read_marks,
     target_argument,
 )
-from streamfactory.transfer.exporting import Exported, open_export
+from streamfactory.transfer.exporting import open_export
 from streamfactory.transfer.outputs import FORMATS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from streamfactory.cli.printing import Printer
+    from streamfactory.spi import Loss, Position
+    from streamfactory.transfer.exporting import Lane
     from streamfactory.wiring.reading.position_arguments import Marks
-
-
-@dataclass(frozen=True, slots=True)
-class LaneLine:
-    """One partition of ``topics export``."""
-
-    partition: int
-    start: int
-    end: int
-    """Where reading came to; exclusive."""
-    rows: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,22 +34,21 @@ class Exportation(Result):
     """The answer of ``topics export``."""
 
     topic: str
-    files: list[str]
+    files: Sequence[Path]
     rows: int
     bytes: int
     seconds: float
-    partitions: list[LaneLine]
-    position: dict[str, Any]
+    partitions: list[dict[str, int]]
+    position: Position
     """Where reading came to; --from takes it."""
-    losses: list[dict[str, Any]]
+    losses: Sequence[Loss]
 
     def lines(self) -> Iterator[str]:
         """The answer as text."""
         size = f"{count(self.bytes, 'byte')} in {count(len(self.files), 'file')}"
         yield f"{self.topic}: {count(self.rows, 'row')}, {size}, {self.seconds:.2f} s"
-        for loss in self.losses:
-            yield f"lost: {loss['partition']} from {loss['from']} to {loss['to']}"
-        yield f"position: {json.dumps(self.position['offsets'])}"
+        yield from lost_lines(self.losses)
+        yield f"position: {json.dumps(json.loads(self.position.to_json())['offsets'])}"
 
 
 @click.command("export")
@@ -138,30 +128,20 @@ def export_command(
             progress.wipe()
         if done is None:
             raise click.Abort
-        printer.show(_answer(export.config.topic, done, progress.seconds))
+        printer.show(
+            Exportation(
+                export.config.topic,
+                done.files,
+                done.rows,
+                done.size,
+                round(progress.seconds, 3),
+                [_of_topic(lane) for lane in done.lanes],
+                done.position,
+                done.losses,
+            )
+        )
 
 
-def _answer(topic: str, done: Exported, seconds: float) -> Exportation:
-    lanes = [
-        LaneLine(lane.partition.id, lane.start, lane.end, lane.rows)
-        for lane in done.lanes
-    ]
-    losses = [
-        {
-            "partition": str(loss.partition),
-            "from": loss.start,
-            "to": loss.end,
-            "cause": loss.cause,
-        }
-        for loss in done.losses
-    ]
-    return Exportation(
-        topic=topic,
-        files=[str(path) for path in done.files],
-        rows=done.rows,
-        bytes=done.size,
-        seconds=round(seconds, 3),
-        partitions=lanes,
-        position=json.loads(done.position.to_json()),
-        losses=losses,
-    )
+def _of_topic(lane: Lane) -> dict[str, int]:
+    """A partition whose topic is said already."""
+    return {key: value for key, value in plain(lane).items() if key != "topic"}

@@ -16,6 +16,7 @@ from streamfactory.spark.pipelines.sql import analyse, session_like
 from streamfactory.spark.sink import check_sink
 from streamfactory.spark.types import spark_schema
 from streamfactory.spi import ConfigError, Problem, StreamError, combine
+from streamfactory.wiring.config.loading import load
 from streamfactory.wiring.core.guard import log
 from streamfactory.wiring.decoding.deadletters import DEAD_LETTER_SCHEMA
 from streamfactory.wiring.receiving.embedded import open_source

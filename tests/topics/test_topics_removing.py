@@ -289,7 +289,7 @@ def test_what_comes_while_it_asks_does_not_go(
 
 def retained(place: Place, **options: str) -> Path:
     said = {
-        f"stream__{place.type}__retention__{key}": value
+        f"stream__{place.type}__retention__{key.replace('.', '__')}": value
         for key, value in options.items()
     }
     return place.stream("clicks", **said)
@@ -300,8 +300,8 @@ def retained(place: Place, **options: str) -> Path:
     [
         ({"rows": "4"}, [6, 1]),
         ({"rows": "100"}, [0, 0]),
-        ({"age": "1d"}, [0, 0]),
-        ({"age": "1d", "rows": "0"}, [10, 5]),
+        ({"age.millis": "1d"}, [0, 0]),
+        ({"age.millis": "1d", "rows": "0"}, [10, 5]),
     ],
 )
 def test_the_configured_retention_is_applied(

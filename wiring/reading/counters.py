@@ -41,13 +41,5 @@ class Counters:
     def to_dict(self) -> dict[str, Any]:
         """As plain values; losses by partition, range and cause."""
         plain = asdict(self)
-        plain["losses"] = [
-            {
-                "partition": str(loss.partition),
-                "from": loss.start,
-                "to": loss.end,
-                "cause": loss.cause,
-            }
-            for loss in self.losses
-        ]
+        plain["losses"] = [loss.to_dict() for loss in self.losses]
         return plain
