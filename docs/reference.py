@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import click
+from contract_reference import contract
 
 from streamfactory.cli.program import root
 from streamfactory.cli.status import MEANINGS
@@ -232,6 +233,7 @@ _GENERATORS: Final[Mapping[str, Callable[[], str]]] = {
     "pipeline-sinks": lambda: _table(option_rows(SINK_OPTIONS)),
     "pipeline-letters": lambda: _table(option_rows(DEAD_LETTER_OPTIONS)),
     "support": _support,
+    "contract": contract,
     "help": _help,
     **{
         f"help_{'_'.join(names)}": lambda names=names: _help(*names)
