@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import threading
+import weakref
 from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple, final
 
-from streamfactory.push.store import PushStatistics, PushStore, StopPushing
+from streamfactory.push.store import (
+    AsyncScan,
+    PushStatistics,
+    PushStore,
+    StopPushing,
+)
 from streamfactory.push.waiting import Gate
 from streamfactory.spi import (
     ClosedError,
@@ -22,14 +28,16 @@ from streamfactory.spi import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     import pyarrow as pa
 
     from streamfactory.push.merging import Merge
 
-_NO_ROOM: Final = "the reader has not made room"
-_NO_ROWS: Final = "no batch was pushed"
+_NO_ROOM: Final = "the reader of the push table has not made room"
+_NO_ROWS: Final = "no batch was pushed into the table"
+_ONCE: Final = "a push table can be read once, and this one was"
+_AGAIN: Final = "make another table, or one with keep= that is read repeatedly"
 
 
 class Item(NamedTuple):
@@ -52,6 +60,10 @@ class LaneQueue:
     size: int = 0
     """Bytes that wait."""
     closed: bool = False
+    reader: object = None
+    """Which it belongs to, of a table that is read by lanes."""
+    left: bool = False
+    """Whether that reader has finished."""
     rows_pushed: int = 0
     rows_read: int = 0
 
@@ -110,7 +122,7 @@ class Channel(PushStore):
         """Why the producers failed."""
         self._stopped: Callable[[], Exception] | None = None
         """Makes the exception of a write after the reader has ended."""
-        self._scanned = False
+        self._scanned = self._by_lanes = self._is_held = False
 
     # --- producers --------------------------------------------------------------------
 
@@ -140,9 +152,7 @@ class Channel(PushStore):
     def fail(self, cause: BaseException) -> None:
         with self._lock:
             if self.is_closed:
-                how = "closed" if self._failure is None else "failed"
-                msg = f"the sink has {how} before"
-                raise ClosedError(msg)
+                raise self._closed_error(0)
             self._failure = cause
             self.close()
 
@@ -166,11 +176,11 @@ class Channel(PushStore):
 
         def attempt() -> bool | None:
             if queue.closed:
-                how = "closed" if self._failure is None else "failed"
-                msg = f"the sink has {how}: lane {lane} takes no more rows"
-                raise ClosedError(msg)
+                raise self._closed_error(lane)
             if self._stopped is not None:
                 raise self._stopped()
+            if queue.left:
+                raise StopPushing
             has_room = (
                 queue.size + total <= self.capacity_bytes
                 and len(queue.items) + len(batches) <= self._capacity_batches
@@ -188,6 +198,15 @@ class Channel(PushStore):
 
         return attempt
 
+    def _closed_error(self, lane: int) -> ClosedError:
+        failure = self._failure
+        if failure is not None:
+            why = f"{type(failure).__name__}: {failure}"
+            return ClosedError(f"the sink has failed before: {why}")
+        what = "the sink" if self.is_closed else f"lane {lane}"
+        remedy = "close it when the last of its producers has ended"
+        return ClosedError(f"{what} was closed and takes no more rows", remedy=remedy)
+
     def _size(self, rows: pa.RecordBatch) -> int:
         """Bytes of a batch, about: to count them takes as long as to copy them."""
         whole: int = rows.get_total_buffer_size()
@@ -199,29 +218,34 @@ class Channel(PushStore):
     # --- the reader -------------------------------------------------------------------
 
     def scan(self, timeout: float | None) -> Iterator[pa.RecordBatch]:
-        self._begin()
+        self.begin()
         try:
             while self.rows.wait_for(self._pull, timeout, _NO_ROWS):
                 yield self._merge.next()
             self._raise_failure()
         finally:
-            self.finish()
+            self.leave_scan()
 
-    async def scan_async(self, timeout: float | None) -> AsyncGenerator[pa.RecordBatch]:
-        self._begin()
-        try:
-            while await self.rows.wait_for_async(self._pull, timeout, _NO_ROWS):
-                yield self._merge.next()
-            self._raise_failure()
-        finally:
-            self.finish()
+    def scan_async(self, timeout: float | None) -> AsyncScan:
+        return _ChannelScan(self, timeout)
+
+    async def next_async(self, timeout: float | None) -> pa.RecordBatch | None:
+        """The next batch; None at the end."""
+        if await self.rows.wait_for_async(self._pull, timeout, _NO_ROWS):
+            return self._merge.next()
+        self._raise_failure()
+        return None
+
+    def hold(self) -> None:
+        self._is_held = True
 
     def take(
         self,
         lane: int,
         max_rows: int,
         timeout: float,
-        is_cancelled: Callable[[], bool],
+        reader: object,
+        is_cancelled: Callable[[], bool] = bool,
     ) -> pa.RecordBatch | Finished | None:
         """Rows of one lane, for the stream type ``push``.
 
@@ -229,6 +253,7 @@ class Channel(PushStore):
             lane: Which one.
             max_rows: Of the answer; the rest of a batch stays.
             timeout: Seconds.
+            reader: Who reads: the lane belongs to the first one that gets something.
             is_cancelled: Ends the wait, when `wake` is called.
 
         Returns:
@@ -236,10 +261,13 @@ class Channel(PushStore):
 
         Raises:
             ProducerFailed: permanent; after the last rows.
+            MisuseError: misuse; another reader has the lane, or the whole table.
         """
         queue = self.lanes[lane]
 
         def attempt() -> pa.RecordBatch | Finished | bool | None:
+            if queue.items or queue.closed:
+                self._claim(queue, reader)
             if queue.items:
                 return queue.take(max_rows)
             if queue.closed:
@@ -247,7 +275,6 @@ class Channel(PushStore):
                 return Finished()
             return False if is_cancelled() else None
 
-        self._scanned = True
         try:
             found = self.rows.wait_for(attempt, timeout, _NO_ROWS)
         except StreamTimeout:
@@ -271,6 +298,22 @@ class Channel(PushStore):
                 queue.room.open()
             self.rows.open()
 
+    def leave_scan(self) -> None:
+        """End reading, unless a ``with`` block of the table does."""
+        if not self._is_held:
+            self.finish()
+
+    def leave(self, reader: object) -> None:
+        """End the reading of a reader's lanes; with the last one reading ends."""
+        with self._lock:
+            for queue in self.lanes:
+                if queue.reader is reader:
+                    queue.left = True
+                    queue.drop()
+                    queue.room.open()
+            if all(queue.left for queue in self.lanes):
+                self.finish()
+
     def abandon_table(self) -> None:
         with self._lock:
             if not self._scanned:
@@ -293,16 +336,27 @@ class Channel(PushStore):
                 self.rows.seconds,
             )
 
-    def _begin(self) -> None:
+    def begin(self) -> None:
+        """Claim the one scan.
+
+        Raises:
+            MisuseError: misuse; another scan has begun.
+            ClosedError: misuse; the table is closed.
+        """
         with self._lock:
             if self._scanned:
-                msg = "a push table can be read once, and this one was"
-                remedy = "make another table, or one with keep= that is read repeatedly"
-                raise MisuseError(msg, remedy=remedy)
+                raise MisuseError(_ONCE, remedy=_AGAIN)
             self._scanned = True
             if self._stopped is not None:
                 msg = "the table is closed"
                 raise ClosedError(msg)
+
+    def _claim(self, queue: LaneQueue, reader: object) -> None:
+        if queue.reader is not reader:
+            if queue.reader is not None or (self._scanned and not self._by_lanes):
+                raise MisuseError(_ONCE, remedy=_AGAIN)
+            queue.reader = reader
+        self._scanned = self._by_lanes = True
 
     def _pull(self) -> bool | None:
         """Whether the policy has a batch; False at the end, None before it."""
@@ -313,6 +367,30 @@ class Channel(PushStore):
     def _raise_failure(self) -> None:
         if self._failure is not None:
             raise producer_failed(self._failure)
+
+
+@final
+class _ChannelScan(AsyncScan):
+    """Begins with the first wait; ends when it is closed, or nothing refers to it."""
+
+    def __init__(self, channel: Channel, timeout: float | None) -> None:
+        self._channel = channel
+        self._timeout = timeout
+        self._end: Callable[[], object] | None = None
+
+    async def __anext__(self) -> pa.RecordBatch:
+        if self._end is None:
+            self._channel.begin()
+            self._end = weakref.finalize(self, self._channel.leave_scan)
+        rows = await self._channel.next_async(self._timeout)
+        if rows is None:
+            self._end()
+            raise StopAsyncIteration
+        return rows
+
+    async def aclose(self) -> None:
+        if self._end is not None:
+            self._end()
 
 
 def producer_failed(cause: BaseException) -> ProducerFailed:

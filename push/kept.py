@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 import uuid
 import weakref
 from pathlib import Path
@@ -12,12 +13,12 @@ from typing import TYPE_CHECKING, Final, final
 from streamfactory.arrowlog import MemoryLogStore
 from streamfactory.arrowlog.disk import DiskLogStore, LocalStorage, Settings
 from streamfactory.push.channel import producer_failed
-from streamfactory.push.store import PushStatistics, PushStore
-from streamfactory.spi import ClosedError, StreamTimeout, Summary
+from streamfactory.push.store import AsyncScan, PushStatistics, PushStore
+from streamfactory.spi import ClosedError, MisuseError, StreamTimeout, Summary
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     import pyarrow as pa
 
@@ -53,7 +54,12 @@ class KeptRows(PushStore):
             store = DiskLogStore(LocalStorage(folder), Settings())
             # Called once: when both halves are closed, or nothing refers to them.
             self._release = weakref.finalize(self, store.close)
-        self._log: Log = store.create(_TOPIC, schema)
+        try:
+            self._log: Log = store.create(_TOPIC, schema)
+        except MisuseError as error:
+            msg = f"the folder {str(keep)!r} holds a push table already"
+            remedy = "read it as a stream of type file, or keep this one elsewhere"
+            raise MisuseError(msg, remedy=remedy) from error
         self._lock = threading.Lock()
         self._closed = self._table_closed = False
         self._failure: BaseException | None = None
@@ -124,7 +130,23 @@ class KeptRows(PushStore):
 
     def scan(self, timeout: float | None) -> Iterator[pa.RecordBatch]:
         """All rows from the first one, and those that are pushed meanwhile."""
-        at, waited = 0, 0.0
+        at = 0
+        while (rows := self.read(at, timeout)) is not None:
+            at += rows.num_rows
+            yield rows
+
+    def scan_async(self, timeout: float | None) -> AsyncScan:
+        return _KeptScan(self, timeout)
+
+    def read(self, at: int, timeout: float | None) -> pa.RecordBatch | None:
+        """The rows from an offset on; None at the end.
+
+        Raises:
+            ClosedError: misuse; the table is closed.
+            ProducerFailed: permanent.
+            StreamTimeout: transient; nothing was pushed in time.
+        """
+        deadline = None if timeout is None else time.monotonic() + timeout
         while True:
             if self._table_closed:
                 msg = "the table is closed"
@@ -132,26 +154,20 @@ class KeptRows(PushStore):
             is_over = self._closed  # before the look: nothing is pushed after it
             found = self._log.read(0, at, max_rows=_MOST_ROWS, max_bytes=_MOST_BYTES)
             if found.rows is not None:
-                at, waited = at + found.rows.num_rows, 0.0
                 with self._lock:
                     self._read += found.rows.num_rows
-                yield found.rows
-            elif is_over:
+                return found.rows
+            if is_over:
                 if self._failure is not None:
                     raise producer_failed(self._failure)
-                return
-            else:
-                if timeout is not None and waited >= timeout:
-                    msg = f"no batch was pushed within {timeout:g} s"
-                    raise StreamTimeout(msg)
-                self._log.wait(0, at, _LONGEST_WAIT)
-                waited += _LONGEST_WAIT
+                return None
+            if deadline is not None and time.monotonic() >= deadline:
+                msg = f"no batch was pushed into the table within {timeout:g} s"
+                raise StreamTimeout(msg)
+            self._log.wait(0, at, _LONGEST_WAIT)
 
-    async def scan_async(self, timeout: float | None) -> AsyncGenerator[pa.RecordBatch]:
-        """As `scan`; batches are read in threads of the event loop's pool."""
-        scan = self.scan(timeout)
-        while (rows := await asyncio.to_thread(next, scan, None)) is not None:
-            yield rows
+    def hold(self) -> None:
+        """Nothing: scans end nothing."""
 
     def finish(self, failure: BaseException | None = None) -> None:
         """Close the table: nobody reads it any more. The sink may go on."""
@@ -171,3 +187,26 @@ class KeptRows(PushStore):
         self._log.wake()
         if self._closed and self._table_closed:
             self._release()
+
+
+@final
+class _KeptScan(AsyncScan):
+    """Reads in threads of the event loop's pool; a cancelled wait moves nothing."""
+
+    def __init__(self, kept: KeptRows, timeout: float | None) -> None:
+        self._kept: KeptRows | None = kept
+        self._timeout = timeout
+        self._at = 0
+
+    async def __anext__(self) -> pa.RecordBatch:
+        kept = self._kept
+        if kept is None:
+            raise StopAsyncIteration
+        rows = await asyncio.to_thread(kept.read, self._at, self._timeout)
+        if rows is None:
+            raise StopAsyncIteration
+        self._at += rows.num_rows
+        return rows
+
+    async def aclose(self) -> None:
+        self._kept = None

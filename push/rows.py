@@ -55,7 +55,7 @@ class RowFitter:
                 raise SchemaMismatch(found, remedy=_REMEDY)
             try:
                 rows = rows.cast(schema)
-            except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+            except (ValueError, pa.ArrowNotImplementedError) as error:
                 msg = f"{found}: {error}"
                 raise SchemaMismatch(msg) from error
         if self._required is not None:

@@ -73,6 +73,47 @@ class _Writing:
         (part,) = self._parts(rows)
         return self._store.try_put(self._lane(), part)
 
+    def close(self) -> None:
+        """End what this writes to. Twice is fine."""
+        raise NotImplementedError
+
+    def fail(self, cause: Any) -> None:
+        """End the table with an error, all of its lanes; never waits.
+
+        Args:
+            cause: An exception, or text. The reader gets it as the cause of a
+                `ProducerFailed`, after the
+                batches that are queued.
+
+        Raises:
+            ClosedError: misuse; the sink was closed, or has failed, before.
+        """
+        if not isinstance(cause, BaseException | str):
+            msg = f"fail takes an exception or its text, not {type(cause).__name__!r}"
+            raise MisuseError(msg)
+        self._store.fail(RuntimeError(cause) if isinstance(cause, str) else cause)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, _: object
+    ) -> bool:
+        if error is None or isinstance(error, StopPushing):
+            self.close()
+            return error is not None
+        if not self._store.is_closed:
+            self.fail(error)
+        return False
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, _: object
+    ) -> bool:
+        return self.__exit__(kind, error, None)
+
     def _lane(self) -> int:
         raise NotImplementedError
 
@@ -129,22 +170,6 @@ class PushSink(_Writing):
         """
         self._store.close()
 
-    def fail(self, cause: Any) -> None:
-        """End the table with an error; never waits.
-
-        Args:
-            cause: An exception, or text. The reader gets it as the cause of a
-                `ProducerFailed`, after the
-                batches that are queued.
-
-        Raises:
-            ClosedError: misuse; the sink was closed, or has failed, before.
-        """
-        if not isinstance(cause, BaseException | str):
-            msg = f"fail takes an exception or its text, not {type(cause).__name__!r}"
-            raise MisuseError(msg)
-        self._store.fail(RuntimeError(cause) if isinstance(cause, str) else cause)
-
     @property
     def closed(self) -> bool:
         """Whether the sink was closed, or has failed."""
@@ -160,19 +185,6 @@ class PushSink(_Writing):
         """What passed so far."""
         return self._store.statistics()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, _: object
-    ) -> bool:
-        if error is None or isinstance(error, StopPushing):
-            self.close()
-            return error is not None
-        if not self.closed:
-            self.fail(error)
-        return False
-
     def _lane(self) -> int:
         if self._lanes == 1:
             return 0
@@ -184,7 +196,11 @@ class PushSink(_Writing):
 
 @final
 class PushLane(_Writing):
-    """Pushes batches into one lane of a table, in their order. See `PushSink.lane`."""
+    """Pushes batches into one lane of a table, in their order. See `PushSink.lane`.
+
+    As a context manager it closes the lane at the end of the block; an exception in the
+    block fails the whole table.
+    """
 
     def __init__(self, sink: PushSink, number: int) -> None:
         super().__init__(sink._store, sink._fitter, sink._timeout)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     import pyarrow as pa
 
@@ -20,6 +20,9 @@ class StopPushing(Exception):
     Raised by writes once the reader has finished. It is a normal end: a producer
     stops what it does. A ``with`` block of the sink ends quietly with it.
     """
+
+    def __init__(self) -> None:
+        super().__init__("the reader needs no more rows")
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +41,23 @@ class PushStatistics:
     """Seconds that writes have waited for room, all producers together."""
     reader_blocked_seconds: float
     """Seconds that the reader has waited for rows."""
+
+
+class AsyncScan(ABC):
+    """Batches for one coroutine at a time, until all lanes have ended."""
+
+    table: object = None
+    """Referred to, so that it is not garbage-collected before its reader."""
+
+    def __aiter__(self) -> Self:
+        return self
+
+    @abstractmethod
+    async def __anext__(self) -> pa.RecordBatch: ...
+
+    @abstractmethod
+    async def aclose(self) -> None:
+        """End the scan."""
 
 
 class PushStore(ABC):
@@ -104,8 +124,12 @@ class PushStore(ABC):
         """
 
     @abstractmethod
-    def scan_async(self, timeout: float | None) -> AsyncGenerator[pa.RecordBatch]:
-        """As `scan`, in a coroutine."""
+    def scan_async(self, timeout: float | None) -> AsyncScan:
+        """As `scan`, for coroutines. A wait that is cancelled ends nothing."""
+
+    @abstractmethod
+    def hold(self) -> None:
+        """Have `finish` alone end reading, and not the end of a scan."""
 
     @abstractmethod
     def finish(self, failure: BaseException | None = None) -> None:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import weakref
-from contextlib import aclosing
-from typing import TYPE_CHECKING, Final, Self, final
+from typing import TYPE_CHECKING, Any, Final, Self, final
 
 import pyarrow as pa
 
@@ -15,9 +15,9 @@ from streamfactory.push.merging import Arrival, Ordered, RoundRobin
 from streamfactory.push.rows import RowFitter
 from streamfactory.push.sink import PushSink
 from streamfactory.spi import ConfigError
+from streamfactory.spi.topics import topic_name_problem
 
 if TYPE_CHECKING:
-    import os
     from collections.abc import AsyncIterator, Iterator
 
     from streamfactory.push.merging import Merge
@@ -69,22 +69,26 @@ def push_table(
     Raises:
         ConfigError: config; an argument is out of its range, or the name is in use.
     """
+    if not isinstance(schema, pa.Schema):
+        msg = f"schema is of type {type(schema).__name__!r}"
+        raise ConfigError(msg, remedy="use pyarrow.schema([...])")
+    _check_seconds("write_timeout", write_timeout)
+    if read_timeout is not None:
+        _check_seconds("read_timeout", read_timeout)
+    if name is not None and (problem := topic_name_problem(name)):
+        msg = f"name {name!r} {problem}"
+        raise ConfigError(msg)
     fitter = RowFitter(schema, cast=cast)
     if keep is not None:
-        _refuse_with_keep(capacity_bytes, capacity_batches, lanes, merge, name)
+        _refuse_with_keep(keep, capacity_bytes, capacity_batches, lanes, merge, name)
         kept = KeptRows(schema, keep)
         sink = PushSink(kept, fitter, 1, write_timeout)
         return sink, PushTable(kept, schema, read_timeout)
     size = CAPACITY_BYTES if capacity_bytes is None else capacity_bytes
     count = CAPACITY_BATCHES if capacity_batches is None else capacity_batches
-    for option, value in (
-        ("capacity_bytes", size),
-        ("capacity_batches", count),
-        ("lanes", lanes),
-    ):
-        if value < 1:
-            msg = f"{option} is {value}; at least 1 is needed"
-            raise ConfigError(msg)
+    _check_count("capacity_bytes", size)
+    _check_count("capacity_batches", count)
+    _check_count("lanes", lanes)
     channel = Channel(_policy(merge, schema, lanes), lanes, size, count)
     sink = PushSink(channel, fitter, lanes, write_timeout)
     table = PushTable(channel, schema, read_timeout, is_named=name is not None)
@@ -149,10 +153,10 @@ class PushTable:
     def __iter__(self) -> Iterator[pa.RecordBatch]:
         yield from self._store.scan(self._timeout)
 
-    async def __aiter__(self) -> AsyncIterator[pa.RecordBatch]:
-        async with aclosing(self._store.scan_async(self._timeout)) as scan:
-            async for rows in scan:
-                yield rows
+    def __aiter__(self) -> AsyncIterator[pa.RecordBatch]:
+        scan = self._store.scan_async(self._timeout)
+        scan.table = self
+        return scan
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
         return self.to_reader().__arrow_c_stream__(requested_schema)
@@ -160,13 +164,26 @@ class PushTable:
     def __arrow_c_schema__(self) -> object:
         return self.schema.__arrow_c_schema__()
 
+    def __repr__(self) -> str:
+        columns = ", ".join(f"{field.name} {field.type}" for field in self.schema)
+        return f"<PushTable of {columns or 'no columns'}>"
+
     def __enter__(self) -> Self:
+        self._store.hold()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, _: object
     ) -> None:
         self._store.finish(error)
+
+    async def __aenter__(self) -> Self:
+        return self.__enter__()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, _: object
+    ) -> None:
+        self.__exit__(kind, error, None)
 
 
 def _policy(merge: str, schema: pa.Schema, lanes: int) -> Merge:
@@ -182,7 +199,20 @@ def _policy(merge: str, schema: pa.Schema, lanes: int) -> Merge:
     raise ConfigError(msg, remedy=remedy)
 
 
+def _check_count(option: str, value: Any) -> None:
+    if not isinstance(value, int) or value < 1:
+        msg = f"{option} is {value!r}"
+        raise ConfigError(msg, remedy="use a whole number, 1 or more")
+
+
+def _check_seconds(option: str, value: Any) -> None:
+    if not isinstance(value, int | float) or value < 0:
+        msg = f"{option} is {value!r}"
+        raise ConfigError(msg, remedy="use seconds, 0 or more")
+
+
 def _refuse_with_keep(
+    keep: object,
     capacity_bytes: int | None,
     capacity_batches: int | None,
     lanes: int,
@@ -196,6 +226,10 @@ def _refuse_with_keep(
         "merge": merge != "arrival",
         "name": name is not None,
     }
+    is_place = isinstance(keep, str) and (keep == "memory" or os.sep in keep)
+    if not is_place and not isinstance(keep, os.PathLike):
+        msg = f"keep is {keep!r}"
+        raise ConfigError(msg, remedy="use memory, or a folder such as ./rows")
     for option, is_given in given.items():
         if is_given:
             msg = f"{option} has no effect on a table with keep="

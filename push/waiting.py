@@ -103,5 +103,7 @@ def _left(begun: float, timeout: float | None, what: str) -> float | None:
     left = begun + timeout - time.monotonic()
     if left <= 0:
         msg = f"{what} within {timeout:g} s"
-        raise StreamTimeout(msg)
+        raise StreamTimeout(
+            msg, remedy="wait longer, or look why the other side stands"
+        )
     return left

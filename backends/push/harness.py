@@ -57,7 +57,7 @@ class PushHarness:
         channel = named.find(self._target).channel
         for number in self.partitions():
             while isinstance(
-                rows := channel.take(number, 1 << 20, 0, bool), pa.RecordBatch
+                rows := channel.take(number, 1 << 20, 0, self), pa.RecordBatch
             ):
                 self._seen[number] += self.numbers(rows)
         return dict(enumerate(self._seen))

@@ -28,16 +28,20 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from streamfactory.spi import StreamConfig
+
 
 class PushConsumer(PartitionLevelConsumer):
     """Reads one lane. What is read is gone."""
 
     def __init__(
         self,
+        factory: PushConsumerFactory,
         table: named.Named,
         partition: Partition,
         fields_to_read: Sequence[str] | None,
     ) -> None:
+        self._factory = factory
         self._table = table
         self._partition = partition
         self._fields = None if fields_to_read is None else list(fields_to_read)
@@ -64,7 +68,11 @@ class PushConsumer(PartitionLevelConsumer):
             most = min(most, end - start)
         try:
             found = self._table.channel.take(
-                self._partition.id, most, limits.timeout, self._is_woken
+                self._partition.id,
+                most,
+                limits.timeout,
+                self._factory,
+                self._is_woken,
             )
         except ProducerFailed as error:
             return self._ended(start, Failed(error.what))
@@ -128,9 +136,16 @@ class PushMetadata(MetadataProvider):
 
 
 class PushConsumerFactory(ConsumerFactory):
-    """Reads the table of one name. It claims nothing."""
+    """Reads the table of one name, once. It claims nothing.
+
+    Closing it before the end ends the table, as the reader of a table does.
+    """
 
     CLAIMS: ClassVar = Claims()
+
+    def __init__(self, config: StreamConfig) -> None:
+        super().__init__(config)
+        self._tables: set[named.Named] = set()
 
     def create_partition_level_consumer(
         self,
@@ -142,7 +157,12 @@ class PushConsumerFactory(ConsumerFactory):
         if partition.id >= len(table.channel.lanes):
             msg = f"the table has {len(table.channel.lanes)} lanes"
             raise TopicNotFound(msg, partition=partition)
-        return PushConsumer(table, partition, fields_to_read)
+        self._tables.add(table)
+        return PushConsumer(self, table, partition, fields_to_read)
 
     def create_metadata_provider(self, client_id: str) -> MetadataProvider:
         return PushMetadata()
+
+    def close(self) -> None:
+        for table in self._tables:
+            table.channel.leave(self)

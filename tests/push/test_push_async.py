@@ -10,7 +10,7 @@ from tests.push.pushing import NUMBERS, Producer, numbers, values
 from streamfactory import push_table
 from streamfactory.push import StopPushing
 from streamfactory.push.channel import Channel
-from streamfactory.spi import ProducerFailed, StreamTimeout
+from streamfactory.spi import ProducerFailed, ReaderFailed, StreamTimeout
 
 
 def test_coroutines_on_both_sides_share_one_loop() -> None:
@@ -126,3 +126,33 @@ def test_waits_that_are_over_leave_nothing_behind() -> None:
     channel = sink._store
     assert isinstance(channel, Channel)
     assert not channel.lanes[0].room._coroutines
+
+
+@pytest.mark.parametrize("keep", [None, "memory"])
+def test_a_cancelled_wait_of_the_reader_loses_no_row(keep: str | None) -> None:
+    sink, table = push_table(NUMBERS, keep=keep)
+
+    async def work() -> list[int]:
+        scan = aiter(table)
+        for _ in range(3):
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(0.01):
+                    await anext(scan)
+        async with sink:
+            await sink.write_async(numbers(0))
+        return [n async for rows in scan for n in values([rows])]
+
+    assert asyncio.run(work()) == list(range(10))
+
+
+def test_an_error_in_an_asynchronous_block_reaches_the_producer() -> None:
+    sink, table = push_table(NUMBERS)
+
+    async def work() -> None:
+        async with table:
+            raise ValueError("in the block")
+
+    with pytest.raises(ValueError, match="in the block"):
+        asyncio.run(work())
+    with pytest.raises(ReaderFailed, match="in the block"):
+        sink.write(numbers(0))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import subprocess
 import sys
 import threading
@@ -14,6 +15,7 @@ import pytest
 from tests.push.pushing import DEADLINE, NUMBERS, Producer, numbers, producing
 
 from streamfactory import push_table
+from streamfactory.engines import duckdb as engine
 from streamfactory.push import PushTable, StopPushing
 from streamfactory.spi import ReaderFinished
 
@@ -50,6 +52,23 @@ def test_a_limit_ends_the_producer_with_the_signal() -> None:
     assert isinstance(producer.join(), StopPushing)
     assert sink.reader_end == ReaderFinished()
     assert table.statistics.queued_batches == 0
+
+
+def test_a_limit_of_a_query_by_name_ends_the_producer() -> None:
+    sink, _table = push_table(NUMBERS, capacity_batches=1, name="limited")
+    stream = {"streamType": "push", "stream.push.topic.name": "limited"}
+
+    def work() -> None:
+        while True:
+            sink.write(numbers(0))
+
+    producer = Producer(work)
+    with duckdb.connect() as connection:
+        engine.register(connection, stream, name="limited", unbounded=True)
+        found = connection.execute("select number from limited limit 2").fetchall()
+        assert found == [(0,), (1,)]
+    gc.collect()
+    assert isinstance(producer.join(), StopPushing)
 
 
 def test_a_cancelled_query_ends_the_producer() -> None:

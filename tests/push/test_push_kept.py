@@ -105,7 +105,7 @@ def test_a_folder_is_a_file_stream_afterwards(tmp_path: Path) -> None:
     }
     with streamfactory.open(properties) as stream:
         assert values(batch.rows for batch in stream) == list(range(10))
-    with pytest.raises(MisuseError, match="'rows'"):
+    with pytest.raises(MisuseError, match="holds a push table already"):
         push_table(NUMBERS, keep=tmp_path)
 
 

@@ -16,6 +16,7 @@ from streamfactory.push import StopPushing
 from streamfactory.spi import (
     ConfigError,
     ConnectionFailed,
+    MisuseError,
     OffsetOutOfRange,
     ProducerFailed,
     SchemaMismatch,
@@ -127,18 +128,52 @@ def test_closing_a_stream_ends_its_wait(name: str) -> None:
     assert reader.join() is None
 
 
-def test_what_was_read_cannot_be_read_again(name: str) -> None:
-    sink, _table = push_table(NUMBERS, name=name)
+def test_a_table_is_read_once_by_name_too(name: str) -> None:
+    sink, table = push_table(NUMBERS, name=name)
     sink.write(numbers(0))
     sink.close()
     with streamfactory.open(stream(name)) as reading:
-        start = reading.position
         assert values(batch.rows for batch in reading) == list(range(10))
     with (
-        pytest.raises(OffsetOutOfRange),
-        streamfactory.open(stream(name), start=start) as again,
+        streamfactory.open(stream(name)) as again,
+        pytest.raises(MisuseError, match="can be read once"),
     ):
         list(again)
+    with pytest.raises(MisuseError, match="can be read once"):
+        next(iter(table))
+
+
+def test_a_table_that_was_iterated_is_not_read_by_name(name: str) -> None:
+    sink, table = push_table(NUMBERS, name=name)
+    with sink:
+        sink.write(numbers(0))
+    assert values(table) == list(range(10))
+    with (
+        streamfactory.open(stream(name)) as again,
+        pytest.raises(MisuseError, match="can be read once"),
+    ):
+        list(again)
+
+
+def test_a_stream_that_is_closed_early_ends_the_producer(name: str) -> None:
+    sink, _table = push_table(NUMBERS, name=name, lanes=2)
+    sink.lane(0).write(numbers(0))
+    sink.lane(1).write(numbers(10))
+    with streamfactory.open(stream(name)) as reading:
+        for _ in range(2):
+            assert reading.next_batch(60) is not None
+    with pytest.raises(StopPushing):
+        sink.write(numbers(20))
+
+
+def test_looking_at_a_stream_reads_nothing(name: str) -> None:
+    sink, table = push_table(NUMBERS, name=name)
+    sink.write(numbers(0))
+    sink.close()
+    with streamfactory.open(stream(name)) as reading:
+        assert reading.schema == NUMBERS
+        assert reading.lag()
+    assert values(table) == list(range(10))
 
 
 def test_an_epoch_beyond_the_capacity_is_pushed_at_once_and_its_abort_fails(
@@ -171,7 +206,7 @@ def test_two_readers_of_one_table_lose_no_row_silently(name: str) -> None:
         assert batch is not None
         assert batch.num_rows == 10
         sink.write(numbers(10))
-        with pytest.raises(OffsetOutOfRange):
+        with pytest.raises((MisuseError, OffsetOutOfRange)):
             other.next_batch(60)
 
 
