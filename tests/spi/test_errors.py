@@ -108,6 +108,8 @@ def test_codes_are_stable() -> None:
         "plugin_blocked",
         "plugin_too_new",
         "position_refused",
+        "producer_failed",
+        "reader_failed",
         "schema_mismatch",
         "schema_unknown",
         "spool_full",
