@@ -172,7 +172,9 @@ class StreamDataset(ds.Dataset):  # type: ignore[misc]
     """A stream as a dataset, whose fragments are its partitions. Thread-safe.
 
     Every scan reads the stream as it is then: a second one may find more rows. Made by
-    `dataset`.
+    `dataset`. Arrow's C++ cannot scan it (pyarrow 26): `pyarrow.dataset.write_dataset`,
+    `Scanner.from_dataset` and Acero end the interpreter unless they are given
+    ``scanner().to_reader()``.
     """
 
     def __init__(self, scan: StreamScan, filter: ds.Expression | None = None) -> None:
