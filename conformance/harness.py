@@ -101,7 +101,11 @@ class Harness(Protocol):
     def __init__(self, folder: Path) -> None: ...
 
     def create(self, partitions: int) -> None:
-        """Make an empty stream with so many partitions, in place of the last."""
+        """Make an empty stream with so many partitions, in place of the last.
+
+        A type whose streams have one partition each, such as a file, makes that one:
+        its harness has the attribute ``single_partition = True``.
+        """
 
     def properties(self) -> Mapping[str, str]:
         """The configuration that reads that stream, and writes it."""

@@ -290,7 +290,7 @@ def test_one_thing_is_proved_at_a_time(
             3,
             (
                 "error: unknown stream type 'memroy'; known are file, flight, "
-                "kafka, memory, socket, zeromq; "
+                "kafka, memory, push, socket, zeromq; "
                 "did you mean 'memory'?\n"
             ),
         ),

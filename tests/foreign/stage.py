@@ -109,6 +109,8 @@ def write_random(path: Path, *batches: pa.RecordBatch, **options: Any) -> Path:
 class FolderHarness:
     """A folder; each message batch is a whole file, of one form or the other."""
 
+    single_partition = True
+
     def __init__(self, folder: Path) -> None:
         self._root = folder
         self._folder = folder / "files"
@@ -151,6 +153,8 @@ class FolderHarness:
 
 class GrowingHarness:
     """One stream file that nobody ends."""
+
+    single_partition = True
 
     def __init__(self, folder: Path) -> None:
         self._path = folder / "growing.arrows"

@@ -122,5 +122,7 @@ def test_name_that_no_folder_can_have_is_a_problem_of_the_configuration() -> Non
         "stream.file.path": "/nowhere",
         "stream.file.topic.name": "\u00e4" * 40,
     }
-    with pytest.raises(ConfigError, match="longer than 200 characters, quoted"):
+    with pytest.raises(
+        ConfigError, match="longer than 200 characters when URL-encoded"
+    ):
         configure(from_mapping(properties), PluginManager({}), use="read")

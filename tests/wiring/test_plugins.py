@@ -437,7 +437,7 @@ def test_blocking_one_of_two_leaves_the_other(install: Install, target: str) -> 
 
 def test_built_in_keeps_its_name(install: Install, plugins: PluginManager) -> None:
     install("tiny-stream", GOOD, backends="memory = tiny_stream")
-    assert plugins.backend("memory").doc.startswith("Streams inside one process")
+    assert plugins.backend("memory").doc.startswith("Streams within one process")
     infos = listed(plugins, load=True)
     assert infos["streamfactory/memory"].loaded
     assert str(infos["tiny-stream/memory"].error).startswith(
