@@ -180,7 +180,7 @@ def test_description_has_stable_keys(streamfactory: Callable[..., Outcome]) -> N
     }
     assert list(described["options"][0]) == [
         "key", "type", "default", "required", "secret", "doc", "aliases", "applies",
-        "example",
+        "example", "former",
     ]  # fmt: skip
 
 

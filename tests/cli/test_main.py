@@ -123,7 +123,7 @@ def test_unknown_type_ends_with_status_3_and_a_near_match(
     assert outcome.status == 3
     assert outcome.err == (
         "error: unknown stream type 'memroy'; known are file, flight, kafka, memory, "
-        "socket, zeromq; did you mean 'memory'?\n"
+        "push, socket, zeromq; did you mean 'memory'?\n"
     )
     with_json = streamfactory("describe", "memroy", "--json")
     assert (with_json.status, with_json.out) == (3, "")
