@@ -78,6 +78,7 @@ NOT_BY_TASK = "not claimed: epoch_visibility=task"
                 "CARRIES names nothing, or consumers answer typed rows",
             },
             id="durable",
+            marks=pytest.mark.long("kills of processes; `file` has them, too"),
         ),
         pytest.param(
             envelopes,

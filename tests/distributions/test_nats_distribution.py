@@ -22,6 +22,7 @@ def test_it_passes_some_of_the_kit(nats_server: Installed, tmp_path: Path) -> No
     journeys.run_kit(nats_server, "nats", tmp_path, only=journeys.SOME)
 
 
+@pytest.mark.long("both commands, each in a process of its own")
 def test_commands_copy_and_publish(nats_server: Installed, tmp_path: Path) -> None:
     journeys.publish_and_copy(nats_server, "nats", tmp_path)
 

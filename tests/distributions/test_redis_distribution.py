@@ -22,6 +22,7 @@ def test_it_passes_some_of_the_kit(redis_server: Installed, tmp_path: Path) -> N
     journeys.run_kit(redis_server, "redis", tmp_path, only=journeys.SOME)
 
 
+@pytest.mark.long("both commands, each in a process of its own")
 def test_commands_copy_and_publish(redis_server: Installed, tmp_path: Path) -> None:
     journeys.publish_and_copy(redis_server, "redis", tmp_path)
 

@@ -13,7 +13,7 @@ ALLOWED = 150
 """Megabytes, of a stream of 524: buffers of the engines and their first use."""
 
 
-@pytest.mark.slow("a child reads 500 MB seven times")
+@pytest.mark.long("a child reads 500 MB seven times")
 def test_no_engine_collects_a_stream_first() -> None:
     child = Path(__file__).with_name("generated.py")
     done = subprocess.run(

@@ -109,6 +109,7 @@ def test_a_dataset_finds_what_the_filter_matches(
     assert found.sort_by(order).equals(everything.filter(wanted).sort_by(order))
 
 
+@pytest.mark.long("many random predicates")
 @RANDOM()
 @given(wanted=POLARS)
 def test_polars_finds_what_the_predicate_matches(
