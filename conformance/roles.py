@@ -31,7 +31,8 @@ class Place:
     """A stream as it crosses into a child: a plug-in is named by its classes."""
 
     config: StreamConfig
-    backend: Backend
+    backend: Backend | None
+    """None where the child finds it by the name of its type."""
     decoder: str | None
 
     @classmethod
@@ -49,7 +50,14 @@ class Place:
         )
         decoder = configured.decoder
         place = cls(configured.config, bare, None if decoder is None else decoder.name)
-        pickle.dumps(place)  # what does not pickle fails here, and not in the child
+        try:
+            pickle.dumps(place)  # what does not pickle fails here, and not in the child
+        except (pickle.PicklingError, TypeError, AttributeError):
+            # Exceptions of a compiled client, in `translate`, have no module.
+            known = default_manager().backend(configured.config.type)
+            if known.producer_factory is not configured.backend.producer_factory:
+                raise
+            place = replace(place, backend=None)
         return place
 
     def configured(self) -> Configured:
@@ -57,7 +65,8 @@ class Place:
         logging.getLogger("streamfactory").setLevel(logging.CRITICAL)
         name = self.decoder
         decoder = None if name is None else default_manager().decoder(name)
-        return Configured(self.config, self.backend, decoder)
+        backend = self.backend or default_manager().backend(self.config.type)
+        return Configured(self.config, backend, decoder)
 
 
 @dataclass(frozen=True, slots=True)

@@ -281,7 +281,7 @@ def test_killed_java_is_told_in_words(works: Works, start: Start) -> None:
     error = json.loads(line)
     assert error["error"] == "spark_ended"
     assert error["what"] == "the Java process of Spark was ended by signal 9"
-    log = Path(error["remedy"].rpartition("the log of Spark is ")[2])
+    log = Path(error["remedy"].rpartition("Spark's log is ")[2])
     assert log.is_file()
     shutil.rmtree(log.parent)
 
