@@ -13,6 +13,8 @@ from streamfactory.push.store import (
     PushStatistics,
     PushStore,
     StopPushing,
+    closed_error,
+    producer_failed,
 )
 from streamfactory.push.waiting import Gate
 from streamfactory.spi import (
@@ -21,7 +23,6 @@ from streamfactory.spi import (
     Failed,
     Finished,
     MisuseError,
-    ProducerFailed,
     ReaderFailed,
     ReaderFinished,
     StreamTimeout,
@@ -187,8 +188,8 @@ class Channel(PushStore):
             )
             if queue.items and not has_room:
                 return None
+            self._merge.check(lane, batches)
             for rows, size in zip(batches, sizes, strict=True):
-                self._merge.check(lane, rows)
                 self._numbers += 1
                 queue.items.append(Item(self._numbers, rows, size))
                 queue.size += size
@@ -199,13 +200,8 @@ class Channel(PushStore):
         return attempt
 
     def _closed_error(self, lane: int) -> ClosedError:
-        failure = self._failure
-        if failure is not None:
-            why = f"{type(failure).__name__}: {failure}"
-            return ClosedError(f"the sink has failed before: {why}")
         what = "the sink" if self.is_closed else f"lane {lane}"
-        remedy = "close it when the last of its producers has ended"
-        return ClosedError(f"{what} was closed and takes no more rows", remedy=remedy)
+        return closed_error(self._failure, what)
 
     def _size(self, rows: pa.RecordBatch) -> int:
         """Bytes of a batch, about: to count them takes as long as to copy them."""
@@ -266,6 +262,8 @@ class Channel(PushStore):
         queue = self.lanes[lane]
 
         def attempt() -> pa.RecordBatch | Finished | bool | None:
+            if queue.left or self._stopped is not None:
+                raise MisuseError(_ONCE, remedy=_AGAIN)
             if queue.items or queue.closed:
                 self._claim(queue, reader)
             if queue.items:
@@ -365,6 +363,10 @@ class Channel(PushStore):
         return False if self.is_closed or self._stopped is not None else None
 
     def _raise_failure(self) -> None:
+        """Raise where the end is not the end of all rows."""
+        if self._stopped is not None:
+            msg = "the table was closed while it was read"
+            raise ClosedError(msg)
         if self._failure is not None:
             raise producer_failed(self._failure)
 
@@ -391,13 +393,6 @@ class _ChannelScan(AsyncScan):
     async def aclose(self) -> None:
         if self._end is not None:
             self._end()
-
-
-def producer_failed(cause: BaseException) -> ProducerFailed:
-    """The error of a reader, with the producer's exception as its cause."""
-    error = ProducerFailed(f"the producer failed: {type(cause).__name__}: {cause}")
-    error.__cause__ = cause
-    return error
 
 
 def _reader_failed(cause: BaseException) -> ReaderFailed:

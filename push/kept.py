@@ -12,8 +12,13 @@ from typing import TYPE_CHECKING, Final, final
 
 from streamfactory.arrowlog import MemoryLogStore
 from streamfactory.arrowlog.disk import DiskLogStore, LocalStorage, Settings
-from streamfactory.push.channel import producer_failed
-from streamfactory.push.store import AsyncScan, PushStatistics, PushStore
+from streamfactory.push.store import (
+    AsyncScan,
+    PushStatistics,
+    PushStore,
+    closed_error,
+    producer_failed,
+)
 from streamfactory.spi import ClosedError, MisuseError, StreamTimeout, Summary
 
 if TYPE_CHECKING:
@@ -70,15 +75,17 @@ class KeptRows(PushStore):
     ) -> None:
         """Append batches, in one step. Never waits for a reader."""
         stage = self._log.stage(uuid.uuid4().hex)
-        for rows in batches:
-            stage.append(lane, rows)
-        staged = stage.seal()
+        try:
+            for rows in batches:
+                stage.append(lane, rows)
+            staged = stage.seal()
+        except BaseException:
+            stage.discard()
+            raise
         with self._lock:
             if self._closed:
                 self._log.discard(staged)
-                how = "closed" if self._failure is None else "failed"
-                msg = f"the sink has {how}"
-                raise ClosedError(msg)
+                raise closed_error(self._failure)
             count = sum(rows.num_rows for rows in batches)
             self._log.commit(None, 0, [staged], summary=Summary(count))
             self._pushed += count
@@ -103,21 +110,16 @@ class KeptRows(PushStore):
         """End the table with an error, which each reader gets after the rows."""
         with self._lock:
             if self._closed:
-                how = "closed" if self._failure is None else "failed"
-                msg = f"the sink has {how} before"
-                raise ClosedError(msg)
+                raise closed_error(self._failure)
             self._closed, self._failure = True, cause
         self._after_end()
 
     def abandon_sink(self) -> None:
         """End the table: what was pushed stays readable."""
         # No lock: garbage collection may run this in a thread that holds it.
-        self._failure = self._failure or (
-            None
-            if self._closed
-            else ClosedError("the sink was garbage-collected before close()")
-        )
-        self._closed = True
+        if not self._closed:
+            self._failure = ClosedError("the sink was garbage-collected before close()")
+            self._closed = True
 
     @property
     def is_closed(self) -> bool:

@@ -36,8 +36,10 @@ class Merge(ABC):
     def next(self) -> pa.RecordBatch:
         """The next batch, after `pull` has returned True."""
 
-    def check(self, lane: int, rows: pa.RecordBatch) -> None:  # noqa: B027 - optional
-        """Refuse rows that cannot be merged, before they are queued."""
+    def check(  # noqa: B027 - optional
+        self, lane: int, batches: Sequence[pa.RecordBatch]
+    ) -> None:
+        """Refuse rows that cannot be merged, before any of them is queued."""
 
 
 class _OneByOne(Merge):
@@ -113,10 +115,15 @@ class Ordered(Merge):
         self._last: list[Any] = [None] * lanes
         """The last value that was pushed, of each lane."""
 
-    def check(self, lane: int, rows: pa.RecordBatch) -> None:
-        values, last = rows.column(self._at), self._last[lane]
-        if not len(values):
-            return
+    def check(self, lane: int, batches: Sequence[pa.RecordBatch]) -> None:
+        last = self._last[lane]
+        for rows in batches:
+            if rows.num_rows:
+                self._check_order(lane, rows.column(self._at), last)
+                last = rows.column(self._at)[-1]
+        self._last[lane] = last
+
+    def _check_order(self, lane: int, values: pa.Array, last: Any) -> None:
         # Of NaN and of null no comparison is true.
         pairs = [(values, values), (values[:-1], values[1:])]
         if last is not None:
@@ -129,7 +136,6 @@ class Ordered(Merge):
                     "has nulls or NaN there"
                 )
                 raise SchemaMismatch(msg, remedy="sort what each lane pushes")
-        self._last[lane] = values[-1]
 
     def pull(self, lanes: Sequence[LaneQueue]) -> bool:
         complete = True

@@ -6,6 +6,8 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
+from streamfactory.spi import ClosedError, ProducerFailed
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
@@ -150,3 +152,24 @@ class PushStore(ABC):
     @abstractmethod
     def statistics(self) -> PushStatistics:
         """What passed so far."""
+
+
+def closed_error(failure: BaseException | None, what: str = "the sink") -> ClosedError:
+    """The error of a write that came after the end.
+
+    Args:
+        failure: Why the producers failed; None where they have not.
+        what: Was closed: the sink, or a lane of it.
+    """
+    if failure is not None:
+        why = f"{type(failure).__name__}: {failure}"
+        return ClosedError(f"the sink has failed before: {why}")
+    remedy = "close it when the last of its producers has ended"
+    return ClosedError(f"{what} was closed and takes no more rows", remedy=remedy)
+
+
+def producer_failed(cause: BaseException) -> ProducerFailed:
+    """The error of a reader, with the producer's exception as its cause."""
+    error = ProducerFailed(f"the producer failed: {type(cause).__name__}: {cause}")
+    error.__cause__ = cause
+    return error

@@ -98,6 +98,16 @@ def test_rows_out_of_order_are_refused_where_they_are_pushed(
     assert values(table) == [1, 2]
 
 
+def test_a_table_that_is_not_in_order_is_not_queued_in_part() -> None:
+    sink, table = push_table(NUMBERS, merge="ordered:number")
+    with pytest.raises(SchemaMismatch, match="not in the order"):
+        sink.write(pa.Table.from_batches([numbers(0), numbers(5)]))
+    assert sink.statistics.rows_pushed == 0
+    sink.write(numbers(0))  # the refused rows are no last value
+    sink.close()
+    assert values(table) == list(range(10))
+
+
 def test_nan_has_no_order() -> None:
     schema = pa.schema([("x", pa.float64())])
     sink, _table = push_table(schema, merge="ordered:x")

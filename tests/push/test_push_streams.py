@@ -143,6 +143,19 @@ def test_a_table_is_read_once_by_name_too(name: str) -> None:
         next(iter(table))
 
 
+def test_a_stream_that_was_left_is_not_waited_for(name: str) -> None:
+    sink, _table = push_table(NUMBERS, name=name)
+    sink.write(numbers(0))
+    with streamfactory.open(stream(name)) as reading:
+        assert reading.next_batch(60) is not None
+    with (
+        streamfactory.open(stream(name)) as again,
+        pytest.raises(MisuseError, match="can be read once"),
+    ):
+        again.next_batch(60)
+    assert not sink.closed
+
+
 def test_a_table_that_was_iterated_is_not_read_by_name(name: str) -> None:
     sink, table = push_table(NUMBERS, name=name)
     with sink:

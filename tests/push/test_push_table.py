@@ -262,6 +262,27 @@ def test_an_error_in_the_block_of_the_reader_reaches_the_producer() -> None:
     assert sink.reader_end == Failed("the reader failed: Boom: cannot go on")
 
 
+def test_a_table_that_is_closed_while_it_is_read_is_no_end_of_its_rows() -> None:
+    sink, table = push_table(NUMBERS)
+    sink.write(numbers(0))
+    scan = iter(table)
+    next(scan)
+    reader = Producer(lambda: next(scan))
+    table.close()
+    error = reader.join()
+    assert isinstance(error, ClosedError)
+    assert "closed while it was read" in str(error)
+    sink, table = push_table(NUMBERS)
+    sink.write(numbers(0))
+    sink.write(numbers(10))
+    sink.close()
+    scan = iter(table)
+    next(scan)
+    table.close()  # which frees the second batch
+    with pytest.raises(ClosedError, match="closed while it was read"):
+        next(scan)
+
+
 def test_an_error_while_a_block_iterates_is_no_normal_end() -> None:
     sink, table = push_table(NUMBERS)
     sink.write(numbers(0))
