@@ -102,7 +102,7 @@ class Nursery:
 
 
 def die() -> None:
-    """Kill this process, as nobody can prevent."""
+    """Kill this process by SIGKILL, which it cannot handle."""
     os.kill(os.getpid(), signal.SIGKILL)
     time.sleep(PATIENCE)  # the signal comes at once, but not always before this
 

@@ -1,4 +1,4 @@
-"""Tells failures of a harness from failures of the backend under test."""
+"""Separates failures of a harness from failures of the backend under test."""
 
 from __future__ import annotations
 

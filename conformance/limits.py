@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from types import FrameType
 
 SECONDS: Final = 120.0
-"""What a case may take where nobody says otherwise: far more than any of them takes."""
+"""Default time limit of a case: far more than any of them takes."""
 
 T = TypeVar("T")
 """What the function answers."""

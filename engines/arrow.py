@@ -40,7 +40,7 @@ def dataset(
 
 @final
 class StreamScanner(ds.Scanner):  # type: ignore[misc]
-    """One scan of a stream: each method that reads scans anew.
+    """One scan of a stream: each method that reads begins a new scan.
 
     Made by `StreamDataset.scanner`.
     """

@@ -172,13 +172,13 @@ class KeptRows(PushStore):
         """Nothing: scans end nothing."""
 
     def finish(self, failure: BaseException | None = None) -> None:
-        """Close the table: nobody reads it any more. The sink may go on."""
+        """Close the table: it cannot be read any more. Writes stay allowed."""
         with self._lock:
             self._table_closed = True
         self._after_end()
 
     def abandon_table(self) -> None:
-        """Nothing: rows are kept for as long as the sink is there."""
+        """Nothing: rows are kept until sink and table are collected."""
 
     def statistics(self) -> PushStatistics:
         with self._lock:

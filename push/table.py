@@ -103,10 +103,10 @@ class PushTable:
 
     It has Arrow's C stream interface: hand it to DuckDB, Polars, DataFusion or
     pyarrow, iterate over its batches, or ``async for`` over them. The first batch that
-    is asked for begins the one scan. Whoever stops before the end, closes the table or
-    lets go of it ends the scan: producers get `StopPushing`. As a context manager the
-    table is closed at the end of the block, and an exception in the block reaches the
-    producers as the cause of a `ReaderFailed`.
+    is asked for begins the one scan. Stopping before the end, closing the table or
+    letting go of it ends the scan: producers get `StopPushing`. As a context manager
+    the table is closed at the end of the block, and an exception in the block reaches
+    the producers as the cause of a `ReaderFailed`.
 
     Args:
         store: Where batches come from.

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 class PushConsumer(PartitionLevelConsumer):
-    """Reads one lane. What is read is gone."""
+    """Reads one lane; rows that were read are not kept."""
 
     def __init__(
         self,

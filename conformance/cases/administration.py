@@ -51,7 +51,7 @@ def topics_are_created_grown_and_deleted(bench: Bench) -> None:
         except MisuseError:
             pass
         else:
-            require(False, "a topic that is there was created again")
+            require(False, "an existing topic was created again")
         try:
             call("grow", name, 3)
         except Unsupported:

@@ -31,7 +31,7 @@ _LOOKS: Final = 8
 _BLOCKED: Final = 6
 """So many that had to wait for the commit are enough: it holds a lock."""
 _SETTLING: Final = 0.2
-"""Seconds in which a server may finish by itself what was decided already."""
+"""Seconds within which a server may finish a commit that was decided."""
 _SHORTEST: Final = 0.05
 _TRIES: Final = 5
 _REPEATED: Final = "an_epoch_that_comes_again_has_no_effect"
@@ -170,17 +170,17 @@ def two_writers_that_commit_at_once_lose_nothing(bench: Bench) -> None:
             number += _ROWS
             theirs = other.staged(numbers)
             bench.note(f"one commits, held before {at}: other commits")
-            told: list[str] = []
+            outcomes: list[str] = []
 
             def overtake(
-                theirs: Sequence[CommitMessage] = theirs, told: list[str] = told
+                theirs: Sequence[CommitMessage] = theirs, outcomes: list[str] = outcomes
             ) -> None:
-                told.append(other.commit(theirs))
+                outcomes.append(other.commit(theirs))
 
             made, kept = moments.held_at(
                 at, partial(one.commit, mine), overtake, one.hold
             )
-            expect((made, told), ("committed", ["committed"]), "one's and other's")
+            expect((made, outcomes), ("committed", ["committed"]), "one's and other's")
             one.epoch, other.epoch = one.epoch + 1, other.epoch + 1
             wanted += 2 * _ROWS
             found = seen(bench)
@@ -217,15 +217,15 @@ def of_two_instances_that_commit_at_once_one_writes(bench: Bench) -> None:
             first = early.staged(mine)
             later = _Commits(bench, bench.sink())
             later.epoch = early.epoch
-            told: list[str] = []
+            outcomes: list[str] = []
 
             def supersede(
                 later: _Commits = later,
                 theirs: list[int] = theirs,
-                told: list[str] = told,
+                outcomes: list[str] = outcomes,
             ) -> None:
                 later.committer.last()
-                told.append(later.commit(later.staged(theirs)))
+                outcomes.append(later.commit(later.staged(theirs)))
 
             bench.note(
                 f"an instance commits epoch {early.epoch}, held before {at}: "
@@ -237,7 +237,7 @@ def of_two_instances_that_commit_at_once_one_writes(bench: Bench) -> None:
             found = [n for n in seen(bench) if n in mine or n in theirs]
             require(
                 found in (mine, theirs),
-                f"the first instance {made}, the later one {told[-1]}: visible are "
+                f"the first instance {made}, the later one {outcomes[-1]}: visible are "
                 f"{found}, wanted {mine} or {theirs}",
             )
             later.hold, later.epoch = early.hold, later.epoch + 1

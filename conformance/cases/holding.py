@@ -1,4 +1,4 @@
-"""R5, R7, R8: what is gone, what was never there, and where a partition ends."""
+"""R5, R7, R8: removed rows, gaps, and the end of a partition."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def _read_on(
     "R7",
     claims=("replayable",),
     abilities=("truncate",),
-    hint="an open consumer jumps over what is gone, and says nothing",
+    hint="an open consumer skips removed rows without an error",
     needs=(*STARTS, _GONE, "held_from_claims_no_more_than_is_held"),
 )
 def retention_under_an_open_reader_is_told(bench: Bench) -> None:
@@ -102,7 +102,7 @@ def retention_under_an_open_reader_is_told(bench: Bench) -> None:
         try:
             found, losses = _read_on(bench, reader, batch.next_offset, info.latest)
         except DataLossError:
-            require(policy == "fail", "an error, though the policy goes on")
+            require(policy == "fail", "an error, though the policy continues")
             continue
         lost = read + found != wanted
         require(

@@ -129,14 +129,14 @@ def processes_that_commit_at_once_write_each_epoch_once(bench: Bench) -> None:
             )
             errors = [e.error.strip().splitlines()[-1] for e in both if e.error]
             expect(errors, [], "what the processes raised")
-            told, *counted = both[0].answer
-            if told == "committed":
+            outcome, *counted = both[0].answer
+            if outcome == "committed":
                 calls, outside = counted
             new = [number for number in seen(bench) if number not in kept]
             wanted = [sorted(mine + theirs)] if first != second else [mine, theirs]
             require(
                 new in wanted,
-                f"the first process says {told}, the other {both[1].answer[0]}: "
+                f"the first process returned {outcome}, the other {both[1].answer[0]}: "
                 f"visible are {new}, wanted {' or '.join(map(str, wanted))}",
             )
             kept += new

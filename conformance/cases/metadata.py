@@ -154,7 +154,7 @@ def lag_moves_while_the_reader_stands_still(bench: Bench) -> None:
     "R7",
     claims=("replayable",),
     abilities=("recreate",),
-    hint="no incarnation is told",
+    hint="the incarnation is missing from answers",
     needs=ROWS,
 )
 def a_stream_begun_again_is_another_incarnation(bench: Bench) -> None:

@@ -156,7 +156,7 @@ def a_plan_made_twice_is_the_same(bench: Bench) -> None:
 @case(
     "P1",
     claims=_REPLAYABLE,
-    hint="latest goes on without a write, or is not exact",
+    hint="latest rises without a write, or is not exact",
     needs=READING,
 )
 def the_start_of_a_new_query_is_pinned_by_its_first_batch(bench: Bench) -> None:

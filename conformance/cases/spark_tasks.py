@@ -181,7 +181,7 @@ def a_task_skips_what_expired_and_says_so(bench: Bench) -> None:
     "R7",
     claims=_REPLAYABLE,
     abilities=("recreate",),
-    hint="no incarnation is told",
+    hint="the incarnation is missing from answers",
     needs=READING,
 )
 def a_stream_begun_again_under_a_batch_is_told(bench: Bench) -> None:

@@ -24,7 +24,7 @@ from streamfactory_nats.layout import StreamInfo
 from streamfactory_nats.messages import Received, envelopes
 
 _IDLE_NS: Final = 60 * 10**9
-"""The server removes a pull consumer that nobody has used for so long."""
+"""The server removes a pull consumer that was not used for so long."""
 _ACK: Final = "$JS.ACK."
 """What the reply subject of every message of a consumer begins with."""
 _LATE: Final = 0.05
