@@ -13,17 +13,11 @@ from streamfactory.spi import (
     Checkpoint,
     CheckpointStore,
     ClosedError,
-    Fetched,
-    FetchLimits,
-    OffsetOutOfRange,
     Position,
     PositionRefused,
 )
 from streamfactory.wiring.options.patterns import matching_topics
 from streamfactory.wiring.reading.acknowledging import Acknowledger
-from streamfactory.wiring.reading.batches import BatchMaker, checked_answer
-from streamfactory.wiring.reading.bounds import Bounds
-from streamfactory.wiring.reading.clipping import Answer
 from streamfactory.wiring.reading.counters import Counters
 from streamfactory.wiring.reading.losses import LossPolicy
 from streamfactory.wiring.reading.rotation import Rotation
@@ -37,7 +31,6 @@ if TYPE_CHECKING:
         MessageBatch,
         Partition,
         PartitionInfo,
-        StreamLevelConsumer,
     )
     from streamfactory.wiring.core.clock import Clock
     from streamfactory.wiring.reading.source import Source
@@ -278,202 +271,3 @@ def _wanted(source: Source, partition: Partition) -> bool:
     if "subscribePattern" in config:
         return bool(matching_topics(config["subscribePattern"], [partition.topic]))
     return partition.topic in source.metadata.topics()
-
-
-@final
-class AuthoredGroup(GroupReader):
-    """A backend's own group member, behind the same checks as a `Reader`.
-
-    Its answers are checked, cut to the limits and shaped (rules R1, R5, D4), and the
-    loss policy is the framework's (rule R7). One thread at a time.
-
-    Args:
-        source: The stream.
-        author: The backend's.
-    """
-
-    def __init__(self, source: Source, author: StreamLevelConsumer) -> None:
-        self._source = source
-        self._author = author
-        self._policy = LossPolicy.of(source.config)
-        self._members: dict[Partition, _Assigned] = {}
-        self._counters = Counters()
-        self._closed = threading.Event()
-        # Members of such a group have no names that survive a restart.
-        self._letters = Letters(source, None, source.clock)
-
-    def next_batch(self, timeout: float) -> MessageBatch | None:
-        """See `GroupReader`."""
-        config = self._source.config
-        limits = FetchLimits(config["batch.rows"], config["batch.bytes"], timeout)
-        for one in self._assigned().values():
-            if one.maker.rest is not None:
-                return self._handed(one.rest(limits))
-        self._counters.fetches += 1
-        try:
-            found = self._call(lambda: self._author.fetch_messages(limits))
-        except OffsetOutOfRange as error:
-            if error.partition is None or error.offset is None:
-                raise
-            one = self._member(error.partition)
-            return self._handed(one.lost(error.offset, error, limits))
-        self._assigned()
-        if found is None:
-            return None
-        partition, fetched = found
-        fetched = self._call(lambda: checked_answer(fetched))
-        one = self._member(partition)
-        return self._handed(self._call(lambda: one.batch(fetched, limits)))
-
-    def commit(self) -> Position:
-        """See `GroupReader`; what was taken from this member meanwhile is left out."""
-        position = self.position
-        self._letters.commit(position)
-        self._call(lambda: self._author.commit(position))
-        for one in self._members.values():
-            one.maker.begin_range()
-        return position
-
-    @property
-    def position(self) -> Position:
-        """See `GroupReader`."""
-        known = {p: o for p, o in self._assigned().items() if o.next is not None}
-        return Position(
-            {p: one.next or 0 for p, one in known.items()},
-            {p: o.bounds.incarnation for p, o in known.items() if o.bounds.incarnation},
-        )
-
-    @property
-    def counters(self) -> Counters:
-        """See `GroupReader`."""
-        counters = (one.counters for one in self._members.values())
-        return sum(counters, self._counters)
-
-    def close(self) -> None:
-        """See `GroupReader`."""
-        if self._closed.is_set():
-            return
-        with ExitStack() as last:
-            for one in self._members.values():
-                last.callback(one.maker.close)
-            last.callback(self._letters.close)
-            last.callback(self._closed.set)
-            last.callback(self._call, self._author.close)
-
-    def _handed(self, batch: MessageBatch) -> MessageBatch:
-        self._letters.add(batch)
-        return batch
-
-    def _member(self, partition: Partition) -> _Assigned:
-        found = self._members.get(partition)
-        if found is None:
-            found = self._members[partition] = _Assigned(
-                self._source,
-                partition,
-                self._policy,
-                lambda offset: self._call(lambda: self._author.seek(partition, offset)),
-                self._closed,
-            )
-        return found
-
-    def _assigned(self) -> dict[Partition, _Assigned]:
-        """The partitions of this member; those that another one reads now are dropped.
-
-        Such a one may come back, further on.
-        """
-        if not self._closed.is_set():
-            mine = self._call(self._author.assignment)
-            for partition in set(self._members) - set(mine):
-                one = self._members.pop(partition)
-                self._counters += one.counters
-                one.maker.close()
-        return self._members
-
-    def _call(self, function: Callable[[], T]) -> T:
-        if self._closed.is_set():
-            msg = "the group reader is closed"
-            raise ClosedError(msg, stream=self._source.config.name)
-        with self._source.guard.border():
-            return function()
-
-
-@final
-class _Assigned:
-    """One partition of a backend's group member.
-
-    Args:
-        source: The stream.
-        partition: Which.
-        policy: What a loss leads to.
-        seek: Makes the backend continue at another offset.
-        closed: Set when the group reader is closed.
-    """
-
-    def __init__(
-        self,
-        source: Source,
-        partition: Partition,
-        policy: LossPolicy,
-        seek: Callable[[int], None],
-        closed: threading.Event,
-    ) -> None:
-        self._partition = partition
-        self._seek = seek
-        self.counters = Counters()
-        self.next: int | None = None
-        """Offset of the next message; None before the first answer."""
-        self.bounds = Bounds(
-            partition, policy, look_up=lambda: source.metadata.info(partition, closed)
-        )
-        shaper = source.shaper(partition)
-        self.maker = BatchMaker(partition, shaper, self.bounds, self.counters)
-
-    def batch(self, fetched: Fetched, limits: FetchLimits) -> MessageBatch:
-        """The batch of an answer."""
-        where = self.next
-        if where is not None:
-            elsewhere = self.bounds.redirect(where, fetched)
-            if elsewhere is not None:
-                self._seek(elsewhere)
-                left = Fetched(None, elsewhere, losses=fetched.losses)
-                return self._made(where, elsewhere, limits, Answer.of(elsewhere, left))
-        count = 0 if fetched.rows is None else fetched.rows.num_rows
-        # Rows without offsets end at the next one: nobody said where they begin.
-        answer = self.maker.accept(fetched.next_offset - count, fetched, drop=False)
-        first = answer.offset(0) if answer.num_rows else fetched.next_offset
-        if where is not None:
-            self.bounds.check_gap(where, first, fetched)
-        self.bounds.incarnation = self.bounds.incarnation or fetched.incarnation
-        # The source chooses the place: it may be before the last one, after a change
-        # of members.
-        start = first if where is None else min(where, first)
-        return self._made(start, start, limits, answer)
-
-    def rest(self, limits: FetchLimits) -> MessageBatch:
-        """What the limits cut off the last batch."""
-        answer, self.maker.rest = self.maker.rest, None
-        assert answer is not None
-        assert self.next is not None
-        return self._made(self.next, self.next, limits, answer)
-
-    def lost(
-        self, where: int, error: OffsetOutOfRange, limits: FetchLimits
-    ) -> MessageBatch:
-        """Continue elsewhere, with a record, or raise (rule R7)."""
-        elsewhere = self.bounds.check(where, refusal=error)
-        self._seek(elsewhere)
-        answer = Answer.of(elsewhere, Fetched(None, elsewhere))
-        return self._made(where, elsewhere, limits, answer)
-
-    def _made(
-        self, start: int, where: int, limits: FetchLimits, answer: Answer
-    ) -> MessageBatch:
-        self.next = where
-        try:
-            batch = self.maker.batch(start, where, None, limits, answer)
-        except BaseException:
-            # What failed has not happened: the next call does it again.
-            self.maker.rest = answer
-            raise
-        self.next = batch.next_offset
-        return batch

@@ -22,16 +22,13 @@ from streamfactory.wiring.core.closing import Closing
 from streamfactory.wiring.reading.following import read_from, refuse_torn
 from streamfactory.wiring.reading.source import for_group
 from streamfactory.wiring.receiving.embedded import open_source
+from streamfactory.wiring.streams.authored import AuthoredGroup
 from streamfactory.wiring.streams.checkpoints import (
     FileCheckpointStore,
     stream_checkpoints,
 )
 from streamfactory.wiring.streams.display import Preview, preview
-from streamfactory.wiring.streams.groups import (
-    AuthoredGroup,
-    CheckpointedGroup,
-    GroupReader,
-)
+from streamfactory.wiring.streams.groups import CheckpointedGroup, GroupReader
 from streamfactory.wiring.streams.polling import AsyncBatches
 
 if TYPE_CHECKING:
