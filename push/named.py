@@ -7,7 +7,8 @@ import uuid
 import weakref
 from typing import TYPE_CHECKING, Final, final
 
-from streamfactory.spi import ConfigError, TopicNotFound
+from streamfactory.arrowlog import message_schema
+from streamfactory.spi import ConfigError, TopicNotFound, envelope_schema
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -32,6 +33,10 @@ class Named:
         self.channel = channel
         self.schema = schema
         self.fitter = fitter
+        self.has_messages = schema.equals(message_schema())
+        """Whether its rows are undecoded messages, which a decoder reads."""
+        self.stream_schema = envelope_schema() if self.has_messages else schema
+        """Of the stream's rows."""
         self.incarnation = uuid.uuid4().hex
         self.held_bytes = 0
         """Bytes of attempts that were written and not decided."""

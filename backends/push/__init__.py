@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from streamfactory.backends.push.reading import PushConsumerFactory
 from streamfactory.backends.push.writing import PushProducerFactory
-from streamfactory.spi import PERIOD, Backend, Option, hookimpl
+from streamfactory.spi import PERIOD, Backend, Option, Yields, hookimpl
 
 __all__ = ["PushConsumerFactory", "PushProducerFactory", "streamfactory_backend"]
 
@@ -24,6 +24,7 @@ def streamfactory_backend() -> Backend:
         spi_level=1,
         consumer_factory=PushConsumerFactory,
         producer_factory=PushProducerFactory,
+        yields=Yields.EITHER,
         options=(
             Option(
                 "write.timeout.millis",

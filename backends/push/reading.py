@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar
 
+from streamfactory.arrowlog.messages import envelopes
 from streamfactory.push import named
 from streamfactory.spi import (
     BatchState,
@@ -80,7 +81,9 @@ class PushConsumer(PartitionLevelConsumer):
             return self._ended(start, found)
         if found is None or before:
             return Fetched(None, start, incarnation=self._table.incarnation)
-        if self._fields is not None:
+        if self._table.has_messages:
+            found = envelopes(found, self._partition, start)
+        elif self._fields is not None:
             found = found.select(self._fields)
         return Fetched(
             found,
@@ -132,7 +135,7 @@ class PushMetadata(MetadataProvider):
         return named.names()
 
     def fetch_schema(self, topic: str) -> pa.Schema:
-        return named.find(topic).schema
+        return named.find(topic).stream_schema
 
 
 class PushConsumerFactory(ConsumerFactory):

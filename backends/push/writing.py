@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
+from streamfactory.arrowlog.messages import stored_messages
 from streamfactory.push import StopPushing, named
 from streamfactory.spi import (
     Claims,
@@ -47,7 +48,10 @@ class PushWriter(StreamWriter):
         self._woken = False
 
     def write(self, outgoing: Outgoing) -> None:
-        for rows in self._table.fitter.batches(outgoing.rows):
+        given = outgoing.rows
+        if self._table.has_messages:
+            given = stored_messages(outgoing)
+        for rows in self._table.fitter.batches(given):
             self._table.hold(self._attempt, outgoing.partition, rows)
         if self._table.held_bytes > self._table.channel.capacity_bytes:
             held = self._table.take(self._attempt)
@@ -113,7 +117,7 @@ class PushProducerFactory(ProducerFactory):
         return len(named.find(topic).channel.lanes)
 
     def fetch_schema(self, topic: str) -> pa.Schema | None:
-        return named.find(topic).schema
+        return named.find(topic).stream_schema
 
     def end_stream(self, end: End) -> None:
         table = named.find(self.config.topic)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import json
 import uuid
 from typing import TYPE_CHECKING
 
@@ -12,10 +13,12 @@ from tests.push.pushing import NUMBERS, Producer, numbers, producing, until, val
 
 import streamfactory
 from streamfactory import push_table
+from streamfactory.arrowlog import message_schema
 from streamfactory.push import StopPushing
 from streamfactory.spi import (
     ConfigError,
     ConnectionFailed,
+    Finished,
     MisuseError,
     OffsetOutOfRange,
     ProducerFailed,
@@ -73,6 +76,56 @@ def test_copy_makes_pushed_rows_durable(name: str, tmp_path: Path) -> None:
         assert values(batch.rows for batch in stored) == list(range(20))
 
 
+def test_messages_are_decoded_and_bad_ones_become_dead_letters(
+    name: str, tmp_path: Path
+) -> None:
+    def file(topic: str) -> dict[str, str]:
+        return {
+            "streamType": "file",
+            "stream.file.path": str(tmp_path),
+            "stream.file.topic.name": topic,
+        }
+
+    catalogue = tmp_path / "streams"
+    catalogue.mkdir()
+    (catalogue / "bad.json").write_text(json.dumps({"properties": file("bad")}))
+    sink, _table = push_table(message_schema(), name=name)
+    with sink:
+        texts = [b'{"n": 1}', b"no JSON", b'{"n": 3}']
+        nulls = {field.name: pa.nulls(3, field.type) for field in message_schema()}
+        sink.write(pa.table({**nulls, "value": texts}, schema=message_schema()))
+    source = stream(
+        name,
+        **{
+            "stream.push.decoder.class.name": "json",
+            "stream.push.decoder.prop.schema": "n BIGINT",
+            "decode.on.error": "dead-letter",
+            "dead.letter.stream": "bad",
+        },
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("STREAMFACTORY_STREAMS", str(catalogue))
+        assert streamfactory.copy(source, file("good")).rows == 2
+    with streamfactory.open(file("good")) as stored:
+        assert values(batch.rows for batch in stored) == [1, 3]
+    with streamfactory.open(file("bad")) as letters:
+        (rows,) = [batch.rows for batch in letters]
+        assert rows.num_rows == 1
+
+
+def test_messages_are_encoded_into_a_table(name: str) -> None:
+    _sink, table = push_table(message_schema(), name=name)
+    options = {
+        "stream.push.decoder.class.name": "json",
+        "stream.push.decoder.prop.schema": "n BIGINT",
+    }
+    with streamfactory.open_sink(stream(name, **options)) as configured:
+        configured.put(pa.table({"n": [7]}))
+        configured.end_stream(Finished())
+    (rows,) = list(table)
+    assert json.loads(rows["value"][0].as_py()) == {"n": 7}
+
+
 def test_a_sink_by_configuration_pushes_whole_epochs(name: str) -> None:
     _sink, table = push_table(NUMBERS, name=name)
     with streamfactory.open_sink(stream(name)) as sink:
@@ -80,7 +133,7 @@ def test_a_sink_by_configuration_pushes_whole_epochs(name: str) -> None:
         assert table.statistics.rows_pushed == 20
         with pytest.raises(SchemaMismatch):
             sink.put(pa.table({"number": ["text"]}))
-        sink.end_stream(streamfactory.spi.Finished())
+        sink.end_stream(Finished())
     assert values(table) == list(range(20))
 
 
