@@ -54,6 +54,15 @@ def run_kit(
     assert set(skipped) <= LACKING
 
 
+def prove(installed: Installed, kind: str, folder: Path, *, rounds: int) -> None:
+    """Kill writers by the command that authors have; nothing is lost or doubled."""
+    words = ("prove", kind, "--rounds", str(rounds), "--json")
+    found = json.loads(installed.run("streamfactory", *words, cwd=folder))
+    assert (found["lost"], found["twice"], found["problem"]) == (0, 0, None)
+    assert found["rounds"] == rounds
+    assert found["kills"] >= 1
+
+
 def publish_and_copy(installed: Installed, kind: str, folder: Path) -> None:
     """Publish a file into a topic, copy the topic twice, and read the copy."""
     lines = [json.dumps({"id": n, "name": f"row {n}"}) + "\n" for n in range(ROWS)]

@@ -32,6 +32,13 @@ def test_it_passes_the_kit(nats_server: Installed, tmp_path: Path) -> None:
     journeys.run_kit(nats_server, "nats", tmp_path)
 
 
+@pytest.mark.long("kills of writers")
+def test_the_command_for_authors_proves_it(
+    nats_server: Installed, tmp_path: Path
+) -> None:
+    journeys.prove(nats_server, "nats", tmp_path, rounds=10)
+
+
 @pytest.mark.long("30 kills of a writer")
 def test_kills_lose_and_repeat_nothing(nats_server: Installed, tmp_path: Path) -> None:
     journeys.run_own_tests(nats_server, TESTS, tmp_path, kills=30, only="kills")

@@ -32,6 +32,13 @@ def test_it_passes_the_kit(redis_server: Installed, tmp_path: Path) -> None:
     journeys.run_kit(redis_server, "redis", tmp_path)
 
 
+@pytest.mark.long("kills of writers")
+def test_the_command_for_authors_proves_it(
+    redis_server: Installed, tmp_path: Path
+) -> None:
+    journeys.prove(redis_server, "redis", tmp_path, rounds=10)
+
+
 @pytest.mark.long("30 kills of a writer")
 def test_kills_lose_and_repeat_nothing(redis_server: Installed, tmp_path: Path) -> None:
     journeys.run_own_tests(redis_server, TESTS, tmp_path, kills=30, only="kills")
