@@ -7,6 +7,7 @@ last, and writes the epoch where it is not there.
 from __future__ import annotations
 
 import random
+import time
 from collections import Counter
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
@@ -29,8 +30,6 @@ if TYPE_CHECKING:
 ROWS: Final = 20
 """Rows of an epoch."""
 _WRITER: Final = "prove/sink"
-_LONGEST: Final = 0.1
-"""Seconds after which a writer that is killed at a random time was killed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +76,8 @@ def prove_writing(
     """Kill writers, and restart them; a verdict after each round, of all until then.
 
     Half of the kills are inside commit, in front of calls that reach the medium where
-    possible; the others come at any time from the start of the process on.
+    possible; the others come at any time within what the first writer took, which is
+    not killed.
     """
     chance = random.Random(seed)  # noqa: S311 - repeats itself
     with ExitStack() as stack:
@@ -88,6 +88,7 @@ def prove_writing(
         nursery = Nursery()
         stack.callback(nursery.close)
         calls = outside = kills = 0
+        took = 0.0
         ways = spread(max(2, rounds), chance)
         for number in range(rounds):
             epoch = _epoch(bench, number)
@@ -95,15 +96,18 @@ def prove_writing(
             if number % 2 and calls:
                 course = Course(pick(ways[number], calls, outside))
             elif number:
-                kill_after = chance.uniform(0, _LONGEST)
+                kill_after = chance.uniform(0, took)
             task = (place, _WRITER, epoch, course)
+            begun = time.monotonic()
             [ended] = nursery.run(Task(write_epoch, task, kill_after))
+            if not number:
+                took = time.monotonic() - begun
             kills += ended.killed
             [again] = nursery.run(Task(write_epoch, (place, _WRITER, epoch, Course())))
             problem = _problem([ended, again])
-            counted = again.answer or ("", 0, 0)
-            if counted[1]:
-                _, calls, outside = counted
+            for one in (ended, again):
+                if one.answer and one.answer[1]:  # it was the one that committed
+                    _, calls, outside = one.answer
             yield _compared(bench, number + 1, kills, problem)
             if problem:
                 return

@@ -27,8 +27,8 @@ def test_a_sound_backend_loses_nothing(streamfactory: Callable[..., Outcome]) ->
     found = outcome.json
     assert (found["lost"], found["twice"], found["problem"]) == (0, 0, None)
     assert found["rounds"] == 8
-    # Those at random moments come too late where the machine is quick.
-    assert found["kills"] >= 1
+    # Each second round dies inside commit; those at random moments may be too late.
+    assert found["kills"] >= 4
 
 
 @pytest.mark.slow("kills processes")
