@@ -1,8 +1,8 @@
 """The Arrow log: topics of partitions, appended to by atomic, idempotent epochs.
 
-`Log` is the interface; `MemoryLog` keeps it in this process, `DiskLog` in files or an
-object store. What backends with a memory stand on, and what such a backend is made of:
-`LogConsumerFactory`, `LogProducerFactory`, `LogTopicAdmin`, `LOG_OPTIONS`.
+`Log` is the interface; `MemoryLog` stores rows in memory, `DiskLog` in files or an
+object store. Backends that store messages are built on it, with `LogConsumerFactory`,
+`LogProducerFactory`, `LogTopicAdmin` and `LOG_OPTIONS`.
 """
 
 from __future__ import annotations
@@ -13,15 +13,16 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from streamfactory.arrowlog.administration import LogTopicAdmin
     from streamfactory.arrowlog.log import (
-        LaneBounds,
         Log,
         LogSlice,
         LogStage,
         LogStore,
+        PartitionBounds,
         Retention,
         Staged,
     )
-    from streamfactory.arrowlog.memory import MemoryLog, MemoryLogStore
+    from streamfactory.arrowlog.memory import MemoryLog
+    from streamfactory.arrowlog.memory_store import MemoryLogStore
     from streamfactory.arrowlog.messages import message_schema
     from streamfactory.arrowlog.options import LOG_OPTIONS
     from streamfactory.arrowlog.reading import (
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "LOG_OPTIONS",
-    "LaneBounds",
     "Log",
     "LogConsumer",
     "LogConsumerFactory",
@@ -45,6 +45,7 @@ __all__ = [
     "LogTopicAdmin",
     "MemoryLog",
     "MemoryLogStore",
+    "PartitionBounds",
     "Retention",
     "Staged",
     "message_schema",
@@ -52,7 +53,7 @@ __all__ = [
 
 _WHERE: Final = {
     "LOG_OPTIONS": "streamfactory.arrowlog.options",
-    "LaneBounds": "streamfactory.arrowlog.log",
+    "PartitionBounds": "streamfactory.arrowlog.log",
     "Log": "streamfactory.arrowlog.log",
     "LogConsumer": "streamfactory.arrowlog.reading",
     "LogConsumerFactory": "streamfactory.arrowlog.reading",
@@ -63,7 +64,7 @@ _WHERE: Final = {
     "LogStore": "streamfactory.arrowlog.log",
     "LogTopicAdmin": "streamfactory.arrowlog.administration",
     "MemoryLog": "streamfactory.arrowlog.memory",
-    "MemoryLogStore": "streamfactory.arrowlog.memory",
+    "MemoryLogStore": "streamfactory.arrowlog.memory_store",
     "Retention": "streamfactory.arrowlog.log",
     "Staged": "streamfactory.arrowlog.log",
     "message_schema": "streamfactory.arrowlog.messages",
@@ -71,7 +72,7 @@ _WHERE: Final = {
 
 
 def __getattr__(name: str) -> Any:
-    # Lazily: the options of a log are declared here too, and need no Arrow.
+    # Lazy: declarations of options are here too, and must not load Arrow.
     if name not in _WHERE:
         msg = f"module {__name__!r} has no attribute {name!r}"
         raise AttributeError(msg)

@@ -1,4 +1,4 @@
-"""The operator's half of every backend that keeps its streams in a log."""
+"""Topic administration of backends that store their streams in a log."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class LogTopicAdmin(TopicAdmin):
 
     @abstractmethod
     def store(self) -> LogStore:
-        """The store of this configuration, in this process."""
+        """Return the store of this configuration, in this process."""
 
     def create(
         self, topic: str, schema: pa.Schema | None, partitions: int | None

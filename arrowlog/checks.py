@@ -1,4 +1,4 @@
-"""What every log checks, in the same words."""
+"""Checks that all logs share, with their messages."""
 
 from __future__ import annotations
 
@@ -24,13 +24,15 @@ def check_schema(rows: pa.RecordBatch, schema: pa.Schema) -> None:
         SchemaMismatch: permanent.
     """
     if not rows.schema.equals(schema):
-        msg = f"rows are {_types(rows.schema)}, the log {_types(schema)}"
+        msg = (
+            f"the rows have schema {_types(rows.schema)}, the log has {_types(schema)}"
+        )
         raise SchemaMismatch(msg)
 
 
 def fenced(writer: str | None, epoch: int) -> str:
-    """What a writer is told when another instance of it has begun."""
-    return f"epoch {epoch}: another instance of the writer {writer!r} has taken over"
+    """Return the message for a writer that was fenced by another instance."""
+    return f"epoch {epoch}: another instance has claimed writer {writer!r}"
 
 
 def _types(schema: pa.Schema) -> str:

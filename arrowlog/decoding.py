@@ -1,8 +1,8 @@
-"""Declarative decoding of plain values: types, ranges and names are checked.
+"""Declarative decoding of untrusted plain values: checks types, ranges and names.
 
-Records, snapshots, the files of a topic's generations and the payloads of commit
-messages are plain values (of JSON, or pickled) that others wrote. A decoder is a
-function of one value: it returns what the value stands for, or raises `InvalidValue`.
+Records, snapshots, generation files and payloads of commit messages are plain values
+(from JSON, or pickled) of other programs. A decoder is a function that returns the
+decoded value or raises `InvalidValue`.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ if TYPE_CHECKING:
     Decoder = Callable[[Any], Any]
 
 LARGEST: Final = 2**62
-"""Of all numbers but those with a range of their own: sums of two fit in 64 bits."""
+"""Default maximum of numbers: the sum of two fits in 64 bits."""
 _SHOWN: Final = 40
-"""Characters of a wrong value that a message shows."""
+"""Maximum characters of a value in messages."""
 
 
 class InvalidValue(Exception):
-    """A value that the format does not allow; never leaves the log.
+    """A value that the format does not allow; raised within the log only.
 
     Args:
-        why: What is wrong, to follow the name of the value.
-        path: Where the value is, from the outside in.
+        why: The cause, as the end of a sentence that begins with the value's name.
+        path: The path of the value, from the outermost key.
     """
 
     def __init__(self, why: str, *path: str | int) -> None:
@@ -35,7 +35,7 @@ class InvalidValue(Exception):
         self.path = list(path)
 
     def within(self, key: str | int) -> InvalidValue:
-        """The same, seen from the value that has it as its member ``key``."""
+        """Return the same error with ``key`` prepended to its path."""
         self.path.insert(0, key)
         return self
 
@@ -202,9 +202,9 @@ def _located(
     items: Iterable[tuple[str | int, Any]],
     decoder_of: Callable[[Any], Decoder],
 ) -> InvalidValue:
-    """An error with its place among some items.
+    """Return an error with the index of its item.
 
-    Items are decoded without counting them; only an error needs to.
+    The index is computed only for errors, to decode items faster.
     """
     for key, item in items:
         try:
@@ -218,7 +218,7 @@ def digits(most: int) -> Decoder:
     """Text that is a whole number from 0 to ``most``, as JSON has keys."""
 
     def decode(value: Any) -> int:
-        # More digits than the largest number has are not worth converting.
+        # Too many digits: converting them would take long.
         plain = type(value) is str and value.isascii() and value.isdigit()
         if not plain or len(value) > len(str(most)) or int(value) > most:
             raise _wrong(value, f"a number up to {most}")
@@ -232,7 +232,7 @@ def _wrong(value: Any, wanted: str) -> InvalidValue:
 
 
 def _short(value: Any) -> str:
-    """The beginning of a value, of any size, for a message."""
+    """Return a value of any size, shortened for messages."""
     if isinstance(value, (list, dict)):
         return f"a {type(value).__name__} of {len(value)}"
     if isinstance(value, int) and abs(value) > LARGEST:

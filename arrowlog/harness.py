@@ -1,4 +1,4 @@
-"""The conformance kit's access to backends on a log; it uses no backend."""
+"""The conformance kit's access to logs, without using a backend."""
 
 from __future__ import annotations
 

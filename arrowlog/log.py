@@ -1,6 +1,6 @@
 """The interface of the log: the same for memory and for disk.
 
-Offsets count rows and are given at commit, without gaps. One commit covers all
+Offsets count rows and are assigned at commit, without gaps. One commit covers all
 partitions of a topic, and the same (writer, epoch) has its effect once. Readers see
 whole commits only.
 """
@@ -11,8 +11,8 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from streamfactory.spi import Partition, TopicNotFound
-from streamfactory.spi.positions import MAX_PARTITION_ID
+from streamfactory.spi import Partition, TopicNotFound, Unsupported
+from streamfactory.spi.partitions import MAX_PARTITION_ID
 
 if TYPE_CHECKING:
     import threading
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class LaneBounds:
-    """One partition of a topic at one moment."""
+class PartitionBounds:
+    """The bounds of one partition at one moment."""
 
     id: int
     earliest: int
@@ -33,7 +33,7 @@ class LaneBounds:
 
 
 def no_such_partition(topic: str, partition: int, count: int) -> TopicNotFound:
-    """The error for a partition that a topic of ``count`` partitions does not have."""
+    """Return the error for a partition that does not exist."""
     known = f"s are 0 to {count - 1}" if count > 1 else " is 0"
     what = f"topic {topic!r} has no partition {partition}: its partition{known}"
     possible = 0 <= partition <= MAX_PARTITION_ID
@@ -46,56 +46,72 @@ class LogSlice:
     """Consecutive rows of one partition."""
 
     rows: pa.RecordBatch | None
-    """None where nothing is there yet."""
+    """None if there are no rows yet."""
     start: int
     """Offset of the first row."""
-    bounds: LaneBounds
-    """As they were when the slice was taken."""
+    bounds: PartitionBounds
+    """The bounds at the time of the read."""
     size: int = 0
     """Bytes of the rows."""
 
 
 @dataclass(frozen=True, slots=True)
 class Staged:
-    """What one attempt has staged: small, picklable, plain values."""
+    """The staged rows of one attempt: small, picklable, plain values."""
 
     attempt: str
     files: Sequence[Mapping[str, Any]] = ()
-    """Where the rows are, in the log's own words."""
+    """Locations of the rows, in a form of the log."""
 
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """What a log keeps, by partition; None is all. The strictest one decides."""
+    """Retention limits by partition; None is unlimited. The strictest applies."""
 
     age: float | None = None
     """Seconds since rows were appended."""
     rows: int | None = None
-    """Of each partition."""
+    """Rows of each partition."""
     size: int | None = None
     """Bytes of each partition, as its rows are in memory."""
 
 
+@dataclass(frozen=True, slots=True)
+class LogFile:
+    """Rows of one partition in a file that other programs read."""
+
+    path: str
+    partition: int
+    base: int
+    """Offset of the first row of the file."""
+    start: int
+    """Offset of the first row that is wanted; inclusive."""
+    end: int
+    """Exclusive."""
+    rows: int
+    """Rows of the whole file."""
+
+
 class LogStage(ABC):
-    """Rows of one attempt on their way into a log; nobody can read them yet."""
+    """Stages the rows of one attempt, which cannot be read before the commit."""
 
     @abstractmethod
     def append(self, partition: int, rows: pa.RecordBatch) -> None:
         """Stage rows of the log's schema.
 
         Raises:
-            TopicNotFound: permanent; there is no such partition.
-            SchemaMismatch: permanent; the rows have another schema, or a value that is
-                none of its type.
+            TopicNotFound: permanent; the partition does not exist.
+            SchemaMismatch: permanent; the rows have another schema, or an invalid
+                value.
         """
 
     @abstractmethod
     def seal(self) -> Staged:
-        """End the attempt: what was staged is as safe as the log is."""
+        """End the attempt: its rows are as durable as the log is."""
 
     @abstractmethod
     def discard(self) -> None:
-        """Forget what was staged and not sealed; twice is fine."""
+        """Discard rows that are not sealed; may be called twice."""
 
 
 class Log(ABC):
@@ -104,22 +120,64 @@ class Log(ABC):
     name: str
     schema: pa.Schema
     incarnation: str
-    """Another one for each topic that ever had the name."""
+    """Id of this topic; a recreated topic of the same name has another one."""
 
     @abstractmethod
-    def bounds(self) -> Sequence[LaneBounds]:
-        """All partitions, by id; costs the same however long the log is."""
+    def bounds(self) -> Sequence[PartitionBounds]:
+        """Return the bounds of all partitions, by id.
+
+        In constant time per partition.
+        """
 
     @abstractmethod
     def read(
         self, partition: int, start: int, *, max_rows: int, max_bytes: int
     ) -> LogSlice:
-        """Rows from ``start`` on, up to the limits; at least one where there is one.
+        """Read rows from ``start`` on, up to the limits; at least one if there is one.
 
         Raises:
             OffsetOutOfRange: data_loss; ``start`` is not between earliest and latest.
             TopicNotFound: permanent; the topic was deleted.
         """
+
+    def read_run(
+        self, partition: int, start: int, *, max_rows: int, max_bytes: int
+    ) -> Sequence[LogSlice]:
+        """Consecutive slices from ``start`` on, up to the limits in all; at least one.
+
+        Raises:
+            As `read`.
+        """
+        found = self.read(partition, start, max_rows=max_rows, max_bytes=max_bytes)
+        run = [found]
+        while found.rows is not None:
+            start += found.rows.num_rows
+            max_rows -= found.rows.num_rows
+            max_bytes -= found.size
+            if max_rows <= 0 or max_bytes <= 0 or start >= found.bounds.latest:
+                break
+            found = self.read(partition, start, max_rows=max_rows, max_bytes=max_bytes)
+            if found.rows is not None:
+                run.append(found)
+        return run
+
+    def files(self, partition: int, start: int, end: int) -> Sequence[LogFile]:
+        """Return the files with the rows of a range, in order of their offsets.
+
+        Retention and merges remove files, also those that were returned.
+
+        Args:
+            partition: The partition.
+            start: Offset of the first row; inclusive.
+            end: Exclusive, at most latest.
+
+        Raises:
+            Unsupported: misuse; the rows are not in files of one partition each.
+            OffsetOutOfRange: data_loss; ``start`` is not between earliest and latest.
+            CorruptData: data_loss; a file is not of the topic, or has other rows.
+        """
+        msg = f"topic {self.name!r} has no files that other programs read by offset"
+        raise Unsupported(msg)
 
     @abstractmethod
     def wait(
@@ -129,35 +187,40 @@ class Log(ABC):
         timeout: float,
         cancelled: threading.Event | None = None,
     ) -> bool:
-        """Wait until the latest is beyond ``offset``; True when it is.
+        """Wait until the latest is beyond ``offset``; return whether it is.
 
-        Returns early, with False, when `wake` is called after ``cancelled`` was set:
-        before the wait begins, too.
+        Returns early, with False, if `wake` is called after ``cancelled`` was set, also
+        before the wait.
         """
 
     @abstractmethod
     def wake(self) -> None:
-        """Make every `wait` of this log that is cancelled return."""
+        """Make every cancelled `wait` of this log return."""
 
     @abstractmethod
     def offsets_at(
         self, timestamp_ms: int, partitions: Collection[int]
     ) -> Mapping[int, int | None]:
-        """First offset appended at or after a time; None where nothing was.
+        """Return the first offset appended at or after a time; None if there is none.
 
-        By the log's own clock; where that goes back, the later time holds.
+        By the log's clock; if it goes back, the later time is used.
         """
 
     @abstractmethod
-    def stage(self, attempt: str) -> LogStage:
-        """Begin staging.
+    def stage(self, attempt: str, *, validated: bool = False) -> LogStage:
+        """Start to stage an attempt.
 
-        What is sealed and then neither committed nor discarded is swept by age.
+        Sealed rows that are neither committed nor discarded are removed by age.
+
+        Args:
+            attempt: A fresh uuid.
+            validated: Whether the caller validates each batch by a `BatchValidator` of
+                the log's schema before it appends it: it is not done a second time.
         """
 
     @abstractmethod
     def discard(self, staged: Staged) -> None:
-        """Forget what an attempt sealed and nobody will commit; twice is fine."""
+        """Discard the sealed rows of an attempt; may be called twice."""
 
     @abstractmethod
     def commit(
@@ -172,41 +235,41 @@ class Log(ABC):
         replace: bool = False,
         placed: MutableMapping[int, range] | None = None,
     ) -> LastCommit | None:
-        """Append everything staged, in one step over all partitions.
+        """Append all staged rows atomically, over all partitions.
 
         Args:
-            writer: Who; None is never recognised again.
-            epoch: Which; at or before the writer's last one nothing is appended.
-            staged: What the attempts of this epoch sealed.
-            instance: The instance of the writer that has claimed it.
-            summary: Kept with the commit.
-            source_position: Kept with the commit.
-            replace: In the same step, move earliest past all that was there.
-            placed: Where this call appends, filled with the offsets that the rows of
-                each partition got.
+            writer: Writer id; None for no idempotence.
+            epoch: The epoch; if it is not after the writer's last one, nothing is
+                appended.
+            staged: Results of the attempts of this epoch.
+            instance: The instance that has claimed the writer.
+            summary: Stored with the commit.
+            source_position: Stored with the commit.
+            replace: Whether to delete all earlier rows atomically.
+            placed: Filled with the offsets of the appended rows by partition.
 
         Returns:
-            None where this call appended; the writer's last commit where it did not:
-            what was staged is then discarded.
+            None if this call appended; otherwise the writer's last commit, and the
+            staged rows are discarded.
 
         Raises:
-            MisuseError: misuse; what an attempt staged no longer exists. Nothing was
+            MisuseError: misuse; staged rows of an attempt no longer exist. Nothing was
                 appended.
             WriterFenced: permanent; another instance has claimed the writer.
         """
 
     @abstractmethod
     def claim(self, writer: str, instance: str) -> LastCommit | None:
-        """What a writer committed last; from here on only this instance commits.
+        """Claim a writer for an instance, and return its last commit.
 
         Args:
-            writer: Who.
-            instance: A fresh uuid for each one that begins.
+            writer: Writer id.
+            instance: A new uuid for each instance.
         """
 
     @abstractmethod
     def last(self, writer: str) -> LastCommit | None:
-        """What a writer committed last; None where nothing is remembered."""
+        """Return the last commit of a writer; None if none is remembered."""
 
     @abstractmethod
     def owner(self, writer: str) -> str | None:
@@ -214,7 +277,7 @@ class Log(ABC):
 
     @abstractmethod
     def writers(self) -> Mapping[str, LastCommit]:
-        """What each writer that is remembered committed last."""
+        """Return the last commits of all remembered writers."""
 
     @abstractmethod
     def forget(self, idle: float, keep: str | None = None) -> None:
@@ -222,12 +285,12 @@ class Log(ABC):
 
         Args:
             idle: Seconds.
-            keep: A writer that is not idle, whatever the clock says.
+            keep: A writer that is never forgotten.
         """
 
     @abstractmethod
     def grow(self, partitions: int) -> None:
-        """Have so many partitions; fewer than there are is an error.
+        """Increase the number of partitions; a smaller number is an error.
 
         Raises:
             MisuseError: misuse.
@@ -235,48 +298,47 @@ class Log(ABC):
 
     @abstractmethod
     def truncate(self, before: Mapping[int, int]) -> None:
-        """Let go of everything before these offsets, by partition."""
+        """Delete the rows before these offsets, by partition."""
 
     @abstractmethod
     def retain(self, retention: Retention, hold: Mapping[int, int]) -> None:
-        """Let go of what ``retention`` does not keep.
+        """Delete rows by ``retention``.
 
         Args:
-            retention: What to keep.
-            hold: By partition, an offset from which on all is kept.
+            retention: The limits.
+            hold: By partition, an offset from which on all rows are kept.
         """
 
     def sweep(self) -> None:  # noqa: B027 - not every log has files
-        """Remove what attempts staged and nobody decided for a day."""
+        """Remove staged rows that were neither committed nor aborted for a day."""
 
     def compact(self) -> None:  # noqa: B027 - not every log has files
-        """Merge small segments and sweep what nobody needs; offsets stay."""
+        """Merge small segments and remove unused ones; offsets are unchanged."""
 
     @abstractmethod
     def verify(self) -> Verification:
-        """Read everything, and check it against what was committed."""
+        """Read all rows, and check them against the commits."""
 
     def facts(self) -> Mapping[str, str | int]:
-        """What is worth showing: segments, bytes, ..."""
+        """Return properties to show: segments, bytes, ..."""
         return {}
 
 
 class LogStore(ABC):
-    """A place with topics. Thread-safe."""
+    """Stores topics. Thread-safe."""
 
     @abstractmethod
     def create(self, name: str, schema: pa.Schema, partitions: int = 1) -> Log:
         """Create a topic.
 
         Raises:
-            MisuseError: misuse; there is one of that name, or it would have no
-                partition.
-            SchemaMismatch: permanent; the schema has a type that streams do not carry.
+            MisuseError: misuse; the topic exists, or would have no partition.
+            SchemaMismatch: permanent; the schema has an unsupported type.
         """
 
     @abstractmethod
     def open(self, name: str) -> Log:
-        """The topic of that name.
+        """Open a topic.
 
         Raises:
             TopicNotFound: permanent.
@@ -284,7 +346,7 @@ class LogStore(ABC):
 
     @abstractmethod
     def delete(self, name: str) -> None:
-        """Delete a topic and all that it holds.
+        """Delete a topic and all its rows.
 
         Raises:
             TopicNotFound: permanent.
@@ -292,4 +354,4 @@ class LogStore(ABC):
 
     @abstractmethod
     def names(self) -> Sequence[str]:
-        """All topics, sorted."""
+        """Return the names of all topics, sorted."""

@@ -1,32 +1,31 @@
-"""The log in the memory of one process: no files, the same contract."""
+"""One topic in the memory of a process."""
 
 from __future__ import annotations
 
 import threading
 import time
 import uuid
-from bisect import bisect_left, bisect_right
-from dataclasses import dataclass, field
+from bisect import bisect_right
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, final
 
 import pyarrow as pa
 
 from streamfactory.arrowlog.checks import (
     MOST_PARTITIONS,
-    NO_TOPIC_REMEDY,
     check_schema,
     fenced,
 )
 from streamfactory.arrowlog.log import (
-    LaneBounds,
     Log,
     LogSlice,
     LogStage,
-    LogStore,
+    PartitionBounds,
     Retention,
     Staged,
     no_such_partition,
 )
+from streamfactory.arrowlog.memory_partition import MemoryPartition
 from streamfactory.spi import (
     LastCommit,
     MisuseError,
@@ -50,72 +49,7 @@ if TYPE_CHECKING:
 
 
 _STAGED_MILLIS: Final = 24 * 3600 * 1000
-"""How long sealed rows wait for a decision: longer than any epoch takes."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Chunk:
-    base: int
-    rows: pa.RecordBatch
-    appended_ms: int
-    """The running maximum: the clock may go back, and bisection needs order."""
-    size: int
-
-
-@dataclass(slots=True)
-class _Lane:
-    earliest: int = 0
-    latest: int = 0
-    chunks: list[_Chunk] = field(default_factory=list)
-    bases: list[int] = field(default_factory=list)
-    """Of the chunks: what bisection needs."""
-
-    def append(self, rows: pa.RecordBatch, now_ms: int) -> None:
-        if self.chunks:
-            now_ms = max(now_ms, self.chunks[-1].appended_ms)
-        self.chunks.append(_Chunk(self.latest, rows, now_ms, rows.nbytes))
-        self.bases.append(self.latest)
-        self.latest += rows.num_rows
-
-    def kept_from(self, retention: Retention, now_ms: float) -> int:
-        """The first offset that retention keeps."""
-        first = self.earliest
-        if retention.rows is not None:
-            first = max(first, self.latest - retention.rows)
-        if retention.age is not None:
-            oldest = now_ms - retention.age * 1000
-            first = max(first, self.offset_at(oldest) or 0)
-            if self.chunks and self.chunks[-1].appended_ms < oldest:
-                first = self.latest
-        if retention.size is not None:
-            first = max(first, self._newest(retention.size))
-        return first
-
-    def _newest(self, size: int) -> int:
-        """The first offset of the newest rows of so many bytes."""
-        at = self.latest
-        for chunk in reversed(self.chunks):
-            if chunk.size > size:
-                fitting: int = size * chunk.rows.num_rows // chunk.size
-                return at - fitting
-            size -= chunk.size
-            at = chunk.base
-        return at
-
-    def offset_at(self, timestamp_ms: float) -> int | None:
-        """The first offset appended at or after a time."""
-        index = bisect_left(self.chunks, timestamp_ms, key=lambda c: c.appended_ms)
-        if index == len(self.chunks):
-            return None
-        return max(self.chunks[index].base, self.earliest)
-
-    def truncate(self, before: int) -> None:
-        self.earliest = max(self.earliest, min(before, self.latest))
-        gone = bisect_right(self.bases, self.earliest) - 1
-        if self.earliest == self.latest:
-            gone = len(self.chunks)
-        if gone > 0:
-            del self.chunks[:gone], self.bases[:gone]
+"""Milliseconds after which sealed rows are abandoned: longer than any epoch takes."""
 
 
 @dataclass(slots=True)
@@ -152,14 +86,14 @@ class MemoryLog(Log):
         self.name = name
         self.schema = schema.remove_metadata()
         self.incarnation = uuid.uuid4().hex
-        self._lanes = [_Lane() for _ in range(partitions)]
+        self._lanes = [MemoryPartition() for _ in range(partitions)]
         self._writers: dict[str, _Writer] = {}
         self._staged: dict[str, _Sealed] = {}
         self._changed = threading.Condition()
         self._deleted = False
         self._now_ms = clock or _wall_clock
 
-    def bounds(self) -> Sequence[LaneBounds]:
+    def bounds(self) -> Sequence[PartitionBounds]:
         with self._changed:
             self._check_there()
             return [self._bounds(number) for number in range(len(self._lanes))]
@@ -168,32 +102,53 @@ class MemoryLog(Log):
         self, partition: int, start: int, *, max_rows: int, max_bytes: int
     ) -> LogSlice:
         with self._changed:
-            self._check_there()
-            lane = self._lane(partition)
+            lane, at = self._located(partition, start)
             bounds = self._bounds(partition)
-            if not lane.earliest <= start <= lane.latest:
-                msg = (
-                    f"the log has offsets {lane.earliest} to {lane.latest}, not {start}"
-                )
-                raise OffsetOutOfRange(
-                    msg,
-                    earliest=lane.earliest,
-                    latest=lane.latest,
-                    partition=Partition(self.name, partition),
-                    offset=start,
-                )
-            if start == lane.latest:
+            if at is None:
                 return LogSlice(None, start, bounds)
-            chunk = lane.chunks[bisect_right(lane.bases, start) - 1]
-        skip = start - chunk.base
-        count = min(chunk.rows.num_rows - skip, max_rows)
-        if chunk.size > max_bytes:
-            fitting = max_bytes * chunk.rows.num_rows // chunk.size
-            count = min(count, max(1, fitting))
-        if count == chunk.rows.num_rows:
-            return LogSlice(chunk.rows, start, bounds, chunk.size)
-        size = chunk.size * count // chunk.rows.num_rows
-        return LogSlice(chunk.rows.slice(skip, count), start, bounds, size)
+            chunk = lane.chunks[at]
+        rows, size = chunk.part(start, max_rows, max_bytes)
+        return LogSlice(rows, start, bounds, size)
+
+    def read_run(
+        self, partition: int, start: int, *, max_rows: int, max_bytes: int
+    ) -> Sequence[LogSlice]:
+        with self._changed:
+            lane, at = self._located(partition, start)
+            bounds = self._bounds(partition)
+            if at is None:
+                return [LogSlice(None, start, bounds)]
+            run: list[LogSlice] = []
+            while at < len(lane.chunks) and max_rows > 0 and max_bytes > 0:
+                rows, size = lane.chunks[at].part(start, max_rows, max_bytes)
+                run.append(LogSlice(rows, start, bounds, size))
+                start, at = start + rows.num_rows, at + 1
+                if start != lane.chunks[at - 1].end:
+                    break  # a part of a batch: the limits are reached
+                max_rows, max_bytes = max_rows - rows.num_rows, max_bytes - size
+            return run
+
+    def _located(
+        self, partition: int, start: int
+    ) -> tuple[MemoryPartition, int | None]:
+        """The lane, and which of its chunks has an offset; with the lock held."""
+        self._check_there()
+        lane = self._lane(partition)
+        if not lane.earliest <= start <= lane.latest:
+            msg = (
+                f"offset {start} is out of range: available are {lane.earliest} to "
+                f"{lane.latest}"
+            )
+            raise OffsetOutOfRange(
+                msg,
+                earliest=lane.earliest,
+                latest=lane.latest,
+                partition=Partition(self.name, partition),
+                offset=start,
+            )
+        if start == lane.latest:
+            return lane, None
+        return lane, bisect_right(lane.bases, start) - 1
 
     def wait(
         self,
@@ -226,7 +181,7 @@ class MemoryLog(Log):
                 for number in partitions
             }
 
-    def stage(self, attempt: str) -> LogStage:
+    def stage(self, attempt: str, *, validated: bool = False) -> LogStage:
         return _MemoryStage(self, attempt)
 
     def commit(
@@ -254,7 +209,7 @@ class MemoryLog(Log):
             missing = [attempt for attempt in attempts if attempt not in self._staged]
             if missing:
                 msg = f"what attempt {missing[0]} staged no longer exists"
-                raise MisuseError(msg, remedy="write the epoch again")
+                raise MisuseError(msg, remedy="abort the epoch and write it again")
             if replace:
                 for lane in self._lanes:
                     lane.truncate(lane.latest)
@@ -312,13 +267,18 @@ class MemoryLog(Log):
         with self._changed:
             self._check_there()
             if partitions > MOST_PARTITIONS:
-                msg = f"{self.name!r} has at most {MOST_PARTITIONS} partitions"
+                msg = (
+                    f"topic {self.name!r} can have at most {MOST_PARTITIONS} partitions"
+                )
                 raise MisuseError(msg)
             more = partitions - len(self._lanes)
             if more < 0:
-                msg = f"{self.name!r} has {len(self._lanes)} partitions, never fewer"
+                msg = (
+                    f"topic {self.name!r} has {len(self._lanes)} partitions, "
+                    f"and cannot have fewer"
+                )
                 raise MisuseError(msg)
-            self._lanes += [_Lane() for _ in range(more)]
+            self._lanes += [MemoryPartition() for _ in range(more)]
 
     def truncate(self, before: Mapping[int, int]) -> None:
         with self._changed:
@@ -355,7 +315,7 @@ class MemoryLog(Log):
     def put_staged(
         self, attempt: str, rows: Sequence[tuple[int, pa.RecordBatch]]
     ) -> None:
-        """Keep what a stage sealed, and sweep what nobody decided."""
+        """Store the sealed rows of a stage, and remove abandoned ones."""
         with self._changed:
             self._check_there()
             now = self._now_ms()
@@ -364,7 +324,7 @@ class MemoryLog(Log):
             self._staged[attempt] = _Sealed(rows, now)
 
     def mark_deleted(self) -> None:
-        """Fail whoever still uses the topic, and let go of what it held."""
+        """Make all further calls of the topic fail, and release its rows."""
         with self._changed:
             self._deleted = True
             self._staged.clear()
@@ -373,18 +333,18 @@ class MemoryLog(Log):
             self._changed.notify_all()
 
     def check_partition(self, partition: int) -> None:
-        """Refuse a partition that is not there."""
+        """Refuse a partition that does not exist."""
         with self._changed:
             self._lane(partition)
 
-    def _lane(self, partition: int) -> _Lane:
+    def _lane(self, partition: int) -> MemoryPartition:
         if not 0 <= partition < len(self._lanes):
             raise no_such_partition(self.name, partition, len(self._lanes))
         return self._lanes[partition]
 
-    def _bounds(self, partition: int) -> LaneBounds:
+    def _bounds(self, partition: int) -> PartitionBounds:
         lane = self._lanes[partition]
-        return LaneBounds(partition, lane.earliest, lane.latest)
+        return PartitionBounds(partition, lane.earliest, lane.latest)
 
     def _check_there(self) -> None:
         if self._deleted:
@@ -415,49 +375,3 @@ class _MemoryStage(LogStage):
 
 def _wall_clock() -> float:
     return time.time() * 1000
-
-
-@final
-class MemoryLogStore(LogStore):
-    """Topics in the memory of this process.
-
-    Args:
-        clock: Answers milliseconds since the epoch; for all topics.
-    """
-
-    def __init__(self, clock: Callable[[], float] | None = None) -> None:
-        self._logs: dict[str, MemoryLog] = {}
-        self._lock = threading.Lock()
-        self._clock = clock
-
-    def create(self, name: str, schema: pa.Schema, partitions: int = 1) -> MemoryLog:
-        if not 1 <= partitions <= MOST_PARTITIONS:
-            msg = f"a topic has 1 to {MOST_PARTITIONS} partitions, not {partitions}"
-            raise MisuseError(msg)
-        with self._lock:
-            if name in self._logs:
-                msg = f"there is a topic {name!r} already"
-                raise MisuseError(msg, remedy="open it, or delete it first")
-            self._logs[name] = MemoryLog(name, schema, partitions, self._clock)
-            return self._logs[name]
-
-    def open(self, name: str) -> MemoryLog:
-        with self._lock:
-            return self._found(name)
-
-    def delete(self, name: str) -> None:
-        with self._lock:
-            log = self._found(name)
-            del self._logs[name]
-        log.mark_deleted()
-
-    def names(self) -> Sequence[str]:
-        with self._lock:
-            return sorted(self._logs)
-
-    def _found(self, name: str) -> MemoryLog:
-        if name not in self._logs:
-            known = ", ".join(sorted(self._logs)) or "none"
-            msg = f"there is no topic {name!r} in memory; there are: {known}"
-            raise TopicNotFound(msg, remedy=NO_TOPIC_REMEDY)
-        return self._logs[name]

@@ -2,15 +2,20 @@
 
 Read in this order: `consumer` (and its twin `producer`), `batch`, `positions`,
 `options`, `claims`, `errors`, `hooks`. Importing this package loads no Arrow.
+``help(streamfactory.spi.Fetched)`` describes one class; ``docs/spi-reference.md`` lists
+all classes, without the methods that Python adds to them.
 
 Compatibility. ``SPI_LEVEL`` is a whole number. Within a level names, signatures and
-meanings stay; what is added has a default, so that plug-ins of the level go on
-working. A change that could break a plug-in raises the level, is announced one release
-before, and the framework goes on loading plug-ins of the previous level for at least
-two minor releases. A plug-in of a later level is set aside with `PluginTooNew`. Error
-codes, option keys and the text form of positions outlive levels: old ones stay
+meanings stay; additions have defaults, so that plug-ins of the level keep working. A
+change that could break a plug-in raises the level, is announced one release before, and
+the framework keeps loading plug-ins of the previous level for at least two minor
+releases. A plug-in of a later level is not loaded: using it raises `PluginTooNew`.
+Error codes, option keys and the text form of positions outlive levels: old ones stay
 readable.
 """
+
+import importlib
+import warnings
 
 from streamfactory.spi.batch import (
     BatchState,
@@ -25,13 +30,11 @@ from streamfactory.spi.claims import (
     EpochVisibility,
     Guarantee,
     Verdict,
-    combine,
-    sink_guarantee,
-    source_guarantee,
 )
-from streamfactory.spi.config import Setting, StreamConfig
+from streamfactory.spi.config import StreamConfig
 from streamfactory.spi.consumer import (
     ConsumerFactory,
+    Extent,
     MetadataProvider,
     PartitionInfo,
     PartitionLevelConsumer,
@@ -129,7 +132,8 @@ from streamfactory.spi.options import (
     OptionType,
     choice,
 )
-from streamfactory.spi.positions import Partition, Position
+from streamfactory.spi.partitions import Partition
+from streamfactory.spi.positions import Position
 from streamfactory.spi.producer import (
     CommitMessage,
     LastCommit,
@@ -143,10 +147,7 @@ from streamfactory.spi.producer import (
 )
 from streamfactory.spi.servers import StreamServer
 from streamfactory.spi.soundness import (
-    UNPACKED_BYTES,
-    UNPACKED_ROW_BYTES,
     BatchValidator,
-    can_rescale,
 )
 from streamfactory.spi.topics import TopicAdmin, Verification
 
@@ -162,8 +163,6 @@ __all__ = [
     "SIZE",
     "SPI_LEVEL",
     "STRING",
-    "UNPACKED_BYTES",
-    "UNPACKED_ROW_BYTES",
     "Abandoned",
     "Backend",
     "BadMessage",
@@ -196,6 +195,7 @@ __all__ = [
     "ErrorBudgetExceeded",
     "ErrorClass",
     "ErrorTable",
+    "Extent",
     "Failed",
     "FetchLimits",
     "Fetched",
@@ -244,7 +244,6 @@ __all__ = [
     "Sample",
     "SchemaMismatch",
     "SchemaUnknown",
-    "Setting",
     "SpoolFull",
     "StorageFailed",
     "StreamCommitter",
@@ -268,12 +267,29 @@ __all__ = [
     "WriteKind",
     "WriterFenced",
     "Yields",
-    "can_rescale",
     "choice",
-    "combine",
     "envelope_schema",
     "headers_type",
     "hookimpl",
-    "sink_guarantee",
-    "source_guarantee",
 ]
+
+_MOVED = {
+    "Setting": "config",
+    "UNPACKED_BYTES": "soundness",
+    "UNPACKED_ROW_BYTES": "soundness",
+    "can_rescale": "soundness",
+    "combine": "claims",
+    "sink_guarantee": "claims",
+    "source_guarantee": "claims",
+}
+"""Names that only the framework uses, by their module; deprecated here."""
+
+
+def __getattr__(name: str) -> object:
+    if name not in _MOVED:
+        msg = f"module {__name__!r} has no attribute {name!r}"
+        raise AttributeError(msg)
+    module = f"{__name__}.{_MOVED[name]}"
+    what = f"import {name} from {module}: streamfactory.spi will not have it in 1.0"
+    warnings.warn(what, DeprecationWarning, stacklevel=2)
+    return getattr(importlib.import_module(module), name)

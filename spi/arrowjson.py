@@ -1,8 +1,8 @@
 """Schemas as text: the JSON form that Arrow's own integration tests use, both ways.
 
 ``{"fields": [{"name": "id", "nullable": true, "type": {"name": "int", "bitWidth": 64,
-"isSigned": true}, "children": []}]}``. It names every type of DDL, and those that DDL
-lacks: unsigned numbers, other units of time, fixed sizes.
+"isSigned": true}, "children": []}]}``. It covers every type of DDL, and types that DDL
+lacks: unsigned integers, other time units, fixed-size types.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ def parse_schema(text: str) -> pa.Schema:
     """Read a schema in either form: JSON begins with a brace, DDL does not.
 
     Raises:
-        ValueError: What is wrong, in words that follow the value in a sentence.
+        ValueError: The text is not a schema. The message continues a sentence that
+            begins with the value.
     """
     is_json = text.lstrip().startswith("{")
     return parse_arrow_json(text) if is_json else parse_ddl(text)
@@ -41,7 +42,7 @@ def parse_arrow_json(text: str) -> pa.Schema:
     """Read a schema.
 
     Raises:
-        ValueError: What is wrong and where, in words.
+        ValueError: The text is not a schema; the message says where.
     """
     import pyarrow as pa
 
@@ -61,7 +62,7 @@ def to_arrow_json(schema: pa.Schema) -> str:
     """Write a schema so that `parse_arrow_json` reads it.
 
     Raises:
-        ValueError: A type has no name here (dictionaries, unions, ...).
+        ValueError: A type has no JSON form (dictionaries, unions, ...).
     """
     return json.dumps({"fields": [_to_plain(field) for field in schema]})
 
@@ -69,7 +70,7 @@ def to_arrow_json(schema: pa.Schema) -> str:
 def _entries(value: Any, key: str) -> Sequence[Any]:
     entries = value.get(key, []) if isinstance(value, dict) else None
     if not isinstance(entries, list):
-        msg = f"is no schema: wanted an object with a list of {key!r}"
+        msg = f"is not a schema: expected an object with a list of {key!r}"
         raise ValueError(msg)  # noqa: TRY004 - a bad value, not a bad type
     return entries
 
@@ -81,11 +82,11 @@ def _field(entry: Any) -> pa.Field:
     name, kind = entry.get("name"), entry.get("type")
     nullable = entry.get("nullable", True)
     if not isinstance(name, str) or not isinstance(nullable, bool):
-        msg = "is no schema: a field has no name, or 'nullable' is no boolean"
+        msg = "is not a schema: a field has no name, or 'nullable' is not a boolean"
         raise ValueError(msg)  # noqa: TRY004 - a bad value, not a bad type
     made_of = kind.get("name") if isinstance(kind, dict) else None
     if not isinstance(made_of, str) or made_of not in _makers():
-        msg = f"has column {name!r} of a type that is not known here"
+        msg = f"has column {name!r} of an unknown type"
         raise ValueError(msg)
     try:
         found = _makers()[made_of](kind, children)
@@ -97,7 +98,7 @@ def _field(entry: Any) -> pa.Field:
 
 @cache
 def _makers() -> Mapping[str, Callable[[Any, Sequence[pa.Field]], pa.DataType]]:
-    """What makes a type of its JSON and its children, by the name it has there."""
+    """Functions that build a type from its JSON and its children, by its JSON name."""
     import pyarrow as pa
 
     floats = {"HALF": pa.float16, "SINGLE": pa.float32, "DOUBLE": pa.float64}
@@ -200,6 +201,6 @@ def _type_to_plain(kind: pa.DataType) -> dict[str, Any]:
     word = str(kind).partition("<")[0]
     word = names.get(word, word)
     if word not in _makers():
-        msg = f"type {kind} has no name in JSON"
+        msg = f"type {kind} has no JSON form"
         raise ValueError(msg)
     return {"name": word}

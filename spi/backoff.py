@@ -1,4 +1,4 @@
-"""Waiting between attempts: the one back-off of the framework and the backends."""
+"""The back-off between attempts, used by the framework and all backends."""
 
 from __future__ import annotations
 
@@ -10,17 +10,20 @@ from typing import final
 @final
 @dataclass(frozen=True, slots=True)
 class Backoff:
-    """Exponential back-off with full jitter and a cap. Immutable."""
+    """Exponential back-off with full jitter and a cap. Immutable.
+
+    Args:
+        initial: Upper bound of the pause after the first failure, in seconds; each
+            further failure doubles it.
+        longest: Upper bound of every pause, in seconds.
+    """
 
     initial: float
-    """Seconds: the longest pause after the first failure; each further one doubles
-    it."""
     longest: float
-    """Seconds: the cap."""
 
     def pause(self, failures: int) -> float:
-        """Seconds to wait after so many failures in a row; 0 before the first."""
+        """Seconds to wait after ``failures`` consecutive failures; 0 for none."""
         if failures < 1:
             return 0.0
         ceiling = min(self.longest, self.initial * 2.0 ** min(failures - 1, 60))
-        return random.uniform(0, ceiling)  # noqa: S311 - jitter keeps no secret
+        return random.uniform(0, ceiling)  # noqa: S311 - jitter is not cryptographic

@@ -1,4 +1,4 @@
-"""What a fetch answers: `Fetched` from the author, `MessageBatch` to everybody else."""
+"""Results of a fetch: `Fetched` of a backend, `MessageBatch` of the framework."""
 
 from __future__ import annotations
 
@@ -12,39 +12,46 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from streamfactory.spi.ends import End
-    from streamfactory.spi.positions import Partition
+    from streamfactory.spi.partitions import Partition
 
 
 class BatchState(Enum):
-    """Why a batch is as it is; an empty one always says why (rule R5)."""
+    """The state of a batch; it is the reason why an empty batch is empty (rule R5)."""
 
     DATA = "data"
     """It has rows."""
     CAUGHT_UP = "caught_up"
-    """Empty: the next offset reached the latest known during this very call, or the
-    end that was asked for."""
+    """Empty: the next offset reached the latest offset known during this call, or the
+    requested end."""
     IDLE = "idle"
     """Empty: the deadline passed and the latest is not known."""
     THROTTLED = "throttled"
-    """Empty: the source asked to slow down; says nothing about lag."""
+    """Empty: the source throttled the consumer; implies nothing about lag."""
     END_OF_PARTITION = "end_of_partition"
-    """Empty, and no message will ever come from this partition again."""
+    """Empty, and this partition will never have another message."""
 
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """What is known to be missing: never a silent skip."""
+    """A range of offsets that is known to be lost.
+
+    Losses are never skipped silently.
+
+    Args:
+        partition: Where the messages were.
+        start: First offset lost, inclusive.
+        end: First offset that is not lost; None if unknown.
+        cause: ``retention``, ``truncated``, ``incarnation``, ``vanished``, or a
+            sentence.
+    """
 
     partition: Partition
     start: int
-    """First offset lost, inclusive."""
     end: int | None
-    """First offset not lost; None where nobody can say."""
     cause: str
-    """``retention``, ``truncated``, ``incarnation``, ``vanished``, or a sentence."""
 
     def to_dict(self) -> dict[str, str | int | None]:
-        """As plain values, for ``--json`` and for counters."""
+        """Return plain values, for ``--json`` and for counters."""
         return {
             "partition": str(self.partition),
             "from": self.start,
@@ -55,50 +62,52 @@ class Loss:
 
 @dataclass(frozen=True, slots=True)
 class FetchLimits:
-    """What one call of an author's ``fetch_messages`` may take.
+    """Limits of one call of ``fetch_messages``.
 
-    Rows and bytes are wishes that spare work: the framework cuts what is too much and
-    keeps it for the next call. Time is not a wish.
+    Rows and bytes are hints that save work: the framework cuts larger results and keeps
+    the rest for the next call. The timeout is binding.
+
+    Args:
+        max_rows: Rows that are wanted at most; at least 1.
+        max_bytes: Bytes that are wanted at most; at least 1.
+        timeout: Seconds; at most 0.25 unless the author's consumer defines ``wake``.
     """
 
     max_rows: int
     max_bytes: int
     timeout: float
-    """Seconds; at most 0.25 unless the author's consumer defines ``wake``."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fetched:
-    """What an author's ``fetch_messages`` answers.
+    """The result of ``fetch_messages`` of a consumer.
 
     Args:
         rows: Envelopes (`envelope_schema`) or typed rows, in strictly rising order of
-            (offset, ordinal within the message). None for an empty answer. The batch
-            belongs to the framework from here on: do not write into its buffers.
-        next_offset: Where to go on; may lie beyond ``start`` though ``rows`` is empty
-            (aborted transactions, compacted tails).
+            (offset, ordinal within the message). None for an empty result. The
+            framework owns the batch from here on: do not write into its buffers.
+        next_offset: The offset to continue at; it may be beyond ``start`` although
+            ``rows`` is empty (aborted transactions, compacted tails).
         offsets: The offset of each row, int64. None means consecutive rows from
             ``start``, or for envelopes their ``offset`` column.
-        state: Only where known: ``CAUGHT_UP``, ``THROTTLED``, ``END_OF_PARTITION``.
-            The framework derives the rest.
-        latest: The offset that the next message will get, where this answer knows it.
-        held_from: Nothing at or after this offset was lost before the first row of
-            this answer (or before ``next_offset``, where there is none). At most
-            ``start``, it proves that a gap is a gap and not a loss, and spares the
-            framework a metadata call; None where not known. Says nothing across
-            incarnations.
-        incarnation: What the offsets of this answer count; given with every answer,
-            empty ones too, where it may change under an open consumer. A change is
-            told by an answer without rows, whose ``next_offset`` counts in the new one
-            and may lie below ``start``; the framework then applies rule R7. A change
-            since the previous answer of the consumer, also where it has gone to another
-            offset or has connected again meanwhile.
+        state: Set it only if known: ``CAUGHT_UP``, ``THROTTLED``, ``END_OF_PARTITION``.
+            The framework derives the others.
+        latest: The offset that the next message will get, if known.
+        held_from: No message between this offset and the first row (or ``next_offset``,
+            if there is no row) was lost. If it is at most ``start``, a gap in the
+            offsets is not a loss, and the framework saves a metadata call. None if
+            unknown. It does not apply across incarnations.
+        incarnation: The incarnation of these offsets; set in every result, empty ones
+            included, if it can change while a consumer is open. A change is reported by
+            a result without rows, whose ``next_offset`` belongs to the new incarnation
+            and may be below ``start``; the framework then applies rule R7. A change is
+            any difference from the previous result of this consumer, also after a seek
+            or a reconnection.
         unfiltered_count: Messages received, filtered ones and markers included. None
-            means: as many as ``rows`` has.
-        size: Bytes of the rows, where known at no cost (of compressed ones, as they
-            are in memory). None makes the framework estimate; never compute
-            ``rows.nbytes`` for it.
-        losses: What the source itself knows to be missing.
+            means the number of ``rows``.
+        size: Bytes of the rows in memory (uncompressed), if known at no cost. If None,
+            the framework estimates it; never compute ``rows.nbytes`` for it.
+        losses: Losses that the source itself reports.
         end: With ``END_OF_PARTITION``, the kind of end; None is `Finished`.
     """
 
@@ -117,34 +126,41 @@ class Fetched:
 
 @dataclass(frozen=True, slots=True)
 class MessageBatch:
-    """Rows of one partition with their place in the stream. Made by the framework."""
+    """Rows of one partition with their offsets. Created by the framework.
+
+    Args:
+        partition: The partition that was read.
+        rows: Of the stream's schema, exactly, on every batch (rule D4). May be empty.
+        start_offset: The requested start, inclusive.
+        next_offset: The offset to continue at; may be beyond the last row.
+        state: Why it has rows, or none.
+        first_offset: Offset of the first row; None if there is no row.
+        offsets: Offset of each row; None means consecutive ones from ``first_offset``.
+        latest: Offset that the next message will get, as known during the call; None if
+            unknown.
+        unfiltered_count: Messages received, including those that produced no row.
+        size: Bytes received; an estimate if the backend does not report them.
+        incarnation: What its offsets count; None if the source has none.
+        losses: What was lost before its rows.
+        end: The kind of end, with ``END_OF_PARTITION``.
+        dead_letters: Undecodable messages of this range, if ``copy`` or a group
+            collects them, as rows of the dead-letter schema. None if there are none.
+    """
 
     partition: Partition
     rows: pa.RecordBatch
-    """Of the stream's schema, exactly, on every batch (rule D4). May be empty."""
     start_offset: int
-    """What was asked for, inclusive."""
     next_offset: int
-    """Where to go on; may be beyond the last row."""
     state: BatchState
     first_offset: int | None = None
-    """Offset of the first row; None where there is no row."""
     offsets: pa.Int64Array | None = None
-    """Offset of each row; None means consecutive ones from ``first_offset``."""
     latest: int | None = None
-    """Offset that the next message will get, as known during the call; None where
-    unknown."""
     unfiltered_count: int = 0
-    """Messages received, those included that became no row."""
     size: int = 0
-    """Bytes received; an estimate where the backend does not say."""
     incarnation: str | None = None
     losses: tuple[Loss, ...] = field(default=())
     end: End | None = None
-    """The kind of end, with ``END_OF_PARTITION``."""
     dead_letters: pa.RecordBatch | None = None
-    """The undecodable messages of this range, where ``copy`` or a group asked for them:
-    rows of the schema of dead letters. None where there is none."""
 
     @property
     def num_rows(self) -> int:
@@ -153,7 +169,7 @@ class MessageBatch:
 
     @property
     def lag(self) -> int | None:
-        """Latest less next (rule M7); None where the latest is unknown."""
+        """Latest minus next offset (rule M7); None if the latest offset is unknown."""
         if self.latest is None:
             return None
         return max(0, self.latest - self.next_offset)

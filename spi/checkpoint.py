@@ -1,4 +1,4 @@
-"""Where positions are kept between runs."""
+"""Checkpoint stores: they keep positions between runs."""
 
 from __future__ import annotations
 
@@ -16,18 +16,23 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """A position of one instance of a group, saved only when the caller asked."""
+    """The saved position of one instance of a group; saved only on request.
+
+    Args:
+        position: The next offset of each partition.
+        generation: Increases with every save of the group's instances. If two
+            checkpoints contain the same partition (after the number of instances
+            changed), the higher generation wins.
+    """
 
     position: Position
     generation: int = 0
-    """Rises with every save of the group's instances: where two checkpoints have one
-    partition (the number of instances has changed), the higher generation holds."""
 
 
 class CheckpointStore(ABC):
-    """Keeps checkpoints, one per (group, instance). Thread-safe.
+    """Stores checkpoints, one per (group, instance). Thread-safe.
 
-    Made by `ConsumerFactory.create_checkpoint_store`, or by the framework for the
+    Created by `ConsumerFactory.create_checkpoint_store`, or by the framework for the
     folder of ``checkpoint.location``. One store serves one run of one instance.
     """
 
@@ -35,12 +40,12 @@ class CheckpointStore(ABC):
         """Fence earlier runs of an instance: their saves fail from here on.
 
         Called once, before ``load``. A store that cannot fence keeps this default,
-        which does nothing: then the last save of two runs wins.
+        which does nothing: the last save of two runs wins.
         """
 
     @abstractmethod
     def load(self, group: str) -> Mapping[str, Checkpoint]:
-        """The checkpoints of a group by instance; empty for a new group.
+        """Return the checkpoints of a group by instance; empty for a new group.
 
         Raises:
             PositionRefused: permanent; one is corrupt, foreign or newer (rule P2).
@@ -48,34 +53,38 @@ class CheckpointStore(ABC):
 
     @abstractmethod
     def save(self, group: str, instance: str, checkpoint: Checkpoint) -> None:
-        """Replace an instance's checkpoint, whole or not at all (rule P3).
+        """Replace the checkpoint of an instance atomically (rule P3).
 
         Raises:
-            CheckpointFailed: permanent; the previous one still holds.
+            CheckpointFailed: permanent; the previous checkpoint remains valid.
             WriterFenced: permanent; a later run has claimed the instance.
-            TransientError: The outcome is unknown; the framework repeats the call,
-                and a checkpoint that was saved already is no error then.
+            TransientError: The outcome is unknown; the framework repeats the call.
+                Saving the same checkpoint again is not an error.
         """
 
     def groups(self) -> Sequence[str]:
-        """Names of all groups that have checkpoints here, sorted; for commands.
+        """Return the names of all groups that have checkpoints here, sorted.
+
+        For commands.
 
         Raises:
             Unsupported: misuse; a store that cannot list them keeps this default.
         """
-        msg = "this store of checkpoints cannot list its groups"
+        msg = "this checkpoint store cannot list its groups"
         raise Unsupported(msg)
 
     def delete(self, group: str) -> None:
-        """Remove all checkpoints of a group; one without any is no error.
+        """Remove all checkpoints of a group.
 
-        Members that still run may save again: they are stopped first.
+        A group without checkpoints is not an error.
+
+        Stop the members of the group first: a running member may save again.
 
         Raises:
             Unsupported: misuse; a store that cannot delete keeps this default.
         """
-        msg = "this store of checkpoints cannot delete those of a group"
+        msg = "this checkpoint store cannot delete the checkpoints of a group"
         raise Unsupported(msg)
 
     def close(self) -> None:  # noqa: B027 - a store that holds nothing may keep this
-        """Give back all that was opened."""
+        """Release all resources."""

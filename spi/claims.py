@@ -1,4 +1,4 @@
-"""What code cannot show about a backend, and the guarantee that follows from it."""
+"""Claims of a backend, and the delivery guarantee that follows from them."""
 
 from __future__ import annotations
 
@@ -14,33 +14,40 @@ class EpochVisibility(Enum):
     TASK = "task"
     """A task's rows become visible when that task commits."""
     WHOLE = "whole"
-    """Nothing before the decision, everything for whoever asks after it."""
+    """No row before the commit, all rows after it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Claims:
-    """Promises of a backend; all default to no. The conformance kit holds them to it.
+    """Properties that a backend claims; all default to no.
+
+    The conformance kit tests them.
 
     Abilities (offsets by time, topic lists, ...) are not claimed: they are shown by
     overriding the method.
+
+    Args:
+        replayable: The same range gives identical rows again, while retained (rule R2).
+        durable: Committed rows survive the end of every streamfactory process, servers
+            too.
+        shared: Other processes with the same configuration read the same stream.
+        idempotent: The same (writer, epoch) twice has the effect of once (rule W3).
+        epoch_visibility: When the rows of an epoch become visible to readers.
+        redelivers: Messages beyond the last acknowledged position are delivered again,
+            to any consumer made later, under the same offsets and incarnation (rule
+            R12).
     """
 
     replayable: bool = False
-    """The same range gives identical rows again, while retained (rule R2)."""
     durable: bool = False
-    """What was committed survives the end of every process of ours."""
     shared: bool = False
-    """Other processes, given the same configuration, see the same stream."""
     idempotent: bool = False
-    """The same (writer, epoch) twice has the effect of once (rule W3)."""
     epoch_visibility: EpochVisibility = EpochVisibility.NONE
     redelivers: bool = False
-    """Messages beyond the last acknowledged position are delivered again, to any
-    consumer made later, under the same offsets and incarnation (rule R12)."""
 
 
 class Guarantee(IntEnum):
-    """Delivery, ordered: a larger one is a stronger promise."""
+    """A delivery guarantee; a larger value is a stronger guarantee."""
 
     AT_MOST_ONCE = 0
     AT_LEAST_ONCE = 1
@@ -51,10 +58,10 @@ class Guarantee(IntEnum):
 
     @classmethod
     def parse(cls, text: str) -> Guarantee:
-        """The guarantee of that name: ``exactly-once`` and so on.
+        """Return the guarantee with that name: ``exactly-once`` and so on.
 
         Raises:
-            ValueError: There is none of that name.
+            ValueError: No guarantee has that name.
         """
         try:
             return cls[text.strip().upper().replace("-", "_")]
@@ -65,7 +72,12 @@ class Guarantee(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """A guarantee with the reasons that hold it down, to be printed as they are."""
+    """A guarantee, with the reasons why it is not stronger, ready to be printed.
+
+    Args:
+        guarantee: The guarantee that follows from the claims and options.
+        reasons: What limits it, one sentence each.
+    """
 
     guarantee: Guarantee
     reasons: tuple[str, ...] = ()
@@ -77,11 +89,12 @@ class Verdict:
 
 
 def source_guarantee(claims: Claims, *, out_of_range: str = "fail") -> Verdict:
-    """What a reader that keeps its positions can promise of this source.
+    """Return the guarantee of a source for a reader that stores its positions.
 
     Args:
         claims: The factory's claims, as narrowed by its configuration.
-        out_of_range: The policy of rule R7; anything but ``fail`` goes on after a loss.
+        out_of_range: The policy of rule R7; anything but ``fail`` continues after a
+            loss.
     """
     if not claims.replayable and claims.redelivers:
         return Verdict(
@@ -98,8 +111,8 @@ def source_guarantee(claims: Claims, *, out_of_range: str = "fail") -> Verdict:
             Guarantee.AT_MOST_ONCE,
             (
                 (
-                    f"out.of.range={out_of_range} goes on, with a loss record, "
-                    "after what retention took away"
+                    f"out.of.range={out_of_range} continues, with a loss record, "
+                    "after messages that retention removed"
                 ),
             ),
         )
@@ -107,23 +120,25 @@ def source_guarantee(claims: Claims, *, out_of_range: str = "fail") -> Verdict:
 
 
 def sink_guarantee(claims: Claims, *, writer_id: bool) -> Verdict:
-    """What a writer that repeats failed epochs can promise of this sink.
+    """Return the guarantee of a sink for a writer that repeats failed epochs.
 
     Args:
         claims: The factory's claims, as narrowed by its configuration.
-        writer_id: Whether the writer has a name that survives a restart; without one
-            no idempotence is claimed.
+        writer_id: Whether the writer has an id that survives a restart; without one no
+            idempotence is claimed.
     """
     if not claims.durable:
         return Verdict(
             Guarantee.AT_MOST_ONCE,
-            ("what the sink accepted may be gone with its process (not durable)",),
+            ("accepted rows may be lost when the sink's process ends (not durable)",),
         )
     reasons = []
     if not claims.idempotent:
         reasons.append("a repeated epoch is written again (not idempotent)")
     if not writer_id:
-        reasons.append("there is no writer id, so a repeat cannot be recognised")
+        reasons.append(
+            "there is no writer id, so a repeated epoch cannot be recognised"
+        )
     if claims.epoch_visibility is EpochVisibility.TASK:
         reasons.append("a reader may see part of an epoch (task visibility)")
     if claims.epoch_visibility is EpochVisibility.NONE:
@@ -134,7 +149,7 @@ def sink_guarantee(claims: Claims, *, writer_id: bool) -> Verdict:
 
 
 def combine(*verdicts: Verdict) -> Verdict:
-    """The guarantee of a path: its weakest part, with the reasons of every part."""
+    """Return the weakest of several guarantees, with the reasons of all."""
     guarantee = min(verdict.guarantee for verdict in verdicts)
     reasons = tuple(reason for verdict in verdicts for reason in verdict.reasons)
     return Verdict(guarantee, reasons)

@@ -15,28 +15,33 @@ from streamfactory.spi.references import is_reference, resolve
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One effective value and where it came from."""
+    """One effective value and its origin.
+
+    Args:
+        key: Short: what follows ``stream.<type>.``, or the bare word.
+        full_key: As it is written in a configuration.
+        text: As it was written; of a secret, the reference or the literal.
+        value: Parsed; None for a secret, which is resolved when it is read.
+        origin: ``default``, ``argument``, ``clicks.toml:12``, ...
+        secret: Whether its value is masked wherever it is shown.
+        passed: Whether it is passed through to a client library unchanged and
+            unchecked.
+    """
 
     key: str
-    """Short: what follows ``stream.<type>.``, or the bare word."""
     full_key: str
-    """As it is written in a configuration."""
     text: str = field(repr=False)
-    """As it was written; of a secret, the reference or the literal."""
     value: Any = field(repr=False)
-    """Parsed; of a secret, None: it is resolved when it is asked for."""
     origin: str
-    """``default``, ``argument``, ``clicks.toml:12``, ..."""
     secret: bool = False
     passed: bool = False
-    """Whether it goes to a client library as it is: what it holds is not known."""
 
     @property
     def shown(self) -> str:
-        """The text as it may be shown.
+        """The text, safe to show.
 
-        A literal secret and what is passed through are masked, and of any other value
-        the credentials of a URL; a reference is no secret.
+        Literal secrets and passed-through values are masked, and so are the credentials
+        of a URL in any other value; a reference is not a secret.
         """
         hidden = (self.secret or self.passed) and not is_reference(self.text)
         return MASK if hidden else mask_value(self.text)
@@ -46,25 +51,31 @@ class Setting:
 class StreamConfig(Mapping[str, Any]):
     """The configuration of one stream: a mapping of short keys to parsed values.
 
-    Made by the framework, which has validated it. Pickles with references to secrets
-    unresolved. ``config["topic.name"]`` is the parsed value; a secret is resolved by
-    the process that asks, when it asks.
+    Created and validated by the framework. Pickles with references to secrets
+    unresolved. ``config["topic.name"]`` is the parsed value; a secret is resolved when
+    it is read, by the process that reads it.
 
-    Iteration covers the keys that have a value: set, or by default.
+    Iteration covers the keys that have a value, set or by default.
+
+    Args:
+        name: The stream's name; ``<type>:<topic>`` if it has none.
+        type: Name of the backend.
+        settings: The options of the stream type and of the framework.
+        client: Pass-through properties by namespace: ``consumer``, ``producer``.
+        decoder: Name of the decoder, if messages are envelopes.
+        decoder_settings: The options of the decoder.
+        meta: Annotations, ``stream.meta.*``: kept, but never interpreted.
+        description: Of the stream, for users.
+        warnings: What validation found to have no effect, or deprecated.
     """
 
     name: str
-    """The stream's name; of an unnamed one, ``<type>:<topic>``."""
     type: str
-    """Name of the backend."""
     settings: Mapping[str, Setting] = field(default_factory=dict)
     client: Mapping[str, Mapping[str, Setting]] = field(default_factory=dict)
-    """Pass-through properties by namespace: ``consumer``, ``producer``."""
     decoder: str | None = None
-    """Name of the decoder, where messages are envelopes."""
     decoder_settings: Mapping[str, Setting] = field(default_factory=dict)
     meta: Mapping[str, str] = field(default_factory=dict)
-    """Annotations, ``stream.meta.*``: carried, never read."""
     description: str = ""
     warnings: tuple[Problem, ...] = field(default=(), compare=False)
 
@@ -74,20 +85,20 @@ class StreamConfig(Mapping[str, Any]):
         return str(self["topic.name"])
 
     def given(self, key: str) -> bool:
-        """Whether an option was set, rather than left at its default."""
+        """Whether an option was set explicitly."""
         setting = self.settings.get(key)
         return setting is not None and setting.origin != "default"
 
     def problem(
         self, key: str, what: str, remedy: str | None = None, *, level: str = "error"
     ) -> Problem:
-        """A problem with an option of the stream type, for `Backend.check_options`.
+        """Create a problem with an option of the type, for `Backend.check_options`.
 
         Args:
             key: Short: what follows ``stream.<type>.``, or the bare word.
-            what: What is wrong, in words that follow the key in a sentence.
+            what: The cause; it continues a sentence that begins with the key.
             remedy: What to write instead.
-            level: ``error``, or ``warning`` for what has no effect as it is.
+            level: ``error``, or ``warning`` for a value that has no effect.
         """
         setting = self.settings.get(key)
         if setting is None:
@@ -96,7 +107,7 @@ class StreamConfig(Mapping[str, Any]):
         return Problem(setting.full_key, what, origin, remedy, level)
 
     def client_properties(self, namespace: str) -> dict[str, str]:
-        """The pass-through properties for the client library, references resolved.
+        """Return the pass-through properties of a client, with references resolved.
 
         Args:
             namespace: ``consumer`` or ``producer``.
@@ -105,19 +116,22 @@ class StreamConfig(Mapping[str, Any]):
         return {key: resolve(setting.text) for key, setting in given.items()}
 
     def decoder_options(self) -> dict[str, Any]:
-        """The decoder's options, parsed, secrets resolved."""
+        """Return the decoder's options, parsed, secrets resolved."""
         return {key: _value(s) for key, s in self.decoder_settings.items()}
 
     def mask(self, text: str) -> str:
-        """``text`` without any secret of this configuration."""
-        # A secret may also stand in a `repr`, with its escapes.
+        """Return ``text`` with all secrets of this configuration masked."""
+        # The text may contain the `repr` of a secret, with its escapes.
         found = {form for s in self._secrets() for form in (s, repr(s)[1:-1])}
         for secret in sorted(found, key=len, reverse=True):
             text = text.replace(secret, MASK)
         return text
 
     def digest(self) -> str:
-        """Equal for equal settings, across processes; tells no secret."""
+        """Return a digest: equal for equal settings, across processes.
+
+        Reveals no secret.
+        """
         pairs = sorted((s.full_key, s.text) for s in self._all_settings())
         text = json.dumps([self.name, self.type, pairs])
         return hashlib.sha256(text.encode()).hexdigest()[:32]
@@ -133,7 +147,7 @@ class StreamConfig(Mapping[str, Any]):
         for setting in self._all_settings():
             try:
                 text = resolve(setting.text)
-            except Exception:  # noqa: BLE001, S112 - what cannot be resolved cannot leak
+            except Exception:  # noqa: BLE001, S112 - a secret that is not resolved cannot leak
                 continue
             found |= {text} if setting.secret else set(userinfo_secrets(text))
         return {secret for secret in found if len(secret) > 2}

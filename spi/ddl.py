@@ -24,7 +24,7 @@ _BLANK: Final = re.compile(r"\s*")
 
 @cache
 def _simple() -> dict[str, pa.DataType]:
-    """Types of one word; of two words for a type, the first is written."""
+    """Types without parameters; of several names of a type, the first is written."""
     import pyarrow as pa
 
     return {
@@ -57,7 +57,7 @@ def parse_ddl(text: str) -> pa.Schema:
     """Read a schema.
 
     Raises:
-        ValueError: What is wrong and where, in words.
+        ValueError: The text is not a schema; the message says where.
     """
     import pyarrow as pa
 
@@ -78,10 +78,10 @@ def to_ddl(schema: pa.Schema) -> str:
 
 
 def refuse_repeated(names: Iterable[str]) -> None:
-    """Refuse a column name that is given twice.
+    """Refuse a repeated column name.
 
     Raises:
-        ValueError: It names the first of them, in the order of the alphabet.
+        ValueError: A name is repeated; the message has the first one alphabetically.
     """
     twice = min((name for name, n in Counter(names).items() if n > 1), default=None)
     if twice is not None:
@@ -164,7 +164,10 @@ class _Parser:
         scale = self._number() if self._take(",") else 0
         self._need(")")
         if not 1 <= precision <= 38 or scale > precision:
-            msg = f"has decimal({precision},{scale}): at most 38 digits, scale within"
+            msg = (
+                f"has decimal({precision},{scale}): the precision is at most 38, "
+                "the scale at most the precision"
+            )
             raise ValueError(msg)
         return pa.decimal128(precision, scale)
 
@@ -197,7 +200,7 @@ class _Parser:
 
     def _fail(self, wanted: str) -> None:
         found = repr(self._word) if self._word else "the end"
-        msg = f"is no schema: found {found} where {wanted} was wanted"
+        msg = f"is not a schema: found {found}, expected {wanted}"
         raise ValueError(msg)
 
 
@@ -221,5 +224,5 @@ def _type_text(kind: pa.DataType) -> str:
         return f"map<{_type_text(kind.key_type)},{_type_text(kind.item_type)}>"
     if pa.types.is_struct(kind):
         return f"struct<{','.join(_field_text(field, ':') for field in kind)}>"
-    msg = f"type {kind} has no name in DDL"
+    msg = f"type {kind} has no DDL name"
     raise ValueError(msg)

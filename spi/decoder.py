@@ -1,4 +1,4 @@
-"""Bytes to rows, a whole batch at a time (rules D1 to D4), and the way back."""
+"""Decoders and encoders: from bytes to rows and back, by batches (rules D1 to D4)."""
 
 from __future__ import annotations
 
@@ -15,70 +15,86 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from streamfactory.spi.positions import Partition
+    from streamfactory.spi.partitions import Partition
 
 
 @dataclass(frozen=True, slots=True)
 class DecodeContext:
-    """Where the messages of one call come from."""
+    """The origin of the messages of one call.
+
+    Args:
+        partition: Where the messages come from.
+        fields_to_read: Columns to decode; None means all. A decoder may decode more.
+        headers: Of type `headers_type`, one entry per message, if the stream has
+            headers.
+        undeclared: How to treat a message field that is not in the schema. None: by the
+            decoder's options. True: it is dropped, and its row reported as a `Misfit`.
+            False: it is dropped. Formats whose messages do not name their fields ignore
+            this.
+        salvage: Whether a value that does not fit its column becomes null and its row a
+            `Misfit`; otherwise the message is bad.
+    """
 
     partition: Partition
     fields_to_read: Sequence[str] | None = None
-    """Columns wanted; None means all. A decoder may read more."""
     headers: pa.Array | None = None
-    """`headers_type`, one entry a message, where the stream has them."""
     undeclared: bool | None = None
-    """What becomes of a field that a message has and the schema lacks. None: what the
-    decoder's own options say. True: it is left out, and its row is a `Misfit`. False:
-    it is left out. A format whose messages have no fields of their own ignores this."""
     salvage: bool = False
-    """Whether a value that does not fit its column becomes null, and its row a
-    `Misfit`, where the message would be bad otherwise."""
 
 
 @dataclass(frozen=True, slots=True)
 class BadMessage:
-    """Why one message became no row."""
+    """A message that could not be decoded, with the cause.
+
+    Args:
+        message: Index into the values of the call.
+        code: Stable and short: ``malformed``, ``schema``, ``unknown_schema_id``, ...
+        what: One sentence. Never the payload: it may be confidential.
+    """
 
     message: int
-    """Index into the values of the call."""
     code: str
-    """Stable and short: ``malformed``, ``schema``, ``unknown_schema_id``, ..."""
     what: str
-    """One sentence. Never the payload itself: it may hold what nobody should log."""
 
 
 @dataclass(frozen=True, slots=True)
 class Misfit:
-    """Rows that do not fit the schema; the contract of the stream decides about them.
+    """Rows that do not fit the schema; the stream's schema contract decides about them.
 
-    Reported only where `DecodeContext` asks for it.
+    Reported only if `DecodeContext` requests it.
+
+    Args:
+        rows: Indices of the rows in `Decoded.rows`, ascending.
+        column: The column whose value was replaced by null; None for a message field
+            that is not in the schema.
+        what: One sentence; it contains column names of the schema only, and no value.
     """
 
     rows: pa.Int32Array
-    """Their indices in `Decoded.rows`, rising."""
     column: str | None
-    """The column whose value was made null; None where the message has a field that
-    the schema lacks."""
     what: str
-    """One sentence; it names columns of the schema only, and never a value."""
 
 
 @dataclass(frozen=True, slots=True)
 class Decoded:
-    """What a decoder answers."""
+    """The result of a decoder.
+
+    Args:
+        rows: The rows, in the order of their messages, in the decoder's schema.
+        source: For each row the index of its message, ascending. None means one row per
+            message, in order, and no errors.
+        errors: Messages that could not be decoded, in order.
+        misfits: Values that do not fit the declared schema, in order.
+        lookalikes: Columns of the schema that are missing in a message which has a
+            field of the same name in another case. Best effort: checking the first
+            messages is enough.
+    """
 
     rows: pa.RecordBatch
-    """The rows, in the order of their messages, in the decoder's schema."""
     source: pa.Int32Array | None = None
-    """The index of the message that each row came from, rising. None means one row
-    for every message, in order, and no errors."""
     errors: Sequence[BadMessage] = ()
     misfits: Sequence[Misfit] = ()
     lookalikes: Sequence[str] = ()
-    """Columns of the schema that a message lacks, while it has a field whose name
-    differs only in the case of letters. As far as the decoder happens to know: a look
-    at its first messages is enough."""
 
 
 class MessageDecoder(ABC):
@@ -90,7 +106,7 @@ class MessageDecoder(ABC):
     """
 
     MESSAGE_BY_MESSAGE: ClassVar[bool] = False
-    """Whether Python runs for each message, rather than for each batch."""
+    """Whether Python code runs per message, rather than per batch."""
 
     def __init__(self, options: Mapping[str, Any], topic: str) -> None:
         self.options = options
@@ -98,28 +114,29 @@ class MessageDecoder(ABC):
 
     @classmethod
     def infer(cls, values: pa.Array, options: Mapping[str, Any]) -> pa.Schema:  # noqa: ARG003
-        """A schema that fits a sample: an ability, shown by overriding.
+        """Infer a schema from a sample; override it to support this.
 
         Called by ``streamfactory schema --infer``, never while a stream is read: the
-        answer is printed, for somebody to look at and to declare.
+        result is printed, for the user to review and declare.
 
         Args:
-            values: binary, no nulls: some messages of the stream, bad ones among them.
+            values: binary, no nulls: a sample of messages of the stream, which may
+                contain bad ones.
             options: As for the constructor.
 
         Raises:
-            Unsupported: misuse; this format has no schema that a sample shows.
-            SchemaUnknown: config; none of the messages is good.
+            Unsupported: misuse; a schema cannot be inferred for this format.
+            SchemaUnknown: config; no message of the sample can be decoded.
         """
         msg = "this decoder cannot infer a schema"
         raise Unsupported(msg, remedy="declare it")
 
     @abstractmethod
     def schema(self) -> pa.Schema:
-        """The schema of all rows to come; known before the first message.
+        """Return the schema of all rows; known before the first message.
 
         Raises:
-            SchemaUnknown: config; it has to be declared.
+            SchemaUnknown: config; the schema must be declared.
         """
 
     @abstractmethod
@@ -127,26 +144,26 @@ class MessageDecoder(ABC):
         """Decode binary values. Bad data never raises (rule D1).
 
         Args:
-            values: binary or large_binary, no nulls: the framework makes the rows of
-                tombstones itself (rule D2).
-            context: Where they come from.
+            values: binary or large_binary, no nulls: the framework creates the rows of
+                tombstones (rule D2).
+            context: Their origin.
 
         Returns:
-            0 to n rows for each message, and a `BadMessage` for each that is bad. A
-            message without row and without error was filtered on purpose. Rows that
-            do not fit the schema are reported as the context asks.
+            0 to n rows per message, and a `BadMessage` for each bad one. A message
+            without row and without error was filtered on purpose. Rows that do not fit
+            the schema are reported as the context requests.
         """
 
-    def close(self) -> None:  # noqa: B027 - a decoder that holds nothing may keep this
-        """Give back all that was opened."""
+    def close(self) -> None:  # noqa: B027 - not abstract: it may have no resources
+        """Release all resources."""
 
 
 class PerMessageDecoder(MessageDecoder):
-    """For those who have one function of one message.
+    """Base class of decoders that decode one message at a time.
 
-    Every policy holds, as for any decoder; but Python runs for each message, some
-    hundred thousand a second at the most. Where that is too slow, derive from
-    `MessageDecoder`, and decode whole columns.
+    All policies apply as for any decoder; but Python code runs per message, at most
+    some hundred thousand per second. If that is too slow, derive from `MessageDecoder`
+    and decode whole columns.
 
     ::
 
@@ -167,17 +184,17 @@ class PerMessageDecoder(MessageDecoder):
     ) -> Mapping[str, Any] | Sequence[Mapping[str, Any]] | None:
         """Decode one message.
 
-        Whatever it raises makes the message bad, under the code ``malformed``, and of
-        the error only the type is told: its text may hold what nobody should log.
+        Any exception makes the message bad, with the code ``malformed``. Only the
+        exception's type is reported: its text may be confidential.
 
         Returns:
-            A row, several, or None for a message without any. A column that a row
-            lacks is null; one that the schema lacks makes the message bad.
+            A row, several rows, or None. A missing column is null; a column that is not
+            in the schema makes the message bad.
         """
 
     @final
     def decode(self, values: pa.Array, context: DecodeContext) -> Decoded:
-        """Call `decode_message` for each, and keep apart what is bad."""
+        """Call `decode_message` for each message, and separate the bad ones."""
         import pyarrow as pa
 
         schema = self.schema()
@@ -190,8 +207,8 @@ class PerMessageDecoder(MessageDecoder):
                 rows = _rows(self.decode_message(value))
                 _check_names(rows, schema, context, lookalikes)
             except StreamError:
-                raise  # about what the decoder needs, not about the message
-            except Exception as error:  # noqa: BLE001 - whatever a function raises
+                raise  # of the decoder (a package, a registry), not of the message
+            except Exception as error:  # noqa: BLE001 - the user's function may raise anything
                 errors.append(_bad(message, error))
             else:
                 found += rows
@@ -199,7 +216,7 @@ class PerMessageDecoder(MessageDecoder):
         misfits: dict[str, list[int]] = {}
         try:
             batch = _batch(found, schema)
-        except Exception:  # noqa: BLE001 - of all rows; which, is found one by one
+        except Exception:  # noqa: BLE001 - the bad rows are then found one by one
             if context.salvage:
                 found = [_salvaged(n, r, schema, misfits) for n, r in enumerate(found)]
                 relaxed = pa.schema([field.with_nullable(True) for field in schema])
@@ -222,7 +239,7 @@ class PerMessageDecoder(MessageDecoder):
 
 
 UNDECLARED: Final = "it has a field that is not in the schema"
-"""What is wrong with a message that has one; the field's name may be confidential."""
+"""The cause, without the field's name, which may be confidential."""
 
 
 def _rows(
@@ -239,7 +256,7 @@ def _check_names(
     context: DecodeContext,
     lookalikes: set[str],
 ) -> None:
-    """Refuse columns that the schema lacks, unless somebody else decides about them."""
+    """Refuse columns that are not in the schema, unless the schema contract decides."""
     names = frozenset(schema.names)
     for row in rows:
         if row.keys() <= names:
@@ -251,14 +268,17 @@ def _check_names(
 
 
 def find_lookalikes(found: Iterable[str], columns: Iterable[str]) -> set[str]:
-    """Columns that are not found, while a name in another case is: for decoders."""
+    """Return missing columns of which a name in another case is present.
+
+    For decoders.
+    """
     given = frozenset(found)
     folded = {name.casefold() for name in given}
     return {name for name in columns if name not in given and name.casefold() in folded}
 
 
 def _holds_none(name: str, schema: pa.Schema) -> str:
-    return f"column {name!r} holds no {schema.field(name).type}"
+    return f"column {name!r} has a value that is not of type {schema.field(name).type}"
 
 
 def _salvaged(
@@ -267,7 +287,7 @@ def _salvaged(
     schema: pa.Schema,
     misfits: dict[str, list[int]],
 ) -> Mapping[str, Any]:
-    """A row whose values that do not fit are null; they are added to ``misfits``."""
+    """Replace values that do not fit by null, and add them to ``misfits``."""
     import pyarrow as pa
 
     wrong = []
@@ -288,15 +308,15 @@ def _batch(rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> pa.RecordBat
         if column.null_count and not field.nullable:
             msg = f"column {field.name!r} is null"
             raise _UnfitError(msg)
-        loses = _loser(field.type)  # Arrow makes 1 of 1.5 without a word
+        loses = _loser(field.type)  # Arrow converts 1.5 to 1 without an error
         if loses is not None and any(loses(row.get(field.name)) for row in rows):
-            msg = f"column {field.name!r} has a value that is no {field.type}"
+            msg = f"column {field.name!r} has a value that is not of type {field.type}"
             raise _UnfitError(msg)
     return batch
 
 
 def _loser(kind: pa.DataType) -> Callable[[Any], bool] | None:
-    """Tells whether a value that Arrow took becomes another number; None: never."""
+    """Return a check whether Arrow changes a value's number; None if it never does."""
     import pyarrow as pa
 
     types = pa.types
@@ -331,7 +351,7 @@ def _loser(kind: pa.DataType) -> Callable[[Any], bool] | None:
 def _apart(
     rows: Sequence[Mapping[str, Any]], source: Sequence[int], schema: pa.Schema
 ) -> tuple[list[Mapping[str, Any]], list[int], list[BadMessage]]:
-    """The rows of messages that fit the schema, and the other messages."""
+    """Separate the rows of messages that fit the schema from the other messages."""
     bad: dict[int, BadMessage] = {}
     for row, message in zip(rows, source, strict=True):
         try:
@@ -343,18 +363,18 @@ def _apart(
 
 
 class _UnfitError(Exception):
-    """A row does not fit the schema; its text tells no value."""
+    """A row does not fit the schema; the text contains no value."""
 
 
 def _bad(message: int, error: Exception) -> BadMessage:
     if isinstance(error, _UnfitError):
         return BadMessage(message, "schema", str(error))
-    what = f"it does not decode: {type(error).__name__}"
+    what = f"it cannot be decoded: {type(error).__name__}"
     return BadMessage(message, "malformed", what)
 
 
 class MessageEncoder(ABC):
-    """The way back: rows to one message each. The rules of `MessageDecoder` hold."""
+    """Encodes rows, one message each. The rules of `MessageDecoder` apply."""
 
     def __init__(self, options: Mapping[str, Any], topic: str) -> None:
         self.options = options
@@ -362,11 +382,11 @@ class MessageEncoder(ABC):
 
     @abstractmethod
     def encode(self, rows: pa.RecordBatch) -> pa.Array:
-        """One binary value for each row.
+        """Return one binary value per row.
 
         Raises:
             SchemaMismatch: permanent; rows of these types cannot be encoded.
         """
 
-    def close(self) -> None:  # noqa: B027 - an encoder that holds nothing may keep this
-        """Give back all that was opened."""
+    def close(self) -> None:  # noqa: B027 - not abstract: it may have no resources
+        """Release all resources."""

@@ -1,6 +1,6 @@
-"""How a stream can end: five kinds, different in type everywhere.
+"""The five ways in which a stream can end, each a type of its own.
 
-A timeout is never an end, and a reader that has enough is never an error.
+A timeout is never an end, and a reader that stops early is never an error.
 """
 
 from __future__ import annotations
@@ -10,35 +10,42 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """The writer said that there is no more."""
+    """The writer ended the stream."""
 
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """The other side broke off: torn connection, crashed writer, torn file."""
+    """The stream broke off: a lost connection, a crashed writer, a truncated file.
+
+    Args:
+        cause: The cause in one line; an error that is raised is an exception as well.
+    """
 
     cause: str
-    """One line; the error itself travels as an exception where one is raised."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cancelled:
-    """Somebody with the right to do so stopped it."""
+    """The stream was stopped by a user or program with the right to do so.
+
+    Args:
+        by: Who stopped it, for messages; empty if unknown.
+    """
 
     by: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class ReaderFinished:
-    """The reader has what it wanted; for a writer this is a normal end.
+    """The reader stopped reading; for a writer this is a normal end.
 
-    Where a transport cannot tell why its reader is gone, it is this one.
+    Also used if a transport cannot determine why its reader disconnected.
     """
 
 
 @dataclass(frozen=True, slots=True)
 class Abandoned:
-    """A side vanished without a word: collected as garbage, or its process died."""
+    """The other side disappeared: it was garbage-collected, or its process died."""
 
 
 End = Finished | Failed | Cancelled | ReaderFinished | Abandoned

@@ -1,4 +1,4 @@
-"""The schema of messages that no decoder has seen yet: Spark-Kafka's columns.
+"""The schema of undecoded messages: the columns of Spark's Kafka source.
 
 =================  ==========================================  ========
 column             type                                        nullable

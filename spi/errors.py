@@ -1,4 +1,4 @@
-"""Every error a user or an author of a backend can meet, in one tree.
+"""All errors of the framework and of backends, in one tree.
 
 ::
 
@@ -47,7 +47,7 @@
         ├── EpochMismatch           misuse      ValueError
         └── Unsupported             misuse      NotImplementedError
 
-The class word decides what the framework does: only ``transient`` is retried.
+The error class decides what the framework does: only ``transient`` is retried.
 Codes are stable: tests, dashboards and exit statuses may rely on them.
 """
 
@@ -60,11 +60,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from streamfactory.spi.positions import Partition
+    from streamfactory.spi.partitions import Partition
 
 
 class ErrorClass(Enum):
-    """What an error is about, and so who can do something about it."""
+    """The class of an error: it decides about retries and who can fix it."""
 
     CONFIG = "config"
     PLUGIN = "plugin"
@@ -76,17 +76,18 @@ class ErrorClass(Enum):
 
 
 class StreamError(Exception):
-    """The root. Says what happened, where, and what to do next.
+    """The root of the tree: what failed, where, and the remedy.
 
     Args:
         what: One sentence, lower case, offending values in ``repr`` form.
         stream: Name of the stream, where one is known.
         partition: The partition concerned.
-        offset: The offset concerned: the next one to read, unless ``what`` says other.
+        offset: The offset concerned: the next one to read, unless ``what`` says
+            otherwise.
         remedy: What the reader of the message should do next.
 
     All arguments are attributes too. Errors pickle with their attributes; of a cause
-    outside this tree only its one-line text crosses, as ``cause_text``.
+    outside this tree only its one-line text is pickled, as ``cause_text``.
     """
 
     code: ClassVar[str] = "stream_error"
@@ -114,7 +115,7 @@ class StreamError(Exception):
 
     @property
     def retryable(self) -> bool:
-        """True where trying again, unchanged, can succeed."""
+        """Whether an unchanged retry can succeed."""
         return self.error_class is ErrorClass.TRANSIENT
 
     def at(
@@ -124,14 +125,14 @@ class StreamError(Exception):
         partition: Partition | None = None,
         offset: int | None = None,
     ) -> Self:
-        """Fill in what the raiser could not know; what is set already stays."""
+        """Set attributes that are not set yet, and return the error."""
         self.stream = self.stream or stream
         self.partition = self.partition or partition
         self.offset = offset if self.offset is None else self.offset
         return self
 
     def to_dict(self) -> dict[str, Any]:
-        """The error as plain values, for ``--json`` and for logs."""
+        """Return the error as plain values, for ``--json`` and for logs."""
         return {
             "error": self.code,
             "class": self.error_class.value,
@@ -157,7 +158,7 @@ class StreamError(Exception):
         state = dict(self.__dict__)
         cause = self.__cause__
         if cause is not None and not isinstance(cause, StreamError):
-            # What the framework translated carries the masked text already.
+            # An error that the framework translated has the masked text already.
             state["cause_text"] = self.cause_text or f"{type(cause).__name__}: {cause}"
             cause = None
         return _rebuild, (type(self), self.what, state, cause)
@@ -178,18 +179,21 @@ def _rebuild(
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One thing wrong, or worth knowing, in a configuration."""
+    """One error, warning or note about a configuration.
+
+    Args:
+        key: The key as written; for a missing option, as it should be written.
+        what: The cause, with the (masked) value if there is one.
+        origin: The origin: ``clicks.toml:12``, ``argument``, ``environment``.
+        suggestion: The nearest known key or value, or what to write instead.
+        level: ``error``, ``warning``, or ``note`` for an option that applies elsewhere.
+    """
 
     key: str
-    """The key as it was written; for something missing, as it should be written."""
     what: str
-    """What is wrong, in words, with the (masked) value where there is one."""
     origin: str = ""
-    """Where it came from: ``clicks.toml:12``, ``argument``, ``environment``."""
     suggestion: str | None = None
-    """The nearest known key or value, or what to write instead."""
     level: str = "error"
-    """``error``, ``warning``, or ``note`` for what is fine in another place."""
 
     def __str__(self) -> str:
         text = f"{self.key}: {self.what}"
@@ -199,9 +203,9 @@ class Problem:
 
 
 class ConfigError(StreamError, ValueError):
-    """The caller must change something; every problem is told at once.
+    """The configuration is invalid; all problems are reported at once.
 
-    ``problems`` has one `Problem` each; ``str()`` shows them all, one a line.
+    ``problems`` contains all of them; ``str()`` shows one per line.
     """
 
     code = "config"
@@ -214,7 +218,7 @@ class ConfigError(StreamError, ValueError):
         self.problems = tuple(problems)
 
     def to_dict(self) -> dict[str, Any]:
-        """The error and its problems as plain values."""
+        """Return the error and its problems as plain values."""
         keys = ("key", "what", "origin", "suggestion", "level")
         problems = [{k: getattr(p, k) for k in keys} for p in self.problems]
         return {**super().to_dict(), "problems": problems}
@@ -225,7 +229,7 @@ class ConfigError(StreamError, ValueError):
 
 
 class UnknownStream(ConfigError, LookupError):
-    """No stream of that name is defined where names are looked up."""
+    """No stream with that name is defined in the catalogue."""
 
     code = "unknown_stream"
 
@@ -237,7 +241,7 @@ class GuaranteeRefused(ConfigError):
 
 
 class SchemaUnknown(ConfigError):
-    """The source has no schema of its own and none is declared (rule M6)."""
+    """The source has no schema and none is declared (rule M6)."""
 
     code = "schema_unknown"
     default_remedy = "declare one with the option `schema`"
@@ -247,46 +251,49 @@ class SchemaUnknown(ConfigError):
 
 
 class PluginError(StreamError):
-    """Something about a plug-in, not about the data."""
+    """A problem with a plug-in, not with the data."""
 
     code = "plugin"
     error_class = ErrorClass.PLUGIN
 
 
 class UnknownPlugin(PluginError, LookupError):
-    """No plug-in of that name is registered; lists what is, and a near match."""
+    """No plug-in with that name is registered.
+
+    Lists those that are, and a near match.
+    """
 
     code = "unknown_plugin"
 
 
 class NotInstalled(PluginError, ImportError):
-    """The plug-in is there but its client library is not; says the command."""
+    """The client library of a plug-in is not installed; has the install command."""
 
     code = "not_installed"
 
 
 class BrokenPlugin(PluginError):
-    """Loading failed; the plug-in is set aside and hurts no other."""
+    """Loading a plug-in failed; other plug-ins are not affected."""
 
     code = "broken_plugin"
 
 
 class DuplicatePlugin(PluginError):
-    """Two distributions claim one name; names both."""
+    """Two distributions provide a plug-in of the same name; names both."""
 
     code = "duplicate_plugin"
     default_remedy = "uninstall one, or block one with STREAMFACTORY_PLUGINS_BLOCK"
 
 
 class PluginTooNew(PluginError):
-    """Written for a later SPI level than this one."""
+    """The plug-in requires a later SPI level."""
 
     code = "plugin_too_new"
     default_remedy = "upgrade streamfactory"
 
 
 class PluginBlocked(PluginError):
-    """Blocked, or not allowed, by an environment variable."""
+    """The plug-in is blocked, or not allowed, by an environment variable."""
 
     code = "plugin_blocked"
 
@@ -299,36 +306,36 @@ class ContractBroken(PluginError):
 
 
 class UntranslatedError(PluginError):
-    """A foreign exception reached the SPI and no translation was found for it."""
+    """A plug-in raised a foreign exception that its translation table lacks."""
 
     code = "untranslated"
-    default_remedy = "report it to the author of the plug-in: its translation lacks it"
+    default_remedy = "report it to the author of the plug-in: its error table lacks it"
 
 
 # --- transient ------------------------------------------------------------------
 
 
 class TransientError(StreamError):
-    """Passing trouble; the framework tries again within its limits."""
+    """A temporary failure; the framework retries it within its limits."""
 
     code = "transient"
     error_class = ErrorClass.TRANSIENT
 
 
 class ConnectionFailed(TransientError, ConnectionError):
-    """The other side could not be reached, or went away."""
+    """The other side is unreachable, or the connection was lost."""
 
     code = "connection_failed"
 
 
 class StreamTimeout(TransientError, TimeoutError):
-    """No answer within the time allowed. Never an end of a stream."""
+    """The operation timed out. Never an end of a stream."""
 
     code = "timeout"
 
 
 class PartialMetadata(TransientError):
-    """The source answered for some partitions only; never taken for a whole answer."""
+    """The source returned metadata of some partitions only, which is never used."""
 
     code = "partial_metadata"
 
@@ -337,7 +344,7 @@ class PartialMetadata(TransientError):
 
 
 class PermanentError(StreamError):
-    """Trying again, unchanged, cannot help."""
+    """An unchanged retry cannot succeed."""
 
     code = "permanent"
     error_class = ErrorClass.PERMANENT
@@ -350,13 +357,13 @@ class TopicNotFound(PermanentError, LookupError):
 
 
 class NotAuthorized(PermanentError, PermissionError):
-    """Credentials are missing, wrong, or not enough."""
+    """Credentials are missing, wrong, or insufficient."""
 
     code = "not_authorized"
 
 
 class SchemaMismatch(PermanentError, TypeError):
-    """Rows do not fit the declared schema; names the column and both types."""
+    """Rows do not fit the declared schema; has the column and both types."""
 
     code = "schema_mismatch"
 
@@ -365,37 +372,37 @@ class PositionRefused(PermanentError, ValueError):
     """A position or checkpoint is corrupt, foreign, or newer than this software."""
 
     code = "position_refused"
-    default_remedy = "nothing was changed: repair it, or reset the position"
+    default_remedy = "repair it, or reset the position; nothing was changed"
 
 
 class MessageTooLarge(PermanentError, ValueError):
-    """The other side takes no message of that length; names both lengths."""
+    """The message is longer than the other side accepts; has both lengths."""
 
     code = "message_too_large"
 
 
 class WriterFenced(PermanentError):
-    """Another process writes under this writer id, or a transaction ran out of time."""
+    """Another process uses this writer id, or a transaction timed out."""
 
     code = "writer_fenced"
-    default_remedy = "one process at a time may write under a writer id"
+    default_remedy = "use a writer id in one process at a time"
 
 
 class FormatRefused(PermanentError, ValueError):
-    """What is stored is of another program, or of a later version of this one."""
+    """Stored data is of another program, or of a later version of this one."""
 
     code = "format_refused"
     default_remedy = "point the stream elsewhere, or upgrade streamfactory"
 
 
 class StorageFailed(PermanentError, OSError):
-    """A file system refused: full, read-only, or without a needed ability."""
+    """The file system is full, read-only, or lacks a required feature."""
 
     code = "storage_failed"
 
 
 class SpoolFull(PermanentError):
-    """A spool has reached its bound, and ``spool.full=fail`` ends its receiver."""
+    """A spool is full, and ``spool.full=fail`` ends its receiver."""
 
     code = "spool_full"
     default_remedy = "raise spool.full.bytes, or let spool.retention release rows"
@@ -414,7 +421,7 @@ class ReaderFailed(PermanentError):
 
 
 class CheckpointFailed(PermanentError, OSError):
-    """A checkpoint could not be saved; the previous one still holds."""
+    """A checkpoint could not be saved; the previous one remains valid."""
 
     code = "checkpoint_failed"
 
@@ -423,10 +430,10 @@ class CheckpointFailed(PermanentError, OSError):
 
 
 class DataLossError(StreamError):
-    """Messages are lost. Never passed over silently.
+    """Messages are lost. Losses are never skipped silently.
 
-    ``resume`` is for authors: the offset at which the source has messages again. With
-    it the framework applies ``out.of.range`` (rule R7); ``None`` where not known.
+    ``resume`` is for authors: the offset at which the source has messages again. If
+    set, the framework applies ``out.of.range`` (rule R7); ``None`` if unknown.
     """
 
     code = "data_loss"
@@ -438,14 +445,16 @@ class DataLossError(StreamError):
 
 
 class OffsetOutOfRange(DataLossError, LookupError):
-    """The start lies before earliest or beyond latest (rule R7).
+    """The start is before earliest or beyond latest (rule R7).
 
-    ``earliest`` and ``latest`` say what is available; ``None`` where unknown.
+    ``earliest`` and ``latest`` are the available range; ``None`` if unknown.
     """
 
     code = "offset_out_of_range"
     _shown = ("earliest", "latest")
-    default_remedy = "set `out.of.range` to earliest or latest to go on with a record"
+    default_remedy = (
+        "set `out.of.range` to earliest or latest to continue with a loss record"
+    )
 
     def __init__(
         self,
@@ -461,11 +470,13 @@ class OffsetOutOfRange(DataLossError, LookupError):
 
 
 class IncarnationChanged(DataLossError):
-    """What the offsets counted is gone and begun again (rule R7)."""
+    """The topic was recreated, and its offsets started again (rule R7)."""
 
     code = "incarnation_changed"
     _shown = ("expected", "found")
-    default_remedy = "set `out.of.range` to earliest or latest to go on with a record"
+    default_remedy = (
+        "set `out.of.range` to earliest or latest to continue with a loss record"
+    )
 
     def __init__(
         self,
@@ -481,23 +492,26 @@ class IncarnationChanged(DataLossError):
 
 
 class PartitionVanished(DataLossError, LookupError):
-    """A partition that was known is no longer there (rule M4)."""
+    """A known partition no longer exists (rule M4)."""
 
     code = "partition_vanished"
 
 
 class CorruptData(DataLossError, ValueError):
-    """What was committed cannot be read: torn, truncated, or changed on the medium."""
+    """Committed data cannot be read: it is truncated or damaged."""
 
     code = "corrupt_data"
-    default_remedy = "restore the file from a copy, or truncate the topic beyond it"
+    default_remedy = "restore the file from a backup, or truncate the topic beyond it"
 
 
 class EpochMarkerLost(DataLossError):
-    """The record of a writer's last epoch is gone: old or new cannot be told (W7)."""
+    """The last epoch of a writer was forgotten.
+
+    It is unknown whether an epoch was committed before (rule W7).
+    """
 
     code = "epoch_marker_lost"
-    default_remedy = "name the epoch once with `epoch.adopt` to take it for new"
+    default_remedy = "set `epoch.adopt` to the epoch, once, to write it as a new one"
 
 
 # --- decode ---------------------------------------------------------------------
@@ -508,14 +522,16 @@ class DecodeError(StreamError, ValueError):
 
     code = "decode"
     error_class = ErrorClass.DECODE
-    default_remedy = "set `decode.on.error` to skip or null to go on with a count"
+    default_remedy = (
+        "set `decode.on.error` to skip or null to continue and count such messages"
+    )
 
 
 class ErrorBudgetExceeded(DecodeError):
-    """More bad messages than `max.errors` or `max.error.ratio` allow."""
+    """There are more bad messages than `max.errors` or `max.error.ratio` allow."""
 
     code = "error_budget_exceeded"
-    default_remedy = "look at the first errors above: the decoder or its schema is off"
+    default_remedy = "check the decoder and its schema against the first errors above"
 
 
 # --- misuse ---------------------------------------------------------------------
@@ -529,7 +545,7 @@ class MisuseError(StreamError):
 
 
 class ClosedError(MisuseError, ValueError):
-    """Used after, or closed during, the call (rule R10)."""
+    """The object is closed, or was closed during the call (rule R10)."""
 
     code = "closed"
 
@@ -541,35 +557,35 @@ class EpochInThePast(MisuseError, ValueError):
 
 
 class EpochMismatch(MisuseError, ValueError):
-    """An epoch came again with other content and ``epoch.mismatch`` is ``fail``."""
+    """An epoch was repeated with other content and ``epoch.mismatch`` is ``fail``."""
 
     code = "epoch_mismatch"
 
 
 class Unsupported(MisuseError, NotImplementedError):
-    """The backend does not have this ability; names the way that works, if any."""
+    """The backend does not support the operation; has an alternative, if any."""
 
     code = "unsupported"
 
 
 class ErrorTable:
-    """A backend's translation of foreign exceptions, the most specific type first.
+    """A backend's translation table of foreign exceptions; the most specific type wins.
 
-    Give it to `Backend.translate`. Foreign exceptions never cross the SPI: the
-    framework calls the table for whatever an author's method raises outside this tree,
-    keeps the original as ``__cause__``, masks secrets in both texts, and takes a
-    missing entry for a defect of the plug-in (`UntranslatedError`).
+    Set it as `Backend.translate`. Foreign exceptions never cross the SPI: the framework
+    calls the table for every exception of a plug-in that is not of this tree, keeps the
+    original as ``__cause__``, masks secrets in both texts, and reports a missing entry
+    as a defect of the plug-in (`UntranslatedError`).
 
     Args:
-        types: By exception type; an entry holds for the type's descendants.
-        codes: By error code, for clients that raise one type for everything; looked at
+        types: By exception type; an entry applies to subclasses too.
+        codes: By error code, for clients that raise one type for all errors; checked
             first.
-        code_of: Answers the code of an exception, or None.
+        code_of: Returns the code of an exception, or None.
 
     Example:
         >>> table = ErrorTable({ConnectionError: ConnectionFailed})
-        >>> table(BrokenPipeError("gone"))
-        ConnectionFailed('BrokenPipeError: gone')
+        >>> table(BrokenPipeError("closed"))
+        ConnectionFailed('BrokenPipeError: closed')
     """
 
     def __init__(
@@ -583,11 +599,10 @@ class ErrorTable:
         self._code_of = code_of
 
     def __call__(self, error: BaseException) -> StreamError | None:
-        """Translate ``error``; None where the table has nothing for it.
+        """Translate ``error``; None if the table has no entry for it or its causes.
 
-        Nor for what caused it: clients wrap errors, and a ``RuntimeError`` from a
-        ``ConnectionResetError`` is one of the connection. The outermost that the table
-        knows decides.
+        Causes count because clients wrap errors: a ``RuntimeError`` from a
+        ``ConnectionResetError`` is a connection error. The outermost match wins.
         """
         for cause in _causes(error):
             found = self._find(cause)
@@ -609,11 +624,11 @@ class ErrorTable:
 
 
 _MOST_CAUSES: Final = 20
-"""Causes that are looked at; a retry within a client may chain thousands."""
+"""Causes that are checked; retries within a client may chain thousands."""
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:
-    """An error, and what caused it, each once; not errors of our tree."""
+    """Yield an error and its causes, each once, without errors of this tree."""
     seen: set[int] = set()
     link: BaseException | None = error
     while link is not None and id(link) not in seen and len(seen) < _MOST_CAUSES:

@@ -9,9 +9,9 @@ A plug-in is a module with one hook, named by an entry point::
     def streamfactory_backend() -> Backend:
         return Backend(name="tiny", doc="Tiny.", spi_level=1, consumer_factory=...)
 
-The module is imported when the type is used, never before. An extra in brackets
-behind the entry point (``kafka = "pkg.kafka [kafka]"``) is what users are told to
-install when its client library is missing.
+The module is imported when the type is first used. An extra in brackets after the entry
+point (``kafka = "pkg.kafka [kafka]"``) is the extra that error messages name when the
+client library is missing.
 """
 
 from __future__ import annotations
@@ -45,14 +45,14 @@ hookspec = pluggy.HookspecMarker("streamfactory")
 
 
 class Yields(Enum):
-    """What the consumers of a backend answer."""
+    """What the consumers of a backend return."""
 
     TYPED = "typed"
-    """Rows of the stream's own schema: a decoder is refused."""
+    """Rows of the stream's schema: a decoder is refused."""
     ENVELOPE = "envelope"
     """Envelopes: a decoder is required."""
     EITHER = "either"
-    """The topic decides, by its schema."""
+    """Either, by the schema of the topic."""
 
 
 class Role(Enum):
@@ -64,65 +64,80 @@ class Role(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Backend:
-    """One stream type."""
+    """One stream type.
+
+    Args:
+        name: The ``<type>`` of ``streamType`` and ``stream.<type>.*``; lower case.
+        doc: One line.
+        spi_level: The `SPI_LEVEL` that the plug-in requires: a number, not the
+            constant.
+        options: The options under ``stream.<type>.``, without those that all backends
+            share. An option with a shared key (``topic.name``) replaces the shared one.
+        consumer_factory: Reads a stream; None for a type that cannot be read.
+        producer_factory: Writes a stream; None for a type that cannot be written.
+        topic_admin: For ``streamfactory topics``: create, truncate, verify, ...
+        server: For ``streamfactory serve``: the server of this backend's streams.
+        yields: What consumers return: typed rows, envelopes, or either.
+        check_options: Rules of the type over several options: returns problems (level
+            ``error``), and options without effect (level ``warning``), each created by
+            `StreamConfig.problem`. A pure function: it connects to nothing, opens no
+            file and resolves no secret. Called when a stream is validated or opened, in
+            the user's process or the driver, after each option was validated and every
+            reference that is not a secret was resolved. The role is None if the use is
+            not known, as in ``validate``: then only problems of both uses are returned.
+            Claims need no rule here: the framework refuses a ``guarantee`` that is
+            stronger.
+        translate: Translates foreign exceptions, usually an `ErrorTable`; returns None
+            for unknown ones. Connection and timeout errors of the standard library are
+            translated without it.
+        client_namespaces: Pass-through namespaces, of ``consumer`` and ``producer``:
+            ``stream.<type>.consumer.prop.*`` is passed to the client library verbatim.
+        owned_client_keys: Client keys that a user may not set, each with the remedy.
+        client_keys: All known client keys, so that a misspelt one is reported, and
+            refused on Spark, whose plans show values; empty if unknown.
+        bare_names: Option names of other connectors of the same system, in lower case,
+            each with the equivalent option here.
+        bare_hints: Option names of other connectors without an equivalent, each with
+            the closest option.
+    """
 
     name: str
-    """The ``<type>`` of ``streamType`` and ``stream.<type>.*``; lower case."""
     doc: str
-    """One line."""
     spi_level: int
-    """The `SPI_LEVEL` that it was written for: a number, not the constant."""
     options: tuple[Option, ...] = ()
-    """Everything under ``stream.<type>.``, but for what all backends share. An option
-    of a shared key (``topic.name``) replaces the shared one."""
     consumer_factory: type[ConsumerFactory] | None = None
     producer_factory: type[ProducerFactory] | None = None
     topic_admin: type[TopicAdmin] | None = None
-    """For the commands ``topics``: creating, truncating, verifying, ..."""
     server: type[StreamServer] | None = None
-    """For the command ``serve``: where streams live in a server of this backend."""
     yields: Yields = Yields.TYPED
     check_options: Callable[[StreamConfig, Role | None], Iterable[Problem]] | None = (
         None
     )
-    """The type's own rules over several options: answers what is wrong (level
-    ``error``), and what has no effect as it is (level ``warning``), each made by
-    `StreamConfig.problem`. A function of its arguments alone: it connects to nothing,
-    opens no file and resolves no secret.
-
-    Called wherever a stream is validated or opened, by a user's process or a driver,
-    when each option by itself is valid and every reference that is no secret could be
-    resolved. The role is None where the use is not known, as of ``validate``: then only
-    what is wrong in either use is answered. Claims need no rule here: a ``guarantee``
-    above them is refused by the framework."""
     translate: Callable[[BaseException], StreamError | None] | None = None
-    """Foreign exceptions to errors of our tree, mostly an `ErrorTable`; None for what
-    it does not know. Connection and time-out errors of the standard library are
-    translated without it."""
     client_namespaces: frozenset[str] = frozenset()
-    """Which of ``consumer``, ``producer`` go to a client library verbatim, as
-    ``stream.<type>.consumer.prop.*``."""
     owned_client_keys: Mapping[str, str] = field(default_factory=dict)
-    """Client keys that a user may not set, each with what to do instead."""
     client_keys: frozenset[str] = frozenset()
-    """Every client key that is known, so that a misspelt one is told, and refused on
-    Spark, whose plans show values; empty where they are not known."""
     bare_names: Mapping[str, str] = field(default_factory=dict)
-    """Names without a prefix that other connectors of the same system have, in lower
-    case, each with the option here that means the same."""
     bare_hints: Mapping[str, str] = field(default_factory=dict)
-    """Those that mean nothing here, each with what comes close."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decoder:
-    """One message format."""
+    """One message format.
+
+    Args:
+        name: As in ``decoder.class.name``.
+        doc: One sentence for users.
+        spi_level: The level of the contract that it was written for.
+        options: Everything under ``stream.<type>.decoder.prop.``.
+        decoder: The class that decodes; None for a format that is only written.
+        encoder: The class that encodes; None for a format that is only read.
+    """
 
     name: str
     doc: str
     spi_level: int
     options: tuple[Option, ...] = ()
-    """Everything under ``stream.<type>.decoder.prop.``."""
     decoder: type[MessageDecoder] | None = None
     encoder: type[MessageEncoder] | None = None
 
@@ -132,10 +147,10 @@ class HookSpecs:
 
     @hookspec
     def streamfactory_backend(self) -> Backend:
-        """Answer the descriptor of a stream type. Called once, when it is used."""
+        """Return the descriptor of a stream type. Called once, on first use."""
         raise NotImplementedError
 
     @hookspec
     def streamfactory_decoder(self) -> Decoder:
-        """Answer the descriptor of a message format. Called once, when it is used."""
+        """Return the descriptor of a message format. Called once, on first use."""
         raise NotImplementedError

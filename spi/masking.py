@@ -1,7 +1,7 @@
 """Credentials within values: the part of a URL before the ``@`` of its host.
 
-Options that hold a secret are declared so, and are masked as a whole. Any other value
-may be a URL, and what somebody wrote into it is masked wherever the value is shown.
+Options that are declared secret are masked as a whole. Any other value may be a URL,
+whose credentials are masked wherever the value is shown.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 
 MASK: Final = "***"
 
-# As the standard has it, up to the last @ of the authority; else with a password that
-# holds a slash and the like, as keys of S3 do: `user:` before what is no port. Both are
-# bounded, so that no text takes long.
+# Either as in RFC 3986, up to the last @ of the authority; or with a password that
+# contains a slash, as S3 keys do: `user:` followed by something that is not a port.
+# Both are bounded, so that no text takes long to match.
 _IN_URL: Final = re.compile(
     r"://(?P<info>[^\s/?#]{0,1000}|[^\s/?#:@]{0,1000}:(?![0-9]*(?:[/?#\s]|$))\S{0,1000})@"
 )
@@ -30,20 +30,23 @@ _CONTAINERS: Final = frozenset({"abfs", "abfss", "wasb", "wasbs"})
 
 
 def mask_userinfo(text: str) -> str:
-    """``text`` with the credentials of every URL in it masked.
+    """Return ``text`` with the credentials of every URL masked.
 
-    For whatever is shown: values, messages, lines of a log.
+    For all that is shown: values, messages, log lines.
     """
     return _IN_URL.sub(_masked, text)
 
 
 def mask_value(text: str) -> str:
-    """The value of an option as it may be shown: also ``user:password@host`` alone."""
+    """Return an option's value, masked.
+
+    Also masks ``user:password@host`` without URL.
+    """
     return _BARE.sub(_masked, mask_userinfo(text))
 
 
 def userinfo_secrets(text: str) -> Iterator[str]:
-    """What has to be masked wherever it turns up: credentials within a value."""
+    """Yield the credentials within a value, which must be masked everywhere."""
     for pattern in (_IN_URL, _BARE):
         for match in pattern.finditer(text):
             if not _is_container(match):

@@ -18,43 +18,50 @@ if TYPE_CHECKING:
 _NAME: Final = re.compile(r"[a-z][a-z0-9]*(\.[a-z][a-z0-9]*)*")
 
 LABELS: Final[Mapping[str, str]] = {
+    "stream": "Name of the stream, as it is configured.",
+    "pipeline": "Name of the pipeline.",
+    "sink": "Name of a sink within its pipeline.",
     "topic": "Name of the topic.",
     "partition": "Id of the partition.",
     "group": "Name of the group of readers.",
     "method": "Kind of the call: list, info, schema, action, get, exchange, put.",
     "code": "Stable code of the error.",
 }
-"""Every label that a metric may have. Their values are bounded by the topics,
-partitions and groups that exist and by the code; addresses of clients, writer ids and
-other text that clients choose are no labels."""
+"""Every label that a metric may have. The number of label values is bounded by the
+streams, pipelines, topics, partitions and groups that exist and by the code; client
+addresses, writer ids and other text that clients choose are not labels."""
 
 
 class MetricKind(Enum):
-    """How the values of a metric develop."""
+    """Counter or gauge."""
 
     COUNTER = "counter"
-    """Only rises; starts at 0 with the process."""
+    """A counter: only increases; starts at 0 with the process."""
     GAUGE = "gauge"
-    """The value at this moment."""
+    """A gauge: the current value."""
 
 
 @dataclass(frozen=True, slots=True)
 class Metric:
     """One metric.
 
+    Args:
+        name: Lower case, dotted, with the unit as its last word:
+            ``server.received.bytes``.
+        doc: One line, ending in a full stop.
+        kind: Counter or gauge.
+        unit: Plural: ``rows``, ``bytes``, ``seconds``; empty for a plain count.
+        labels: Keys of `LABELS`.
+
     Raises:
-        ValueError: The declaration breaks a rule of the vocabulary.
+        ValueError: The declaration is invalid.
     """
 
     name: str
-    """Lower case, dotted, with the unit as its last word: ``server.received.bytes``."""
     doc: str
-    """One line, ending in a full stop."""
     kind: MetricKind
     unit: str = ""
-    """Plural: ``rows``, ``bytes``, ``seconds``; empty for a plain count."""
     labels: tuple[str, ...] = ()
-    """Keys of `LABELS`."""
 
     def __post_init__(self) -> None:
         if _NAME.fullmatch(self.name) is None:
@@ -64,7 +71,7 @@ class Metric:
             msg = f"metric {self.name!r} does not end with its unit {self.unit!r}"
             raise ValueError(msg)
         if not self.doc.endswith(".") or "\n" in self.doc:
-            msg = f"metric {self.name!r}: the documentation is not one sentence"
+            msg = f"metric {self.name!r}: doc must be one line ending in a full stop"
             raise ValueError(msg)
         if unknown := set(self.labels) - LABELS.keys():
             msg = f"metric {self.name!r} has the unknown label {min(unknown)!r}"
@@ -72,22 +79,27 @@ class Metric:
 
     @property
     def prometheus_name(self) -> str:
-        """As Prometheus shows it: ``streamfactory_server_received_bytes_total``."""
+        """The Prometheus name: ``streamfactory_server_received_bytes_total``."""
         total = "_total" if self.kind is MetricKind.COUNTER else ""
         return f"streamfactory_{self.name.replace('.', '_')}{total}"
 
 
 class Sample(NamedTuple):
-    """The value of a metric for one set of labels."""
+    """The value of a metric for one set of labels.
+
+    Args:
+        metric: The metric that is reported.
+        labels: In the order of ``metric.labels``.
+        value: Its value, in the unit of the metric.
+    """
 
     metric: Metric
     labels: tuple[str, ...]
-    """In the order of ``metric.labels``."""
     value: float
 
     @property
     def number(self) -> int | float:
-        """The value, as an integer where it is one."""
+        """The value, as an integer if it is whole."""
         return int(self.value) if float(self.value).is_integer() else self.value
 
 
@@ -95,10 +107,11 @@ class Sample(NamedTuple):
 class Recorder:
     """Counters of one process. Thread-safe.
 
-    A counter has a sample from its first increment on; one without labels always.
+    A counter with labels has a sample after its first increment; one without labels
+    always has one.
 
     Args:
-        metrics: The counters that are recorded here.
+        metrics: The counters to record.
     """
 
     def __init__(self, metrics: Collection[Metric]) -> None:
@@ -112,8 +125,8 @@ class Recorder:
         """Increase a counter.
 
         Args:
-            metric: One of those that are recorded here.
-            labels: Values of its labels, in their order.
+            metric: One of the recorded counters.
+            labels: Values of its labels, in order.
             amount: Not negative.
         """
         key = (metric.name, labels)
@@ -121,7 +134,7 @@ class Recorder:
             self._values[key] = self._values.get(key, 0) + amount
 
     def keep(self, label: str, values: Collection[str]) -> None:
-        """Remove samples whose label has another value than these."""
+        """Remove samples whose label has none of these values."""
         with self._lock:
             for name, labels in list(self._values):
                 given = dict(zip(self._metrics[name].labels, labels, strict=True))
@@ -129,7 +142,7 @@ class Recorder:
                     del self._values[name, labels]
 
     def samples(self) -> list[Sample]:
-        """All values at this moment, by metric and labels."""
+        """Return the current values, by metric and labels."""
         with self._lock:
             found = sorted(self._values.items())
         return [

@@ -1,4 +1,4 @@
-"""How deep JSON is nested, without parsing it."""
+"""The nesting depth of JSON, computed without parsing it."""
 
 from __future__ import annotations
 
@@ -7,10 +7,9 @@ from itertools import accumulate
 from typing import Final
 
 DEEPEST: Final = 256
-"""Objects and lists within each other that a message, or a record, may have.
-
-A library that parses them one call a level would end the process, or stop at a depth
-that its caller's own depth decides.
+"""Maximum nesting of objects and lists in a message or record.
+A recursive parser would overflow the stack and end the process, or stop at a depth that
+depends on its caller.
 """
 
 _STRINGS: Final = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
@@ -19,9 +18,9 @@ _OTHERS: Final = bytes(set(range(256)) - _STEPS.keys())
 
 
 def json_depth(text: bytes) -> int:
-    """How many objects and lists of a text are open at once, at most.
+    """Return the maximum number of objects and lists that are open at once.
 
-    Of text that is no JSON, it is right up to the first place that no parser accepts.
+    For text that is not JSON, it is correct up to the first syntax error.
     """
     brackets = _STRINGS.sub(b"", text).translate(None, _OTHERS)
     return max(accumulate(_STEPS[one] for one in brackets), default=0)

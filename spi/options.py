@@ -1,8 +1,8 @@
-"""Declaring options: each once, and everything else follows from the declaration.
+"""Declarations of options, each made once.
 
 Parsing, help, the reference page, JSON Schema and examples all come from `Option`.
-Values are strings wherever they come from; an `OptionType` reads them. A bad value is
-an error, never a default.
+Values are strings; an `OptionType` parses them. A bad value is an error, never a
+default.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-# ASCII throughout: what other programs do not read as a number is none here.
+# ASCII only: other programs would not parse other digits as a number.
 _WHOLE: Final = re.compile(r"[+-]?[0-9]+")
 _DECIMAL: Final = re.compile(
     r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]+)?", re.IGNORECASE
@@ -37,29 +37,33 @@ _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_.\-]*")
 
 @dataclass(frozen=True, slots=True)
 class OptionType:
-    """How the text of a value is read."""
+    """A type of option values: how their text is parsed.
+
+    Args:
+        name: Shown to users: ``integer``, ``period``, ...
+        parse: Parses the text; raises ValueError that says what is expected.
+        schema: JSON Schema of the text.
+        longest: Maximum number of characters; None for no limit.
+    """
 
     name: str
-    """Shown to users: ``integer``, ``period``, ..."""
     parse: Callable[[str], Any]
-    """Raises ValueError with what is wanted, in words."""
     schema: Mapping[str, Any] = field(default_factory=dict)
-    """JSON Schema of the text."""
     longest: int | None = None
-    """Characters that the text may have; None for any number."""
 
 
 def whole_number(text: str) -> int:
-    """Read a whole number of 64 bits, signed.
+    """Parse a signed 64-bit integer.
 
     Raises:
-        ValueError: What is wrong, in words that follow the value in a sentence.
+        ValueError: The value is not valid. The message continues a sentence that begins
+            with the value.
     """
     stripped = text.strip()
     if _WHOLE.fullmatch(stripped) is None:
         msg = "is not a whole number"
         raise ValueError(msg)
-    # Python refuses to read thousands of digits, in words about itself.
+    # Python refuses thousands of digits, with a message about the interpreter.
     digits = stripped.lstrip("+-").lstrip("0") or "0"
     value = int(digits) if len(digits) < 20 else 2**64
     return _sized(-value if stripped[0] == "-" else value)
@@ -97,7 +101,9 @@ def _period(text: str) -> int:
         return whole_number(stripped)
     match = _PERIOD.fullmatch(stripped)
     if not stripped or match is None:
-        msg = "is not a period: write 250ms, 30s, 5m, 4h30m, 1d, or plain milliseconds"
+        msg = (
+            "is not a duration: write 250ms, 30s, 5m, 4h30m, 1d, or plain milliseconds"
+        )
         raise ValueError(msg)
     parts = zip(match.groups(), _UNITS, strict=True)
     return _sized(sum(whole_number(n) * unit for n, unit in parts if n))
@@ -118,14 +124,14 @@ def _path(text: str) -> str:
     if not text.strip() or "\0" in text:
         msg = "is not a path"
         raise ValueError(msg)
-    # A path of that spelling would be a folder called `s3:`.
+    # Taken as a path, it would be a folder named `s3:`.
     if re.match(r"[A-Za-z][A-Za-z0-9+.-]*://", text):
-        msg = "is a URL, wanted a path of this machine"
+        msg = "is a URL, expected a local path"
         raise ValueError(msg)
     try:
         return str(Path(text).expanduser().absolute())
     except RuntimeError:
-        msg = "begins with the home of a user who has none"
+        msg = "begins with ~ of a user without a home directory"
         raise ValueError(msg) from None
 
 
@@ -153,7 +159,7 @@ def _json_object(text: str) -> Mapping[str, Any]:
 
 
 def _schema(text: str) -> str:
-    # Parsing makes an Arrow schema, which loads Arrow: only who declares one pays.
+    # Parsing loads Arrow: that cost is paid only for options of this type.
     from streamfactory.spi.arrowjson import parse_schema
 
     parse_schema(text)
@@ -162,7 +168,7 @@ def _schema(text: str) -> str:
 
 STRING: Final = OptionType("string", str, {"type": "string"})
 _WORD: Final = 100
-"""Characters of what is a word or a number: parsing thousands of digits takes long."""
+"""Maximum length of a word or number: parsing thousands of digits takes long."""
 
 INTEGER: Final = OptionType("integer", whole_number, {"type": ["string", "integer"]})
 NUMBER: Final = OptionType("number", _number, {"type": ["string", "number"]}, _WORD)
@@ -172,17 +178,20 @@ PERIOD: Final = OptionType("period", _period, {"type": ["string", "integer"]}, _
 SIZE: Final = OptionType("size", _size, {"type": ["string", "integer"]}, _WORD)
 """``150M``, ``1.1G``, or plain bytes; binary units; the value is bytes."""
 PATH: Final = OptionType("path", _path, {"type": "string"})
-"""Made absolute where it is read: processes differ in their working folder."""
+"""Made absolute when parsed: processes differ in their working directory."""
 LIST: Final = OptionType("list", _list, {"type": "string"})
 """``a,b,c``; the value is a tuple of strings."""
 JSON_OBJECT: Final = OptionType("JSON object", _json_object, {"type": "string"})
 SCHEMA: Final = OptionType("schema", _schema, {"type": "string"})
-"""Spark's DDL, or Arrow's JSON form; the value is the text: `arrowjson.parse_schema`
-makes a schema of it."""
+"""Spark's DDL, or Arrow's JSON form; the value is the text, which
+`arrowjson.parse_schema` parses."""
 
 
 def choice(*words: str) -> OptionType:
-    """One of some words; case does not matter, the value is the word as given here."""
+    """Return the type of one of several values.
+
+    Case-insensitive, spelt as given here.
+    """
     by_lower = {word.lower(): word for word in words}
 
     def parse(text: str) -> str:
@@ -198,33 +207,41 @@ def choice(*words: str) -> OptionType:
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """One option of a backend, a decoder, or the framework."""
+    """One option of a backend, a decoder, or the framework.
+
+    Args:
+        key: Of a backend: what follows ``stream.<type>.``. Lower case, dotted, with the
+            unit in the name (``linger.millis``, ``buffer.bytes``).
+        doc: One line, ending in a full stop.
+        type: Parses and prints its values.
+        default: As text; None with ``required`` false means not set.
+        required: Whether a configuration without it is refused.
+        secret: Masked everywhere; only for strings; refused as a literal on Spark.
+        minimum: The least number, inclusive; None for no limit.
+        maximum: The greatest number, inclusive; None for no limit.
+        validator: Validates the parsed value; returns the cause of an error, or None.
+        aliases: Aliases; conflicting values are an error.
+        former: Deprecated aliases: they work with a warning.
+        deprecated: The remedy for a deprecated option: using it is a warning.
+        no_effect: Why this known key has no effect here: using it is a warning.
+        applies: ``read``, ``write``, ``spark``, ...; empty means always.
+        example: A value for generated examples.
+    """
 
     key: str
-    """Of a backend: what follows ``stream.<type>.``. Lower case, dotted, with the unit
-    in the name (``linger.millis``, ``buffer.bytes``)."""
     doc: str
-    """One line, ending in a full stop."""
     type: OptionType = STRING
     default: str | None = None
-    """As text; None with ``required`` false means: not set."""
     required: bool = False
     secret: bool = False
-    """Masked everywhere; only a string; refused as a literal on Spark."""
     minimum: float | None = None
     maximum: float | None = None
     validator: Callable[[Any], str | None] | None = None
-    """Gets the parsed value; answers what is wrong with it, or None."""
     aliases: tuple[str, ...] = ()
-    """Other spellings with the same meaning; two that disagree are an error."""
     former: tuple[str, ...] = ()
-    """Earlier spellings: they still work, and using one is a warning."""
     deprecated: str | None = None
-    """What to write instead: using it is a warning."""
     no_effect: str | None = None
-    """Why this known key does nothing here: using it is a warning."""
     applies: frozenset[str] = frozenset()
-    """``read``, ``write``, ``spark``, ...; empty means always."""
     example: str | None = None
 
     def __post_init__(self) -> None:
@@ -233,7 +250,7 @@ class Option:
                 msg = f"option key {key!r} is not a dotted name"
                 raise ValueError(msg)
         if self.secret and self.type is not STRING:
-            msg = f"option {self.key!r}: a secret is a string"
+            msg = f"option {self.key!r}: a secret must be a string"
             raise ValueError(msg)
         if self.required and self.default is not None:
             msg = f"option {self.key!r}: required and a default exclude each other"
@@ -254,14 +271,15 @@ class Option:
 
     @property
     def spellings(self) -> tuple[str, ...]:
-        """Every key by which the option can be given, its own first."""
+        """Every key and alias of the option, the key first."""
         return (self.key, *self.aliases, *self.former)
 
     def parse(self, text: str) -> Any:
-        """Read a value.
+        """Parse a value.
 
         Raises:
-            ValueError: What is wrong, in words that follow the value in a sentence.
+            ValueError: The value is not valid. The message continues a sentence that
+                begins with the value.
         """
         longest = self.type.longest
         if longest is not None and len(text) > longest:
@@ -269,10 +287,10 @@ class Option:
             raise ValueError(msg)
         value = self.type.parse(text)
         if self.minimum is not None and value < self.minimum:
-            msg = f"is below the least allowed, {_plain(self.minimum)}"
+            msg = f"is below the minimum, {_plain(self.minimum)}"
             raise ValueError(msg)
         if self.maximum is not None and value > self.maximum:
-            msg = f"is above the most allowed, {_plain(self.maximum)}"
+            msg = f"is above the maximum, {_plain(self.maximum)}"
             raise ValueError(msg)
         complaint = None if self.validator is None else self.validator(value)
         if complaint:

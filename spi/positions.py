@@ -1,4 +1,4 @@
-"""Where in a stream: partitions, and positions over many of them.
+"""Positions over several partitions.
 
 An offset is a signed 64-bit number: the position of the **next** message to read.
 Starts are inclusive, ends exclusive, gaps are normal.
@@ -10,51 +10,28 @@ import json
 import operator
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Final
 
 from streamfactory.spi.errors import PositionRefused
+from streamfactory.spi.partitions import MAX_PARTITION_ID, Partition
 
 POSITION_VERSION: Final = 1
-MAX_PARTITION_ID: Final = 2**31 - 1
 MAX_OFFSET: Final = 2**63 - 1
 
 _ID: Final = re.compile("0|[1-9][0-9]{0,9}")
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Partition:
-    """One ordered lane of a topic. Ids are not assumed to be 0 to n-1."""
-
-    topic: str
-    id: int
-    """At least 0 and below 2^31."""
-
-    def __post_init__(self) -> None:
-        if not self.topic:
-            msg = "a partition needs the name of its topic"
-            raise ValueError(msg)
-        if type(self.id) is not int:  # a bool or NumPy's, say: the text would differ
-            object.__setattr__(self, "id", int(operator.index(self.id)))
-        if not 0 <= self.id <= MAX_PARTITION_ID:
-            msg = f"partition id {self.id!r} is outside 0..{MAX_PARTITION_ID}"
-            raise ValueError(msg)
-
-    def __str__(self) -> str:
-        return f"{self.topic}-{self.id}"
-
-
 class Position(Mapping[Partition, int]):
-    """A vector of offsets, one a partition: the next offset to read of each.
+    """A vector of offsets: the next offset to read of each partition.
 
     Immutable, comparable by value, hashable, picklable. The text form is canonical
     (rule P1): equal positions are equal text.
 
     Args:
         offsets: Next offset to read, by partition.
-        incarnations: What the offsets count, by partition, where the source says.
-            Entries for partitions without an offset are dropped.
+        incarnations: Incarnation of each partition, if the source has one. Entries of
+            partitions without an offset are dropped.
 
     Raises:
         ValueError: An offset is below 0 or beyond 64 bits.
@@ -74,20 +51,20 @@ class Position(Mapping[Partition, int]):
 
     @property
     def incarnations(self) -> Mapping[Partition, str]:
-        """What the offsets count, by partition, where known."""
+        """The incarnations by partition, if known."""
         return MappingProxyType(self._incarnations)
 
     def with_offset(
         self, partition: Partition, offset: int, incarnation: str | None = None
     ) -> Position:
-        """This position with one partition moved."""
+        """Return this position with another offset of one partition."""
         incarnations = dict(self._incarnations)
         if incarnation is not None:
             incarnations[partition] = incarnation
         return Position({**self._offsets, partition: offset}, incarnations)
 
     def merge(self, other: Position) -> Position:
-        """Both positions; where both have a partition, ``other`` wins."""
+        """Return both positions merged; ``other`` wins for common partitions."""
         incarnations = {
             p: i for p, i in self._incarnations.items() if p not in other._offsets
         }
@@ -97,17 +74,17 @@ class Position(Mapping[Partition, int]):
         )
 
     def only(self, partitions: frozenset[Partition] | set[Partition]) -> Position:
-        """This position without the partitions that are not named."""
+        """Return the position of these partitions only."""
         kept = {p: o for p, o in self._offsets.items() if p in partitions}
         return Position(kept, self._incarnations)
 
     def to_json(self) -> str:
-        """The canonical text: one line, sorted keys.
+        """Return the canonical text: one line, sorted keys.
 
         ``{"incarnations":{"clicks":"a1"},"offsets":{"clicks":{"0":23}},"version":1}``.
-        ``offsets`` is Spark-Kafka's form. An incarnation that all the partitions of a
-        topic share is written once for the topic, so that ten thousand partitions of a
-        Kafka topic carry its id once.
+        ``offsets`` is Spark-Kafka's form. An incarnation that all partitions of a topic
+        share is written once per topic: a Kafka topic of ten thousand partitions has
+        one id.
         """
         if self._text is None:
             body: dict[str, Any] = {
@@ -121,7 +98,7 @@ class Position(Mapping[Partition, int]):
 
     @classmethod
     def from_json(cls, text: str) -> Position:
-        """Read a position.
+        """Parse a position.
 
         Raises:
             PositionRefused: permanent; the text is corrupt, foreign, or of a newer
@@ -139,14 +116,17 @@ class Position(Mapping[Partition, int]):
             raise PositionRefused(msg)
         version = body["version"]
         if type(version) is not int or version < 1:
-            msg = f"not a position: version is {version!r}, wanted a whole number"
+            msg = f"not a position: version is {version!r}, expected an integer"
             raise PositionRefused(msg)
         if version > POSITION_VERSION:
-            msg = f"position has version {version}, this reads {POSITION_VERSION}"
+            msg = (
+                f"position has version {version}, but only version "
+                f"{POSITION_VERSION} is supported"
+            )
             raise PositionRefused(msg, remedy="upgrade streamfactory")
         unknown = sorted(set(body) - {"version", "offsets", "incarnations"})
         if unknown:
-            msg = f"not a position: unknown member {unknown[0]!r}"
+            msg = f"not a position: unknown key {unknown[0]!r}"
             raise PositionRefused(msg)
         offsets = _flatten(body.get("offsets"), _offset)
         incarnations = _unfold(body.get("incarnations", {}), offsets)
@@ -192,7 +172,7 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(found) < len(pairs):
         keys = [key for key, _ in pairs]
         twice = next(key for key in keys if keys.count(key) > 1)
-        msg = f"not a position: {_clip(twice)} is given twice"
+        msg = f"not a position: the key {_clip(twice)} is repeated"
         raise PositionRefused(msg)
     return found
 
@@ -217,7 +197,7 @@ def _fold(
 
 def _unfold(nested: Any, offsets: Mapping[Partition, int]) -> dict[Partition, str]:
     if not isinstance(nested, dict):
-        msg = f"not a position: incarnations is {_clip(nested)}, wanted an object"
+        msg = f"not a position: incarnations is {_clip(nested)}, expected an object"
         raise PositionRefused(msg)
     unfolded: dict[Partition, str] = {}
     by_topic: dict[str, list[Partition]] = {}
@@ -240,12 +220,12 @@ def _unfold(nested: Any, offsets: Mapping[Partition, int]) -> dict[Partition, st
 
 def _flatten(nested: Any, read: Any) -> dict[Partition, Any]:
     if not isinstance(nested, dict):
-        msg = f"not a position: {_clip(nested)}, wanted an object by topic"
+        msg = f"not a position: {_clip(nested)}, expected an object by topic"
         raise PositionRefused(msg)
     flat: dict[Partition, Any] = {}
     for topic, by_id in nested.items():
         if not isinstance(by_id, dict):
-            msg = f"not a position: {topic!r} has {_clip(by_id)}, wanted an object"
+            msg = f"not a position: {topic!r} has {_clip(by_id)}, expected an object"
             raise PositionRefused(msg)
         for key, value in by_id.items():
             if not topic or _ID.fullmatch(key) is None or int(key) > MAX_PARTITION_ID:

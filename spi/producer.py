@@ -1,9 +1,9 @@
-"""The writing half of the contract: the twins of consumer and provider.
+"""The writing half of the contract.
 
 A task writes through a `StreamWriter` and ends with a `CommitMessage`; one
 `StreamCommitter` makes all messages of an epoch visible at once. The framework's final
-``Writer`` and ``Committer`` route rows, check schemas, drain what is there already and
-compare summaries; Spark, the command line and the kit hold only those.
+``Writer`` and ``Committer`` route rows, check schemas, drain epochs that are committed
+already and compare summaries; Spark, the command line and the kit use only those.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
     from streamfactory.spi.positions import Position
 
 CARRIED_COLUMNS: Final = ("_key", "_headers", "_timestamp", "_topic")
-"""The framework's columns that a sink may store: what ``CARRIES`` may name."""
+"""The framework's columns that a sink may store: the possible values of ``CARRIES``."""
 
 
 class WriteKind(Enum):
-    """Whether epochs continue one another (rule W7)."""
+    """Whether epochs form a sequence (rule W7)."""
 
     BATCH = "batch"
     STREAMING = "streaming"
@@ -38,55 +38,68 @@ class WriteKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class WriteContext:
-    """Who writes (rule W1). Pickles; the same for all rows of one attempt."""
+    """Identifies one attempt of a task (rule W1).
+
+    Pickles; the same for all its rows.
+
+    Args:
+        writer_id: Survives restarts; None if no idempotence is claimed.
+        epoch: At least 0, increasing per writer.
+        task: Number of the task within the epoch; may differ on a replay.
+        attempt: A new uuid for every attempt of every task.
+        kind: Whether epochs continue one another.
+        schema: The schema of the rows, without the framework's columns; known even if
+            the attempt has no rows. Not part of commit messages.
+    """
 
     writer_id: str | None
-    """Survives restarts; None where no idempotence is claimed."""
     epoch: int
-    """At least 0, rising per writer."""
     task: int
-    """Number of the task within the epoch; may differ on a replay."""
     attempt: str
-    """A fresh uuid for every try of every task."""
     kind: WriteKind = WriteKind.STREAMING
     schema: pa.Schema | None = field(default=None, compare=False)
-    """The schema of the rows to come, without the framework's columns; a writer that
-    gets no rows at all still knows it. Not carried by commit messages."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outgoing:
-    """Rows on their way to one partition: routed and checked (rule W8)."""
+    """Rows for one partition, routed and checked (rule W8).
+
+    Args:
+        rows: The rows, without the columns below, of exactly ``WriteContext.schema``:
+            times in UTC, no large and no view types, dictionaries where
+            ``KEEPS_DICTIONARIES``. Of a backend that yields envelopes: one binary
+            column ``value``, encoded, where null is a tombstone. The backend may keep
+            it.
+        partition: The target partition: an id that the sink has.
+        key: Column ``_key``: binary or string.
+        headers: Column ``_headers``: `headers_type`.
+        timestamp: Column ``_timestamp``: timestamp[us, UTC].
+        topic: Column ``_topic``, if a sink accepts several topics.
+    """
 
     rows: pa.RecordBatch
-    """The row itself, without the columns below, of exactly ``WriteContext.schema``:
-    times in UTC, no large and no view types, dictionaries where
-    ``KEEPS_DICTIONARIES``. Of a backend that yields envelopes: one binary column
-    ``value``, encoded, where null is a tombstone. The backend may keep it."""
     partition: int
-    """Where it goes: an id that the sink said it has."""
     key: pa.Array | None = None
-    """Column ``_key``: binary or string."""
     headers: pa.Array | None = None
-    """Column ``_headers``: `headers_type`."""
     timestamp: pa.Array | None = None
-    """Column ``_timestamp``: timestamp[us, UTC]."""
     topic: str | None = None
-    """From column ``_topic``, where a sink takes several."""
 
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """What was written, independent of order and of the number of tasks.
+    """A summary of the written rows, independent of order and number of tasks.
 
-    A sink that remembers epochs stores both members as they are, and returns them in
+    A sink that remembers epochs stores both fields unchanged, and returns them in
     `LastCommit`.
+
+    Args:
+        rows: Number of rows.
+        sums: By algorithm: a digest of the content, from 0 to 2^128 - 1; digests of
+            parts are added modulo 2^128. Empty unless ``epoch.mismatch`` is ``fail``.
     """
 
     rows: int = 0
     sums: Mapping[str, int] = field(default_factory=dict)
-    """By algorithm: a digest of the content, from 0 to 2^128 - 1; digests of parts
-    are added modulo 2^128. Empty unless ``epoch.mismatch`` is ``fail``."""
 
     def __add__(self, other: Summary) -> Summary:
         names = {**self.sums, **other.sums}
@@ -97,89 +110,101 @@ class Summary:
 
 @dataclass(frozen=True, slots=True)
 class CommitMessage:
-    """What a task hands to the committer. Pickles; small, for it crosses the driver."""
+    """The result of a task, for the committer.
+
+    Pickles; small: the driver collects all.
+
+    Args:
+        context: Of the attempt that sends it, without the schema.
+        summary: Set by the framework.
+        payload: The author's: plain values only (str, bytes, numbers, lists, dicts).
+        config_digest: Digest of the task's configuration. Set by the framework: a task
+            and its committer may have loaded a named stream at different times.
+        drained: The epoch was committed already and the task wrote nothing: there is no
+            payload.
+    """
 
     context: WriteContext
     summary: Summary = field(default_factory=Summary)
-    """Filled in by the framework."""
     payload: Any = None
-    """The author's: plain values only (str, bytes, numbers, lists, dicts)."""
     config_digest: str = ""
-    """Of the configuration that the task wrote under. Filled in by the framework: a
-    task and its committer may have read a named stream at different times."""
     drained: bool = False
-    """The task found its epoch there already and wrote nothing: there is no payload."""
 
 
 @dataclass(frozen=True, slots=True)
 class LastCommit:
-    """What a sink remembers of a writer: one entry each (rule W7)."""
+    """The last commit of a writer: a sink stores one per writer (rule W7).
+
+    Args:
+        epoch: The last epoch that the writer committed.
+        source_position: Stored with the commit, so that data and position are always
+            consistent.
+        summary: The sum over the commit messages. A repeated epoch is compared with it:
+            by the number of rows, and by content if ``epoch.mismatch`` is ``fail``.
+    """
 
     epoch: int
     source_position: Position | None = None
-    """Stored with the commit, so that data and position cannot part."""
     summary: Summary | None = None
-    """Of the commit messages, added up. A repetition of the epoch is compared with it:
-    by the number of rows, and by content where ``epoch.mismatch`` is ``fail``."""
 
 
 class StreamWriter(ABC):
     """Writes the rows of one attempt of one task.
 
-    One thread at a time calls it; ``wake`` alone may come from another. After an
-    exception out of ``write`` or ``commit`` only ``abort`` and ``close`` follow.
+    One thread at a time calls it; only ``wake`` may be called from another. After an
+    exception from ``write`` or ``commit`` only ``abort`` and ``close`` are called.
     """
 
     @abstractmethod
     def write(self, outgoing: Outgoing) -> None:
-        """Take rows for one partition. May block for back-pressure.
+        """Write rows to one partition. May block for back-pressure.
 
-        Nothing of them can be read before the decision, where the backend claims
-        ``epoch_visibility`` whole or task. After `end` says that the other side is
-        gone, it takes rows and does nothing.
+        They cannot be read before the commit, if the backend claims
+        ``epoch_visibility`` whole or task. After `end` returned an end, it ignores
+        rows.
         """
 
     def wake(self) -> None:
         """Make a blocked ``write`` return or raise. Called from another thread, once.
 
-        It comes before the writer is closed: ``abort`` and ``close`` follow. Override
-        it where a write can block for good (a reader that stalls); it may come before
-        the write blocks, so it is remembered.
+        Called before the writer is closed: ``abort`` and ``close`` follow. Override it
+        if a write can block indefinitely (a stalled reader). It may be called before
+        the write blocks, so the writer must remember it.
         """
         msg = f"{type(self).__name__} cannot be woken"
         raise Unsupported(msg)
 
     @abstractmethod
     def commit(self) -> Any:
-        """End this attempt; what was written is safe, though not yet visible.
+        """End this attempt; its rows are stored safely, but not yet visible.
 
         Called once, after the last ``write``. Returns the ``payload`` of the commit
-        message. With ``epoch_visibility`` task this is where rows become visible. The
+        message. With ``epoch_visibility`` task the rows become visible here. The
         server's verdict is known before it returns (rule W6).
         """
 
-    def abort(self) -> None:  # noqa: B027 - nothing relies on it being called
-        """Leave nothing of this attempt behind. May never be called (rule W1).
+    def abort(self) -> None:  # noqa: B027 - not abstract: it may never be called
+        """Remove all rows of this attempt. May never be called (rule W1).
 
-        Without epochs rows cannot be taken back: then break the stream, so that its
-        reader learns of a failure rather than reading the next attempt as more.
+        Without epochs rows cannot be removed: then break the stream, so that its reader
+        fails instead of reading the next attempt as a continuation.
         """
 
     @property
     def end(self) -> End | None:
-        """How the other side ended the stream; None while it has not.
+        """Return how the other side ended the stream; None if it has not.
 
-        A reader that has enough (`ReaderFinished`) is no error: the framework stops
-        writing. May poll the connection; never blocks.
+        A reader that stops early (`ReaderFinished`) is not an error: the framework
+        stops writing. May poll the connection; never blocks.
         """
         return None
 
-    def close(self) -> None:  # noqa: B027 - a writer that holds nothing may keep this
-        """Give back all that was opened. Called once, after commit or abort."""
+    def close(self) -> None:  # noqa: B027 - not abstract: it may have no resources
+        """Release all resources. Called once, after commit or abort."""
 
 
 class StreamCommitter(ABC):
-    """Decides epochs of one writer. Lives in one process, mostly the driver."""
+    """Commits the epochs of one writer. Used in one process, mostly the driver."""
 
     @abstractmethod
     def commit(
@@ -190,10 +215,10 @@ class StreamCommitter(ABC):
     ) -> LastCommit | None:
         """Make the epoch visible, whole (rule W2); the first commit of it wins (W3).
 
-        A repeat, also after a restart and by another process, is a no-op, and forgets
-        what its messages staged. When the verdict is not known (a lost reply), find
-        out before answering (rule W6): this may take long behind another writer's open
-        transaction, and ends, at the latest, in `StreamTimeout`.
+        A repeated commit, also after a restart and by another process, has no effect,
+        and removes what its messages staged. If the outcome is unknown (a lost reply),
+        determine it before returning (rule W6): this may take long behind another
+        writer's open transaction, and raises `StreamTimeout` at the latest.
 
         Args:
             epoch: The epoch.
@@ -201,22 +226,22 @@ class StreamCommitter(ABC):
             source_position: Stored with the commit.
 
         Returns:
-            None where this call made the commit; what the sink holds already where the
-            epoch was there, or is older than the last one.
+            None if this call made the commit; the stored commit if the epoch was
+            committed before, or is older than the last one.
 
         Raises:
             WriterFenced: permanent; a later instance has claimed the writer. Nothing
                 was committed.
         """
 
-    def abort(  # noqa: B027 - nothing to undo where nothing is staged
+    def abort(  # noqa: B027 - not abstract: a sink may stage nothing
         self, epoch: int, messages: Sequence[CommitMessage]
     ) -> None:
-        """Forget what was staged. May come twice (rule W4).
+        """Remove staged rows. May be called twice (rule W4).
 
-        There is a message of each task that sent one: one that failed, or still runs,
-        has none. What was staged may be gone already, and the topic with it.
-        Staged rows that nobody aborts are swept by age; nothing relies on this call.
+        A task that failed, or still runs, has no message. The staged rows, and the
+        topic, may have been removed already. Staged rows that are never aborted are
+        removed by age; correctness does not depend on this call.
         """
 
     def replace(
@@ -225,87 +250,93 @@ class StreamCommitter(ABC):
         messages: Sequence[CommitMessage],
         source_position: Position | None = None,
     ) -> LastCommit | None:
-        """Commit an epoch that replaces everything before it, in the same instant.
+        """Commit an epoch that atomically replaces all earlier rows.
 
-        Override it to have the ability; otherwise as `commit`.
+        Override it to support this; otherwise like `commit`.
         """
-        msg = f"{type(self).__name__} cannot replace what is there at once"
+        msg = f"{type(self).__name__} cannot replace existing rows atomically"
         raise Unsupported(msg)
 
     def last(self) -> LastCommit | None:
-        """What this writer committed last; None where nothing is remembered.
+        """Return the last commit of this writer; None if none is remembered.
 
-        Claims the writer: once it has answered, no earlier instance of this writer can
-        commit any more: its commit raises `WriterFenced`. An instance claims once, with
-        its first question or its first commit, and the last to do so is the writer:
-        an instance that was fenced stays fenced, however often it asks. Never None for
-        what is not known yet.
+        Claims the writer: after it returned, the commits of earlier instances of this
+        writer raise `WriterFenced`. An instance claims once, with its first call of
+        `last` or its first commit, and the latest claim wins: a fenced instance stays
+        fenced. Never returns None if the last commit cannot be determined yet.
         """
         return None
 
-    def close(self) -> None:  # noqa: B027 - a committer that holds nothing may keep this
-        """Give back all that was opened."""
+    def close(self) -> None:  # noqa: B027 - not abstract: it may have no resources
+        """Release all resources."""
 
 
 class ProducerFactory(ABC):
-    """Makes everything that writes one stream. The rules of `ConsumerFactory` hold."""
+    """Creates the objects that write one stream.
+
+    The rules of `ConsumerFactory` apply.
+    """
 
     CLAIMS: ClassVar[Claims] = Claims()
-    """The most that any configuration can claim."""
+    """The strongest claims of any configuration."""
 
     CARRIES: ClassVar[frozenset[str]] = frozenset()
-    """Which of ``_key``, ``_headers``, ``_timestamp``, ``_topic`` it stores; others
-    are dropped with a warning and a count, and no other name is accepted at load. Typed
-    rows have no place for the first three: there only ``_topic`` is looked at."""
+    """Which of ``_key``, ``_headers``, ``_timestamp``, ``_topic`` it stores; others are
+    dropped with a warning and a count. Other names are refused when the plug-in is
+    loaded. Typed rows cannot store the first three: there only ``_topic`` is used."""
 
     KEEPS_DICTIONARIES: ClassVar[bool] = False
     """True: rows keep their dictionary types, nested ones included. False: they are
-    decoded first. Rows that an encoder makes messages of are always decoded. A schema
-    that the sink insists on (`fetch_schema`) holds as it is."""
+    decoded first. Rows for an encoder are always decoded. A schema that the sink
+    requires (`fetch_schema`) is used unchanged."""
 
     def __init__(self, config: StreamConfig) -> None:
         self.config = config
 
     @abstractmethod
     def create_writer(self, context: WriteContext) -> StreamWriter:
-        """Make the writer of one attempt. A failure leaves nothing open."""
+        """Create the writer of one attempt. A failure leaves nothing open."""
 
     @abstractmethod
     def create_committer(self, writer_id: str | None) -> StreamCommitter:
-        """Make the committer of one writer. Fences nobody before it is first used."""
+        """Create the committer of one writer.
+
+        It fences other instances on first use only.
+        """
 
     def fetch_last_commit(self, writer_id: str) -> LastCommit | None:
-        """What a writer committed last, as far as it can be read from outside.
+        """Return the last commit of a writer, without claiming the writer.
 
-        Claims nothing and fences nobody: tasks ask it beside a live committer, to skip
-        work that is done already. None where nothing is remembered, or known.
+        It fences no instance: tasks call it while a committer is in use, to skip work
+        that is done already. None if none is remembered, or known.
         """
         return None
 
     @abstractmethod
     def fetch_partition_count(self, topic: str) -> int:
-        """How many partitions rows are spread over; ids are 0 to n-1."""
+        """Return the number of partitions to write to; ids are 0 to n-1."""
 
     def fetch_schema(self, topic: str) -> pa.Schema | None:
-        """The schema that the sink insists on; None where the first rows decide it.
+        """Return the schema that the sink requires; None if the first rows decide it.
 
-        A sink of undecoded messages answers `envelope_schema()`.
+        A sink of undecoded messages returns `envelope_schema()`.
         """
         return None
 
     def claims(self) -> Claims:
-        """The claims under this configuration; never more than ``CLAIMS``."""
+        """Return the claims of this configuration; never stronger than ``CLAIMS``."""
         return self.CLAIMS
 
     def end_stream(self, end: End) -> None:  # noqa: B027 - most streams have no end
-        """Tell readers how the stream ends. Called once, by whoever owns the stream.
+        """End the stream for its readers. Called once, by the owner of the stream.
 
-        Only `Finished` lets a reader end well; without the call, closing tells it of a
-        failure. Returns when the other side's verdict is known, or raises it.
+        Only `Finished` is a normal end for readers; without this call, closing the
+        factory is a failure for them. Returns when the other side has confirmed it, or
+        raises its error.
         """
 
-    def close(self) -> None:  # noqa: B027 - a factory that shares nothing may keep this
-        """Give back what the objects made here share. Called last."""
+    def close(self) -> None:  # noqa: B027 - not abstract: it may have no resources
+        """Release resources that the created objects share. Called last."""
 
     def __reduce__(self) -> tuple[type[ProducerFactory], tuple[StreamConfig]]:
         return type(self), (self.config,)

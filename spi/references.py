@@ -15,38 +15,38 @@ from typing import Final
 from streamfactory.spi.errors import ConfigError
 
 MAX_RESOLVED: Final = 1 << 20
-"""Characters that a value may have once its references are resolved."""
+"""Maximum characters of a value after its references were resolved."""
 
 _ESCAPE: Final = "$${"
 _REFERENCE: Final = re.compile(r"\$\$\{|\$\{(?:([^{}]*)(\}))?")
-_NOT_CLOSED: Final = "holds a reference without its closing }; write $${ for ${ itself"
+_NOT_CLOSED: Final = "has a reference without closing }; write $${ for a literal ${"
 _SHOWN: Final = 80
 
 
 def has_reference(text: str) -> bool:
-    """True where ``text`` holds a reference."""
+    """Whether ``text`` contains a reference."""
     return any(match[2] for match in _REFERENCE.finditer(text))
 
 
 def is_reference(text: str) -> bool:
-    """True where ``text`` is one reference and nothing else."""
+    """Whether ``text`` is exactly one reference."""
     match = _REFERENCE.fullmatch(text)
     return match is not None and match[2] is not None
 
 
 def malformed(text: str) -> str | None:
-    """What is wrong with the form of a reference in ``text``; None if nothing."""
+    """Return the cause if a reference in ``text`` is malformed; otherwise None."""
     found = (_malformed(match) for match in _REFERENCE.finditer(text))
     return next(filter(None, found), None)
 
 
 def resolve(text: str) -> str:
-    """Replace every reference by what it names.
+    """Replace every reference by its value.
 
     Raises:
-        ConfigError: config; the variable is not set, the file cannot be read, the
-            reference is of no known kind, or the value would have more than
-            `MAX_RESOLVED` characters. Names the reference, never a value.
+        ConfigError: config; the variable is not set, the file cannot be read, the kind
+            of reference is unknown, or the value would have more than `MAX_RESOLVED`
+            characters. The message has the reference, never a value.
     """
     parts, length, end = list[str](), 0, 0
     known: dict[str, str] = {}
@@ -70,7 +70,7 @@ def _malformed(match: re.Match[str]) -> str | None:
     kind, _, name = match[1].partition(":")
     if kind not in ("env", "file") or not name.strip():
         kinds = "write ${env:NAME} or ${file:PATH}"
-        return f"{_clip(match[0])} is no reference: {kinds}"
+        return f"{_clip(match[0])} is not a reference: {kinds}"
     return None
 
 
@@ -93,7 +93,7 @@ def _value(match: re.Match[str]) -> str:
 def _environment(whole: str, name: str) -> str:
     try:
         value = os.environ.get(name)
-    except ValueError:  # a null character, or half of one, in the name
+    except ValueError:  # a null character or a lone surrogate in the name
         value = None
     if value is None:
         raise _unresolved(whole, "the environment variable is not set")
@@ -102,7 +102,7 @@ def _environment(whole: str, name: str) -> str:
 
 def _file(whole: str, path: str) -> str:
     try:
-        # A pipe or device would be waited on, or never end.
+        # Reading a pipe or a device could block or never end.
         if not stat.S_ISREG(Path(path).stat().st_mode):
             raise _unresolved(whole, "it is not a regular file")
         with Path(path).open("rb") as file:

@@ -1,4 +1,4 @@
-"""A server of streams: what a backend that others connect to can bring along."""
+"""The server of a backend that clients connect to."""
 
 from __future__ import annotations
 
@@ -32,16 +32,16 @@ class StreamServer(ABC):
     OPTIONS: ClassVar[tuple[Option, ...]] = ()
     """Settings of the server; independent of those of the streams."""
     METRICS: ClassVar[tuple[Metric, ...]] = ()
-    """What `statistics` has samples of."""
+    """The metrics of `statistics`."""
 
     @classmethod
     def check_options(
         cls,
-        config: StreamConfig,  # noqa: ARG003 - for those that override it
+        config: StreamConfig,  # noqa: ARG003 - for subclasses
     ) -> Iterable[Problem]:
-        """Rules over several options, as `Backend.check_options` has them for streams.
+        """Check rules over several options, like `Backend.check_options` for streams.
 
-        Called before a server is made, also by a process that only starts one: it
+        Called before a server is created, also by a process that only starts one: it
         connects to nothing, opens no file and resolves no secret.
         """
         return ()
@@ -52,21 +52,24 @@ class StreamServer(ABC):
     @property
     @abstractmethod
     def location(self) -> str:
-        """Where clients connect, with the port that was chosen: ``grpc://host:port``."""
+        """Where clients connect, with the port that was chosen.
+
+        ``grpc://host:port``.
+        """
 
     @abstractmethod
     def drain(self, timeout: float) -> bool:
-        """Refuse new calls and wait for commits under way.
+        """Refuse new calls and wait for running commits.
 
         Args:
             timeout: Seconds.
 
         Returns:
-            True when nothing is under way any more.
+            True if no commit is running any more.
         """
 
     def statistics(self) -> Sequence[Sample]:
-        """One sample for each metric of ``METRICS`` and each set of its labels.
+        """Return a sample for each metric of ``METRICS`` and each set of its labels.
 
         Called from any thread, at each scrape; may block on the store.
 
@@ -76,7 +79,7 @@ class StreamServer(ABC):
         return ()
 
     def problems(self) -> Sequence[str]:
-        """Why the server cannot serve, one line each; empty when it can.
+        """Return why the server cannot serve, one line per cause; empty if it can.
 
         Called from any thread, at each health check; may block on the store.
         """
@@ -84,4 +87,4 @@ class StreamServer(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Release the store. The process ends afterwards; calls still open break."""
+        """Release the store. The process ends afterwards; open calls fail."""

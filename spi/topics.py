@@ -1,4 +1,4 @@
-"""What an operator does with topics, where a stream type can."""
+"""Topic administration, for stream types that support it."""
 
 from __future__ import annotations
 
@@ -16,37 +16,40 @@ if TYPE_CHECKING:
 
 
 LONGEST_NAME: Final = 249
-"""Characters of a topic's name: Kafka's bound, for every stream type."""
+"""Maximum characters of a topic name: Kafka's limit, for every stream type."""
 
 
 def topic_name_problem(name: str) -> str | None:
-    """What is wrong with a topic's name, in words that follow it; None if nothing.
+    """Return why a topic name is invalid; None if it is valid.
 
-    The validator of ``topic.name``. A stream type may allow less.
+    The validator of ``topic.name``. A stream type may restrict names further.
     """
     if not name.strip():
         return "is empty"
     if len(name) > LONGEST_NAME:
         return f"is longer than {LONGEST_NAME} characters"
     # A line break in a name would make two lines of a log or a table.
-    return None if name.isprintable() else "holds a control character"
+    return None if name.isprintable() else "contains a control character"
 
 
 @dataclass(frozen=True, slots=True)
 class Verification:
-    """What reading a whole topic found."""
+    """The result of verifying a topic.
+
+    Args:
+        rows: Rows read, of all partitions.
+        problems: Each has the file and the cause.
+    """
 
     rows: int
-    """Rows read, of all partitions."""
     problems: tuple[str, ...] = ()
-    """Each names the file, and says what is wrong."""
 
 
 class TopicAdmin:
     """Topics of one configuration. Thread-safe. Named by ``Backend.topic_admin``.
 
-    An ability is shown by overriding; the defaults raise `Unsupported`. Names, bounds
-    and schemas are the `MetadataProvider`'s to answer.
+    Override the supported methods; the defaults raise `Unsupported`. Names, bounds and
+    schemas are returned by the `MetadataProvider`.
 
     Args:
         config: The stream's configuration, validated.
@@ -63,33 +66,33 @@ class TopicAdmin:
         Args:
             topic: Its name.
             schema: Of its rows; None for undecoded messages.
-            partitions: How many; None for what the configuration says.
+            partitions: Their number; None for that of the configuration.
 
         Raises:
-            MisuseError: misuse; there is one of that name.
+            MisuseError: misuse; the topic exists.
         """
         self._refuse("create")
 
     def grow(self, topic: str, partitions: int) -> None:
-        """Have so many partitions; fewer than there are is a `MisuseError`."""
+        """Increase the number of partitions; a smaller number is a `MisuseError`."""
         self._refuse("grow")
 
     def truncate(self, topic: str, before: Mapping[int, int]) -> None:
-        """Let go of everything before these offsets, by partition; exclusive."""
+        """Delete the messages before these offsets, by partition; exclusive."""
         self._refuse("truncate")
 
     def retain(self, topic: str, hold: Mapping[int, int]) -> None:
-        """Apply the configured retention, now.
+        """Apply the configured retention immediately.
 
         Args:
             topic: Its name.
-            hold: By partition, an offset that a reader still wants: nothing from there
-                on is let go.
+            hold: By partition, an offset that a reader still needs: messages from there
+                on are kept.
         """
         self._refuse("apply retention to")
 
     def delete(self, topic: str) -> None:
-        """Delete a topic and all that it holds.
+        """Delete a topic and all its messages.
 
         Raises:
             TopicNotFound: permanent.
@@ -97,31 +100,31 @@ class TopicAdmin:
         self._refuse("delete")
 
     def compact(self, topic: str) -> None:
-        """Merge small files and sweep what nobody needs; offsets stay."""
+        """Merge small files and remove unused ones; offsets are unchanged."""
         self._refuse("compact")
 
     def verify(self, topic: str) -> Verification:
-        """Read everything, and check it against what was committed."""
+        """Read all messages, and check them against the commits."""
         self._refuse("verify")
 
     def facts(self, topic: str) -> Mapping[str, str | int]:
-        """What is worth showing beside partitions: files, bytes, writers, ..."""
+        """Return properties to show with the partitions: files, bytes, writers, ..."""
         return {}
 
     def settings(self, topic: str) -> Mapping[str, str]:
-        """What its owner has set of a topic that decides what readers find.
+        """Return topic settings that affect readers.
 
-        How long it is retained, whether it is compacted. ``check`` shows it; `facts`
-        may have it too.
+        Retention and compaction, for example. ``check`` shows them; `facts` may contain
+        them too.
 
         Raises:
-            NotAuthorized: permanent; who may read need not be allowed to see it.
+            NotAuthorized: permanent; the reader's credentials may not see them.
         """
         return {}
 
     def close(self) -> None:
-        """Give back all that was opened."""
+        """Release all resources."""
 
     def _refuse(self, verb: str) -> NoReturn:
-        msg = f"{self.config.type} cannot {verb} topics"
+        msg = f"stream type {self.config.type!r} cannot {verb} topics"
         raise Unsupported(msg)

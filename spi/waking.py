@@ -1,4 +1,4 @@
-"""Ends a wait for descriptors from another thread: for consumers that define `wake`."""
+"""Wakes a wait for file descriptors; for consumers that define `wake`."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ import threading
 
 
 class Wake:
-    """A pipe that is readable once it was set. From any thread, closed or not.
+    """A pipe that becomes readable when set. Thread-safe; may be closed.
 
-    A consumer or writer waits for `fileno` beside what it waits for, and sets it in
-    its `wake`.
+    A consumer or writer waits for `fileno` in addition to its own descriptors, and
+    calls `set` in its `wake`.
     """
 
     def __init__(self) -> None:
@@ -20,19 +20,19 @@ class Wake:
         self._closed = False
 
     def fileno(self) -> int:
-        """The descriptor that a poll waits for."""
+        """Return the descriptor to poll."""
         return self._out
 
     def set(self) -> None:
-        """End the present wait, and each later one until `clear`."""
-        # A closed descriptor may belong to another file by now.
+        """End the current wait, and all later ones until `clear`."""
+        # A closed descriptor may have been reused for another file.
         with self._lock:
             if not self.is_set and not self._closed:
                 os.write(self._in, b"!")
             self.is_set = True
 
     def clear(self) -> None:
-        """Let waits last again."""
+        """Reset, so that waits block again."""
         with self._lock:
             if self.is_set and not self._closed:
                 os.read(self._out, 1)

@@ -1,6 +1,6 @@
 """The log on disk: topics of segments and records, in a folder or an object store.
 
-`docs/log-format.md` is the manual of what lies there.
+`docs/log-format.md` specifies the files.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _WHERE: Final = {
 
 
 def __getattr__(name: str) -> Any:
-    # Lazily: the options of a log are declared here too, and need no Arrow.
+    # Lazy: declarations of options are here too, and must not load Arrow.
     if name not in _WHERE:
         msg = f"module {__name__!r} has no attribute {name!r}"
         raise AttributeError(msg)

@@ -1,7 +1,7 @@
-"""Epochs on their way into a topic: whoever publishes takes along who waits.
+"""Group commit: one record commits all epochs that are waiting.
 
-While one thread waits for the medium, the commits of others gather; the next record has
-them all. Many writers with small epochs then cost as much as one.
+While one thread writes a record, commits of other threads queue up; the next record
+contains them all, so many writers with small epochs cost as much as one.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 from streamfactory.arrowlog.checks import fenced
 from streamfactory.arrowlog.decoding import InvalidValue, text
 from streamfactory.arrowlog.disk.housekeeping import let_go
+from streamfactory.arrowlog.disk.names import SEGMENTS
 from streamfactory.arrowlog.disk.records import (
     SEALED_BYTES,
     Record,
@@ -35,14 +36,14 @@ if TYPE_CHECKING:
     from streamfactory.spi import LastCommit, Position, Summary
 
 _GROUPED_BYTES: Final = SEALED_BYTES // 4
-"""About how long the record of several commits gets."""
+"""Approximate maximum bytes of a record with several commits."""
 
 logger = logging.getLogger("streamfactory")
 
 
 @dataclass(slots=True, eq=False)
 class _Request:
-    """One epoch that wants to be committed."""
+    """One epoch that waits for its commit."""
 
     writer: str | None
     epoch: int
@@ -58,7 +59,7 @@ class _Request:
     error: BaseException | None = None
 
     def weight(self) -> int:
-        """About how many bytes of a record it takes."""
+        """Approximate bytes in a record."""
         batches = sum(len(run[2]) for file in self.files for run in file.runs)
         runs = sum(len(file.runs) for file in self.files)
         return 8 * batches + 96 * runs + len(self.position or "")
@@ -71,11 +72,11 @@ class _Request:
 
 @dataclass(slots=True)
 class _Draft:
-    """What a record of several commits will say, as it grows."""
+    """A record of several commits while it is built."""
 
     latest: list[int]
     at: int
-    """When all of it was appended."""
+    """Append time of its rows."""
     earliest: dict[int, int] = field(default_factory=dict)
     writers: dict[str, WriterState] = field(default_factory=dict)
     segments: list[Segment] = field(default_factory=list)
@@ -105,7 +106,7 @@ class CommitQueue:
         *,
         replace: bool,
     ) -> tuple[LastCommit | None, Mapping[int, range]]:
-        """As `Log.commit`; with the offsets of the rows that were appended."""
+        """See `Log.commit`; also returns the offsets of the appended rows."""
         once = list({one.attempt: one for one in staged}.values())
         position = None if source_position is None else source_position.to_json()
         files = StagedFile.of(once)
@@ -140,9 +141,9 @@ class CommitQueue:
         return held[0]
 
     def discard(self, names: Collection[str]) -> None:
-        """Remove staged files, but for those that were committed.
+        """Remove staged files that are not committed.
 
-        By a record first: whoever is about to commit them meets it.
+        They are first removed by a record, so that a concurrent commit of them fails.
         """
         gone: dict[str, int] = {}
 
@@ -156,12 +157,12 @@ class CommitQueue:
             return
         try:
             self._journal.publish(build)
-        except TopicNotFound:  # it has ended: nobody will commit them
+        except TopicNotFound:  # it was deleted: they cannot be committed any more
             gone.update(dict.fromkeys(names, 0))
         self._journal.storage.remove(gone)
 
     def _lead(self) -> None:
-        """Commit everything that waits."""
+        """Commit all waiting epochs."""
         with self._lock:
             requests, self._waiting = self._waiting, []
         for group in _grouped(requests):
@@ -170,25 +171,25 @@ class CommitQueue:
     def _commit(self, requests: Sequence[_Request]) -> None:
         ended = False
         try:
-            # The names of what tasks have staged have to be safe before their record.
+            # Staged files must be durable before the record that refers to them.
             if any(request.files for request in requests):
                 self._journal.storage.settle("data")
             self._journal.publish(lambda state: self._build(state, requests))
             if any(request.held for request in requests):
-                # Who published it may have been killed before its name was safe.
+                # Its publisher may have been killed before its name was durable.
                 self._journal.storage.settle("log")
-        except BaseException as error:  # noqa: BLE001 - each of those who wait gets it
+        except BaseException as error:  # noqa: BLE001 - raised in every waiting thread
             ended = isinstance(error, TopicNotFound)
             for request in requests:
                 request.error = request.error or error
         finally:
             for request in requests:
                 request.done = True
-        # Late ones, but for those that this very epoch was committed with.
+        # Of repeated epochs, except files that the same epoch has committed.
         late = [f.name for r in requests if r.held or ended for f in r.files]
         try:
             self.discard(late)
-        except (StreamError, OSError) as error:  # the sweep finds them
+        except (StreamError, OSError) as error:  # the sweep removes them later
             logger.warning("%s: discarding: %s", self._journal.name, error)
 
     def _build(self, state: State, requests: Sequence[_Request]) -> Record | None:
@@ -219,7 +220,7 @@ class CommitQueue:
             known = draft.writers.get(request.writer, state.writers.get(request.writer))
             epoch = None if known is None else known.epoch
             if known is not None and epoch is not None and request.epoch <= epoch:
-                request.held = known.last()  # parsed only here: positions are long
+                request.held = known.last()  # parsed only if needed: positions are long
                 return
             if known is not None and known.owner != request.instance:
                 raise WriterFenced(fenced(request.writer, request.epoch))
@@ -241,13 +242,17 @@ class CommitQueue:
         for file in request.files:
             if file.name in taken or not self._there(state, file):
                 msg = f"what attempt {file.attempt} staged no longer exists"
-                raise MisuseError(msg, remedy="write the epoch again")
+                raise MisuseError(msg, remedy="abort the epoch and write it again")
+            if SEGMENTS[state.segment_format].fullmatch(file.name) is None:
+                msg = f"attempt {file.attempt} staged {file.name}, but the segments of "
+                msg += f"the topic are of the format {state.segment_format}"
+                raise MisuseError(msg, remedy="abort the epoch and write it again")
             last = max((run[0] for run in file.runs), default=0)
             if last >= len(state.latest):
                 raise no_such_partition(self._journal.name, last, len(state.latest))
 
     def _there(self, state: State, file: StagedFile) -> bool:
-        """Whether a staged file is whole, and was not swept, or committed before."""
+        """Whether a staged file is complete, and neither swept nor committed."""
         if file.name in state.removed or state.index.has(file.name):
             return False
         try:
@@ -257,10 +262,10 @@ class CommitQueue:
 
 
 def _grouped(requests: Sequence[_Request]) -> Iterator[list[_Request]]:
-    """Requests that share a record, in their order.
+    """Group requests by record, in order.
 
-    One that replaces what was there is alone in its record, and none gets so long that
-    it cannot be read.
+    A request that replaces all rows has a record of its own, and no record exceeds the
+    maximum size.
     """
     group: list[_Request] = []
     weight = 0
@@ -276,10 +281,10 @@ def _grouped(requests: Sequence[_Request]) -> Iterator[list[_Request]]:
 
 
 def _written(request: _Request, at: int) -> WriterState | None:
-    """What is remembered of a writer after an epoch.
+    """Return the stored state of a writer after an epoch.
 
     Raises:
-        MisuseError: misuse; the format cannot hold it.
+        MisuseError: misuse; the format does not support it.
     """
     if request.writer is None:
         return None
@@ -296,21 +301,21 @@ def _written(request: _Request, at: int) -> WriterState | None:
 
 
 def _checked(writer: str, state: WriterState) -> WriterState:
-    """The same state; what cannot be read again is never written.
+    """Check that a state can be read again, and return it.
 
     Raises:
-        MisuseError: misuse; the format cannot hold it.
+        MisuseError: misuse; the format does not support it.
     """
     try:
         text(writer)
         return decode_writer(state.to_plain())
     except InvalidValue as error:
-        msg = f"epoch {state.epoch} of the writer {writer!r}: {error}"
+        msg = f"epoch {state.epoch} of writer {writer!r} cannot be stored: {error}"
         raise MisuseError(msg) from None
 
 
 def _segment(file: StagedFile, latest: list[int], now: int) -> Segment:
-    """A staged file with its offsets; moves ``latest`` on."""
+    """Return a staged file with its offsets; advances ``latest``."""
     runs = []
     for partition, first_batch, batches, size in file.runs:
         base, rows = latest[partition], sum(batches)

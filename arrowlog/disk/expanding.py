@@ -1,4 +1,4 @@
-"""What compressed batches of a segment unpack to, known before Arrow allocates it."""
+"""Checks the decompressed size of a segment's batches before Arrow allocates it."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ if TYPE_CHECKING:
     from streamfactory.arrowipc import IpcBlock
 
 _TAIL: Final = 10
-"""Bytes behind the footer: its length, and what ends each file."""
+"""Bytes after the footer: its length and the magic number."""
 _ALWAYS: Final = 64 << 20
-"""Bytes that a message may unpack to whatever was committed."""
+"""Decompressed bytes of a message that are always allowed."""
 
 
 class Expansion:
-    """Checks the messages of one segment against what was committed.
+    """Checks the messages of one segment against its committed size.
 
     Args:
         file: The segment.
         size: Its bytes.
-        committed: Answers the bytes in memory of all that the segment holds; called
-            when a compressed message announces much.
+        committed: Returns the segment's bytes in memory; called if a compressed message
+            is large.
 
     Raises:
-        ValueError: It has no footer that can be followed, or a dictionary unpacks to
-            more than was committed.
+        ValueError: It has no valid footer, or a dictionary decompresses to more than
+            was committed.
     """
 
     def __init__(self, file: Any, size: int, committed: Callable[[], int]) -> None:
@@ -54,7 +54,7 @@ class Expansion:
         """Check a batch.
 
         Raises:
-            ValueError: It unpacks to more than was committed, or is no batch.
+            ValueError: It decompresses to more than was committed, or is not a batch.
         """
         if number < len(self._batches):
             self._check(self._batches[number])
@@ -65,7 +65,7 @@ class Expansion:
             return
         body = self._at(block.offset + block.head, block.body)
         if header.body > len(body):
-            msg = "a message ends outside of the file"
+            msg = "a message ends beyond the file"
             raise NotIpc(msg)
         try:
             expanded(header, body, _ALWAYS)

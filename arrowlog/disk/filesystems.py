@@ -1,7 +1,7 @@
-"""Storage in the file systems that Arrow or fsspec know: read by all, written by one.
+"""Storage in file systems of Arrow or fsspec: many readers, a single writer.
 
-None of them promises that of two creations of one name only one succeeds. Topics there
-are read by anybody; they are written only by who says that nobody else does.
+These file systems have no exclusive creation of files. Topics can be read by all, but
+written only with the option that declares a single writer.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 _BY_ARROW: Final = frozenset({"hdfs", "viewfs"})
 
 _publishing: Final = forks.Lock()
-"""One publication of this process at a time, whichever store it is for."""
+"""Serialises the publications of this process."""
 
 
 class FileSystemStorage(Storage):
@@ -63,7 +63,7 @@ class FileSystemStorage(Storage):
         """The storage of a URL.
 
         Raises:
-            NotInstalled: plugin; no package that knows the scheme is there.
+            NotInstalled: plugin; no installed package supports the scheme.
             StorageFailed: permanent; the file system cannot be reached.
         """
         scheme = url.partition("://")[0].lower()
@@ -86,7 +86,10 @@ class FileSystemStorage(Storage):
         )
 
     def read(self, name: str, longest: int = LONGEST_READ) -> bytes:
-        with self._told(name), self._system.open_input_stream(self._path(name)) as file:
+        with (
+            self._translated(name),
+            self._system.open_input_stream(self._path(name)) as file,
+        ):
             data: bytes = file.read(longest + 1)
         if len(data) > longest:
             raise too_long(self._place(name), self.size(name), longest)
@@ -94,7 +97,9 @@ class FileSystemStorage(Storage):
 
     def publish(self, name: str, data: bytes) -> bool:
         if not self._single_writer:
-            msg = f"{self.location}: nothing can be published exclusively there"
+            msg = (
+                f"{self.location}: the file system does not support exclusive creation"
+            )
             remedy = (
                 "write to a folder or an object store, or set single.writer=true and "
                 "let one process write"
@@ -103,7 +108,7 @@ class FileSystemStorage(Storage):
         path = self._path(name)
         folder = path.rpartition("/")[0]
         temporary = f"{folder}/{new_temporary()}"
-        with self._told(name), _publishing:
+        with self._translated(name), _publishing:
             if self._system.get_file_info(path).type != fs.FileType.NotFound:
                 return False
             self._system.create_dir(folder, recursive=True)
@@ -118,7 +123,7 @@ class FileSystemStorage(Storage):
             return True
 
     def size(self, name: str) -> int:
-        with self._told(name):
+        with self._translated(name):
             info = self._system.get_file_info(self._path(name))
             if info.type != fs.FileType.File:
                 raise FileNotFoundError(self._place(name))
@@ -138,31 +143,31 @@ class FileSystemStorage(Storage):
 
     def _listed(self, folder: str) -> list[fs.FileInfo]:
         chosen = fs.FileSelector(self._path(folder).rstrip("/"), allow_not_found=True)
-        with self._told(folder):
+        with self._translated(folder):
             found: list[fs.FileInfo] = self._system.get_file_info(chosen)
             return found
 
     def create(self, name: str) -> NewBlob:
         path = self._path(name)
-        with self._told(name):
+        with self._translated(name):
             self._system.create_dir(path.rpartition("/")[0], recursive=True)
             sink = self._system.open_output_stream(path)
         return _NewFile(self, name, sink)
 
     def open(self, name: str) -> Opened:
-        with self._told(name):
+        with self._translated(name):
             return Opened(self._system.open_input_file(self._path(name)), own=False)
 
     def settle(self, folder: str) -> None:
-        """What is closed is as safe as it gets."""
+        """Do nothing: closed files are as durable as the file system allows."""
 
     def remove(self, names: Iterable[str]) -> None:
         for name in names:
-            with contextlib.suppress(FileNotFoundError), self._told(name):
+            with contextlib.suppress(FileNotFoundError), self._translated(name):
                 self._system.delete_file(self._path(name))
 
     def remove_folder(self, folder: str) -> None:
-        with contextlib.suppress(FileNotFoundError), self._told(folder):
+        with contextlib.suppress(FileNotFoundError), self._translated(folder):
             self._system.delete_dir(self._path(folder))
 
     def watch(self, folder: str) -> Watch:
@@ -175,7 +180,7 @@ class FileSystemStorage(Storage):
         return f"{self.location}/{name}"
 
     @contextlib.contextmanager
-    def _told(self, name: str) -> Iterator[None]:
+    def _translated(self, name: str) -> Iterator[None]:
         try:
             yield
         except (FileNotFoundError, StorageFailed):
@@ -192,7 +197,7 @@ class _NewFile(NewBlob):
         self.sink = sink
 
     def finish(self) -> int:
-        with self._storage._told(self._name):
+        with self._storage._translated(self._name):
             self.sink.close()
         return self._storage.size(self._name)
 

@@ -1,7 +1,7 @@
 """Folders below a root, reached without following a symbolic link.
 
-The root itself may be reached through links: the configuration names it. Below it,
-others may be able to write, and a link there would lead reads and removals elsewhere.
+The path of the root may contain links, because the configuration has it. Below it,
+other users may be able to write, and a link would redirect reads and removals.
 """
 
 from __future__ import annotations
@@ -23,24 +23,25 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _MOST: Final = 64
-"""Folders that a root keeps open."""
+"""Maximum number of folders that are kept open."""
 _REFERENCE: Final = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_CLOEXEC
-"""How a folder is opened to name what is in it: Linux asks for no right to list it."""
+"""Flags to open a folder for access to its files: on Linux without the right to
+list."""
 _READING: Final = (
     os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 )
-"""How a file is opened: a pipe would have its reader wait for a writer."""
+"""Flags to open a file: without blocking, as a pipe would."""
 _CREATING: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _LISTING: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _NOT_OPENED: Final = frozenset({errno.ELOOP, errno.EMLINK, errno.ENXIO})
-"""What opening a link, or a socket, fails with; EMLINK on BSD."""
+"""Error numbers of opening a link or a socket; EMLINK on BSD."""
 _SPECIAL: Final = frozenset({"", ".", ".."})
 _REMEDY: Final = "remove it, and check who can write the folder"
 
 
 @dataclass(frozen=True, slots=True)
 class Modes:
-    """Permissions of what is made; None leaves them to the umask of the process."""
+    """Permissions of new files and folders; None applies the umask of the process."""
 
     file: int | None = None
     folder: int | None = None
@@ -48,7 +49,7 @@ class Modes:
 
 @final
 class Folder:
-    """An open folder; closed when nothing refers to it any more."""
+    """An open folder, closed when it is no longer referenced."""
 
     __slots__ = ("fd", "identity")
 
@@ -63,14 +64,14 @@ class Folder:
 
 @final
 class Folders:
-    """The folders below one root, and what is in them. Thread-safe.
+    """Access to folders and files below one root. Thread-safe.
 
-    All paths are absolute. Those that are not below the root are its own way up, which
-    the configuration names: links there are followed.
+    All paths are absolute. Links are followed only in the root's own path, which is
+    from the configuration.
 
     Args:
         root: An absolute path.
-        modes: Of folders and files that are made.
+        modes: Permissions of new folders and files.
     """
 
     def __init__(self, root: Path, modes: Modes) -> None:
@@ -80,16 +81,16 @@ class Folders:
         self._lock = forks.Lock()
 
     def get(self, path: str) -> Folder:
-        """A folder.
+        """Return an open folder.
 
         Raises:
             FileNotFoundError: There is none.
             NotADirectoryError: Something else has its name.
-            CorruptData: data_loss; the way to it leads over a link.
+            CorruptData: data_loss; the path contains a link.
         """
         known = self._known.get(path)
         if known is not None:
-            # Others may have moved it, and put another in its place.
+            # It may have been replaced by another folder.
             status = os.stat(path)  # noqa: PTH116 - no Path on the way of the data
             if (status.st_dev, status.st_ino) == known.identity:
                 return known
@@ -102,14 +103,14 @@ class Folders:
         return found
 
     def forget(self) -> None:
-        """Close what is open; the next call opens it again."""
+        """Close all folders; the next call opens them again."""
         with self._lock:
             self._known.clear()
 
     # --- files ------------------------------------------------------------------
 
     def create(self, path: str) -> int:
-        """A descriptor of a new file, to be written.
+        """Return a descriptor of a new file for writing.
 
         Raises:
             FileExistsError: Something has that name.
@@ -128,7 +129,7 @@ class Folders:
         return fd
 
     def read(self, path: str) -> tuple[int, os.stat_result]:
-        """A descriptor of a regular file, to be read, and its status.
+        """Return a descriptor of a regular file for reading, and its status.
 
         Raises:
             FileNotFoundError: There is none.
@@ -151,7 +152,7 @@ class Folders:
         return fd, status
 
     def status(self, path: str) -> os.stat_result:
-        """The status of a regular file.
+        """Return the status of a regular file.
 
         Raises:
             FileNotFoundError: There is none.
@@ -164,7 +165,7 @@ class Folders:
         return status
 
     def remove(self, path: str) -> None:
-        """Remove a file, or a link itself; one that is not there is fine."""
+        """Remove a file, or a link itself; missing files are ignored."""
         with contextlib.suppress(FileNotFoundError):
             folder, name = self._split(path)
             os.unlink(name, dir_fd=folder.fd)
@@ -185,7 +186,7 @@ class Folders:
         )
 
     def rename(self, path: str, new: str) -> bool:
-        """The same by a look and a rename; False where something has that name."""
+        """Rename if the new name does not exist; False otherwise. Not atomic."""
         folder, name = self._split(path)
         with contextlib.suppress(FileNotFoundError):
             os.stat(new, dir_fd=folder.fd, follow_symlinks=False)
@@ -200,7 +201,7 @@ class Folders:
 
         Raises:
             NotADirectoryError: Something else has its name.
-            CorruptData: data_loss; the way to it leads over a link.
+            CorruptData: data_loss; the path contains a link.
         """
         try:
             self.get(path)
@@ -209,7 +210,7 @@ class Folders:
         return True
 
     def make(self, path: str) -> None:
-        """Make a folder in a folder; one that is there stays as it is."""
+        """Create a folder, unless it exists."""
         folder, name = self._split(path)
         mode = self._modes.folder
         wanted = 0o777 if mode is None else mode
@@ -220,14 +221,14 @@ class Folders:
         if mode is not None:
             fd = os.open(name, _LISTING, dir_fd=folder.fd)
             try:
-                # A folder that hands its group down goes on doing so.
+                # Keep the set-group-ID bit.
                 os.fchmod(fd, mode | os.fstat(fd).st_mode & stat.S_ISGID)
             finally:
                 os.close(fd)
 
     def names(self, path: str) -> list[str]:
         """The names in a folder."""
-        folder = self.get(path)  # held: others may close what nobody refers to
+        folder = self.get(path)  # referenced, so that other threads do not close it
         fd = os.open(".", _LISTING, dir_fd=folder.fd)
         try:
             return os.listdir(fd)  # noqa: PTH208 - names, not paths
@@ -246,16 +247,16 @@ class Folders:
         return found
 
     def remove_folder(self, path: str) -> None:
-        """Remove a folder with all that is in it, as far as that can be done.
+        """Remove a folder with its content, as far as possible.
 
-        Links are removed, never followed. Another process may be removing it, too.
+        Links are removed, not followed. Another process may remove it concurrently.
         """
         with contextlib.suppress(FileNotFoundError, NotADirectoryError):
             folder, name = self._split(path)
             shutil.rmtree(name, ignore_errors=True, dir_fd=folder.fd)
 
     def sync(self, path: str) -> None:
-        """Have the bytes of a file, or the names in a folder, on the medium."""
+        """Sync a file or a folder."""
         if self._is_below(path):
             folder, name = self._split(path)
             fd = os.open(name, _READING, dir_fd=folder.fd)
@@ -276,7 +277,7 @@ class Folders:
         """
         folder, _, name = path.rpartition("/")
         if name in _SPECIAL or "\0" in path:
-            msg = f"{path!r} is no path to a file"
+            msg = f"{path!r} is not a path of a file"
             raise CorruptData(msg)
         return self.get(folder or "/"), name
 
@@ -289,7 +290,7 @@ class Folders:
         folder = Folder(os.open(self._root, _REFERENCE))
         for name in path[len(self._root) + 1 :].split("/"):
             if name in _SPECIAL:
-                msg = f"{path!r} is no path to a folder"
+                msg = f"{path!r} is not a path of a folder"
                 raise CorruptData(msg)
             try:
                 flags = _REFERENCE | os.O_NOFOLLOW
@@ -297,17 +298,17 @@ class Folders:
             except NotADirectoryError:
                 status = os.stat(name, dir_fd=folder.fd, follow_symlinks=False)
                 if stat.S_ISLNK(status.st_mode):
-                    msg = f"{path} leads over a symbolic link, {name!r}"
+                    msg = f"{path} contains a symbolic link, {name!r}"
                     raise CorruptData(msg, remedy=_REMEDY) from None
                 raise
         return folder
 
 
 def _irregular(path: str) -> CorruptData:
-    return CorruptData(f"{path} is no regular file", remedy=_REMEDY)
+    return CorruptData(f"{path} is not a regular file", remedy=_REMEDY)
 
 
 def is_own(status: os.stat_result) -> bool:
-    """Whether only this user (and root) can have written a file, and can change it."""
+    """Whether only this user (and root) can have written and can change a file."""
     others = stat.S_IWGRP | stat.S_IWOTH
     return status.st_uid == os.geteuid() and not status.st_mode & others

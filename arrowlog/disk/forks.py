@@ -1,7 +1,7 @@
-"""What a forked child does with objects that other threads of its parent were using.
+"""Resets objects in a forked child that other threads of the parent were using.
 
-Only the forking thread exists in the child. A lock that another thread held stays held,
-in Python and inside of libraries, where even freeing an object may wait for it.
+Only the forking thread exists in the child. Locks of other threads are never released
+there, in Python and in libraries, where even freeing an object may block.
 """
 
 from __future__ import annotations

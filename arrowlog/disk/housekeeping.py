@@ -1,7 +1,7 @@
-"""What keeps a topic small: snapshots, merges, retention, and the sweep.
+"""Housekeeping of a topic: snapshots, merges, retention and the sweep.
 
-All of it is published as records first and done to files afterwards: a commit, a merge
-or a reader meets it as a step, never as a missing file.
+Changes are first published as records, and files are removed afterwards, so that
+commits, merges and readers never miss a file that their version refers to.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ from streamfactory.arrowlog.disk.names import (
     snapshot_name,
     snapshots,
 )
+from streamfactory.arrowlog.disk.naming import format_named
 from streamfactory.arrowlog.disk.segments import RollingWriter
 from streamfactory.arrowlog.disk.storage import failed
 from streamfactory.spi import CorruptData, StorageFailed
@@ -54,9 +55,9 @@ _SNAPSHOT_BYTES: Final = 512 << 10
 _SWEEP_EVERY: Final = 3600.0
 """Seconds between two sweeps of one process."""
 _TORN_SECONDS: Final = 3600.0
-"""After which a temporary file in ``log`` is that of a process that died."""
+"""Seconds after which a temporary file in ``log`` is considered abandoned."""
 STAGED_SECONDS: Final = 24 * 3600.0
-"""How long a staged file waits for a decision: longer than any epoch takes."""
+"""Seconds after which a staged file is abandoned: longer than any epoch takes."""
 
 
 class Housekeeper:
@@ -64,10 +65,10 @@ class Housekeeper:
 
     Args:
         journal: The records of the topic.
-        segments: Reads what is merged.
-        settings: How segments are written, and when they are merged.
-        offsets_at: The offset of each partition at a time, as `Log.offsets_at`.
-        tidy: Sweeps what lies around the topic; called when it is swept itself.
+        segments: Reads segments to merge.
+        settings: Settings of segments and merges.
+        offsets_at: See `Log.offsets_at`.
+        tidy: Sweeps files outside the topic; called with the topic's sweep.
     """
 
     def __init__(
@@ -89,9 +90,9 @@ class Housekeeper:
         self._swept_at = time.monotonic()
 
     def after_commit(self) -> None:
-        """What is due, and costs little on average."""
+        """Run what is due, at a small amortised cost."""
         with self._journal.lock:
-            # What this commit has seen will do: a look at the medium costs more.
+            # The state of this commit is recent enough; reading the storage costs more.
             state = self._journal.known
             due = _due(state)
             merges = choose(state, self._settings)
@@ -103,15 +104,15 @@ class Housekeeper:
             self.sweep()
 
     def tidy_up(self) -> None:
-        """All that can be done now."""
+        """Run all housekeeping now."""
         self._merge_all(everything=True)
         self.sweep()
         self.snapshot()
 
-    # --- letting go -------------------------------------------------------------
+    # --- deletion of old rows ---------------------------------------------------
 
     def truncate(self, before: Mapping[int, int]) -> None:
-        """Let go of everything before these offsets."""
+        """Delete the rows before these offsets."""
         removed: dict[str, int] = {}
 
         def build(state: State) -> Record | None:
@@ -131,7 +132,7 @@ class Housekeeper:
             self._remove(removed)
 
     def retain(self, retention: Retention, hold: Mapping[int, int]) -> None:
-        """Let go of what retention does not keep."""
+        """Delete rows by retention."""
         with self._journal.lock:
             state = self._journal.refreshed()
             before = np.array(state.earliest, np.int64)
@@ -159,7 +160,7 @@ class Housekeeper:
             self.truncate(moved)
 
     def _kept(self, state: State, partition: int, most: int) -> int:
-        """The first offset of the newest runs of so many bytes."""
+        """Return the first offset of the newest runs of so many bytes."""
         at = state.latest[partition]
         for base, end, size in reversed(state.index.sizes(partition)):
             if size > most:
@@ -172,7 +173,7 @@ class Housekeeper:
 
     def _merge_all(self, *, everything: bool = False) -> None:
         if not self._merging.acquire(blocking=False):
-            return  # another thread is at it
+            return  # another thread is merging
         try:
             while True:
                 with self._journal.lock:
@@ -184,7 +185,7 @@ class Housekeeper:
             self._merging.release()
 
     def _merge(self, files: Sequence[str]) -> bool:
-        """Merge some segments; False where another process was at them, too."""
+        """Merge some segments; False if another process has merged them."""
         with self._journal.lock:
             state = self._journal.refreshed()
             if not all(name in state.small for name in files):
@@ -194,9 +195,8 @@ class Housekeeper:
             removed = {name: state.small[name][1] for name in files}
             floor = list(state.earliest)
         with contextlib.suppress(FileNotFoundError):
-            writer = RollingWriter(
-                self._storage, self._journal.known.schema, self._settings
-            )
+            form = format_named(state.segment_format)
+            writer = RollingWriter(self._storage, state.schema, self._settings, form)
             merged = merge(self._segments, writer, runs, floor, level)
             self._storage.settle("data")
 
@@ -209,24 +209,24 @@ class Housekeeper:
                 if self._journal.publish(build):
                     self._remove(removed)
                     return True
-            except StorageFailed:  # nobody will publish it, unless it is there
+            except StorageFailed:  # not published, unless the record exists
                 self._abandon(merged)
                 raise
             self._abandon(merged)
         return False
 
     def _abandon(self, merged: Iterable[Segment]) -> None:
-        """Remove what was merged for nothing."""
+        """Remove merged files that were not published."""
         with self._journal.lock:
             index = self._journal.refreshed().index
             names = [one.name for one in merged if not index.has(one.name)]
         self._storage.remove(names)
 
     def _remove(self, names: Iterable[str]) -> None:
-        """Remove what a record has let go of.
+        """Remove files that a record has released.
 
-        Where a power cut may take that record back, the next snapshot does it: the
-        rows before a lost epoch are never lost with it.
+        If a power failure could undo that record, the next snapshot removes them: rows
+        before a lost epoch are never lost with it.
         """
         if not self._storage.lazy:
             self._storage.remove(names)
@@ -234,10 +234,10 @@ class Housekeeper:
     # --- snapshots --------------------------------------------------------------
 
     def snapshot(self, *, early: bool = True) -> None:
-        """Have a snapshot of what is known, and remove what it replaces.
+        """Write a snapshot of the known state, and remove what it replaces.
 
         Args:
-            early: Also where none is due; another thread may have made it.
+            early: Also if none is due; another thread may have written it.
         """
         with self._journal.publishing:
             with self._journal.lock:
@@ -261,7 +261,7 @@ class Housekeeper:
             self._clean()
 
     def _finish(self, state: State) -> None:
-        """Remove what a kill may have left of the snapshot before."""
+        """Remove what a kill may have left of the previous snapshot."""
         parts = [part.name for part in state.index.parts]
         if state.carried:
             with contextlib.suppress(FileNotFoundError):
@@ -269,22 +269,22 @@ class Housekeeper:
                 self._storage.remove(state.carried)
 
     def _secured(self, name: str, parts: Sequence[str]) -> bool:
-        """Have a snapshot on the medium; withdraw it where its parts are gone."""
+        """Sync a snapshot; withdraw it if its parts were removed."""
         try:
             for part in parts:
                 self._storage.size(part)
             self._storage.secure([*parts, name])
         except FileNotFoundError:
-            # Others wrote two snapshots meanwhile, and cleaned up behind them.
+            # Other processes wrote two snapshots meanwhile, and removed old parts.
             self._storage.remove([name])
             return False
         return True
 
     def _parts(self, state: State) -> tuple[list[str], list[str]]:
-        """Names of the parts of the next snapshot, and of those written for it.
+        """Return the parts of the next snapshot, and those written for it.
 
-        Each is at least twice as long as the one behind it: there are few, and each
-        row is rewritten a logarithm of times.
+        Each is at least twice as long as the next one: there are few, and each row is
+        rewritten a logarithmic number of times.
         """
         floor = state.floor()
         recent = state.index.recent()
@@ -326,10 +326,10 @@ class Housekeeper:
         return name
 
     def _clean(self) -> None:
-        """Remove records and snapshots that two newer snapshots make needless.
+        """Remove records and snapshots that two newer snapshots replace.
 
-        The oldest go first, and the record of the older snapshot stays: whoever
-        follows the topic learns by it that records were removed.
+        The oldest are removed first, and the record of the older snapshot is kept: by
+        it, readers of the topic detect that records were removed.
         """
         names = self._storage.names("log")
         taken = {version: self._parts_of(version) for version in snapshots(names)}
@@ -345,7 +345,7 @@ class Housekeeper:
         self._storage.remove(unused)
 
     def _parts_of(self, version: int) -> set[str] | None:
-        """The parts of a snapshot; None of one that is gone, or damaged."""
+        """Return the parts of a snapshot; None if it is missing or damaged."""
         try:
             return set(load_snapshot(self._storage, version).parts)
         except (FileNotFoundError, CorruptData):
@@ -357,7 +357,7 @@ class Housekeeper:
     # --- the sweep --------------------------------------------------------------
 
     def sweep(self) -> None:
-        """Remove what nobody has decided for a day."""
+        """Remove staged files that were neither committed nor aborted for a day."""
         self._swept_at = time.monotonic()
         aged = set(self._aged("data", SEGMENT))
         swept: dict[str, int] = {}
@@ -384,7 +384,7 @@ class Housekeeper:
         self._storage.remove(f"log/{n}" for n in torn if TEMPORARY.fullmatch(n))
 
     def _aged(self, folder: str, pattern: re.Pattern[str]) -> list[str]:
-        """Files of a folder that nobody has decided about for a day."""
+        """Return a folder's files that were neither committed nor aborted for a day."""
         found = [
             f"{folder}/{name}"
             for name, age in self._storage.ages(folder).items()
@@ -399,7 +399,7 @@ def _due(state: State) -> bool:
 
 
 def let_go(state: State, moved: Mapping[int, int]) -> dict[str, int]:
-    """Segments that nobody needs once earliest has moved."""
+    """Return segments that are not needed after earliest has moved."""
     before = state.floor()
     after = before.copy()
     for lane, offset in moved.items():

@@ -1,9 +1,9 @@
-"""Where the rows of a topic are: found in the logarithm of their number.
+"""The index of a topic: finds the run of an offset in logarithmic time.
 
-The runs up to a snapshot lie in parts, which are sorted Arrow files; those since are in
-memory. A run that a merge wrote covers the same offsets as those it replaces, and lies
-in a newer part: the newest part that has an offset is right, and what it hides may stay
-until parts are merged.
+Runs up to a snapshot are in parts, which are sorted Arrow files; later ones are in
+memory. A run of a merge covers the same offsets as the runs that it replaces, and is in
+a newer part: the newest part with an offset is valid, and replaced runs remain until
+parts are merged.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ class Part:
     """Runs by partition and base: one Arrow file, mapped.
 
     Args:
-        name: Of the file.
-        rows: Its one batch.
+        name: Name of the file.
+        rows: Its only batch.
     """
 
     def __init__(self, name: str, rows: pa.RecordBatch) -> None:
@@ -62,12 +62,12 @@ class Part:
 
     @cached_property
     def end(self) -> Numbers:
-        """Of all runs: opening a large part does not wait for it."""
+        """End of each run; computed on first use, as it takes long for large parts."""
         return self.base + self.count
 
     def lanes(self, partitions: Numbers) -> tuple[Numbers, Numbers]:
         """First and one behind the last run of each partition."""
-        # Of another type than the column, they would have all of it converted.
+        # In the type of the column, which would be converted otherwise.
         partitions = partitions.astype(self.partition.dtype)
         return (
             np.searchsorted(self.partition, partitions, "left"),
@@ -75,7 +75,7 @@ class Part:
         )
 
     def covering(self, partitions: Numbers, offsets: Numbers) -> Numbers:
-        """The run that holds each offset; -1 where none does."""
+        """Return the run of each offset; -1 if there is none."""
         low, high = self.lanes(partitions)
         at = _bisect(self.base, low, high, offsets, right=True) - 1
         some = np.maximum(at, 0)
@@ -114,7 +114,7 @@ class Part:
         return names
 
 
-class _Lane:
+class _PartitionRuns:
     """The runs in memory of one partition."""
 
     __slots__ = ("bases", "runs")
@@ -124,7 +124,7 @@ class _Lane:
         self.runs: list[Run] = []
 
     def add(self, run: Run) -> None:
-        """Add a run, in place of those whose offsets it has."""
+        """Add a run, replacing those of the same offsets."""
         low = bisect_left(self.bases, run.base)
         high = bisect_left(self.bases, run.end, low)
         self.bases[low:high] = [run.base]
@@ -136,14 +136,14 @@ class Index:
 
     def __init__(self, parts: Sequence[Part] = ()) -> None:
         self.parts = list(parts)
-        self._recent: dict[int, _Lane] = {}
+        self._recent: dict[int, _PartitionRuns] = {}
         self._files: set[str] = set()
 
     def add(self, run: Run) -> None:
-        """Add a run; the latest one to have an offset is right."""
+        """Add a run; the latest run with an offset is valid."""
         lane = self._recent.get(run.partition)
         if lane is None:
-            lane = self._recent[run.partition] = _Lane()
+            lane = self._recent[run.partition] = _PartitionRuns()
         lane.add(run)
         self._files.add(run.file)
 
@@ -162,7 +162,7 @@ class Index:
         return None
 
     def has(self, file: str) -> bool:
-        """Whether a segment was ever committed, as far as is remembered."""
+        """Whether a segment was committed, as far as is recorded."""
         if file in self._files:
             return True
         return any(
@@ -183,11 +183,11 @@ class Index:
         return sorted(found)
 
     def files(self) -> set[str]:
-        """Names of all segments, of those too that were merged or let go."""
+        """Return the names of all segments, including merged and deleted ones."""
         return self._files.union(*(part.files() for part in self.parts))
 
     def released(self, before: Numbers, after: Numbers) -> set[str]:
-        """Segments that are needed with one earliest, and not with another.
+        """Return segments that are needed with one earliest, but not with another.
 
         Args:
             before: Earliest by partition.
@@ -207,7 +207,7 @@ class Index:
         return found
 
     def held(self, earliest: Numbers) -> int:
-        """Bytes in memory of all runs that are held, merged ones once."""
+        """Return the bytes in memory of all current runs, merged ones once."""
         layers, size = self._layers(), 0
         for number, layer in enumerate(layers):
             alive = np.flatnonzero(layer.end > earliest[layer.partition])
@@ -265,7 +265,7 @@ class Index:
 
 
 def _shown(layers: Sequence[Part], number: int, rows: Numbers) -> Numbers:
-    """Those runs of a layer that no newer one hides."""
+    """Return the runs of a layer that no newer one replaces."""
     layer = layers[number]
     for newer in layers[number + 1 :]:
         hidden = newer.covering(layer.partition[rows], layer.base[rows]) >= 0
@@ -288,7 +288,7 @@ def part_rows(runs: Sequence[Run]) -> pa.RecordBatch:
 
 
 def merge_parts(parts: Sequence[Part], earliest: Numbers) -> pa.RecordBatch:
-    """One part of several, from old to new: without what is hidden, or let go."""
+    """Merge parts, from old to new, without replaced and deleted runs."""
     kept = []
     for number, part in enumerate(parts):
         alive = part.end > earliest[part.partition]
@@ -300,14 +300,14 @@ def merge_parts(parts: Sequence[Part], earliest: Numbers) -> pa.RecordBatch:
     whole = table.combine_chunks()
     if whole.num_rows == 0:
         return part_rows([])
-    # Names that no run has any more go, too.
+    # Names without runs are removed, too.
     files = whole.column("file").cast(pa.string()).combine_chunks().dictionary_encode()
     whole = whole.set_column(3, PART_SCHEMA.field("file"), files)
     return whole.cast(PART_SCHEMA).combine_chunks().to_batches()[0]
 
 
 def dead_share(part: Part, earliest: Numbers) -> float:
-    """Which share of a part lies before earliest."""
+    """Return the share of a part before earliest."""
     if not len(part):
         return 1.0
     return float(np.mean(part.end <= earliest[part.partition]))

@@ -1,8 +1,10 @@
-"""The records of one topic: read as others publish them, and published in turn.
+"""The journal of one topic.
 
-Whoever wants a next step publishes a record under the next number, and nobody else can
-have that number. Two that want it at once: one wins, the other takes the winner's step
-and tries the number behind it.
+Reads the records of other processes, and publishes new ones.
+
+Each change is a record with the next number, published exclusively. If two processes
+publish concurrently, one wins, and the other applies the winner's record and tries the
+next number.
 """
 
 from __future__ import annotations
@@ -42,13 +44,13 @@ _logger = logging.getLogger("streamfactory")
 
 @final
 class Journal:
-    """What is known of one topic, and the way to its next step. Thread-safe.
+    """The known state of one topic, and its publication of records. Thread-safe.
 
     Args:
-        name: Of the topic.
-        incarnation: Of this one of that name.
-        storage: Of its files.
-        clock: Answers milliseconds since the epoch.
+        name: Name of the topic.
+        incarnation: Incarnation of the topic.
+        storage: Storage of its files.
+        clock: Returns milliseconds since the epoch.
 
     Raises:
         TopicNotFound: permanent.
@@ -68,19 +70,22 @@ class Journal:
         self.storage = storage
         self.now_ms = clock or _wall_clock
         self.lock = threading.RLock()
-        """Guards what `known` and `refreshed` answer."""
+        """Guards the results of `known` and `refreshed`."""
         self.publishing = threading.RLock()
-        """Held by the one thread of ours that publishes; taken before `lock`."""
+        """Held by the publishing thread; acquired before `lock`."""
         self._state = self._loaded()
         self.refreshed()
 
     @property
     def known(self) -> State:
-        """What was applied so far, without a look. Hold `lock` while using it."""
+        """Return the applied state without reading the storage.
+
+        Hold `lock` while using it.
+        """
         return self._state
 
     def record(self, state: State, at: int | None = None, **members: Any) -> Record:
-        """A next step after ``state``; only its members are missing.
+        """Create the record after ``state``.
 
         Args:
             state: What is known.
@@ -89,26 +94,31 @@ class Journal:
         """
         at = self.time_of(state) if at is None else at
         version = state.version + 1 + len(state.void)
-        return Record("", version, at, void=tuple(state.void), **members)
+        form = state.segment_format
+        void = tuple(state.void)
+        return Record("", version, at, void=void, segment_format=form, **members)
 
     def time_of(self, state: State) -> int:
-        """The time of a next step: by the clock, but never before the last step."""
+        """Return the time of the next record.
+
+        By the clock, but never before the last one.
+        """
         return max(int(self.now_ms()), state.at)
 
     def publish(self, build: Callable[[State], Record | None]) -> bool:
-        """Take a next step.
+        """Publish the next record.
 
         Args:
-            build: Makes the record, of what is known; called again whenever another
-                writer was first. May raise: then nothing is published. None: there is
+            build: Creates the record from the state; called again after another writer
+                published first. If it raises, nothing is published. None: there is
                 nothing to do.
 
         Returns:
             Whether this call published.
 
         Raises:
-            StreamTimeout: transient; others were first for too long.
-            TransientError: transient; whether it was published is not known.
+            StreamTimeout: transient; other writers published first for too long.
+            TransientError: transient; it is unknown whether it was published.
         """
         identity = uuid.uuid4().hex
         deadline = time.monotonic() + _PATIENCE
@@ -136,41 +146,44 @@ class Journal:
             if late:
                 raise
             return False
-        except FileNotFoundError:  # the folder is gone: the topic was deleted
+        except FileNotFoundError:  # no folder: the topic was deleted
             raise self._gone() from None
         if won:
             return self._won(data, len(encoded))
         if late:
-            msg = f"{self.name!r}: other writers were first for {_PATIENCE:.0f} s"
-            raise StreamTimeout(msg, remedy="have fewer writers, or larger epochs")
+            msg = (
+                f"topic {self.name!r}: other writers published first for "
+                f"{_PATIENCE:.0f} s"
+            )
+            raise StreamTimeout(msg, remedy="use fewer writers, or larger epochs")
         return False
 
     def _won(self, record: Record, size: int) -> bool:
-        """Whether the number that was taken counts.
+        """Whether the published record is valid.
 
-        A writer that stalls may find its number free again, because records up to far
-        beyond it were removed. While the record before is there, none was.
+        A stalled writer may find its number free again, because records far beyond it
+        were removed. If the previous record exists, none was removed.
         """
         before = record.version - 1 - len(record.void)
         with self.lock:
             if self._there(before):
-                # Another thread may have read it already: nobody else has its number.
+                # Another thread may have read it already: its number is unique.
                 if self._state.version < record.version:
                     self._state.apply(record, size)
                 return True
             self._state = self._loaded()
             if record.id in self._state.ids:
-                return True  # it counted, and was removed in its time
+                return True  # it was valid, and was removed later
             self.storage.remove([record_name(record.version)])
             return False
 
     def check_partitions(self, partitions: Collection[int]) -> None:
-        """Refuse partitions that are not there."""
+        """Refuse partitions that do not exist."""
         for partition in partitions:
             self.check_partition(partition)
 
     def check_partition(self, partition: int) -> None:
-        """Refuse a partition that is not there."""
+        """Refuse a partition that does not exist."""
         if not 0 <= partition < len(self._state.latest):
             self.refreshed()
         count = len(self._state.latest)
@@ -178,17 +191,19 @@ class Journal:
             raise no_such_partition(self.name, partition, count)
 
     def reload(self) -> None:
-        """Read the newest snapshot: what was known in memory is known in files."""
+        """Read the newest snapshot, to release memory."""
         fresh = self._loaded()
         with self.lock:
             self._state = fresh
             self.refreshed(ended=True)
 
     def refreshed(self, *, ended: bool = False) -> State:
-        """All that was published, applied. Hold `lock` while using it.
+        """Apply all published records, and return the state.
+
+        Hold `lock` while using it.
 
         Args:
-            ended: Whether a topic that has ended is an answer, rather than an error.
+            ended: Whether to return a deleted topic instead of raising.
         """
         state = self._state
         if not self._advance(state):
@@ -203,7 +218,7 @@ class Journal:
         return state
 
     def _loaded(self) -> State:
-        """The topic, read anew: a snapshot, and all records since.
+        """Load the topic: a snapshot, and all later records.
 
         Raises:
             CorruptData: data_loss; a record is missing.
@@ -213,7 +228,7 @@ class Journal:
             state = load(self.storage, self.incarnation)
             caught_up = self._advance(state)
             missing = None if state.deleted else hole(self.storage, state)
-            # Records that were removed meanwhile leave a newer snapshot behind.
+            # If records were removed meanwhile, there is a newer snapshot.
             same = state.version == before
             if missing is not None and (same or self._there(state.version)):
                 raise CorruptData(missing)
@@ -222,13 +237,13 @@ class Journal:
             before = state.version
 
     def _advance(self, state: State) -> bool:
-        """Apply what others have published.
+        """Apply new records.
 
-        Answers:
-            False where records were removed before they were read, and ``state`` is not
-            to be trusted. The oldest go first: while the one that this began behind is
-            there, no later one was ever removed. Otherwise a number that was free again
-            may have been taken by a writer that had stalled (`_try`).
+        Returns:
+            False if records were removed before they were read, so ``state`` is
+            invalid. The oldest are removed first: if the record at the start exists, no
+            later one was removed. Otherwise a stalled writer may have used a number
+            again (`_try`).
         """
         behind = state.version
         while True:
@@ -250,14 +265,14 @@ class Journal:
                 state.apply(record, len(data))
             except CorruptData as error:
                 if not self._there(behind):
-                    return False  # perhaps of a writer that had stalled
+                    return False  # possibly of a stalled writer
                 msg = f"{self.storage.location}: {error.what}"
                 raise CorruptData(msg, remedy=error.remedy) from error
             if state.deleted:
-                return True  # nothing follows, and what was before is removed
+                return True  # it is the last one, and earlier ones were removed
 
     def _there(self, version: int) -> bool:
-        """Whether a record is there."""
+        """Whether a record exists."""
         try:
             self.storage.size(record_name(version))
         except FileNotFoundError:

@@ -1,7 +1,7 @@
-"""Where records and snapshots lie, and how a topic is opened.
+"""Loads records, snapshots and topics.
 
-Opening reads one snapshot, and the records since: as many at the millionth commit as
-at the hundredth.
+Opening a topic reads one snapshot and the later records, whose number does not grow
+with the topic.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ log = logging.getLogger("streamfactory")
 
 
 def load_record(storage: Storage, version: int) -> Record:
-    """The record of a version.
+    """Load the record of a version.
 
     Raises:
         FileNotFoundError: There is none.
@@ -46,7 +46,7 @@ def load_record(storage: Storage, version: int) -> Record:
 
 
 def load_snapshot(storage: Storage, version: int) -> Snapshot:
-    """The snapshot of a version, without its parts.
+    """Load the snapshot of a version, without its parts.
 
     Raises:
         FileNotFoundError: There is none.
@@ -59,11 +59,12 @@ def load_snapshot(storage: Storage, version: int) -> Snapshot:
 
 
 def load(storage: Storage, incarnation: str) -> State:
-    """The topic as of its newest good snapshot, or of its first record.
+    """Load the topic from its newest valid snapshot, or its first record.
 
     Raises:
-        TopicNotFound: permanent; it has ended.
-        CorruptData: data_loss; no snapshot is good, and the first records are gone.
+        TopicNotFound: permanent; it was deleted.
+        CorruptData: data_loss; no snapshot is valid, and the first records were
+            removed.
         FormatRefused: permanent.
     """
     failures: dict[str, CorruptData | None] = {}
@@ -71,7 +72,7 @@ def load(storage: Storage, incarnation: str) -> State:
         names = storage.names("log")
         try:
             state = _newest(storage, incarnation, names, failures)
-        except FileNotFoundError:  # removed after a newer one came: look again
+        except FileNotFoundError:  # removed after a newer one was written: retry
             continue
         if state is not None:
             return state
@@ -85,17 +86,17 @@ def _newest(
     names: Sequence[str],
     failures: dict[str, CorruptData | None],
 ) -> State | None:
-    """The newest state that can be read; None where there is none.
+    """Return the newest readable state; None if there is none.
 
     Args:
-        storage: Of the topic.
-        incarnation: Of the topic.
-        names: In the folder ``log``.
-        failures: By snapshot, what is wrong with it; None where a part was missing
-            when it was looked at for the first time.
+        storage: Storage of the topic.
+        incarnation: Incarnation of the topic.
+        names: Names in the folder ``log``.
+        failures: The error by snapshot; None if a part was missing at the first
+            attempt.
 
     Raises:
-        FileNotFoundError: Something went after the names were listed, or is missing.
+        FileNotFoundError: A file was removed after the listing, or is missing.
     """
     for version in reversed(snapshots(names)):
         name = snapshot_name(version)
@@ -115,14 +116,14 @@ def _newest(
                 raise
             msg = f"{place}: a part of it is missing ({error})"
             failures[name] = CorruptData(msg)
-        log.warning("%s; the one before is read", failures[name])
+        log.warning("%s; the previous one is used", failures[name])
     if records(names)[:1] == [0]:
         return _first(storage, incarnation)
     return None
 
 
 def _unreadable(storage: Storage, failures: Sequence[CorruptData]) -> StreamError:
-    """Why there is no state."""
+    """Return the error for a topic without readable state."""
     left = records(storage.names("log"))
     if left and load_record(storage, left[-1]).deleted:
         msg = "the topic was deleted"
@@ -131,16 +132,16 @@ def _unreadable(storage: Storage, failures: Sequence[CorruptData]) -> StreamErro
         return failures[0]
     if left:
         name = record_name(left[0])
-        msg = f"{storage.location}: what was before {name} is missing"
+        msg = f"{storage.location}: the records before {name} are missing"
     else:
         msg = f"{storage.location}/{record_name(0)} is missing"
     return CorruptData(msg)
 
 
 def strip(storage: Storage) -> None:
-    """Remove the files of a topic that has ended, but for its last record.
+    """Remove the files of a deleted topic, except its last record.
 
-    By that one whoever still writes there learns of the end.
+    By that record, writers that are still active detect the deletion.
     """
     names = sorted(filter(is_log_name, storage.ages("log")))
     last = [record_name(version) for version in records(names)[-1:]]
@@ -150,9 +151,9 @@ def strip(storage: Storage) -> None:
 
 
 def hole(storage: Storage, state: State) -> str | None:
-    """What is missing where there are records, but not the next one; None if nothing.
+    """Describe a missing record before existing ones; None if there is none.
 
-    Only a power cut makes such a hole, and only where the storage is lazy.
+    Only a power failure causes such a gap, and only without fsync=always.
     """
     following = state.version + 1 + len(state.void)
     beyond = [n for n in records(storage.names("log")) if n > following]
@@ -162,8 +163,8 @@ def hole(storage: Storage, state: State) -> str | None:
         storage.size(record_name(following))
     except FileNotFoundError:
         place, stands = record_name(following), record_name(beyond[0])
-        return f"{storage.location}/{place} is missing, and {stands} stands on it"
-    return None  # it came meanwhile
+        return f"{storage.location}/{place} is missing, but {stands} depends on it"
+    return None  # it was published meanwhile
 
 
 def _first(storage: Storage, incarnation: str) -> State:
@@ -173,6 +174,6 @@ def _first(storage: Storage, incarnation: str) -> State:
     if record.schema is None or record.partitions is None:
         msg = f"{place}: the first record has no schema, or no partitions"
         raise CorruptData(msg, remedy=DAMAGED)
-    state = State(incarnation, schema_of(record.schema, place))
+    state = State(incarnation, schema_of(record.schema, place), record.segment_format)
     state.apply(record, len(data))
     return state

@@ -1,4 +1,4 @@
-"""Storage in a folder of this machine, or of any that shares a POSIX file system."""
+"""Storage in a local folder or a shared POSIX file system."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _SMALL: Final = 64 << 10
-"""Bytes of a file that is read sooner than mapped; nor does it hold a descriptor."""
+"""Maximum size of files that are read instead of mapped, without a descriptor."""
 _NO_LINKS: Final = frozenset(
     {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
 )
@@ -42,7 +42,7 @@ class _NewFile(NewBlob):
     def __init__(self, storage: LocalStorage, name: str) -> None:
         self._storage = storage
         self._name = name
-        # Arrow's own files are opened by a path alone, which may lead over links.
+        # Arrow opens files by path only, which would follow links.
         file = storage.begin(name)
         self._file = (
             os.fdopen(file, "wb")
@@ -52,13 +52,13 @@ class _NewFile(NewBlob):
         self.sink = pa.PythonFile(self._file, mode="w")
 
     def finish(self) -> int:
-        with _told(self._storage.root / self._name):
+        with _translated(self._storage.root / self._name):
             self.sink.close()
             self._storage.sync_file(self._storage.root / self._name)
         return self._storage.size(self._name)
 
     def abandon(self) -> None:
-        # A full disk fails the close as well: the file goes all the same.
+        # On a full disk the close fails as well; the file is removed anyway.
         with contextlib.suppress(OSError, pa.ArrowException):
             self.sink.close()
         with contextlib.suppress(OSError):
@@ -67,7 +67,7 @@ class _NewFile(NewBlob):
 
 
 class _Reads(io.RawIOBase):
-    """A file that others may change, read by position, closed with this object."""
+    """A file that other users may change, read by position; owns its descriptor."""
 
     def __init__(self, fd: int, size: int) -> None:
         self._fd = fd
@@ -92,7 +92,7 @@ class _Reads(io.RawIOBase):
         return bytes(memoryview(self.read_buffer(size)))
 
     def read_buffer(self, size: int = -1) -> pa.Buffer:
-        """Some bytes: fewer only at the end that the file had when it was opened."""
+        """Read bytes; fewer only at the end that the file had when opened."""
         left = max(0, self._size - self._at)
         count = left if size < 0 else min(size, left)
         buffer = pa.allocate_buffer(count)
@@ -100,7 +100,7 @@ class _Reads(io.RawIOBase):
         while done < count:
             found = os.preadv(self._fd, [view[done:]], self._at + done)
             if not found:
-                msg = f"the file was cut to less than {self._at + count} bytes"
+                msg = f"the file was truncated to less than {self._at + count} bytes"
                 raise OSError(msg)
             done += found
         self._at += count
@@ -115,14 +115,14 @@ class _Reads(io.RawIOBase):
 class LocalStorage(Storage):
     """Files under a root, published by hard links.
 
-    No link below the root is followed; the root itself may be reached through links.
+    Links below the root are not followed; the root's own path may contain links.
 
     Args:
-        root: The folder; made when something is first written.
-        fsync: ``always``; ``interval``: ``interval`` seconds later, many at once, and
-            when closed; ``never``.
+        root: The folder; created at the first write.
+        fsync: ``always``; ``interval``: after ``interval`` seconds, batched, and when
+            closed; ``never``.
         interval: Seconds.
-        modes: Permissions of the folders and files that are made.
+        modes: Permissions of new folders and files.
     """
 
     def __init__(
@@ -150,12 +150,12 @@ class LocalStorage(Storage):
         return inner
 
     def _at(self, root: Path) -> LocalStorage:
-        """Another one with the same options."""
+        """Return a storage at another root with the same options."""
         return LocalStorage(root, fsync=self._fsync, interval=self._interval)
 
     def read(self, name: str, longest: int = LONGEST_READ) -> bytes:
         place = self._place(name)
-        with _told(place):
+        with _translated(place):
             # Python's own buffering costs more than the system calls.
             file, status = self._folders.read(place)
             try:
@@ -169,7 +169,7 @@ class LocalStorage(Storage):
     def publish(self, name: str, data: bytes) -> bool:
         final = self.root / name
         temporary = final.parent / new_temporary()
-        with _told(final):
+        with _translated(final):
             try:
                 file = self._folders.create(str(temporary))
             except FileNotFoundError:
@@ -184,11 +184,11 @@ class LocalStorage(Storage):
                     self._folders.remove(str(temporary))
 
     def size(self, name: str) -> int:
-        with _told(self._place(name)):
+        with _translated(self._place(name)):
             return self._folders.status(self._place(name)).st_size
 
     def names(self, folder: str) -> Sequence[str]:
-        with _told(self.root / folder):
+        with _translated(self.root / folder):
             try:
                 found = self._folders.names(str(self.root / folder))
             except (FileNotFoundError, NotADirectoryError):
@@ -196,7 +196,7 @@ class LocalStorage(Storage):
         return [name for name in found if TEMPORARY.fullmatch(name) is None]
 
     def ages(self, folder: str) -> Mapping[str, float]:
-        with _told(self.root / folder):
+        with _translated(self.root / folder):
             try:
                 return self._folders.ages(str(self.root / folder))
             except (FileNotFoundError, NotADirectoryError):
@@ -204,7 +204,7 @@ class LocalStorage(Storage):
 
     def create(self, name: str) -> NewBlob:
         path = self.root / name
-        with _told(path):
+        with _translated(path):
             try:
                 return _NewFile(self, name)
             except FileNotFoundError:
@@ -212,16 +212,16 @@ class LocalStorage(Storage):
                 return _NewFile(self, name)
 
     def begin(self, name: str) -> int:
-        """A descriptor of a new file, to be written."""
+        """Return a descriptor of a new file for writing."""
         return self._folders.create(self._place(name))
 
     def drop(self, name: str) -> None:
-        """Remove a file that was begun."""
-        with _told(self._place(name)):
+        """Remove an incomplete file."""
+        with _translated(self._place(name)):
             self._folders.remove(self._place(name))
 
     def open(self, name: str) -> Opened:
-        with _told(self._place(name)):
+        with _translated(self._place(name)):
             file, status = self._folders.read(self._place(name))
             own = is_own(status)
             try:
@@ -230,7 +230,7 @@ class LocalStorage(Storage):
                 os.close(file)
 
     def settle(self, folder: str) -> None:
-        with _told(self.root / folder):
+        with _translated(self.root / folder):
             self.sync_folder(self.root / folder)
 
     def secure(self, names: Iterable[str]) -> None:
@@ -238,20 +238,20 @@ class LocalStorage(Storage):
             return
         paths = [self.root / name for name in names]
         for path in [*paths, *dict.fromkeys(path.parent for path in paths)]:
-            with _told(path):
+            with _translated(path):
                 self._sync(path)
 
     def prepare(self, folder: str) -> None:
-        with _told(self.root / folder):
+        with _translated(self.root / folder):
             self._make_folder(self.root / folder)
 
     def remove(self, names: Iterable[str]) -> None:
         for name in names:
-            with _told(self._place(name)):
+            with _translated(self._place(name)):
                 self._folders.remove(self._place(name))
 
     def remove_folder(self, folder: str) -> None:
-        with _told(self.root / folder):
+        with _translated(self.root / folder):
             self._folders.remove_folder(self._place(folder))
 
     def watch(self, folder: str) -> Watch:
@@ -260,29 +260,29 @@ class LocalStorage(Storage):
     def close(self) -> None:
         self._sync_now()
         self._folders.forget()
-        self._told_late()
+        self._raise_deferred()
 
     def _place(self, name: str) -> str:
-        """A path as text: commits ask so often that a `Path` would be felt."""
+        """Return a path as text: commits call it so often that `Path` would be slow."""
         return f"{self.location}/{name}"
 
     def sync_file(self, path: Path) -> None:
-        """Have the bytes of a file on the medium, as far as the option says."""
+        """Sync a file, according to the option ``fsync``."""
         if self._fsync == "always":
             self._sync(path)
         elif self._fsync == "interval" and TEMPORARY.fullmatch(path.name) is None:
             self._defer(path)
 
     def sync_folder(self, path: Path) -> None:
-        """Have the names in a folder on the medium, as far as the option says."""
+        """Sync a folder, according to the option ``fsync``."""
         if self._fsync == "always":
             self._sync(path)
         elif self._fsync == "interval":
             self._defer(path)
 
     def _defer(self, path: Path) -> None:
-        """Sync it within the interval, behind all that was deferred before."""
-        self._told_late()
+        """Sync it within the interval, after earlier deferred paths."""
+        self._raise_deferred()
         with self._lock:
             self._unsynced.pop(path, None)
             self._unsynced[path] = None
@@ -300,26 +300,26 @@ class LocalStorage(Storage):
         for path in pending:
             try:
                 self._sync(path)
-            except FileNotFoundError:  # removed since
+            except FileNotFoundError:  # removed meanwhile
                 continue
             except OSError as error:
                 self._failure = failed(path, error)
 
-    def _told_late(self) -> None:
-        """Raise what went wrong since, when nobody waited for it."""
+    def _raise_deferred(self) -> None:
+        """Raise the error of an earlier deferred sync."""
         failure, self._failure = self._failure, None
         if failure is not None:
             raise failure
 
     def _sync(self, path: Path) -> None:
-        """The one place that asks the medium."""
+        """Sync a path; all syncs call it."""
         self._folders.sync(str(path))
 
     def _link(self, temporary: Path, final: Path) -> bool:
-        """Publish what was written.
+        """Publish a written file by a hard link.
 
-        Not by rename, which overwrites; not by an exclusive create, which a crash may
-        leave half written under the final name.
+        A rename would overwrite, and an exclusive create could leave an incomplete file
+        after a crash.
         """
         try:
             self._folders.link(str(temporary), final.name)
@@ -330,7 +330,8 @@ class LocalStorage(Storage):
                 raise
             msg = f"{self.location}: this file system has no hard links ({error})"
             remedy = (
-                "several writers need exclusive publication: use another file system, "
+                "several writers require exclusive publication: use another file "
+                "system, "
                 "or an object store"
             )
             raise StorageFailed(msg, remedy=remedy) from error
@@ -338,13 +339,13 @@ class LocalStorage(Storage):
         return True
 
     def _settle_link(self, final: Path) -> None:
-        """Have what was published as safe as the option says."""
+        """Sync what was published, according to the option ``fsync``."""
         try:
             if self._fsync == "interval":
                 self.sync_file(final)
             self.sync_folder(final.parent)
         except OSError as error:
-            msg = f"{final}: it was published, and may not survive a power cut: {error}"
+            msg = f"{final}: published, but may not survive a power failure: {error}"
             raise StorageFailed(msg) from error
 
     def _make_folder(self, path: Path) -> None:
@@ -367,13 +368,13 @@ def _write(file: int, data: bytes) -> None:
 
 
 def _readable(fd: int, size: int, *, mapped: bool) -> Any:
-    """An Arrow file of the bytes of a descriptor, which the caller closes.
+    """Return an Arrow file of a descriptor, which the caller closes.
 
     Args:
         fd: The descriptor.
         size: Bytes.
-        mapped: Whether longer files may be mapped. Where somebody cuts a mapped file,
-            its reader is killed; where somebody writes it, checked values change.
+        mapped: Whether large files may be mapped. If another program truncates a mapped
+            file, its reader is killed; if it writes, checked values change.
     """
     if size <= _SMALL:
         return pa.BufferReader(os.read(fd, size))
@@ -385,12 +386,12 @@ def _readable(fd: int, size: int, *, mapped: bool) -> Any:
 
 
 @contextlib.contextmanager
-def _told(path: Path | str) -> Iterator[None]:
-    """Failures of the file system, in our words; a missing file stays what it is."""
+def _translated(path: Path | str) -> Iterator[None]:
+    """Translate errors of the file system; `FileNotFoundError` is kept."""
     try:
         yield
     except FileNotFoundError:
         raise
     except OSError as error:
-        told = failed(path, error)
-        raise told from (None if told is error else error)
+        translated = failed(path, error)
+        raise translated from (None if translated is error else error)

@@ -1,4 +1,4 @@
-"""A topic on disk: rows by offset, out of the segments that its records name."""
+"""A topic on disk: reads rows by offset from segments, and commits epochs."""
 
 from __future__ import annotations
 
@@ -11,19 +11,27 @@ from typing import TYPE_CHECKING, Final, final
 import numpy as np
 import pyarrow as pa
 
-from streamfactory.arrowlog.checks import MOST_PARTITIONS
 from streamfactory.arrowlog.disk.commits import CommitQueue
 from streamfactory.arrowlog.disk.housekeeping import Housekeeper
+from streamfactory.arrowlog.disk.naming import fewer_partitions, format_named
 from streamfactory.arrowlog.disk.segments import RollingWriter, SegmentReader
 from streamfactory.arrowlog.disk.staging import DiskStage, StagedFile
 from streamfactory.arrowlog.disk.verifying import verify
-from streamfactory.arrowlog.log import LaneBounds, Log, LogSlice, LogStage, Staged
+from streamfactory.arrowlog.log import (
+    Log,
+    LogFile,
+    LogSlice,
+    LogStage,
+    PartitionBounds,
+    Staged,
+)
 from streamfactory.spi import (
     CorruptData,
     MisuseError,
     OffsetOutOfRange,
     Partition,
     StreamError,
+    Unsupported,
 )
 
 if TYPE_CHECKING:
@@ -45,7 +53,12 @@ if TYPE_CHECKING:
     from streamfactory.spi import LastCommit, Position, Summary, Verification
 
 _TRIES: Final = 8
-"""Looks for a segment that merges move about."""
+"""Attempts to find a segment that concurrent merges replace."""
+
+_COPIED: Final = (
+    'read it with format("streamfactory"), or copy it to a topic that was created with '
+    "segment.format=parquet"
+)
 
 log = logging.getLogger("streamfactory")
 
@@ -55,9 +68,9 @@ class DiskLog(Log):
     """One topic.
 
     Args:
-        journal: Its records; its clock gives the append time.
-        settings: How it is written.
-        tidy: Sweeps what lies around the topic; called when it is swept itself.
+        journal: Its records; its clock is that of append times.
+        settings: Settings of its segments.
+        tidy: Sweeps files outside the topic; called with the topic's sweep.
     """
 
     def __init__(
@@ -71,6 +84,7 @@ class DiskLog(Log):
         self.incarnation = journal.incarnation
         self.storage = journal.storage
         self.schema = journal.known.schema
+        self.segment_format = journal.known.segment_format
         self._settings = settings
         self.segments = SegmentReader(
             journal.storage,
@@ -88,11 +102,11 @@ class DiskLog(Log):
 
     # --- reading ----------------------------------------------------------------
 
-    def bounds(self) -> Sequence[LaneBounds]:
+    def bounds(self) -> Sequence[PartitionBounds]:
         with self.journal.lock:
             state = self.journal.refreshed()
             lanes = zip(state.earliest, state.latest, strict=True)
-            return [LaneBounds(i, *edges) for i, edges in enumerate(lanes)]
+            return [PartitionBounds(i, *edges) for i, edges in enumerate(lanes)]
 
     def read(
         self, partition: int, start: int, *, max_rows: int, max_bytes: int
@@ -111,7 +125,7 @@ class DiskLog(Log):
                 name = found[0].file
             try:
                 return self._slice(found, start, max_rows, max_bytes)
-            except FileNotFoundError:  # merged, or let go: the records say which
+            except FileNotFoundError:  # merged or deleted: the records say which
                 with self.journal.lock:
                     self._hints.clear()
                     self.journal.refreshed()
@@ -123,20 +137,24 @@ class DiskLog(Log):
         hint = self._hints.get(partition)
         if hint is not None and hint[0].base <= start < hint[0].end:
             return hint
+        run = self._found(partition, start)
+        hint = run, list(accumulate(run.batches, initial=run.base))
+        self._hints[partition] = hint
+        return hint
+
+    def _found(self, partition: int, start: int) -> Run:
         run = self.journal.known.index.find(partition, start)
         if run is None:
             msg = f"{self.storage.location}: no segment has the offset"
             where = Partition(self.name, partition)
             raise CorruptData(msg, partition=where, offset=start)
-        hint = run, list(accumulate(run.batches, initial=run.base))
-        self._hints[partition] = hint
-        return hint
+        return run
 
     def _committed_bytes(self, segment: str) -> int:
-        """Bytes in memory of what a segment holds.
+        """Return the bytes in memory of a segment's rows.
 
         Raises:
-            FileNotFoundError: It was merged or let go meanwhile.
+            FileNotFoundError: It was merged or deleted meanwhile.
         """
         with self.journal.lock:
             runs = self.journal.known.index.runs([segment])
@@ -165,6 +183,61 @@ class DiskLog(Log):
                 self.journal.refreshed()
             bounds = self._bounds(run.partition)
         return LogSlice(batch, start, bounds, size * count // rows)
+
+    def files(self, partition: int, start: int, end: int) -> Sequence[LogFile]:
+        if format_named(self.segment_format).mixed:
+            msg = f"topic {self.name!r} has segments of the format "
+            msg += f"{self.segment_format}, which only this log reads by offset"
+            raise Unsupported(msg, remedy=_COPIED)
+        missing: FileNotFoundError | None = None
+        for _ in range(_TRIES):
+            with self.journal.lock:
+                self.journal.refreshed()
+                self.journal.check_partition(partition)
+                self._check_range(partition, start)
+                runs = self._runs(partition, start, end)
+            try:
+                for run in runs:
+                    self._check_rows(run)
+            except FileNotFoundError as error:  # merged or deleted
+                missing = error
+                continue
+            return [
+                LogFile(
+                    f"{self.storage.location}/{run.file}",
+                    partition,
+                    run.base,
+                    max(start, run.base),
+                    min(end, run.end),
+                    run.rows,
+                )
+                for run in runs
+            ]
+        msg = f"{self.storage.location}: a segment is missing: {missing}"
+        raise CorruptData(msg)
+
+    def _runs(self, partition: int, start: int, end: int) -> list[Run]:
+        found: list[Run] = []
+        while start < end:
+            # Not by a hint, which may be older than a merge.
+            run = self._found(partition, start)
+            found.append(run)
+            start = run.end
+        return found
+
+    def _check_rows(self, run: Run) -> None:
+        """Refuse a segment that has other rows than its record.
+
+        Other programs do not have the record.
+
+        Raises:
+            FileNotFoundError: It was removed; this process may still have it open.
+        """
+        self.storage.size(run.file)
+        rows = self.segments.rows(run.file)
+        if rows != run.rows:
+            msg = f"{self.storage.location}/{run.file} has {rows} rows, but "
+            raise CorruptData(msg + f"{run.rows} were committed")
 
     def wait(
         self,
@@ -214,18 +287,18 @@ class DiskLog(Log):
             try:
                 pairs = zip(bounds, candidates, strict=True)
                 return {b.id: self._first_at(b, c, timestamp_ms) for b, c in pairs}
-            except FileNotFoundError as error:  # merged, or let go
+            except FileNotFoundError as error:  # merged or deleted
                 missing = error
         msg = f"{self.storage.location}: a segment is missing: {missing}"
         raise CorruptData(msg)
 
     def _first_at(
         self,
-        bounds: LaneBounds,
+        bounds: PartitionBounds,
         candidates: Sequence[tuple[int, Run | None]],
         timestamp_ms: int,
     ) -> int | None:
-        """The first offset appended at or after a time."""
+        """Return the first offset appended at or after a time."""
         offsets = [
             at
             if run is None or run.end <= bounds.earliest
@@ -237,40 +310,44 @@ class DiskLog(Log):
         return None if first == bounds.latest else first
 
     def _exact(self, run: Run, timestamp_ms: int) -> int | None:
-        """The offset within a run of several epochs; None where the run is hidden.
+        """Return the offset within a run of several epochs.
+
+        None if the run was replaced.
 
         Raises:
-            FileNotFoundError: Others have merged it, or let it go.
+            FileNotFoundError: It was merged or deleted.
         """
         base = run.base
         try:
             for number, rows in enumerate(run.batches):
-                batch = run.first_batch + number
-                for row, at in self.segments.times(run.file, batch) or ():
-                    if at >= timestamp_ms:
-                        return base + row
+                times = self.segments.times(run.file, run.first_batch + number)
+                if times is not None:
+                    later = np.flatnonzero(times[:, 1] >= timestamp_ms)
+                    if len(later):
+                        return base + int(times[later[0], 0])
                 base += rows
         except FileNotFoundError:
             with self.journal.lock:
                 newest = self.journal.known.index.find(run.partition, run.base)
             if newest is None or newest.file == run.file:
                 raise
-            return None  # what hides it has the same rows, and is a candidate
+            return None  # its replacement has the same rows, and is a candidate
         msg = f"{self.storage.location}/{run.file}: append times are missing"
         raise CorruptData(msg)
 
     # --- writing ----------------------------------------------------------------
 
-    def stage(self, attempt: str) -> LogStage:
+    def stage(self, attempt: str, *, validated: bool = False) -> LogStage:
         with self.journal.lock:
-            self.journal.refreshed()  # a topic that was deleted takes no more files
-        writer = RollingWriter(self.storage, self.schema, self._settings)
+            self.journal.refreshed()  # raises if the topic was deleted
+        form = format_named(self.segment_format)
+        writer = RollingWriter(self.storage, self.schema, self._settings, form)
         return DiskStage(
             attempt,
             self.schema,
             self._check_known,
             writer,
-            check_values=self._settings.check_values,
+            check_values=self._settings.check_values and not validated,
         )
 
     def discard(self, staged: Staged) -> None:
@@ -296,7 +373,7 @@ class DiskLog(Log):
         try:
             self._housekeeper.after_commit()
         except (StreamError, OSError, pa.ArrowException) as error:
-            # The epoch is committed all the same.
+            # The epoch is committed nevertheless.
             log.warning("%s: housekeeping: %s", self.name, error)
         return held
 
@@ -315,13 +392,13 @@ class DiskLog(Log):
         return {name: last for name, last in lasts.items() if last is not None}
 
     def owner(self, writer: str) -> str | None:
-        """The instance that has claimed a writer; None where none has."""
+        """Return the instance that has claimed a writer; None if there is none."""
         with self.journal.lock:
             found = self.journal.refreshed().writers.get(writer)
             return None if found is None else found.owner
 
     def held(self, partition: int) -> int:
-        """Bytes that a partition holds, as rows are in memory."""
+        """Return the bytes of a partition, as rows are in memory."""
         with self.journal.lock:
             state = self.journal.refreshed()
             sizes = state.index.sizes(partition)
@@ -352,11 +429,15 @@ class DiskLog(Log):
     def grow(self, partitions: int) -> None:
         def build(state: State) -> Record | None:
             have = len(state.latest)
-            if partitions > MOST_PARTITIONS:
-                msg = f"{self.name!r} has at most {MOST_PARTITIONS} partitions"
-                raise MisuseError(msg)
+            most = format_named(self.segment_format).most_partitions
+            if partitions > most and partitions != have:
+                msg = f"topic {self.name!r} can have at most {most} partitions"
+                remedy = fewer_partitions(self.segment_format)
+                raise MisuseError(msg, remedy=remedy)
             if partitions < have:
-                msg = f"{self.name!r} has {have} partitions, never fewer"
+                msg = (
+                    f"topic {self.name!r} has {have} partitions, and cannot have fewer"
+                )
                 raise MisuseError(msg)
             if partitions == have:
                 return None
@@ -384,6 +465,7 @@ class DiskLog(Log):
             state = self.journal.refreshed()
             return {
                 "version": state.version,
+                "segment format": state.segment_format,
                 "segments": state.segments,
                 "small segments": len(state.small),
                 "bytes": state.index.held(state.floor()),
@@ -392,7 +474,7 @@ class DiskLog(Log):
             }
 
     def close(self) -> None:
-        """Give back what it holds; the topic can go on being used."""
+        """Release resources; the topic can still be used."""
         with self.journal.lock:
             watches, self._watches = self._watches, []
         for watch in watches:
@@ -412,7 +494,9 @@ class DiskLog(Log):
         earliest = self.journal.known.earliest[partition]
         latest = self.journal.known.latest[partition]
         if not earliest <= start <= latest:
-            msg = f"the log has offsets {earliest} to {latest}, not {start}"
+            msg = (
+                f"offset {start} is out of range: available are {earliest} to {latest}"
+            )
             raise OffsetOutOfRange(
                 msg,
                 earliest=earliest,
@@ -421,9 +505,11 @@ class DiskLog(Log):
                 offset=start,
             )
 
-    def _bounds(self, partition: int) -> LaneBounds:
+    def _bounds(self, partition: int) -> PartitionBounds:
         state = self.journal.known
-        return LaneBounds(partition, state.earliest[partition], state.latest[partition])
+        return PartitionBounds(
+            partition, state.earliest[partition], state.latest[partition]
+        )
 
     def _watch(self) -> Watch:
         with self.journal.lock:

@@ -1,4 +1,4 @@
-"""Merges: rows of many small segments into few larger ones, offsets as they were."""
+"""Merges small segments into few larger ones; offsets are unchanged."""
 
 from __future__ import annotations
 
@@ -24,21 +24,25 @@ if TYPE_CHECKING:
 def choose(
     state: State, settings: Settings, *, everything: bool = False
 ) -> Sequence[str] | None:
-    """The segments that are to be merged next; None where nothing is due.
+    """Return the segments to merge next; None if nothing is due.
 
-    Segments of one level go together: a row is rewritten once for each level, and
-    there are never more files than levels times ``merge_files``, and full ones.
+    Segments of one level are merged: a row is rewritten once per level, and there are
+    at most levels times ``merge_files`` files, plus full ones. In a format that does
+    not mix partitions, that many of each partition.
+
+    Args:
+        state: What is known.
+        settings: Settings of merges.
+        everything: Whether to merge all segments that can be merged.
     """
-    if everything:
-        return list(state.small) if len(state.small) > 1 else None
-    if len(state.small) >= settings.merge_files:
-        levels: dict[int, list[str]] = {}
-        for name, one in state.small.items():
-            levels.setdefault(one[0], []).append(name)
-        for files in levels.values():
-            if len(files) >= settings.merge_files:
-                return files
-    return None
+    least = 2 if everything else settings.merge_files
+    if len(state.small) < least:
+        return None
+    groups: dict[tuple[int, ...], list[str]] = {}
+    for name, one in state.small.items():
+        level, lane = one[0], one[4:]
+        groups.setdefault(lane if everything else (level, *lane), []).append(name)
+    return next((files for files in groups.values() if len(files) >= least), None)
 
 
 def merge(
@@ -48,17 +52,17 @@ def merge(
     floor: Sequence[int],
     level: int,
 ) -> list[Segment]:
-    """Write the rows of ``runs`` again.
+    """Rewrite the rows of ``runs``.
 
     Args:
         segments: Reads them.
-        writer: Writes them; new, and of no use afterwards.
-        runs: By partition and offset.
-        floor: Earliest by partition: runs before it are left out.
-        level: Of the new segments.
+        writer: Writes them; new, and not usable afterwards.
+        runs: Runs by partition and offset.
+        floor: Earliest by partition: runs before it are dropped.
+        level: Level of the new segments.
 
     Raises:
-        FileNotFoundError: Somebody else has merged them, or let them go.
+        FileNotFoundError: Another process has merged or deleted them.
     """
     merger = _Merger(segments, writer)
     try:
@@ -71,8 +75,9 @@ def merge(
         writer.abandon()
         raise
     merged = [merger.segment(done, size, level) for done, size in writer.done]
-    # Those before the last were ended by a threshold, or by dictionaries that do not
-    # fit into one file: to merge them again would not make them fewer.
+    # All but the last were ended by a threshold, by a gap of offsets (Parquet), or by
+    # dictionaries that do not fit into one file: merging them again would not reduce
+    # their number.
     last = len(merged) - 1
     return [
         one._replace(full=one.full or number < last)
@@ -81,7 +86,7 @@ def merge(
 
 
 class _Merger:
-    """Gathers neighbouring rows of one partition to batches of a good size."""
+    """Combines consecutive rows of one partition into batches of a suitable size."""
 
     def __init__(self, segments: SegmentReader, writer: RollingWriter) -> None:
         self._segments = segments
@@ -101,13 +106,14 @@ class _Merger:
         """Take the next run."""
         if run.partition != self._partition or run.base != self._end:
             self.flush()
+            self._writer.part()
             self._partition, self._base, self._end = run.partition, run.base, run.base
         for number, rows in enumerate(run.batches):
             batch = self._segments.batch(run.file, run.first_batch + number, rows)
             times = [(0, run.first_ms)]
             if run.first_ms != run.last_ms:
                 said = self._segments.times(run.file, run.first_batch + number)
-                times = said or times
+                times = times if said is None else [(a, b) for a, b in said.tolist()]
             self._take(batch, times, run.size * rows // run.rows)
 
     def _take(
@@ -126,8 +132,8 @@ class _Merger:
         self._end += batch.num_rows
 
     def flush(self) -> None:
-        """Write what was gathered."""
-        for rows in pieces(self._waiting):
+        """Write the combined rows."""
+        for rows in pieces(self._waiting, self._writer.cut):
             at = self._end - self._rows
             times = _from(self._times, rows.num_rows)
             self._writer.write(self._partition, rows, times[0])
@@ -138,7 +144,7 @@ class _Merger:
         self._waiting, self._times, self._rows, self._size = [], [], 0, 0
 
     def segment(self, done: SegmentWriter, size: int, level: int) -> Segment:
-        """What was written to a file, with its offsets. In the order of the files."""
+        """Return a written file with its offsets. Call it in the order of the files."""
         runs: list[Run] = []
         for partition, first_batch, batches, bytes_ in done.runs:
             written = self._order[: len(batches)]
@@ -155,7 +161,7 @@ def _runs(
     size: int,
     written: Sequence[tuple[int, int, int, int]],
 ) -> list[Run]:
-    """Runs of neighbouring batches: those with a gap between them are told apart."""
+    """Return runs of consecutive batches, separated at gaps."""
     total = sum(batches)
     runs: list[Run] = []
     for i, (rows, (_, base, first, last)) in enumerate(

@@ -1,7 +1,7 @@
-"""The names of the format: everything that is ever joined to a path is made here.
+"""Names of files: all components of paths are created and validated here.
 
-A name that a file contains (of a segment, a part, an incarnation) is matched against
-these patterns before it is used, and a listed name that matches none is ignored.
+Names in files (of segments, parts, incarnations) are matched against these patterns
+before they are used, and listed names that match none are ignored.
 """
 
 from __future__ import annotations
@@ -19,12 +19,20 @@ if TYPE_CHECKING:
 
 INCARNATION: Final = re.compile(r"[0-9a-f]{32}")
 """The folder of one incarnation of a topic."""
-SEGMENT: Final = re.compile(r"data/[0-9a-f]{32}\.arrow")
+ARROW: Final = "arrow"
+PARQUET: Final = "parquet"
+"""Formats of segments, by the suffix of their names."""
+SEGMENTS: Final = {
+    name: re.compile(rf"data/[0-9a-f]{{32}}\.{name}") for name in (ARROW, PARQUET)
+}
+"""Segments by format."""
+SEGMENT: Final = re.compile(r"data/[0-9a-f]{32}\.(?:arrow|parquet)")
+"""Segments of any format."""
 PART: Final = re.compile(r"index/[0-9a-f]{32}\.arrow")
 TEMPORARY: Final = re.compile(r"\.tmp-[0-9a-f]{32}")
-"""A file that is being written, or that a crash has left."""
+"""A temporary file, of a running write or left by a crash."""
 HIGHEST: Final = 2**63 - 1
-"""Of all versions and generations."""
+"""Digits of all versions and generations."""
 
 _VERSION: Final = re.compile(r"([0-9]{20})(\.json|\.snapshot)")
 _GENERATION: Final = re.compile(r"([0-9]{6}|[1-9][0-9]{6,18})\.json")
@@ -56,9 +64,9 @@ def is_log_name(name: str) -> bool:
     return bool(_VERSION.fullmatch(name) or TEMPORARY.fullmatch(name))
 
 
-def new_segment() -> str:
-    """A name that no other segment has."""
-    return f"data/{uuid.uuid4().hex}.arrow"
+def new_segment(suffix: str) -> str:
+    """A name that no other segment has, of a format."""
+    return f"data/{uuid.uuid4().hex}.{suffix}"
 
 
 def new_part() -> str:
@@ -86,7 +94,7 @@ def topic_folder(topic: str) -> str:
     """The folder of a topic: one component of a path, whatever the topic's name.
 
     Raises:
-        MisuseError: misuse; the name is empty, too long, or no text.
+        MisuseError: misuse; the name is empty, too long, or not encodable.
     """
     try:
         quoted = quote(topic, safe="")
@@ -102,7 +110,7 @@ def topic_folder(topic: str) -> str:
 
 
 def topic_of(folder: str) -> str | None:
-    """The topic whose folder has this name; None where no topic has it."""
+    """Return the topic of a folder name; None if it is not a topic's."""
     if not folder.endswith(_SUFFIX):
         return None
     topic = unquote(folder.removesuffix(_SUFFIX))

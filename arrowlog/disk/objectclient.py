@@ -1,6 +1,6 @@
-"""The client of object stores: opened on first use, by each process for itself.
+"""The client of object stores, opened on first use in each process.
 
-Every request has a deadline, and what fails is told in our words, without a secret.
+Every request has a deadline, and errors are translated, without secrets.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _CONNECT_SECONDS: Final = 5.0
 _NOT_ALLOWED: Final = frozenset({401, 403})
 _PASSING: Final = frozenset({408, 409, 425, 429})
 _BUILT_IN: Final = (ValueError, OSError, NotImplementedError)
-"""What the client raises beside errors of its own."""
+"""Exceptions of the client that are not of its own classes."""
 _SECRET_WORDS: Final = ("secret", "key", "token", "account_key", "service_account")
 
 _lock = forks.Lock()
@@ -47,24 +47,24 @@ _loaded: list[tuple[int, ModuleType]] = []
 Those of parents are kept: see `forks.abandon`.
 """
 _home: list[Path] = []
-"""Where the client is installed."""
+"""Location of the installed client."""
 
 
 @dataclass(frozen=True, slots=True)
 class ObjectOptions:
-    """How to reach a store."""
+    """Connection options of a store."""
 
     config: Mapping[str, Any] = field(default_factory=dict, repr=False)
-    """Of the kind of store, by the client's names: ``region``, ``endpoint``, ..."""
+    """Options of the client, by its names: ``region``, ``endpoint``, ..."""
     allow_http: bool = False
-    """Whether requests may go over the network in the clear."""
+    """Whether unencrypted requests are allowed."""
     certificate: str | None = None
-    """File of the authorities that may sign the store's certificate, PEM."""
+    """PEM file of the certificate authorities of the store."""
     timeout: float = 30.0
-    """Seconds for one request; it is begun again for at most twice as long."""
+    """Timeout of one request in seconds; it is retried for at most twice as long."""
 
     def secrets(self) -> list[str]:
-        """What no message may hold."""
+        """Return the values that messages must not contain."""
         found = [
             value
             for key, value in self.config.items()
@@ -103,11 +103,11 @@ class ObjectClient:
 
     @contextlib.contextmanager
     def asking(self, name: str) -> Iterator[tuple[ModuleType, Any]]:
-        """The client and its store, to ask for a blob; failures are ours.
+        """Return the client and its store for a request; translates its errors.
 
         Raises:
             FileNotFoundError: There is no such blob.
-            TransientError: transient; no answer, or one that asks for patience.
+            TransientError: transient; no response, or the store throttles.
             NotAuthorized: permanent.
             StorageFailed: permanent.
         """
@@ -121,10 +121,10 @@ class ObjectClient:
                 raise FileNotFoundError(self._place(name)) from None
             raise self._no_bucket() from None
         except (module.exceptions.BaseError, *_BUILT_IN) as error:
-            raise self._told(error, name) from None
+            raise self._translated(error, name) from None
 
     def close(self) -> None:
-        """Let go of the connections; the next request opens others."""
+        """Close the connections; the next request opens new ones."""
         with self._lock:
             self._opened = None
 
@@ -135,7 +135,7 @@ class ObjectClient:
                 try:
                     self._opened = self._make(module)
                 except (module.exceptions.BaseError, *_BUILT_IN) as error:
-                    raise self._told(error, name) from None
+                    raise self._translated(error, name) from None
             return module, self._opened
 
     def _by_url(self, module: ModuleType) -> Any:
@@ -168,14 +168,16 @@ class ObjectClient:
         return f"{self.url}/{name}" if name else self.url
 
     def _no_bucket(self) -> StorageFailed:
-        msg = f"{self.url}: there is no such bucket"
-        return StorageFailed(msg, remedy="create it first: streams never do")
+        msg = f"{self.url}: the bucket does not exist"
+        return StorageFailed(
+            msg, remedy="create it first: streamfactory does not create buckets"
+        )
 
-    def _told(self, error: Exception, name: str) -> StreamError:
-        """What the client says, as an error of ours.
+    def _translated(self, error: Exception, name: str) -> StreamError:
+        """Translate an error of the client.
 
-        It tells kinds by the text alone. Its text may be long, and hold an address
-        with a signature: one line of it is shown, without queries and secrets.
+        Its kinds differ by text only. The text may be long and contain a signed URL:
+        one line is shown, without queries and secrets.
         """
         text = str(error)
         code = re.search(r"<Code>(\w+)</Code>|\(code: (\w+)\)", text)
@@ -196,9 +198,9 @@ def _kind(error: Exception, text: str) -> Callable[[str], StreamError]:
     status = int(found[1] or found[2]) if found else None
     refused = type(error).__name__ in ("PermissionDeniedError", "UnauthenticatedError")
     if refused or status in _NOT_ALLOWED or "AccessDenied" in text:
-        return _not_authorized
+        return not_authorized
     if status is not None and (status >= 500 or status in _PASSING):
-        # 501 is about what the store can do at all.
+        # 501 means that the store lacks a feature.
         return TransientError if status != 501 else StorageFailed
     if status is None and re.search(r"HttpError|error sending request", text):
         if re.search(r"kind: Timeout|TimedOut|timed out", text):
@@ -207,19 +209,20 @@ def _kind(error: Exception, text: str) -> Callable[[str], StreamError]:
     return StorageFailed
 
 
-def _not_authorized(msg: str) -> NotAuthorized:
+def not_authorized(msg: str) -> NotAuthorized:
+    """Return the error for a store that refuses the credentials of a request."""
     remedy = (
-        "look at storage.access.key, storage.secret.key and storage.token, or at the "
-        "environment of this process, and at what that identity may do there"
+        "check storage.access.key, storage.secret.key and storage.token, or the "
+        "environment of this process, and the permissions of that identity"
     )
     return NotAuthorized(msg, remedy=remedy)
 
 
 def client() -> ModuleType:
-    """The client's module, for this process.
+    """Return the client's module for this process.
 
-    Its threads are not in the child of a fork, where each request would hang for
-    ever: such a child loads the client once more, as a library of its own.
+    Its threads do not exist in a forked child, where each request would hang: the child
+    loads a second copy of the client.
 
     Raises:
         NotInstalled: plugin; the message is the command to run.
@@ -238,7 +241,7 @@ def _load() -> ModuleType:
         import obstore.exceptions
         import obstore.store
     except ImportError as error:
-        msg = "object stores need the package 'obstore', which is not installed"
+        msg = "object stores require the package 'obstore', which is not installed"
         remedy = "run: pip install 'streamfactory[objects]'"
         raise NotInstalled(msg, remedy=remedy) from error
     assert obstore.__file__ is not None
@@ -248,7 +251,7 @@ def _load() -> ModuleType:
 
 
 def _load_again() -> ModuleType:
-    """The client from a copy of its files; whoever else has loaded it keeps theirs."""
+    """Load the client from a copy of its files, independent of earlier loads."""
     name = _home[0].name
     before = {key: sys.modules.pop(key) for key in _modules(name)}
     with tempfile.TemporaryDirectory() as folder:

@@ -1,7 +1,7 @@
-"""Storage in an object store that can create a blob only where there is none.
+"""Storage in an object store that supports conditional puts.
 
-A request whose answer got lost may have been carried out. Whoever publishes therefore
-reads what is there: what he wrote himself is his success.
+A request with a lost reply may have been executed. A publication that finds an existing
+blob therefore reads it: its own content means success.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ if TYPE_CHECKING:
 
 _LARGEST: Final = 64 << 20
 _PART: Final = 16 << 20
-"""Bytes of one request of a longer upload: it, too, has a deadline."""
+"""Bytes of one request of a large upload, which has a deadline too."""
 _WINDOW: Final = 4 << 20
-"""Bytes that are read at a time; smaller blobs are read whole."""
+"""Bytes of one read request; smaller blobs are read completely."""
 _TAIL: Final = 64 << 10
-"""Bytes that are read for the end of a blob: Arrow's footer is there."""
+"""Bytes of a read at the end of a blob, which has Arrow's footer."""
 _TRIES: Final = 5
 _BACKOFF: Final = Backoff(0.05, 1.0)
 _FIRST_POLL: Final = 0.05
@@ -54,9 +54,9 @@ class ObjectStorage(Storage):
     """Blobs below a URL, published by conditional puts.
 
     Args:
-        url: ``s3://bucket/folder``, ``gs://...``, ``az://...``: what the client takes.
-        options: How to reach the store.
-        make: Makes the client's store, for tests.
+        url: ``s3://bucket/folder``, ``gs://...``, ``az://...``: as the client accepts.
+        options: Connection options.
+        make: Creates the client's store, for tests.
     """
 
     largest = _LARGEST
@@ -96,7 +96,7 @@ class ObjectStorage(Storage):
         return self.publish_unproved(name, data)
 
     def publish_unproved(self, name: str, data: bytes) -> bool:
-        """`publish`, without asking first whether the store keeps to conditions."""
+        """Publish without checking first that the store supports conditional puts."""
         failure: Exception | None = None
         for failures in range(_TRIES):
             time.sleep(_BACKOFF.pause(failures))
@@ -106,7 +106,7 @@ class ObjectStorage(Storage):
                 failure = error
             else:
                 return True
-            # The same bytes are our own: each record has an identity.
+            # Equal bytes are our own: each record has a unique id.
             with contextlib.suppress(FileNotFoundError):
                 return self.read(name) == data
         if isinstance(failure, TransientError):
@@ -116,10 +116,10 @@ class ObjectStorage(Storage):
         raise TransientError(msg)
 
     def put_new(self, name: str, data: bytes) -> None:
-        """One conditional put.
+        """Execute one conditional put.
 
         Raises:
-            _Taken: There is such a blob, or another put is under way.
+            _Taken: The blob exists, or another put of it is running.
             TransientError: transient; it may have been written.
         """
         path = self._path(name)
@@ -129,9 +129,9 @@ class ObjectStorage(Storage):
             except module.exceptions.AlreadyExistsError as error:
                 raise _Taken(path) from error
             except FileNotFoundError as error:
-                # To write needs no folder: the bucket is what is missing.
-                msg = f"{self.location}: there is no such bucket"
-                remedy = "create it first: streams never do"
+                # Writing requires no folder, so the bucket is missing.
+                msg = f"{self.location}: the bucket does not exist"
+                remedy = "create it first: streamfactory does not create buckets"
                 raise StorageFailed(msg, remedy=remedy) from error
             except (module.exceptions.NotSupportedError, NotImplementedError) as error:
                 raise self._proof.refusal() from error
@@ -153,9 +153,9 @@ class ObjectStorage(Storage):
         }
 
     def _listed(self, folder: str) -> tuple[list[str], dict[str, Any]]:
-        """Names of the folders in a folder, and its blobs by name.
+        """Return the names of the folders in a folder, and its blobs by name.
 
-        Some stores list a blob for the folder itself: it is none.
+        Some stores list a blob for the folder itself, which is ignored.
         """
         path = self._path(folder).rstrip("/")
         start = f"{path}/" if path else ""
@@ -173,7 +173,7 @@ class ObjectStorage(Storage):
         return _NewObject(self, name)
 
     def put(self, name: str, data: pa.Buffer) -> None:
-        """Write a blob whose name nobody else uses; more than once is fine."""
+        """Write a blob with a unique name; may be repeated."""
         path = self._path(name)
         view = memoryview(data).cast("B")
         with self._client.asking(path) as (module, store):
@@ -187,20 +187,20 @@ class ObjectStorage(Storage):
         return Opened(pa.PythonFile(windows, mode="r"), own=False)
 
     def _part(self, name: str, start: int, end: int) -> tuple[pa.Buffer, int]:
-        """Some of a blob, and the bytes of the whole."""
+        """Return a part of a blob, and the size of the blob."""
         path = self._path(name)
         with self._client.asking(path) as (module, store):
             found = module.get(store, path, options={"range": (start, end)})
             return pa.py_buffer(found.bytes()), int(found.meta["size"])
 
     def settle(self, folder: str) -> None:
-        """What was written has its name already."""
+        """Do nothing: written blobs are durable."""
 
     def remove(self, names: Iterable[str]) -> None:
         others = []
         for name in names:
-            # Records go in their order, see `DiskLog._overtaken`; of deletions in one
-            # request no order is promised.
+            # Records must be deleted in order; deletions within one request have no
+            # order.
             if name.startswith("log/"):
                 self._remove([self._path(name)])
             else:
@@ -212,7 +212,7 @@ class ObjectStorage(Storage):
         try:
             with self._client.asking(paths[0]) as (module, store):
                 module.delete(store, paths)
-        except FileNotFoundError:  # some stores tell, and stop there
+        except FileNotFoundError:  # some stores report it, and stop there
             if len(paths) > 1:
                 for path in paths:
                     self._remove([path])
@@ -240,10 +240,10 @@ class ObjectStorage(Storage):
 
 @final
 class _Proof:
-    """Shows once, before anything is published, that a store keeps to conditions.
+    """Checks once, before the first write, that a store supports conditional puts.
 
-    One that ignores them answers every put with success: of two writers of one epoch
-    the second would write over the first.
+    A store that ignores the condition reports success for every put: of two writers of
+    one epoch the second would overwrite the first.
     """
 
     def __init__(self, storage: ObjectStorage) -> None:
@@ -252,7 +252,7 @@ class _Proof:
         self._given = False
 
     def give(self) -> None:
-        """Show it, where that was not done yet.
+        """Run the check, unless it was done.
 
         Raises:
             StorageFailed: permanent; it ignores conditions.
@@ -262,7 +262,7 @@ class _Proof:
                 return
             name = f".probe-{uuid.uuid4().hex}"
             try:
-                # A conflict alone says nothing of what is there.
+                # A conflict alone does not show whether the blob exists.
                 self._storage.publish_unproved(name, b"first")
                 try:
                     self._storage.put_new(name, b"second")
@@ -275,12 +275,12 @@ class _Proof:
                     self._storage.remove([name])
 
     def refusal(self) -> StorageFailed:
-        """Why nothing is written there."""
+        """Return the error of a store without conditional puts."""
         msg = (
-            f"{self._storage.location}: the store does not keep to `If-None-Match: *`, "
-            "so two writers could write over each other"
+            f"{self._storage.location}: the store ignores `If-None-Match: *`, "
+            "so two writers could overwrite each other"
         )
-        return StorageFailed(msg, remedy="write to a store that has conditional puts")
+        return StorageFailed(msg, remedy="use a store that supports conditional puts")
 
 
 class _NewObject(NewBlob):
@@ -299,7 +299,7 @@ class _NewObject(NewBlob):
 
 
 class _Windows(io.RawIOBase):
-    """A blob as a file, read ahead: a request takes longer than its bytes do."""
+    """A blob as a file with read-ahead, because requests have a high latency."""
 
     def __init__(
         self,
@@ -333,7 +333,7 @@ class _Windows(io.RawIOBase):
         return bytes(memoryview(self.read_buffer(size)))
 
     def read_buffer(self, size: int = -1) -> pa.Buffer:
-        """Some bytes, without a copy."""
+        """Read bytes without a copy."""
         left = max(0, self._size - self._at)
         count = left if size < 0 else min(size, left)
         start, self._at = self._at, self._at + count
@@ -344,7 +344,7 @@ class _Windows(io.RawIOBase):
         end = min(self._size, max(start + count, begin + _WINDOW))
         window, _ = self._fetch(self._name, begin, end)
         if window.size != end - begin:
-            msg = f"{self._name}: {window.size} bytes came, not {end - begin}"
+            msg = f"{self._name}: received {window.size} bytes, expected {end - begin}"
             raise OSError(msg)
         self._windows = [self._windows[-1], (begin, window)]
         return window.slice(start - begin, count)

@@ -1,4 +1,4 @@
-"""The options of a log on disk: where it is and how it is written.
+"""The options of a log on disk: its location and how it is written.
 
 Declared once for the stream type `file` and for servers that keep topics.
 """
@@ -9,6 +9,7 @@ import re
 from typing import Final
 from urllib.parse import unquote, urlsplit
 
+from streamfactory.arrowlog.disk.names import ARROW, PARQUET
 from streamfactory.spi import (
     BOOLEAN,
     INTEGER,
@@ -38,22 +39,22 @@ def _url(text: str) -> str:
         msg += "storage.secret.key"
         raise ValueError(msg)
     if parts.query or parts.fragment:
-        msg = "has a query or a fragment, wanted a bucket and a folder"
+        msg = "has a query or a fragment, expected a bucket and a folder"
         raise ValueError(msg)
     if parts.scheme.lower() == "file":
         if parts.netloc not in ("", "localhost"):
-            msg = "names another machine: write file:///folder"
+            msg = "has a host name: write file:///folder"
             raise ValueError(msg)
         found: str = PATH.parse(unquote(parts.path))
         return found
     if not parts.netloc:
-        msg = "names no bucket: write s3://bucket/folder"
+        msg = "has no bucket: write s3://bucket/folder"
         raise ValueError(msg)
     return text.rstrip("/")
 
 
 def _permissions(needed: int) -> OptionType:
-    """Permissions in octal, of which the owner needs some."""
+    """Return the type of octal permissions, with those that the owner requires."""
 
     def parse(text: str) -> int:
         if not re.fullmatch(r"0?[0-7]{3}", text):
@@ -61,7 +62,7 @@ def _permissions(needed: int) -> OptionType:
             raise ValueError(msg)
         mode = int(text, 8)
         if mode & needed != needed:
-            msg = f"locks out the writer itself: the owner needs {needed:o}"
+            msg = f"excludes the writer itself: the owner requires {needed:o}"
             raise ValueError(msg)
         return mode
 
@@ -74,15 +75,15 @@ LOCATION: Final = OptionType("path or URL", _location, {"type": "string"})
 STORAGE_OPTIONS: Final = (
     Option(
         "storage.endpoint",
-        "Address of the object store, where it is not its maker's own.",
+        "Address of the object store, if it is not the provider's default.",
         example="https://minio.example.com:9000",
     ),
     Option("storage.region", "Region of the bucket (s3).", example="eu-central-1"),
     Option("storage.account", "Name of the account (az).", example="streams"),
     Option(
         "storage.access.key",
-        "Access key (s3). Without it: what the environment of the process says, in "
-        "the store's own variables, and then what the machine is allowed to do.",
+        "Access key (s3). Default: the store's own environment variables, then the "
+        "identity of the machine.",
         secret=True,
         example="${env:AWS_ACCESS_KEY_ID}",
     ),
@@ -105,25 +106,25 @@ STORAGE_OPTIONS: Final = (
     ),
     Option(
         "storage.anonymous",
-        "Ask without credentials.",
+        "Send requests without credentials.",
         BOOLEAN,
         default="false",
     ),
     Option(
         "storage.allow.http",
-        "Send requests over the network in the clear, to an endpoint with http://.",
+        "Send unencrypted requests, to an endpoint with http://.",
         BOOLEAN,
         default="false",
     ),
     Option(
         "storage.certificate",
-        "Who may sign the store's certificate besides the system's authorities, PEM.",
+        "Certificate authorities of the store, besides those of the system, PEM.",
         PATH,
     ),
     Option(
         "storage.timeout.millis",
-        "How long one request to an object store may take; it is begun again for at "
-        "most twice as long.",
+        "Timeout of one request to an object store; it is retried for at most twice as "
+        "long.",
         PERIOD,
         default="30s",
         minimum=100,
@@ -135,36 +136,50 @@ STORAGE_OPTIONS: Final = (
 MODE_OPTIONS: Final = (
     Option(
         "mode",
-        "Permissions, in octal, of the files that are made. Without it: 666 "
-        "less the umask of the process.",
+        "Permissions, in octal, of new files. Default: 666 less the umask of the "
+        "process.",
         _permissions(0o600),
         applies=frozenset({"write", "spark"}),
         example="640",
     ),
     Option(
         "folder.mode",
-        "Permissions, in octal, of the folders that are made. Without it: those of "
-        "`mode`, with the right to search wherever there is one to read; without "
-        "`mode`: 777 less the umask of the process.",
+        "Permissions, in octal, of new folders. Default: those of `mode`, with the "
+        "right to search for each right to read; without `mode`: 777 less the umask of "
+        "the process.",
         _permissions(0o700),
         applies=frozenset({"write", "spark"}),
         example="750",
     ),
 )
 
+SEGMENT_OPTIONS: Final = (
+    Option(
+        "segment.format",
+        "Format of the segments of a topic that is created. arrow: mapped into memory "
+        "when read. parquet: smaller, and read by Spark's own reader; each partition "
+        "has its own segments.",
+        choice(ARROW, PARQUET),
+        default=ARROW,
+        applies=frozenset({"write", "spark"}),
+    ),
+)
+"""Of stream types that create topics for other programs to read."""
+
 WRITING_OPTIONS: Final = (
     Option(
         "fsync",
-        "What a commit waits for. always: it survives a power cut. interval: synced "
-        "at most every fsync.interval.millis, later epochs may be lost in a power cut. "
-        "never: the operating system decides. Only always can promise exactly-once.",
+        "When commits are synced. always: each survives a power failure. interval: "
+        "every "
+        "fsync.interval.millis, later epochs may be lost in a power failure. never: "
+        "the operating system decides. Only always allows exactly-once.",
         choice("always", "interval", "never"),
         default="always",
         applies=frozenset({"write", "spark"}),
     ),
     Option(
         "fsync.interval.millis",
-        "With fsync=interval, the time between two.",
+        "With fsync=interval, the time between two syncs.",
         PERIOD,
         default="1s",
         minimum=1,
@@ -173,14 +188,14 @@ WRITING_OPTIONS: Final = (
     ),
     Option(
         "compression",
-        "Of segments: lz4 is faster than most disks, zstd is smaller.",
+        "Compression of segments: lz4 is faster than most disks, zstd is smaller.",
         choice("none", "lz4", "zstd"),
         default="none",
         applies=frozenset({"write", "spark"}),
     ),
     Option(
         "compaction.files",
-        "Merge small segments when there are so many of a kind.",
+        "Merge small segments when there are so many of one level.",
         INTEGER,
         default="64",
         minimum=2,
@@ -189,8 +204,8 @@ WRITING_OPTIONS: Final = (
     ),
     Option(
         "compaction.bytes",
-        "Merge segments up to about this size, as rows are in memory; one that has it "
-        "is not merged again, nor does it grow.",
+        "Merge segments up to about this size, as rows are in memory; larger ones are "
+        "not merged again.",
         SIZE,
         default="64M",
         minimum=1024,
@@ -199,12 +214,13 @@ WRITING_OPTIONS: Final = (
     ),
     Option(
         "single.writer",
-        "Write where nothing can be published exclusively: in folders without hard "
-        "links, and in file systems like hdfs://. Two writers at once would then lose "
-        "epochs of each other; where they can be seen, the second is refused.",
+        "Write to file systems without exclusive publication: folders without hard "
+        "links, "
+        "and file systems like hdfs://. Two concurrent writers would lose epochs; a "
+        "second writer is refused if it is detected.",
         BOOLEAN,
         default="false",
         applies=frozenset({"write", "spark"}),
     ),
 )
-"""How segments are written, and when a commit is durable."""
+"""Options of segments and durability."""

@@ -1,4 +1,4 @@
-"""Parts of an index, read and checked: Arrow files that others may have written."""
+"""Reads parts of an index: Arrow files from untrusted storage, checked."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from streamfactory.arrowlog.disk.storage import Storage
 
 _MOST: Final = 1 << 30
-"""Bytes of a part: some 20,000,000 runs."""
+"""Maximum bytes of a part: some 20,000,000 runs."""
 _MAGIC: Final = b"ARROW1\0\0"
 _NUMBERS: Final = (
     "partition",
@@ -34,15 +34,16 @@ _NUMBERS: Final = (
 
 
 def load_part(storage: Storage, name: str, partitions: int) -> Part:
-    """A part of the index of a topic.
+    """Load a part of the index of a topic.
 
-    A part that only this user can have written is taken as it is, but for its schema
-    and its last partition: opening a topic does not depend on how long its index is.
+    Of a part that only this user can have written, only the schema and the last
+    partition are checked, so that the time to open a topic does not depend on its
+    index.
 
     Args:
-        storage: Of the topic.
-        name: Of the part.
-        partitions: Of the topic.
+        storage: Storage of the topic.
+        name: Name of the part.
+        partitions: Number of partitions.
 
     Raises:
         FileNotFoundError: A newer snapshot has other parts.
@@ -53,7 +54,7 @@ def load_part(storage: Storage, name: str, partitions: int) -> Part:
         opened = storage.open(name)
         size = opened.file.size()
         if size > _MOST:
-            msg = f"it has {size} bytes, and may have {_MOST}"
+            msg = f"it has {size} bytes, more than the maximum of {_MOST}"
             raise _InvalidPart(msg)
         rows = _read(opened.file.read_buffer(size))
         _check_edges(rows, partitions)
@@ -73,20 +74,20 @@ def load_part(storage: Storage, name: str, partitions: int) -> Part:
 
 
 class _InvalidPart(ValueError):
-    """Why a file is no part."""
+    """A file is not a valid part."""
 
 
 def _read(data: pa.Buffer) -> pa.RecordBatch:
-    """The one batch of an Arrow file.
+    """Return the only batch of an Arrow file.
 
-    It is read as the stream that follows the file's first 8 bytes: its messages are
-    looked at first, so a footer must not name others. None is compressed: what is
-    read takes no more memory than the file has bytes.
+    It is read as the stream after the file's first 8 bytes, so that the messages that
+    are read are those that were checked, whatever the footer has. None may be
+    compressed, so that memory is bounded by the file's size.
     """
     messages, at = memoryview(data), len(_MAGIC)
     found = []
     if bytes(messages[:at]) != _MAGIC:
-        msg = "it is no Arrow file"
+        msg = "it is not an Arrow file"
         raise _InvalidPart(msg)
     while length := header_length(messages[at : at + PREFIX]):
         at += PREFIX
@@ -97,7 +98,7 @@ def _read(data: pa.Buffer) -> pa.RecordBatch:
         found.append(header.kind)
         at += length + header.body
         if at + PREFIX > len(messages):
-            msg = "it is cut short"
+            msg = "it is truncated"
             raise _InvalidPart(msg)
     if found.count(ROWS) != 1:
         msg = f"it has {found.count(ROWS)} batches, expected one"
@@ -110,8 +111,8 @@ def _read(data: pa.Buffer) -> pa.RecordBatch:
 
 
 def _check_edges(rows: pa.RecordBatch, partitions: int) -> None:
-    """What costs the same however long a part is."""
-    rows.validate()  # else the last value may lie outside of its buffer
+    """Run the checks of constant cost."""
+    rows.validate()  # otherwise the last value may be outside its buffer
     if not rows.num_rows:
         msg = "it has no rows"
         raise _InvalidPart(msg)
@@ -150,12 +151,12 @@ def _check_all(rows: pa.RecordBatch) -> None:
         raise _InvalidPart(msg)
     whole = f"^(?:{SEGMENT.pattern})\\z"
     if not pc.all(pc.match_substring_regex(file.dictionary, whole)).as_py():
-        msg = "it names files that are no segments"
+        msg = "it has names that are not of segments"
         raise _InvalidPart(msg)
 
 
 def _totals(batches: Any) -> np.ndarray[Any, np.dtype[np.int64]]:
-    """The sum of each list; 0 where a list is empty, or a number is not positive."""
+    """Return the sum of each list; 0 if it is empty or has a number below 1."""
     offsets = batches.offsets.to_numpy(zero_copy_only=False)
     values = batches.values.to_numpy(zero_copy_only=False).astype(np.int64)
     sums = np.concatenate([[0], np.cumsum(values)])

@@ -1,4 +1,4 @@
-"""The storage that a configuration names: a folder, an object store, a file system.
+"""Creates the storage of a configuration: a folder, an object store, a file system.
 
 Used by the stream type `file` and by servers that keep topics.
 """
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from streamfactory.arrowlog.disk.filesystems import FileSystemStorage
 from streamfactory.arrowlog.disk.folders import Modes
 from streamfactory.arrowlog.disk.local import LocalStorage
+from streamfactory.arrowlog.disk.names import ARROW
 from streamfactory.arrowlog.disk.objectclient import ObjectOptions
 from streamfactory.arrowlog.disk.objects import ObjectStorage
 from streamfactory.arrowlog.disk.options import MODE_OPTIONS, STORAGE_OPTIONS
@@ -18,7 +19,7 @@ from streamfactory.arrowlog.disk.settings import Settings
 from streamfactory.arrowlog.disk.single import SingleWriterStorage
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Collection, Iterator, Mapping
 
     from streamfactory.arrowlog.disk.storage import Storage
     from streamfactory.spi import Problem, StreamConfig
@@ -46,7 +47,7 @@ _KINDS: Final = {
     "gs": _GS,
     **dict.fromkeys(("az", "azure", "abfs", "abfss"), _AZ),
 }
-"""Object stores by scheme: what our options are called by the client."""
+"""Object stores by scheme: the client's names of our options."""
 _ALL_KINDS: Final = (
     "storage.anonymous",
     "storage.allow.http",
@@ -57,18 +58,18 @@ _READ: Final = 0o444
 
 
 def scheme_of(path: str) -> str:
-    """Of a URL, in lower case; empty for a folder of this machine."""
+    """Return the scheme of a URL, in lower case; empty for a local folder."""
     return path.partition("://")[0].lower() if "://" in path else ""
 
 
 def storage_options(scheme: str) -> frozenset[str]:
-    """Which options ``storage.*`` have a meaning for URLs of a scheme."""
+    """Return the options ``storage.*`` that apply to a scheme."""
     kind = _KINDS.get(scheme)
     return frozenset() if kind is None else frozenset({*kind, *_ALL_KINDS})
 
 
 def storage_of(config: StreamConfig) -> Storage:
-    """The storage that ``path`` names.
+    """Create the storage of ``path``.
 
     Raises:
         NotInstalled: plugin.
@@ -120,19 +121,19 @@ def settings_of(config: StreamConfig) -> Settings:
         compression=None if compression == "none" else compression,
         merge_files=config["compaction.files"],
         check_values=config.get("check.values", True),
+        segment_format=config.get("segment.format", ARROW),
     )
 
 
 def place_problems(config: StreamConfig, *, writes: bool) -> Iterator[Problem]:
-    """Options of the place that do not fit its kind or one another.
+    """Yield problems of storage options that do not apply, or exclude each other.
 
     Args:
         config: With the options of `arrowlog.disk.options` and ``path``.
         writes: Whether the configuration may be used for writing.
     """
-    yield from _strays(config)
+    yield from storage_problems(config, storage_options(scheme_of(config["path"])))
     yield from _mode_problems(config)
-    yield from _plain_http(config)
     if (
         writes
         and config["fsync"] != "interval"
@@ -142,38 +143,52 @@ def place_problems(config: StreamConfig, *, writes: bool) -> Iterator[Problem]:
         yield config.problem("fsync.interval.millis", what, level="warning")
 
 
-def _strays(config: StreamConfig) -> Iterator[Problem]:
-    """Options of another kind of store than ``path`` names."""
+def storage_problems(
+    config: StreamConfig,
+    applies: Collection[str],
+    hints: Mapping[str, str] | None = None,
+) -> Iterator[Problem]:
+    """Yield options ``storage.*`` that do not apply to ``path``, and plain HTTP.
+
+    Args:
+        config: With ``STORAGE_OPTIONS`` and ``path``.
+        applies: The options ``storage.*`` that apply to the scheme of ``path``; empty
+            where it is not in an object store.
+        hints: What to do instead of an option that does not apply, by its key.
+    """
     scheme = scheme_of(config["path"])
-    known = storage_options(scheme)
     for option in STORAGE_OPTIONS:
-        if option.key in known or not config.given(option.key):
+        if option.key in applies or not config.given(option.key):
             continue
-        if known:
-            what = f"has no meaning for {scheme}://"
-            hint = "leave it out, or look at path"
+        if applies:
+            what = f"has no effect for {scheme}://"
+            hint = (hints or {}).get(option.key, "omit it, or check path")
             yield config.problem(option.key, what, hint)
         else:
             what = "has no effect: path is not in an object store"
             yield config.problem(option.key, what, level="warning")
+    yield from _plain_http(config)
 
 
 def _mode_problems(config: StreamConfig) -> Iterator[Problem]:
-    """Permissions for a path that has none: who sets them relies on them."""
+    """Yield permissions for storage without permissions.
+
+    An error, as they protect data.
+    """
     scheme = scheme_of(config["path"])
     for option in MODE_OPTIONS:
         if scheme and config.given(option.key):
-            what = f"has no meaning for {scheme}://"
-            hint = "leave it out, and set the rights of the bucket"
+            what = f"has no effect for {scheme}://"
+            hint = "omit it, and set the permissions of the bucket"
             yield config.problem(option.key, what, hint)
 
 
 def _plain_http(config: StreamConfig) -> Iterator[Problem]:
-    """An endpoint without TLS, which has to be wanted."""
+    """Yield an endpoint without TLS, unless it is explicitly allowed."""
     endpoint = str(config.get("storage.endpoint", ""))
     if endpoint.lower().startswith("http:") and not config["storage.allow.http"]:
-        what = "is not encrypted: keys and rows would be readable on the way"
+        what = "is not encrypted: keys and rows could be read on the network"
         key = config.settings["storage.endpoint"].full_key
         allow = key.removesuffix("endpoint") + "allow.http"
-        hint = f"say https://, or {allow}=true"
+        hint = f"use https://, or set {allow}=true"
         yield config.problem("storage.endpoint", what, hint)

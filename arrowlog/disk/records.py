@@ -1,8 +1,8 @@
-"""The records of the log on disk: what each commit adds to a topic.
+"""The records of the log on disk: each is one change of a topic.
 
-`docs/log-format.md` specifies the same for readers in other languages. Whoever can
-write the folder can write records: each one is decoded strictly, and refused as a whole
-where a name, a type or a number is not of the format.
+`docs/log-format.md` specifies them for readers in other languages. Records are
+untrusted, as every program that can write the folder can write them: they are decoded
+strictly, and refused if a name, a type or a number does not conform to the format.
 """
 
 from __future__ import annotations
@@ -27,7 +27,13 @@ from streamfactory.arrowlog.decoding import (
     whole,
     wholes,
 )
-from streamfactory.arrowlog.disk.names import HIGHEST, INCARNATION, SEGMENT
+from streamfactory.arrowlog.disk.names import (
+    ARROW,
+    HIGHEST,
+    INCARNATION,
+    PARQUET,
+    SEGMENTS,
+)
 from streamfactory.arrowlog.disk.storage import LONGEST_READ
 from streamfactory.spi import (
     CorruptData,
@@ -39,18 +45,21 @@ from streamfactory.spi import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from streamfactory.arrowlog.decoding import Decoder
 
+FORMATS: Final = {ARROW: 1, PARQUET: 2}
+"""Numbers of the format of records and snapshots, by the format of segments. Programs
+that know no Parquet segments refuse the whole topic by it."""
 FORMAT: Final = 1
-"""Of everything that is written here."""
+"""Number of the format of other sealed files."""
 SEALED_BYTES: Final = LONGEST_READ
-"""The longest record, and the longest snapshot."""
+"""Maximum bytes of a record or a snapshot."""
 MOST_BATCHES: Final = 2**31 - 1
 """Of one segment; and rows of one batch."""
 DAMAGED: Final = (
-    "restore the file from a copy, and check who can write the folder: only trusted "
+    "restore the file from a backup, and check who can write the folder: only trusted "
     "users should"
 )
 """The remedy for files that are not of the format."""
@@ -70,13 +79,13 @@ class Run(NamedTuple):
     size: int
     """Bytes in memory."""
     first_ms: int
-    """When the first row was appended."""
+    """Append time of the first row."""
     last_ms: int
-    """When the last one was: rows of one epoch share the time."""
+    """Append time of the last row: rows of one epoch share it."""
 
     @property
     def end(self) -> int:
-        """Offset behind the last row."""
+        """Offset after the last row."""
         return self.base + self.rows
 
 
@@ -87,7 +96,7 @@ class Segment(NamedTuple):
     size: int
     """Bytes on the medium."""
     level: int
-    """How often its rows were merged; a full one is never merged again."""
+    """Number of merges of its rows; a full segment is never merged again."""
     full: bool
     runs: tuple[Run, ...]
 
@@ -118,33 +127,10 @@ class Segment(NamedTuple):
             "runs": runs,
         }
 
-    @classmethod
-    def from_plain(cls, plain: Any) -> Segment:
-        """The segment that JSON stands for.
-
-        Raises:
-            InvalidValue: The value is not of the format.
-        """
-        found = _SEGMENT(plain)
-        file = found["name"]
-        runs = []
-        for number, row in enumerate(found["runs"]):
-            partition, base, first, batches, size, first_ms, last_ms = row
-            rows = sum(batches)
-            if base + rows > HIGHEST or first + len(batches) > MOST_BATCHES:
-                msg = "ends beyond the highest number"
-                raise InvalidValue(msg, "runs", number)
-            if first_ms > last_ms:
-                msg = "ends before it begins"
-                raise InvalidValue(msg, "runs", number)
-            run = (partition, base, rows, file, first, tuple(batches), size)
-            runs.append(Run(*run, first_ms, last_ms))
-        return cls(file, found["bytes"], found["level"], found["full"], tuple(runs))
-
 
 @dataclass(frozen=True, slots=True)
 class WriterState:
-    """What is remembered of one writer."""
+    """The stored state of one writer."""
 
     owner: str
     """The instance that has claimed it."""
@@ -154,7 +140,7 @@ class WriterState:
     rows: int = 0
     sums: Mapping[str, int] = field(default_factory=dict)
     position: str | None = None
-    """Of its source, as JSON text."""
+    """Position of its source, as JSON text."""
 
     def last(self) -> LastCommit | None:
         """As the contract has it."""
@@ -177,35 +163,37 @@ class WriterState:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One step of a topic. All members but the first three may be empty."""
+    """One change of a topic. All fields but the first three may be empty."""
 
     id: str
-    """A uuid: whoever lost the reply to its publication knows its own by it."""
+    """A uuid, by which a publisher recognises its record after a lost reply."""
     version: int
     at: int
-    """Milliseconds since the epoch; never less than in the record before."""
+    """Milliseconds since the epoch; never less than in the previous record."""
     partitions: int | None = None
-    """So many there are from here on."""
+    """The number of partitions from here on."""
     schema: str | None = None
     """Arrow IPC, base64; in the first record."""
     writers: Mapping[str, WriterState] = field(default_factory=dict)
-    """Replaces what was remembered of these."""
+    """Replaces the stored state of these writers."""
     forgotten: Sequence[str] = ()
     earliest: Mapping[int, int] = field(default_factory=dict)
-    """By partition; moves before segments are appended."""
+    """By partition; applied before segments are appended."""
     segments: Sequence[Segment] = ()
-    """Appended or, from a merge, in place of others of the same offsets."""
+    """Appended, or, by a merge, replacing others of the same offsets."""
     removed: Mapping[str, int] = field(default_factory=dict)
-    """Segments that no reader needs from here on, with their bytes."""
+    """Segments that are removed from here on, with their bytes."""
     void: Sequence[int] = ()
-    """Versions before this one whose records a crash has torn."""
+    """Earlier versions whose records a crash has truncated."""
     deleted: bool = False
-    """The topic has ended."""
+    """Whether the topic is deleted."""
+    segment_format: str = ARROW
+    """Format of the segments of the topic, in the number of the record's format."""
 
     def encode(self) -> bytes:
         """A line of JSON and a line with its CRC-32."""
         plain: dict[str, Any] = {
-            "format": FORMAT,
+            "format": FORMATS[self.segment_format],
             "version": self.version,
             "id": self.id,
             "at": self.at,
@@ -226,17 +214,18 @@ class Record:
         """The record of a version.
 
         Args:
-            data: Of the file.
-            place: Of the file, for messages.
-            version: That the file is named after.
+            data: Content of the file.
+            place: Location of the file, for messages.
+            version: The version in the file's name.
 
         Raises:
-            CorruptData: data_loss; the file is torn, or not of the format.
+            CorruptData: data_loss; the file is truncated, or does not conform to the
+                format.
             FormatRefused: permanent.
         """
-        found = decode_sealed(data, place, _RECORD)
+        found = decode_sealed(data, place, _RECORDS)
         if found["version"] != version:
-            msg = f"{place}: the record is of version {found['version']}"
+            msg = f"{place}: the record has version {found['version']}"
             raise CorruptData(msg, remedy=DAMAGED)
         return cls(**found)
 
@@ -252,15 +241,55 @@ _RUN: Final = row_of(
     whole(),
     whole(),
 )
-_SEGMENT: Final = members_of(
-    {
-        "name": named(SEGMENT),
-        "bytes": whole(),
-        "level": whole(),
-        "full": flag,
-        "runs": list_of(_RUN),
-    }
-)
+
+
+def _segments(form: str) -> Decoder:
+    """A segment of a format."""
+    members = members_of(
+        {
+            "name": named(SEGMENTS[form]),
+            "bytes": whole(),
+            "level": whole(),
+            "full": flag,
+            "runs": list_of(_RUN),
+        }
+    )
+
+    def decode(plain: Any) -> Segment:
+        found = members(plain)
+        file, rows = found["name"], found["runs"]
+        if form == PARQUET:
+            check_single(rows, lambda row: row[2])
+        runs = tuple(_run(file, number, row) for number, row in enumerate(rows))
+        return Segment(file, found["bytes"], found["level"], found["full"], runs)
+
+    return decode
+
+
+def check_single(runs: Sequence[Any], first_batch: Callable[[Any], int]) -> None:
+    """Refuse a segment that does not have the rows of a single run.
+
+    Raises:
+        InvalidValue: It has several runs, or one that is not the whole file.
+    """
+    if len(runs) != 1 or first_batch(runs[0]):
+        msg = f"are {len(runs)}, expected one that begins with batch 0"
+        raise InvalidValue(msg, "runs")
+
+
+def _run(file: str, number: int, row: Sequence[Any]) -> Run:
+    partition, base, first, batches, size, first_ms, last_ms = row
+    rows = sum(batches)
+    if base + rows > HIGHEST or first + len(batches) > MOST_BATCHES:
+        msg = "ends beyond the maximum"
+        raise InvalidValue(msg, "runs", number)
+    if first_ms > last_ms:
+        msg = "ends before it begins"
+        raise InvalidValue(msg, "runs", number)
+    found = (partition, base, rows, file, first, tuple(batches), size)
+    return Run(*found, first_ms, last_ms)
+
+
 _WRITER: Final = members_of(
     {"owner": text, "at": whole()},
     {
@@ -286,53 +315,68 @@ VERSION: Final = whole(0, HIGHEST)
 ID: Final = named(INCARNATION)
 """A uuid, as everything that is unique here."""
 
-_RECORD: Final = members_of(
-    {"id": ID, "version": VERSION, "at": whole()},
-    {
-        "partitions": optional(whole(1, MOST_PARTITIONS)),
-        "schema": optional(text),
-        "writers": mapping_of(text, decode_writer),
-        "forgotten": list_of(text),
-        "earliest": mapping_of(digits(MOST_PARTITIONS - 1), whole()),
-        "segments": list_of(Segment.from_plain),
-        "removed": mapping_of(named(SEGMENT), whole()),
-        "void": wholes(0, HIGHEST),
-        "deleted": flag,
-    },
-)
+
+def _record(form: str) -> Decoder:
+    """A record of a topic whose segments have a format."""
+    members = members_of(
+        {"id": ID, "version": VERSION, "at": whole()},
+        {
+            "partitions": optional(whole(1, MOST_PARTITIONS)),
+            "schema": optional(text),
+            "writers": mapping_of(text, decode_writer),
+            "forgotten": list_of(text),
+            "earliest": mapping_of(digits(MOST_PARTITIONS - 1), whole()),
+            "segments": list_of(_segments(form)),
+            "removed": mapping_of(named(SEGMENTS[form]), whole()),
+            "void": wholes(0, HIGHEST),
+            "deleted": flag,
+        },
+    )
+    return lambda plain: {**members(plain), "segment_format": form}
+
+
+_RECORDS: Final = {number: _record(form) for form, number in FORMATS.items()}
+"""By the number of their format."""
 
 
 def seal(plain: Mapping[str, Any]) -> bytes:
     """A line of JSON and a line with its CRC-32, in eight hexadecimal digits.
 
     Raises:
-        MisuseError: misuse; it would be longer than what is read.
+        MisuseError: misuse; it would exceed the maximum size.
     """
     body = json.dumps(plain, separators=(",", ":"), ensure_ascii=False).encode()
     if len(body) > SEALED_BYTES - 10:
-        msg = f"the record of this step would have {len(body)} bytes"
+        msg = f"the record of this change would have {len(body)} bytes"
         remedy = f"write smaller epochs: a record has at most {SEALED_BYTES} bytes"
         raise MisuseError(msg, remedy=remedy)
     return b"%b\n%08x\n" % (body, zlib.crc32(body))
 
 
 def is_intact(data: bytes) -> bool:
-    """Whether the checksum of a sealed file matches: a crash may have cut it."""
+    """Whether the checksum of a sealed file matches: a crash may have truncated it."""
     body, _, rest = data.partition(b"\n")
     return rest == b"%08x\n" % zlib.crc32(body)
 
 
-def unseal(data: bytes, place: str) -> dict[str, Any]:
-    """The JSON object of `seal`, without its member ``format``.
+def unseal(
+    data: bytes, place: str, known: Collection[int]
+) -> tuple[dict[str, Any], int]:
+    """The JSON object of `seal`, without its member ``format``, and its format.
 
     Nothing else of it is checked.
 
+    Args:
+        data: Content of the file.
+        place: Location of the file, for messages.
+        known: Numbers of the formats that the file may have.
+
     Raises:
-        CorruptData: data_loss; the file is torn, or no object.
+        CorruptData: data_loss; the file is truncated, or not an object.
         FormatRefused: permanent; another format, or a later version of this one.
     """
     if not is_intact(data):
-        msg = f"{place}: the file is torn, or was changed"
+        msg = f"{place}: the file is truncated or was changed"
         raise CorruptData(msg, remedy=DAMAGED)
     body = data.partition(b"\n")[0]
     try:
@@ -340,28 +384,38 @@ def unseal(data: bytes, place: str) -> dict[str, Any]:
     except (ValueError, RecursionError):
         plain = None
     if not isinstance(plain, dict):
-        msg = f"{place}: the file is no JSON object"
+        msg = f"{place}: the file is not a JSON object"
         raise CorruptData(msg, remedy=DAMAGED)
     found = plain.pop("format", None)
     if type(found) is not int:
         msg = f"{place}: the file has no format number"
         raise CorruptData(msg, remedy=DAMAGED)
-    if found != FORMAT:
+    if found not in known:
         shown = found if abs(found) < 2**63 else "a number of more than 64 bits"
-        msg = f"{place}: format {shown}, and this version reads {FORMAT}"
-        raise FormatRefused(msg, remedy="read it with a later version")
-    return plain
+        numbers = " and ".join(map(str, known))
+        msg = (
+            f"{place}: the file has format {shown}, but this version supports {numbers}"
+        )
+        raise FormatRefused(msg, remedy="use a later version of streamfactory")
+    return plain, found
 
 
-def decode_sealed(data: bytes, place: str, decoder: Decoder) -> Any:
-    """What a sealed file stands for.
+def decode_sealed(data: bytes, place: str, decoders: Mapping[int, Decoder]) -> Any:
+    """Decode a sealed file.
+
+    Args:
+        data: Content of the file.
+        place: Location of the file, for messages.
+        decoders: By the number of their format.
 
     Raises:
-        CorruptData: data_loss; the file is torn, or not of the format.
+        CorruptData: data_loss; the file is truncated, or does not conform to the
+            format.
         FormatRefused: permanent.
     """
+    plain, number = unseal(data, place, decoders)
     try:
-        return decoder(unseal(data, place))
+        return decoders[number](plain)
     except InvalidValue as error:
         msg = f"{place}: {error}"
         raise CorruptData(msg, remedy=DAMAGED) from None

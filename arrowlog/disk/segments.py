@@ -1,22 +1,22 @@
-"""Files of rows: written by stages and merges, read by everybody.
+"""Segments: files of rows in batches, written by stages and merges.
 
-A segment is an Arrow IPC file of at most one message a batch, each of one partition.
+Each batch is of one partition. How a file stores batches is up to its format.
 """
 
 from __future__ import annotations
 
 import itertools
-import json
 import threading
 from collections import OrderedDict
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
 import pyarrow as pa
 
 from streamfactory.arrowlog.decoding import InvalidValue, list_of, row_of, whole
-from streamfactory.arrowlog.disk.expanding import Expansion
 from streamfactory.arrowlog.disk.names import new_segment
+from streamfactory.arrowlog.disk.naming import format_of
 from streamfactory.arrowlog.disk.storage import failed
 from streamfactory.spi import (
     BatchValidator,
@@ -28,15 +28,18 @@ from streamfactory.spi import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from streamfactory.arrowlog.disk.formats import SegmentFormat, Times
     from streamfactory.arrowlog.disk.settings import Settings
     from streamfactory.arrowlog.disk.storage import NewBlob, Storage
 
 _MAPPED: Final = 128 << 20
-"""Bytes of the segments that a log keeps open; at least one is."""
+"""Maximum bytes of open segments; at least one is kept open."""
 _FILES: Final = 128
-"""So many it keeps open at the most: descriptors are few."""
-_APPENDED: Final = b"appended"
-"""Of a batch that a merge wrote: [first row, milliseconds] pairs, as JSON."""
+"""Maximum number of open segments: descriptors are limited."""
+_PAIRS_KEPT: Final = 1 << 16
+"""Pairs of row and time that are kept of a segment: a megabyte."""
+_WRITTEN: Final = 64
+"""Maximum number of segments that one writer has open."""
 
 
 class SegmentWriter:
@@ -46,13 +49,20 @@ class SegmentWriter:
         storage: Where.
         schema: Of the rows.
         settings: Size and compression.
+        form: Format of the file.
     """
 
-    def __init__(self, storage: Storage, schema: pa.Schema, settings: Settings) -> None:
-        self.name = new_segment()
+    def __init__(
+        self,
+        storage: Storage,
+        schema: pa.Schema,
+        settings: Settings,
+        form: SegmentFormat,
+    ) -> None:
+        self.name = new_segment(form.name)
         self.rows = 0
         self.size = 0
-        """Bytes in memory of what it holds."""
+        """Bytes in memory of its rows."""
         self.runs: list[tuple[int, int, list[int], int]] = []
         """Partition, first batch, rows of each batch, bytes."""
         self._batches = 0
@@ -60,37 +70,29 @@ class SegmentWriter:
         self._largest = min(settings.segment_size, storage.largest or 1 << 62)
         self._blob: NewBlob = storage.create(self.name)
         try:
-            self._writer = pa.ipc.new_file(
-                self._blob.sink, schema, options=settings.ipc_options()
-            )
+            self._writer = form.create(self._blob.sink, schema, settings)
         except BaseException:
             self._blob.abandon()
             raise
 
     @property
     def full(self) -> bool:
-        """Whether it takes no more rows, and no part in merges."""
-        return self.size >= self._largest
+        """Whether it is full: it gets no more rows and is not merged."""
+        return self.size >= self._largest or self._writer.full
 
-    def write(
-        self, partition: int, rows: pa.RecordBatch, times: list[tuple[int, int]] | None
-    ) -> None:
+    def write(self, partition: int, rows: pa.RecordBatch, times: Times | None) -> None:
         """Add a batch.
 
         Args:
-            partition: That its rows are of.
+            partition: Partition of the rows.
             rows: The batch.
-            times: When rows were appended, where a merge writes it.
+            times: Append times, if a merge writes it.
 
         Raises:
             pa.ArrowInvalid: The batch has other dictionaries; nothing was written.
         """
-        if times is not None:
-            said = {_APPENDED: json.dumps(times, separators=(",", ":")).encode()}
-        else:
-            said = None
         try:
-            self._writer.write_batch(rows, custom_metadata=said)
+            self._writer.write(rows, times)
         except OSError as error:
             raise failed(self._place, error) from error
         size = rows.nbytes
@@ -105,7 +107,7 @@ class SegmentWriter:
         self.size += size
 
     def finish(self) -> int:
-        """Close it, as safe as the storage is; answers its bytes."""
+        """Close it, as durable as the storage is, and return its bytes."""
         try:
             try:
                 self._writer.close()
@@ -113,68 +115,94 @@ class SegmentWriter:
                 raise failed(self._place, error) from error
             return self._blob.finish()
         except BaseException:
-            self._blob.abandon()
+            self.abandon()
             raise
 
     def abandon(self) -> None:
         """Forget it."""
+        self._writer.abandon()
         self._blob.abandon()
 
 
 class RollingWriter:
-    """Writes batches into segments, a new one at each threshold.
+    """Writes batches to segments, and starts a new one at each threshold.
 
-    Dictionaries grow within a segment; one that cannot grow begins another segment.
+    Dictionaries grow within a segment; one that cannot grow begins another segment. In
+    a format that does not mix partitions, each partition has its own segments.
     """
 
-    def __init__(self, storage: Storage, schema: pa.Schema, settings: Settings) -> None:
+    def __init__(
+        self,
+        storage: Storage,
+        schema: pa.Schema,
+        settings: Settings,
+        form: SegmentFormat,
+    ) -> None:
         self._new: Callable[[], SegmentWriter] = lambda: SegmentWriter(
-            storage, schema, settings
+            storage, schema, settings, form
         )
+        self.cut = form.cut
+        """Returns a batch in the parts in which it must be written."""
         self._storage = storage
+        self._mixed = form.mixed
         self._dictionaries = [
             i for i, field in enumerate(schema) if _has_dictionary(field.type)
         ]
         self._last: dict[int, pa.Array] = {}
-        self._open: SegmentWriter | None = None
+        self._open: OrderedDict[int, SegmentWriter] = OrderedDict()
+        """By partition; a single one if partitions are mixed."""
         self.done: list[tuple[SegmentWriter, int]] = []
         """Finished segments with their bytes on the medium."""
 
     def write(
-        self,
-        partition: int,
-        rows: pa.RecordBatch,
-        times: list[tuple[int, int]] | None = None,
+        self, partition: int, rows: pa.RecordBatch, times: Times | None = None
     ) -> None:
         """Add a batch."""
-        writer = self._open = self._open or self._new()
+        lane = 0 if self._mixed else partition
+        writer = self._opened(lane)
         try:
             writer.write(partition, self._grown(rows), times)
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
-            if not writer.rows:
+            if not writer.rows or not self._dictionaries:
                 raise
             self.roll()
-            writer = self._open = self._new()
+            writer = self._opened(lane)
             writer.write(partition, self._grown(rows), times)
         if writer.full:
+            self._finish(lane)
+
+    def part(self) -> None:
+        """Begin a gap in the offsets: rows after it may need another segment."""
+        if not self._mixed:
             self.roll()
 
     def roll(self) -> None:
-        """Finish the open segment, if there is one."""
-        writer, self._open, self._last = self._open, None, {}
-        if writer is not None:
-            self.done.append((writer, writer.finish()))
+        """Finish all open segments."""
+        for lane in list(self._open):
+            self._finish(lane)
 
     def abandon(self) -> None:
-        """Forget everything, finished segments too."""
-        writer, self._open = self._open, None
-        if writer is not None:
-            writer.abandon()
+        """Remove all segments, including finished ones."""
+        while self._open:
+            self._open.popitem()[1].abandon()
         self._storage.remove([writer.name for writer, _ in self.done])
         self.done = []
 
+    def _opened(self, lane: int) -> SegmentWriter:
+        writer = self._open.get(lane)
+        if writer is None:
+            if len(self._open) >= _WRITTEN:
+                self._finish(next(iter(self._open)))
+            writer = self._open[lane] = self._new()
+        self._open.move_to_end(lane)
+        return writer
+
+    def _finish(self, lane: int) -> None:
+        writer, self._last = self._open.pop(lane), {}
+        self.done.append((writer, writer.finish()))
+
     def _grown(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """The rows, with dictionaries that begin with those written before."""
+        """Return the rows, with dictionaries that extend those written before."""
         for i in self._dictionaries:
             column = rows.column(i)
             before = self._last.get(i)
@@ -193,14 +221,14 @@ def _has_dictionary(kind: pa.DataType) -> bool:
 
 
 def _same_dictionary(before: pa.Array, column: pa.Array) -> bool:
-    """Whether it is seen at a glance that nothing has to grow."""
+    """Whether the dictionary is obviously unchanged."""
     if not pa.types.is_dictionary(column.type):
         return False
     return bool(before.dictionary.equals(column.dictionary))
 
 
 class _Opened:
-    """A segment that is read: its file, and the batch read last."""
+    """An open segment: its file, and the last batch that was read."""
 
     def __init__(
         self,
@@ -213,17 +241,21 @@ class _Opened:
     ) -> None:
         self._validator = BatchValidator(schema, values=values)
         self._valid: set[int] = set()
-        """Batches that were validated, of a segment that nobody else can change."""
+        """Validated batches, of a segment that other users cannot change."""
         self.file, self._own = storage.open(name)
         self.size = self.file.size()
         try:
-            self.reader = pa.ipc.open_file(self.file)
-            self._expansion = Expansion(self.file, self.size, lambda: committed(name))
+            self.reader = format_of(name).open(
+                self.file, self.size, schema, lambda: committed(name)
+            )
         except BaseException:
             self.file.close()
             raise
         self.lock = threading.Lock()
         self._last: tuple[int, pa.RecordBatch] | None = None
+        self._times: dict[int, np.ndarray | None] = {}
+        self._pairs = 0
+        """In ``_times``."""
 
     def batch(self, number: int) -> pa.RecordBatch:
         with self.lock:
@@ -234,33 +266,39 @@ class _Opened:
 
     def _read(self, number: int) -> pa.RecordBatch:
         if number not in self._valid:
-            self._expansion.check(number)
-        rows = self.reader.get_batch(number)
+            self.reader.check(number)
+        rows = self.reader.read(number)
         if number not in self._valid:
-            # Before anything else: whoever may write the folder wrote these bytes.
+            # Validated first: the bytes are untrusted.
             self._validator.validate(rows)
             if self._own:
                 self._valid.add(number)
         return rows
 
-    def times(self, number: int) -> list[tuple[int, int]] | None:
+    def times(self, number: int) -> np.ndarray | None:
         with self.lock:
-            self._expansion.check(number)
-            found = self.reader.get_batch_with_custom_metadata(number)
-        said = found.custom_metadata
-        times = None if said is None else said.get(_APPENDED)
-        return None if times is None else _times(times, found.batch.num_rows)
+            if number not in self._times:
+                found = self._read_times(number)
+                self._pairs += 1 if found is None else len(found)
+                if self._pairs > _PAIRS_KEPT:
+                    self._times, self._pairs = {}, 0
+                self._times[number] = found
+            return self._times[number]
+
+    def _read_times(self, number: int) -> np.ndarray | None:
+        found = self.reader.times(number)
+        return None if found is None else _times(*found)
 
 
-def _times(data: bytes, rows: int) -> list[tuple[int, int]]:
-    """When rows of a batch were appended, of its metadata.
+def _times(plain: Any, rows: int) -> np.ndarray:
+    """When rows of a batch were appended, of its metadata: first row, milliseconds.
 
     Raises:
-        ValueError: That is not of the format.
+        ValueError: They do not conform to the format.
     """
     try:
-        found: list[tuple[int, int]] = [tuple(x) for x in _PAIRS(json.loads(data))]
-    except (InvalidValue, ValueError, RecursionError) as error:
+        found: list[tuple[int, int]] = [tuple(x) for x in _PAIRS(plain)]
+    except InvalidValue as error:
         msg = f"the times of its rows: {error}"
         raise ValueError(msg) from None
     first = [row for row, _ in found]
@@ -270,7 +308,7 @@ def _times(data: bytes, rows: int) -> list[tuple[int, int]]:
             f"the times of its rows do not begin at the first of {rows}, or do not rise"
         )
         raise ValueError(msg)
-    return found
+    return np.array(found, np.int64)
 
 
 _PAIRS: Final = list_of(row_of(whole(), whole()))
@@ -278,13 +316,13 @@ _PAIRS: Final = list_of(row_of(whole(), whole()))
 
 
 class SegmentReader:
-    """Reads batches of segments; keeps the last ones open. Thread-safe.
+    """Reads batches of segments; keeps recent ones open. Thread-safe.
 
     Args:
-        storage: Where.
-        schema: Of all rows.
-        committed: Answers the bytes in memory of what a segment holds, as committed: it
-            bounds what compressed batches may unpack to.
+        storage: Storage of the segments.
+        schema: Schema of all rows.
+        committed: Returns the committed bytes in memory of a segment, the maximum for
+            compressed batches.
         values: Whether values are checked; False checks the lengths of buffers only.
     """
 
@@ -308,25 +346,25 @@ class SegmentReader:
         """One batch.
 
         Args:
-            name: Of the segment.
-            number: Of the batch.
-            rows: That it has, as committed.
+            name: Name of the segment.
+            number: Number of the batch.
+            rows: Its committed number of rows.
 
         Raises:
-            FileNotFoundError: It was merged or let go.
-            CorruptData: data_loss; it cannot be read, or a value is not sound.
+            FileNotFoundError: It was merged or deleted.
+            CorruptData: data_loss; it cannot be read, or a value is invalid.
         """
-        found: Any = self._told(name, lambda opened: opened.batch(number))
+        found: Any = self._translated(name, lambda opened: opened.batch(number))
         if found.num_rows != rows:
             msg = f"{self._place(name)}: batch {number} has {found.num_rows} rows, "
-            raise CorruptData(msg + f"and {rows} were committed")
+            raise CorruptData(msg + f"but {rows} were committed")
         return found
 
     def convertible(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """The first of some rows: as many as unpack to a bounded number of bytes.
+        """Return the first rows, as many as unpack to a bounded number of bytes.
 
         Raises:
-            MessageTooLarge: permanent; the first row alone unpacks to too many.
+            MessageTooLarge: permanent; the first row alone exceeds it.
         """
         return next(self._validator.split(rows))
 
@@ -334,24 +372,28 @@ class SegmentReader:
     def _validator(self) -> BatchValidator:
         return BatchValidator(self._schema)
 
-    def times(self, name: str, number: int) -> list[tuple[int, int]] | None:
-        """When rows of a batch were appended, where at several times."""
-        found: list[tuple[int, int]] | None = self._told(
+    def times(self, name: str, number: int) -> np.ndarray | None:
+        """When rows of a batch were appended, where at several times.
+
+        Pairs of the first row and the milliseconds since 1970, of the rows of each
+        epoch.
+        """
+        found: np.ndarray | None = self._translated(
             name, lambda opened: opened.times(number)
         )
         return found
 
-    def batches(self, name: str) -> int:
-        """How many batches a segment has."""
-        return int(self._told(name, lambda opened: opened.reader.num_record_batches))
+    def rows(self, name: str) -> int:
+        """How many rows a segment has, by its own metadata."""
+        return int(self._translated(name, lambda opened: opened.reader.rows))
 
     def close(self) -> None:
-        """Let go of what is open; batches that were read stay good."""
+        """Close open segments; batches that were read remain valid."""
         with self._lock:
             self._open.clear()
             self._size = 0
 
-    def _told(self, name: str, use: Callable[[_Opened], Any]) -> Any:
+    def _translated(self, name: str, use: Callable[[_Opened], Any]) -> Any:
         try:
             return use(self._opened(name))
         except FileNotFoundError:
@@ -375,7 +417,7 @@ class SegmentReader:
             self._storage, name, self._schema, self._committed, values=self._values
         )
         with self._lock:
-            if name in self._open:  # another thread was first
+            if name in self._open:  # opened by another thread
                 return self._open[name]
             self._open[name] = opened
             self._size += opened.size

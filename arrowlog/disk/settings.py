@@ -1,4 +1,4 @@
-"""What may be said of a log on disk."""
+"""Settings of a log on disk."""
 
 from __future__ import annotations
 
@@ -12,16 +12,18 @@ class Settings:
     """How segments are written and read."""
 
     segment_size: int = 64 << 20
-    """A segment is full with so many bytes, as its rows are in memory."""
+    """Size of a full segment, as its rows are in memory."""
     compression: str | None = None
     """``lz4`` or ``zstd``."""
     merge_files: int = 64
-    """So many small segments of a kind are merged to one."""
+    """Number of small segments of one level that are merged."""
     check_values: bool = True
     """Whether values are checked when segments are read."""
+    segment_format: str = "arrow"
+    """``arrow`` or ``parquet``: of new topics, for as long as they exist."""
 
     def ipc_options(self) -> pa.ipc.IpcWriteOptions:
-        """For Arrow's writers."""
+        """Return the options of Arrow's writers."""
         return pa.ipc.IpcWriteOptions(
             compression=self.compression, emit_dictionary_deltas=True
         )

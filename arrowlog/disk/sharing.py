@@ -1,7 +1,6 @@
-"""The stores of this process: one for each place, whoever asks for it.
+"""The stores of this process: one per location, shared by all users.
 
-Writers of one process that share a store share its records, too: their commits go
-together.
+Writers of one process that share a store also share its group commits.
 """
 
 from __future__ import annotations
@@ -23,14 +22,14 @@ _MODE_KEYS: Final = frozenset(option.key for option in MODE_OPTIONS)
 
 _lock = forks.Lock()
 _stores: Final[dict[tuple[Any, ...], tuple[DiskLogStore, Storage, list[int]]]] = {}
-"""By process, too: a child never touches what its parent holds. With its users."""
+"""Stores with their users, by process: a child does not use those of its parent."""
 
 
 class StoreHandle:
-    """One user's share of a store, opened on first use.
+    """One user's handle of a shared store, opened on first use.
 
     Args:
-        config: Says where, and how it is written.
+        config: Location and settings.
     """
 
     def __init__(self, config: StreamConfig) -> None:
@@ -54,7 +53,7 @@ class StoreHandle:
             return self._store
 
     def close(self) -> None:
-        """Give the share back; the last one closes the store."""
+        """Release the handle; the last one closes the store."""
         key, self._key, store, self._store = self._key, None, self._store, None
         if key is None or store is None or key[0] != os.getpid():
             return
@@ -77,7 +76,7 @@ def _key(config: StreamConfig) -> tuple[Any, ...]:
         config["single.writer"],
         *(config.get(key) for key in sorted(_MODE_KEYS)),
         settings_of(config),
-        # References of secrets, never what they stand for.
+        # References of secrets, never the secrets.
         tuple(s.text for key, s in config.settings.items() if key in _STORAGE_KEYS),
     )
 

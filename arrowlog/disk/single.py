@@ -1,7 +1,7 @@
-"""One writer alone, in a folder whose file system has no hard links.
+"""Storage for a single writer, in a file system without hard links.
 
-Publication is a look and a rename: between the two another writer could publish, and
-lose its epoch. The second writer that can be seen is therefore refused.
+Publication is a check and a rename, which is not atomic: a concurrent writer could lose
+its epoch. A second writer is therefore refused if it is detected.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _LOCK: Final = ".writer"
 
 _lock = forks.Lock()
 _held: Final[dict[Path, tuple[int, int]]] = {}
-"""Locked files of this process: its id, and the descriptor."""
+"""Locked files: process id and descriptor."""
 
 
 @final
@@ -32,7 +32,7 @@ class SingleWriterStorage(LocalStorage):
     """
 
     _top: Path | None = None
-    """The root that is locked; None where this is it."""
+    """The locked root; None if it is this one."""
 
     def _at(self, root: Path) -> LocalStorage:
         inner = SingleWriterStorage(root, fsync=self._fsync, interval=self._interval)
@@ -52,7 +52,7 @@ def _claim(root: Path) -> None:
     """Lock a root for this process.
 
     Raises:
-        StorageFailed: permanent; another process has it.
+        StorageFailed: permanent; another process has locked it.
     """
     with _lock:
         held = _held.get(root)
@@ -62,21 +62,21 @@ def _claim(root: Path) -> None:
             _held.pop(root)
             with contextlib.suppress(OSError):
                 os.close(held[1])
-        # A link would have a file made elsewhere, and a pipe would be waited for.
+        # A link would create a file elsewhere, and a pipe would block.
         flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
         file = os.open(root / _LOCK, flags, 0o666)
         try:
             _take(file)
         except OSError as error:
             os.close(file)
-            msg = f"{root}: another process writes there, and single.writer=true"
+            msg = f"{root}: another process writes there, but single.writer=true is set"
             remedy = "let one process write, or use a file system with hard links"
             raise StorageFailed(msg, remedy=remedy) from error
         _held[root] = os.getpid(), file
 
 
 def _take(file: int) -> None:
-    """Lock an open file; not for systems that have no such locks."""
+    """Lock an open file; does nothing on systems without such locks."""
     import fcntl
 
     fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -1,4 +1,4 @@
-"""Snapshots: the state of a topic at one version, as a file says it."""
+"""Snapshots: files with the state of a topic at one version."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from streamfactory.arrowlog.decoding import (
     whole,
     wholes,
 )
-from streamfactory.arrowlog.disk.names import INCARNATION, PART, SEGMENT
+from streamfactory.arrowlog.disk.names import ARROW, INCARNATION, PART, SEGMENTS
 from streamfactory.arrowlog.disk.records import (
     DAMAGED,
-    FORMAT,
+    FORMATS,
     VERSION,
     WriterState,
     decode_sealed,
@@ -36,10 +36,12 @@ from streamfactory.spi import BatchValidator, CorruptData, SchemaMismatch
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from streamfactory.arrowlog.decoding import Decoder
+
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """A topic at one version; `docs/log-format.md` has the meaning of each member."""
+    """A topic at one version; `docs/log-format.md` describes the fields."""
 
     version: int
     at: int
@@ -53,12 +55,14 @@ class Snapshot:
     recent: Sequence[str]
     parts: Sequence[str]
     removed: Sequence[str]
+    segment_format: str = ARROW
+    """Format of the segments of the topic, in the number of the snapshot's format."""
 
     def encode(self) -> bytes:
-        """As a file says it."""
+        """Return the content of the file."""
         return seal(
             {
-                "format": FORMAT,
+                "format": FORMATS[self.segment_format],
                 "version": self.version,
                 "at": self.at,
                 "schema": self.schema,
@@ -79,49 +83,58 @@ class Snapshot:
         """The snapshot of a version.
 
         Args:
-            data: Of the file.
-            place: Of the file, for messages.
-            version: That the file is named after.
+            data: Content of the file.
+            place: Location of the file, for messages.
+            version: The version in the file's name.
 
         Raises:
-            CorruptData: data_loss; the file is torn, or not of the format.
+            CorruptData: data_loss; the file is truncated, or does not conform to the
+                format.
             FormatRefused: permanent.
         """
-        found = cls(**decode_sealed(data, place, _checked))
+        found = cls(**decode_sealed(data, place, _SNAPSHOTS))
         if found.version != version:
-            msg = f"{place}: the snapshot is of version {found.version}"
+            msg = f"{place}: the snapshot has version {found.version}"
             raise CorruptData(msg, remedy=DAMAGED)
         return found
 
 
-def _checked(value: Any) -> dict[str, Any]:
-    found: dict[str, Any] = _MEMBERS(value)
-    earliest, latest = found["earliest"], found["latest"]
-    if not 0 < len(earliest) <= MOST_PARTITIONS or len(earliest) != len(latest):
-        why = f"are of {len(earliest)} and {len(latest)} partitions"
-        raise InvalidValue(why, "earliest and latest")
-    if any(map(int.__gt__, earliest, latest)):
-        msg = "is beyond latest"
-        raise InvalidValue(msg, "earliest")
-    return found
+def _snapshot(form: str) -> Decoder:
+    """A snapshot of a topic whose segments have a format."""
+    small = [whole()] * (4 if form == ARROW else 5)
+    members = members_of(
+        {
+            "version": VERSION,
+            "at": whole(),
+            "schema": text,
+            "earliest": wholes(),
+            "latest": wholes(),
+            "writers": mapping_of(text, decode_writer),
+            "small": mapping_of(named(SEGMENTS[form]), row_of(*small)),
+            "segments": whole(),
+            "deleted": flag,
+            "recent": names(INCARNATION),
+            "parts": names(PART),
+            "removed": names(SEGMENTS[form]),
+        }
+    )
+
+    def decode(value: Any) -> dict[str, Any]:
+        found: dict[str, Any] = members(value)
+        earliest, latest = found["earliest"], found["latest"]
+        if not 0 < len(earliest) <= MOST_PARTITIONS or len(earliest) != len(latest):
+            why = f"are of {len(earliest)} and {len(latest)} partitions"
+            raise InvalidValue(why, "earliest and latest")
+        if any(map(int.__gt__, earliest, latest)):
+            msg = "is beyond latest"
+            raise InvalidValue(msg, "earliest")
+        return {**found, "segment_format": form}
+
+    return decode
 
 
-_MEMBERS: Final = members_of(
-    {
-        "version": VERSION,
-        "at": whole(),
-        "schema": text,
-        "earliest": wholes(),
-        "latest": wholes(),
-        "writers": mapping_of(text, decode_writer),
-        "small": mapping_of(named(SEGMENT), row_of(whole(), whole(), whole(), whole())),
-        "segments": whole(),
-        "deleted": flag,
-        "recent": names(INCARNATION),
-        "parts": names(PART),
-        "removed": names(SEGMENT),
-    }
-)
+_SNAPSHOTS: Final = {number: _snapshot(form) for form, number in FORMATS.items()}
+"""By the number of their format."""
 
 
 def schema_text(schema: pa.Schema) -> str:
@@ -134,10 +147,10 @@ def schema_of(text: str, place: str) -> pa.Schema:
 
     Args:
         text: Base64.
-        place: Of the file that has it, for messages.
+        place: Location of its file, for messages.
 
     Raises:
-        CorruptData: data_loss; it is no schema, or one that no log has.
+        CorruptData: data_loss; it is not a schema, or has unsupported types.
     """
     try:
         data = base64.b64decode(text, validate=True)

@@ -1,4 +1,4 @@
-"""Rows of an attempt, gathered to batches of a good size on their way into segments."""
+"""Staging: combines the rows of an attempt into batches, and writes segments."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from streamfactory.arrowlog.decoding import (
     whole,
     wholes,
 )
-from streamfactory.arrowlog.disk.names import SEGMENT
-from streamfactory.arrowlog.disk.records import MOST_BATCHES
+from streamfactory.arrowlog.disk.names import PARQUET, SEGMENT
+from streamfactory.arrowlog.disk.records import MOST_BATCHES, check_single
 from streamfactory.arrowlog.log import LogStage, Staged
 from streamfactory.spi import (
     BatchValidator,
@@ -36,11 +36,11 @@ if TYPE_CHECKING:
 BATCH_ROWS: Final = 65536
 BATCH_BYTES: Final = 8 << 20
 _BUFFERED: Final = 32 << 20
-"""Bytes that a stage holds back, of all partitions."""
+"""Maximum bytes that a stage buffers, of all partitions."""
 
 
 class StagedFile(NamedTuple):
-    """A segment that an attempt has sealed."""
+    """A finished segment of an attempt."""
 
     attempt: str
     name: str
@@ -52,10 +52,10 @@ class StagedFile(NamedTuple):
 
     @classmethod
     def of(cls, staged: Sequence[Staged]) -> list[StagedFile]:
-        """The files of some attempts, whose messages came from other processes.
+        """Decode the files of attempts from commit messages, which are untrusted.
 
         Raises:
-            CorruptData: data_loss; a message names what no stage has written.
+            CorruptData: data_loss; a message has a name that no stage has written.
         """
         found: list[StagedFile] = []
         names: set[str] = set()
@@ -63,8 +63,10 @@ class StagedFile(NamedTuple):
             for number, plain in enumerate(one.files):
                 try:
                     file = _FILE(plain)
+                    if file["name"].endswith(PARQUET):
+                        check_single(file["runs"], lambda run: run[1])
                     if file["name"] in names:
-                        msg = "is named twice"
+                        msg = "is repeated"
                         raise InvalidValue(msg, "name")
                 except InvalidValue as error:
                     raise _refused(one, error.within(number)) from None
@@ -75,7 +77,7 @@ class StagedFile(NamedTuple):
         return found
 
     def to_plain(self) -> dict[str, Any]:
-        """As a commit message has it."""
+        """Return the value for commit messages."""
         return {
             "name": self.name,
             "bytes": self.size,
@@ -103,12 +105,12 @@ _FILE: Final = members_of(
 
 def _refused(staged: Staged, error: InvalidValue) -> CorruptData:
     msg = f"the commit message of attempt {staged.attempt!r}: files{error}"
-    return CorruptData(msg, remedy="abort the epoch, and write it again")
+    return CorruptData(msg, remedy="abort the epoch and write it again")
 
 
 @final
 class DiskStage(LogStage):
-    """Rows of one attempt, on their way into segments of its own."""
+    """Stages the rows of one attempt in segments of its own."""
 
     def __init__(
         self,
@@ -145,7 +147,7 @@ class DiskStage(LogStage):
             waiting = self._waiting[partition]
         self._appended += count
         self._buffered += waiting.add(rows)
-        # A batch that is large as it is goes straight on, without a copy.
+        # A large batch is written directly, without a copy.
         full = waiting.rows == BATCH_ROWS or (
             2 * count >= BATCH_ROWS and len(waiting.batches) == 1
         )
@@ -189,12 +191,12 @@ class DiskStage(LogStage):
         waiting, self._waiting[partition] = self._waiting[partition], _Waiting()
         self._buffered -= waiting.size
         with self._whole_or_gone():
-            for rows in pieces(waiting.batches):
+            for rows in pieces(waiting.batches, self._writer.cut):
                 self._writer.write(partition, rows)
 
     @contextlib.contextmanager
     def _whole_or_gone(self) -> Iterator[None]:
-        """Never seal a part of what was appended."""
+        """Discard the stage after an error: a part of the rows must not be sealed."""
         try:
             yield
         except BaseException:
@@ -203,16 +205,16 @@ class DiskStage(LogStage):
             raise
 
     def _check_values(self, rows: pa.RecordBatch) -> None:
-        """Refuse what readers would refuse once it is committed."""
+        """Refuse values that readers would refuse after the commit."""
         try:
             self._validator.validate(rows)
         except CorruptData as error:
             msg = f"rows cannot be written: {error.what}"
-            remedy = "the program that made them is at fault"
+            remedy = "correct the program that created them"
             raise SchemaMismatch(msg, remedy=remedy) from error
 
     def _check_count(self) -> None:
-        """Rows in are rows out: what else went wrong would be found by readers."""
+        """Check that the number of written rows equals that of appended rows."""
         sealed = sum(writer.rows for writer, _ in self._writer.done)
         if sealed != self._appended:
             msg = f"{self._appended} rows were appended, {sealed} are in the segments"
@@ -225,7 +227,7 @@ class DiskStage(LogStage):
 
 
 class _Waiting:
-    """Rows of one partition that gather to a batch of a good size."""
+    """Buffered rows of one partition."""
 
     __slots__ = ("_exact", "batches", "guessed", "rows", "size")
 
@@ -234,14 +236,14 @@ class _Waiting:
         self.rows = 0
         self._exact = 0
         self.size = 0
-        """Bytes, or more: of slices, what they are slices of."""
+        """Upper bound of the bytes: for slices, those of the whole."""
         self.guessed = 0
-        """How many of the batches, the last ones, are not measured."""
+        """Number of last batches whose size is not exact."""
 
     def add(self, rows: pa.RecordBatch) -> int:
-        """Add a batch; answers how many bytes it has at the most.
+        """Add a batch, and return an upper bound of its bytes.
 
-        To measure them costs as much as to copy a thousand rows.
+        Measuring them costs as much as copying a thousand rows.
         """
         most: int = rows.get_total_buffer_size()
         self.batches.append(rows)
@@ -257,8 +259,11 @@ class _Waiting:
         self.size, self.guessed = self._exact, 0
 
 
-def pieces(waiting: Sequence[pa.RecordBatch]) -> list[pa.RecordBatch]:
-    """The same rows in batches of a good size."""
+def pieces(
+    waiting: Sequence[pa.RecordBatch],
+    cut: Callable[[pa.RecordBatch], list[pa.RecordBatch]],
+) -> list[pa.RecordBatch]:
+    """Return the rows in batches of a suitable size, which the format may cut again."""
     if not waiting:
         return []
     if len(waiting) == 1:
@@ -267,13 +272,13 @@ def pieces(waiting: Sequence[pa.RecordBatch]) -> list[pa.RecordBatch]:
         try:
             whole = pa.Table.from_batches(waiting).combine_chunks().to_batches()
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
-            whole = waiting  # dictionaries that do not go together
-    return [piece for rows in whole for piece in _cut(rows)]
+            whole = waiting  # dictionaries that cannot be combined
+    return [part for rows in whole for piece in _cut(rows) for part in cut(piece)]
 
 
 def _cut(rows: pa.RecordBatch) -> list[pa.RecordBatch]:
-    """Batches of at most about twice the good size."""
-    # Measuring takes a while: the bytes of all that they are slices of are known.
+    """Split into batches of at most about twice the suitable size."""
+    # Measuring is slow; the bytes of the whole of slices are known.
     if rows.num_rows <= BATCH_ROWS and rows.get_total_buffer_size() <= BATCH_BYTES:
         return [rows]
     many = max(rows.num_rows // BATCH_ROWS, rows.nbytes // BATCH_BYTES, 1)

@@ -1,4 +1,4 @@
-"""What a topic is after a number of records."""
+"""The state of a topic after a number of records."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from streamfactory.arrowlog.disk.index import Index
-from streamfactory.arrowlog.disk.names import record_name
+from streamfactory.arrowlog.disk.names import ARROW, record_name
 from streamfactory.arrowlog.disk.records import DAMAGED
 from streamfactory.arrowlog.disk.snapshots import Snapshot, schema_text
 from streamfactory.spi import CorruptData
@@ -20,52 +20,58 @@ if TYPE_CHECKING:
     from streamfactory.arrowlog.disk.records import Record, Segment, WriterState
 
 _IDS: Final = 512
-"""Records that are known again by whoever lost the reply to publishing them."""
+"""Number of recent record ids, by which publishers recognise records after a lost
+reply."""
 
 
 class State:
-    """A topic at one version. Guarded by whoever holds it.
+    """A topic at one version. Not thread-safe.
 
     Args:
         incarnation: Of the topic.
         schema: Of its rows.
+        segment_format: Of its segments.
     """
 
-    def __init__(self, incarnation: str, schema: pa.Schema) -> None:
+    def __init__(
+        self, incarnation: str, schema: pa.Schema, segment_format: str = ARROW
+    ) -> None:
         self.incarnation = incarnation
         self.schema = schema
+        self.segment_format = segment_format
         self.version = -1
         self.snapshot = -1
-        """Version of the snapshot that it was read from."""
+        """Version of the snapshot from which it was loaded."""
         self.since = 0
-        """Bytes of the records since."""
+        """Bytes of the later records."""
         self.at = 0
         self.earliest: list[int] = []
         self.latest: list[int] = []
         self.writers: dict[str, WriterState] = {}
         self.index = Index()
-        self.small: dict[str, tuple[int, int, int, int]] = {}
-        """Segments that are not full: level, bytes, rows, when they were appended."""
+        self.small: dict[str, tuple[int, ...]] = {}
+        """Segments that are not full: level, bytes, rows, append time; and the
+        partition, of a format that does not mix them."""
         self.removed: dict[str, int] = {}
-        """Files that nobody needs: deleted by whoever writes the next snapshot."""
+        """Unused files, which the writer of the next snapshot deletes."""
         self.carried: frozenset[str] = frozenset()
-        """Those of them that the snapshot named already."""
+        """Those of them that the snapshot contains already."""
         self.segments = 0
         self.deleted = False
         self.void: list[int] = []
-        """Torn records right behind this version."""
+        """Truncated records directly after this version."""
         self.ids: deque[str] = deque(maxlen=_IDS)
 
     def apply(self, record: Record, size: int = 0) -> None:
-        """Take the next step.
+        """Apply the next record.
 
         Args:
-            record: Of the next version.
+            record: Record of the next version.
             size: Its bytes.
 
         Raises:
-            CorruptData: data_loss; the record does not continue this version. Nothing
-                of it was applied.
+            CorruptData: data_loss; the record does not continue this version. It was
+                not applied.
         """
         self._check(record)
         self.void = []
@@ -89,17 +95,19 @@ class State:
 
     def _check(self, record: Record) -> None:
         """Refuse a record that does not continue this version."""
+        if record.segment_format != self.segment_format:
+            raise _unfit(record, "has another format than the topic")
         if list(record.void) != self.void:
             torn = min(set(self.void) ^ set(record.void) or {*record.void})
-            said = "torn" if torn in self.void else "whole, or missing"
+            said = "truncated" if torn in self.void else "complete, or missing"
             stands = record_name(record.version)
-            msg = f"{record_name(torn)} is {said}, and {stands} says otherwise"
+            msg = f"{record_name(torn)} is {said}, but {stands} records otherwise"
             raise CorruptData(msg)
         count = len(self.latest)
         if record.partitions is not None and record.partitions < count:
             raise _unfit(record, f"has {record.partitions} of {count} partitions")
         if record.at < self.at:
-            raise _unfit(record, "has an earlier time than the record before")
+            raise _unfit(record, "has an earlier time than the previous record")
         count = record.partitions or count
         reached: dict[int, int] = {}
         for run in (run for segment in record.segments for run in segment.runs):
@@ -121,19 +129,26 @@ class State:
     def _add(self, segment: Segment, at: int) -> None:
         self.segments += 1
         if not segment.full:
-            self.small[segment.name] = (segment.level, segment.size, segment.rows, at)
+            lane = () if self.segment_format == ARROW else (segment.runs[0].partition,)
+            self.small[segment.name] = (
+                segment.level,
+                segment.size,
+                segment.rows,
+                at,
+                *lane,
+            )
         for run in segment.runs:
             self.index.add(run)
             self.latest[run.partition] = max(self.latest[run.partition], run.end)
 
     def _remove(self, name: str, size: int) -> None:
-        if size:  # what was staged and never committed was not counted
+        if size:  # files that were never committed were not counted
             self.segments = max(0, self.segments - 1)
         self.small.pop(name, None)
         self.removed[name] = size
 
     def fresh(self) -> list[str]:
-        """Files that nobody needs, and that no snapshot has named yet."""
+        """Return unused files that no snapshot contains yet."""
         return [name for name in self.removed if name not in self.carried]
 
     def floor(self) -> np.ndarray[Any, np.dtype[np.int64]]:
@@ -155,13 +170,14 @@ class State:
             recent=list(self.ids),
             parts=parts,
             removed=self.fresh(),
+            segment_format=self.segment_format,
         )
 
     @classmethod
     def from_snapshot(
         cls, incarnation: str, taken: Snapshot, schema: pa.Schema, parts: list[Part]
     ) -> State:
-        """The state that a snapshot has.
+        """Create the state from a snapshot.
 
         Args:
             incarnation: Of the topic.
@@ -169,13 +185,13 @@ class State:
             schema: That it has as text.
             parts: Those that it names.
         """
-        state = cls(incarnation, schema)
+        state = cls(incarnation, schema, taken.segment_format)
         state.version = state.snapshot = taken.version
         state.at = taken.at
         state.earliest = taken.earliest
         state.latest = taken.latest
         state.writers = dict(taken.writers)
-        state.small = {n: (a, b, c, d) for n, (a, b, c, d) in taken.small.items()}
+        state.small = {name: tuple(one) for name, one in taken.small.items()}
         state.segments = taken.segments
         state.deleted = taken.deleted
         state.ids.extend(taken.recent)

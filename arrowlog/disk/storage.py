@@ -1,8 +1,8 @@
-"""What the log needs of a file system: names, whole blobs, one exclusive publication.
+"""The storage interface of the log: names, blobs, and exclusive publication.
 
-Names are relative, with ``/`` between folders. Nothing is ever changed in place: a blob
-is created under a name that nobody else uses, or published under one that several may
-want, and then one of them wins.
+Names are relative, with ``/`` between folders. Blobs are never changed: a blob is
+created under a unique name, or published under a shared name, for which only one
+publication succeeds.
 """
 
 from __future__ import annotations
@@ -18,88 +18,88 @@ if TYPE_CHECKING:
 
 
 LONGEST_READ: Final = 64 << 20
-"""Bytes of a blob that is read as a whole."""
+"""Maximum bytes of a blob that is read completely."""
 
 
 class Watch(ABC):
-    """One waiter's ear on a folder."""
+    """Waits for new names in a folder, for one waiter at a time."""
 
     reusable: bool = False
-    """Whether another waiter may have it after this one."""
+    """Whether another waiter may reuse it."""
 
     @abstractmethod
     def wait(self, timeout: float) -> None:
-        """Return when something may have come, when woken, or after ``timeout``."""
+        """Return when there may be a new name, when woken, or after ``timeout``."""
 
     @abstractmethod
     def wake(self) -> None:
-        """Make `wait` return, also one that begins later. From any thread."""
+        """Make the current or next `wait` return. Thread-safe."""
 
     @abstractmethod
     def close(self) -> None:
-        """Give back what it holds."""
+        """Release resources."""
 
 
 class NewBlob(ABC):
-    """A blob being written, under a name that nobody else uses."""
+    """A new blob with a unique name, while it is written."""
 
     sink: Any
     """An Arrow output stream."""
 
     @abstractmethod
     def finish(self) -> int:
-        """Close it; it is as safe as the storage is. Answers its bytes."""
+        """Close it, as durable as the storage is, and return its bytes."""
 
     @abstractmethod
     def abandon(self) -> None:
-        """Close and forget it."""
+        """Close and remove it."""
 
 
 class Opened(NamedTuple):
     """A blob that is open for reading."""
 
     file: Any
-    """An Arrow random-access file. What it reads does not change, nor does reading it
-    end the process, whatever others do to the blob meanwhile."""
+    """An Arrow random-access file. If other programs change the blob, the read bytes do
+    not change and the process does not crash."""
     own: bool
     """Whether only this user (and root) can have written the blob."""
 
 
 class Storage(ABC):
-    """A place for blobs. Thread-safe.
+    """Stores blobs. Thread-safe.
 
-    Missing blobs are ``FileNotFoundError``; what else goes wrong is an error of our
-    tree, which names the blob. What has the name of a blob and is none (a link, a
-    folder, a pipe) is ``CorruptData``.
+    Missing blobs raise ``FileNotFoundError``; other errors are of our tree, with the
+    name of the blob. A link, folder or pipe with the name of a blob raises
+    ``CorruptData``.
     """
 
     location: str
-    """For messages, and as a key: equal places have equal ones."""
+    """Location, for messages and as a key: equal for equal storages."""
     lazy: bool = False
-    """Whether blobs that were published may be lost, unless they are secured."""
+    """Whether published blobs may be lost unless `secure` is called."""
     largest: int | None = None
-    """Bytes that a new blob may have, where it is held in memory first."""
+    """Maximum bytes of a new blob, if it is buffered in memory."""
 
     @abstractmethod
     def within(self, folder: str) -> Storage:
-        """The same place, from a folder on."""
+        """Return the storage of a folder."""
 
     @abstractmethod
     def read(self, name: str, longest: int = LONGEST_READ) -> bytes:
-        """The whole blob, of at most ``longest`` bytes.
+        """Read a blob of at most ``longest`` bytes.
 
         Raises:
-            CorruptData: data_loss; it is longer. Nothing of it was read.
+            CorruptData: data_loss; it is larger. It was not read.
         """
 
     @abstractmethod
     def publish(self, name: str, data: bytes) -> bool:
-        """Publish a blob, whole and once: False where there is one of that name.
+        """Publish a blob atomically; False if the name exists.
 
         Raises:
             TransientError: transient; it may, or may not, have been published.
-            StorageFailed: permanent; it was not, unless the words say that it was, and
-                may not survive a power cut.
+            StorageFailed: permanent; it was not published, unless the message says that
+                it was but may not survive a power failure.
         """
 
     @abstractmethod
@@ -108,66 +108,69 @@ class Storage(ABC):
 
     @abstractmethod
     def names(self, folder: str) -> Sequence[str]:
-        """Names in a folder, of blobs and folders; none where there is no folder."""
+        """Return the names of blobs and folders in a folder.
+
+        Empty if it does not exist.
+        """
 
     @abstractmethod
     def ages(self, folder: str) -> Mapping[str, float]:
-        """Blobs in a folder, with the seconds since they were written."""
+        """Return the blobs in a folder, with the seconds since they were written."""
 
     @abstractmethod
     def create(self, name: str) -> NewBlob:
-        """Begin a blob."""
+        """Create a blob for writing."""
 
     @abstractmethod
     def open(self, name: str) -> Opened:
-        """A blob to read parts of."""
+        """Open a blob for random access."""
 
     @abstractmethod
     def settle(self, folder: str) -> None:
-        """Return when the names of all finished blobs of a folder are safe, too."""
+        """Return when the names of all finished blobs of a folder are durable, too."""
 
     def secure(self, names: Iterable[str]) -> None:  # noqa: B027 - most always are
-        """Have these blobs, and their names, safe, however lazy the storage is.
+        """Make blobs and their names durable, regardless of the fsync option.
 
-        Asked for what stands in for other blobs, before those are removed.
+        Called for blobs that replace others, before those are removed.
         """
 
     def prepare(self, folder: str) -> None:  # noqa: B027 - most places have no folders
-        """Have a folder, as safe as the storage is."""
+        """Create a folder durably, unless it exists."""
 
     @abstractmethod
     def remove(self, names: Iterable[str]) -> None:
-        """Remove blobs; missing ones are fine."""
+        """Remove blobs; missing ones are ignored."""
 
     @abstractmethod
     def remove_folder(self, folder: str) -> None:
-        """Remove a folder with all that it holds."""
+        """Remove a folder with its content."""
 
     @abstractmethod
     def watch(self, folder: str) -> Watch:
-        """Listen for new names in a folder."""
+        """Watch a folder for new names."""
 
     def close(self) -> None:  # noqa: B027 - most hold nothing
-        """Give back what it holds."""
+        """Release resources."""
 
 
 _REMEDIES: Final = {
     errno.ENOSPC: "free some space; nothing was committed",
     errno.EDQUOT: "free some space; nothing was committed",
     errno.EROFS: "make the file system writable",
-    errno.EACCES: "give this user the right to write there",
-    errno.EPERM: "give this user the right to write there",
+    errno.EACCES: "give this user write permission there",
+    errno.EPERM: "give this user write permission there",
 }
 
 
 def too_long(place: object, size: int, longest: int) -> CorruptData:
-    """The error of a blob that is longer than the format allows."""
-    msg = f"{place}: the file has {size} bytes, and may have {longest}"
+    """Return the error of a blob that is larger than the format allows."""
+    msg = f"{place}: the file has {size} bytes, more than the maximum of {longest}"
     return CorruptData(msg, remedy="remove it, and check who can write the folder")
 
 
 def failed(place: object, error: OSError) -> StorageFailed:
-    """What the file system said of a place, in our words."""
+    """Translate an error of the file system."""
     if isinstance(error, StorageFailed):
         return error
     reason = error.strerror or str(error)

@@ -1,7 +1,7 @@
-"""Topics in a place: which there are, and which incarnation each name stands for.
+"""The topics of a storage, and the current incarnation of each.
 
-A topic has a folder by its quoted name. Numbered files in it say what became of the
-name: an incarnation was created, or deleted. The highest number is right.
+A topic has a folder with its quoted name. Numbered files in it record the creation and
+deletion of incarnations; the highest number is current.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import time
 import uuid
 from typing import TYPE_CHECKING, Final, final
 
-from streamfactory.arrowlog.checks import MOST_PARTITIONS, NO_TOPIC_REMEDY
+from streamfactory.arrowlog.checks import NO_TOPIC_REMEDY
 from streamfactory.arrowlog.decoding import members_of, named, optional, text
 from streamfactory.arrowlog.disk.housekeeping import STAGED_SECONDS
 from streamfactory.arrowlog.disk.journal import Journal
@@ -28,6 +28,7 @@ from streamfactory.arrowlog.disk.names import (
     topic_folder,
     topic_of,
 )
+from streamfactory.arrowlog.disk.naming import fewer_partitions, format_named
 from streamfactory.arrowlog.disk.records import (
     DAMAGED,
     FORMAT,
@@ -56,10 +57,10 @@ if TYPE_CHECKING:
     from streamfactory.arrowlog.disk.storage import Storage
 
 _GENERATION_BYTES: Final = 4096
-"""The longest file of a generation."""
-_GENERATION: Final = members_of(
-    {"topic": text, "incarnation": optional(named(INCARNATION))}
-)
+"""Maximum bytes of a generation file."""
+_GENERATION: Final = {
+    FORMAT: members_of({"topic": text, "incarnation": optional(named(INCARNATION))})
+}
 
 log = logging.getLogger("streamfactory")
 
@@ -70,8 +71,8 @@ class DiskLogStore(LogStore):
 
     Args:
         storage: The root.
-        settings: For all topics.
-        clock: Answers milliseconds since the epoch.
+        settings: Settings of all topics.
+        clock: Returns milliseconds since the epoch.
     """
 
     def __init__(
@@ -87,10 +88,13 @@ class DiskLogStore(LogStore):
         self._lock = threading.Lock()
 
     def create(self, name: str, schema: pa.Schema, partitions: int = 1) -> DiskLog:
-        if not 1 <= partitions <= MOST_PARTITIONS:
-            msg = f"a topic has 1 to {MOST_PARTITIONS} partitions, not {partitions}"
-            raise MisuseError(msg)
-        BatchValidator(schema)  # what readers refuse is not written
+        form = self._settings.segment_format
+        most = format_named(form).most_partitions
+        if not 1 <= partitions <= most:
+            msg = f"a topic can have 1 to {most} partitions, not {partitions}"
+            raise MisuseError(msg, remedy=fewer_partitions(form))
+        BatchValidator(schema)  # refuses types that readers would refuse
+        format_named(form).check_schema(schema)
         number = self._vacant(name)
         incarnation = uuid.uuid4().hex
         place = self._place(name, incarnation)
@@ -101,6 +105,7 @@ class DiskLogStore(LogStore):
             now,
             partitions=partitions,
             schema=schema_text(schema.remove_metadata()),
+            segment_format=form,
         )
         for folder in ("log", "data", "index"):
             place.prepare(folder)
@@ -108,7 +113,7 @@ class DiskLogStore(LogStore):
         if not self._name(name, number + 1, incarnation):
             self._storage.remove_folder(f"{topic_folder(name)}/{incarnation}")
             raise _there_already(name)
-        # Who made the topic's folder may have been killed before its name was safe.
+        # The creator of the folder may have been killed before its name was durable.
         self._storage.settle("")
         self._tidy(name)
         return self.open(name)
@@ -125,7 +130,7 @@ class DiskLogStore(LogStore):
             if log is None:
                 try:
                     log = self._opened(name, incarnation)
-                except TopicNotFound:  # its deletion was killed before it was told
+                except TopicNotFound:  # its deletion was killed before it was recorded
                     with contextlib.suppress(StorageFailed):
                         self._name(name, number + 1, None)
                     raise self._nothing(name) from None
@@ -154,15 +159,15 @@ class DiskLogStore(LogStore):
         return sorted(name for name in found if name is not None and self._stands(name))
 
     def within(self, folder: str) -> DiskLogStore:
-        """A store of its own in a folder of this one's root.
+        """Return a store in a folder below this one's root.
 
-        No topic has the folder while its name does not end in ``.topic``.
+        A name that does not end in ``.topic`` cannot collide with a topic.
         """
         inner = self._storage.within(folder)
         return DiskLogStore(inner, self._settings, self._clock)
 
     def close(self) -> None:
-        """Give back what all topics hold."""
+        """Release the resources of all topics."""
         with self._lock:
             logs, self._logs = self._logs, {}
         for log in logs.values():
@@ -185,48 +190,51 @@ class DiskLogStore(LogStore):
     def _nothing(self, name: str) -> TopicNotFound:
         known = ", ".join(self.names()) or "none"
         place = self._storage.location
-        msg = f"there is no topic {name!r} in {place}; there are: {known}"
+        msg = f"topic {name!r} does not exist in {place}; existing topics: {known}"
         return TopicNotFound(msg, remedy=NO_TOPIC_REMEDY)
 
-    # --- what became of a name ----------------------------------------------------
+    # --- generations ----------------------------------------------------
 
     def _current(self, name: str) -> tuple[int, str | None]:
-        """The highest number of a name, and the incarnation it has, if any."""
+        """Return the highest generation of a name, and its incarnation, if any."""
         numbers = generations(self._storage.names(topic_folder(name)))
         if not numbers:
             return -1, None
-        return numbers[-1], self._told(name, numbers[-1])
+        return numbers[-1], self._read_generation(name, numbers[-1])
 
-    def _told(self, name: str, number: int) -> str | None:
+    def _read_generation(self, name: str, number: int) -> str | None:
         file = _generation(name, number)
         place = f"{self._storage.location}/{file}"
         data = self._storage.read(file, _GENERATION_BYTES)
         found = decode_sealed(data, place, _GENERATION)
         if found["topic"] != name:
-            msg = f"{place}: the file is of another topic"
+            msg = f"{place}: the file belongs to another topic"
             raise CorruptData(msg, remedy=DAMAGED)
         incarnation: str | None = found["incarnation"]
         return incarnation
 
     def _name(self, name: str, number: int, incarnation: str | None) -> bool:
-        """Say what becomes of a name; False where another process has."""
+        """Record a generation of a name; False if another process did."""
         said = seal({"format": FORMAT, "topic": name, "incarnation": incarnation})
         return self._storage.publish(_generation(name, number), said)
 
     def _stands(self, name: str) -> bool:
-        """Whether a topic is there. A damaged one is: opening it says so."""
+        """Whether a topic exists.
+
+        Also true for a damaged one, which fails when opened.
+        """
         try:
             return self._current(name)[1] is not None
         except (CorruptData, FormatRefused):
             return True
 
     def _vacant(self, name: str) -> int:
-        """The highest number of a name that has no topic."""
+        """Return the highest generation of a name without topic."""
         number, incarnation = self._current(name)
         if incarnation is not None:
             try:
                 self.open(name)
-            except TopicNotFound:  # which ended what a kill had left
+            except TopicNotFound:  # it removed what a kill had left
                 return self._current(name)[0]
             raise _there_already(name)
         return number
@@ -236,15 +244,15 @@ class DiskLogStore(LogStore):
         try:
             self._tidy_folder(name, topic_folder(name))
         except (CorruptData, FormatRefused) as error:
-            # What others put there is left alone; opening the topic says so.
+            # Foreign files are not removed; opening the topic reports them.
             log.warning("%s: not tidied up: %s", name, error)
 
     def _tidy_folder(self, name: str, folder: str) -> None:
         files = self._storage.names(folder)
         numbers = generations(files)
-        told = {number: self._told(name, number) for number in numbers}
-        current = told[numbers[-1]] if numbers else None
-        ended = {one for one in told.values() if one not in {None, current}}
+        found = {number: self._read_generation(name, number) for number in numbers}
+        current = found[numbers[-1]] if numbers else None
+        ended = {one for one in found.values() if one not in {None, current}}
         for incarnation in set(files) - {current}:
             if INCARNATION.fullmatch(incarnation) is None:
                 continue
@@ -264,5 +272,5 @@ def _generation(name: str, number: int) -> str:
 
 
 def _there_already(name: str) -> MisuseError:
-    msg = f"there is a topic {name!r} already"
+    msg = f"topic {name!r} exists already"
     return MisuseError(msg, remedy="open it, or delete it first")

@@ -1,4 +1,4 @@
-"""Reading a whole topic, against what its records say."""
+"""Verifies a topic: reads all rows, and compares them with its records."""
 
 from __future__ import annotations
 
@@ -12,15 +12,16 @@ if TYPE_CHECKING:
 
 _MOST: Final = 1 << 62
 _TOLD: Final = 100
-"""Problems that are told; a broken disk has thousands."""
+"""Maximum number of reported problems; a broken disk has thousands."""
 
 
 def verify(log: Log, journal: Journal) -> Verification:
-    """Read every row that is held, and check that none is missing.
+    """Read every row, and check that none is missing.
 
     Args:
-        log: Reads.
-        journal: Its records: they say where reading continues behind a bad segment.
+        log: The log to read.
+        journal: Its records, which determine where reading continues after a bad
+            segment.
     """
     rows, problems = 0, []
     validator = BatchValidator(log.schema)
@@ -44,7 +45,7 @@ def verify(log: Log, journal: Journal) -> Verification:
 
 
 def _next_run(journal: Journal, partition: int, offset: int) -> int | None:
-    """Where the run behind an offset begins; None where there is none."""
+    """Return the start of the run after an offset; None if there is none."""
     with journal.lock:
         sizes = journal.refreshed().index.sizes(partition)
     return next((base for base, _, _ in sizes if base > offset), None)

@@ -1,4 +1,4 @@
-"""Waiting for a new name in a folder: told by the kernel where it can, else polled."""
+"""Watches folders for new names, by inotify if possible, otherwise by polling."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _LONGEST_LOCAL_POLL: Final = 0.005
-"""Seconds between looks at a local folder whose kernel tells nothing."""
+"""Seconds between polls of a local folder without notifications."""
 _LONGEST_WAIT: Final = 1.0
-"""Seconds: a network's file system may not tell of what other machines did."""
+"""Seconds between polls: a network file system may not notify of remote changes."""
 
 
 def watch_folder(path: Path) -> Watch:
@@ -24,14 +24,14 @@ def watch_folder(path: Path) -> Watch:
     if sys.platform == "linux":
         try:
             return KernelWatch(path)
-        except (ImportError, OSError):  # too many watches, or no such ability
+        except (ImportError, OSError):  # too many watches, or not supported
             pass
     return PollingWatch(0.0005, _LONGEST_LOCAL_POLL)
 
 
 @final
 class KernelWatch(Watch):
-    """Linux tells of each new name within microseconds."""
+    """Waits for notifications of Linux, which take microseconds."""
 
     reusable = True
 
@@ -65,11 +65,11 @@ class KernelWatch(Watch):
 
 @final
 class PollingWatch(Watch):
-    """Looks again after a while, which grows as long as nothing is there.
+    """Polls with increasing pauses.
 
     Args:
-        first: Seconds until the first look.
-        longest: Seconds between two looks.
+        first: Seconds until the first poll.
+        longest: Maximum seconds between two polls.
     """
 
     def __init__(self, first: float, longest: float) -> None:
@@ -86,4 +86,4 @@ class PollingWatch(Watch):
         self._woken.set()
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing."""

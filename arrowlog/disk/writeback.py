@@ -1,4 +1,4 @@
-"""Files whose bytes go to the medium while more is written."""
+"""Files that are synced in the background while they are written."""
 
 from __future__ import annotations
 
@@ -8,16 +8,15 @@ import threading
 from typing import Any, Final, final
 
 _EVERY: Final = 8 << 20
-"""Bytes after which what was written goes to the medium."""
+"""Bytes between two background syncs."""
 
 
 @final
 class WriteBackFile(io.FileIO):
     """A raw file that syncs itself from another thread as it grows.
 
-    The sync at the end of a large file then waits for the last bytes only, rather than
-    for the medium after everything was received. It is still needed: this one promises
-    nothing. One thread writes and closes.
+    The sync at the end of a large file then waits for the last bytes only. It is still
+    required: background syncs guarantee nothing. One thread writes and closes.
 
     Args:
         file: A descriptor, closed with this object.
@@ -45,11 +44,11 @@ class WriteBackFile(io.FileIO):
         """Close the descriptor.
 
         Raises:
-            OSError: Bytes did not reach the medium. The system reports that once: a
-                later sync of the file would succeed.
+            OSError: A sync failed. The system reports it once: a later sync of the file
+                would succeed.
         """
         if self._syncing is not None:
-            self._syncing.join()  # the number of a closed descriptor is used again
+            self._syncing.join()  # the number of a closed descriptor is reused
             self._syncing = None
         super().close()
         failure, self._failure = self._failure, None

@@ -1,9 +1,9 @@
-"""Decides whether an Arrow schema and its batches are sound.
+"""Validates Arrow schemas and batches from untrusted bytes.
 
-Every reader of Arrow bytes that somebody else wrote uses `BatchValidator` before any
-other computation. Arrow's IPC reader verifies the metadata of a message and the number
-of its buffers, not what is in them: an offset, a view, a run end or an index outside of
-its buffer is read all the same, by the first concatenation, cast or conversion.
+Every reader of Arrow bytes of another program uses `BatchValidator` before any other
+computation. Arrow's IPC reader verifies the metadata of a message and the number of its
+buffers, not what is in them: an offset, a view, a run end or an index outside its
+buffer makes the first concatenation, cast or conversion read other memory.
 
     validator = BatchValidator(reader.schema)
     rows = reader.read_next_batch()
@@ -11,7 +11,7 @@ its buffer is read all the same, by the first concatenation, cast or conversion.
     for part in validator.split(rows):
         ...
 
-Importing this module loads no Arrow; making a validator does.
+Importing this module does not load Arrow; creating a validator does.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ if TYPE_CHECKING:
 __all__ = ["UNPACKED_BYTES", "UNPACKED_ROW_BYTES", "BatchValidator", "can_rescale"]
 
 UNPACKED_BYTES: Final = 8 * 1024 * 1024
-"""Bytes that a slice has at the most once its encodings are unpacked."""
+"""Maximum bytes of a slice after its encodings are unpacked."""
 UNPACKED_ROW_BYTES: Final = 64 * 1024 * 1024
-"""Bytes that one row may have once its encodings are unpacked."""
+"""Maximum bytes of one row after its encodings are unpacked."""
 
 
 @final
 class BatchValidator:
     """Validates batches of one schema.
 
-    What has to be checked is derived from the schema once; a batch of numbers costs
-    about a microsecond, text about as much as reading it once. One thread at a time.
+    The checks are derived from the schema once; a batch of numbers costs about a
+    microsecond, text about as much as reading it once. Not thread-safe.
 
-    Carried are: null, booleans, whole and floating numbers, decimals, dates, times,
+    Supported types: null, booleans, whole and floating numbers, decimals, dates, times,
     timestamps, durations, month-day-nano intervals, text and bytes in all their forms
     (large, view, fixed size), lists in all their forms, structs, maps, unions,
     dictionaries, run-end encoded columns, and extension types of these.
@@ -46,14 +46,14 @@ class BatchValidator:
     Args:
         schema: The schema of all batches.
         values: Whether values are checked. False checks the lengths of buffers only:
-            for bytes that nobody but a trusted program can have written.
+            for bytes that only a trusted program can have written.
 
     Raises:
-        SchemaMismatch: permanent; the schema has a type that is not carried, a
-            parameter out of range (digits and scale of a decimal, sizes), a name or
-            time zone that is not UTF-8, two columns of one name, a null type that is
-            declared not nullable, more than 64 levels or 100,000 fields. The message
-            has the dotted path and the type.
+        SchemaMismatch: permanent; the schema has an unsupported type, a parameter out
+            of range (digits and scale of a decimal, sizes), a name or time zone that is
+            not UTF-8, two columns of one name, a null type that is declared not
+            nullable, more than 64 levels or 100,000 fields. The message has the dotted
+            path and the type.
     """
 
     def __init__(self, schema: pa.Schema, *, values: bool = True) -> None:
@@ -66,44 +66,44 @@ class BatchValidator:
         self._unpacking = Unpacking(schema)
 
     def validate(self, rows: pa.RecordBatch) -> None:
-        """Check a batch, before anything else is done with it.
+        """Check a batch, before any other computation on it.
 
         At least as strict as ``rows.validate(full=True)``: every buffer's length,
         offsets, views, run ends and indices within what they refer to, numbers of nulls
         that agree with the bitmaps, UTF-8, times within a day, whole days, decimals
-        within their digits. Besides, columns and children that are declared not
-        nullable have no null.
+        within their digits. In addition, columns and children that are declared not
+        nullable must have no null.
 
         Args:
             rows: The batch, as it was read: no slice, and not concatenated.
 
         Raises:
-            CorruptData: data_loss; a value is not sound. The message has the column,
-                and no value of it.
+            CorruptData: data_loss; a value is invalid. The message has the column, but
+                no value.
             SchemaMismatch: permanent; the batch has another schema.
         """
         self._checks.run(rows)
 
     def validate_all(self, batches: Sequence[pa.RecordBatch]) -> None:
-        """As `validate` for each, in less time where they are many and small.
+        """Validate several batches; faster than `validate` for many small ones.
 
         Raises:
-            CorruptData: data_loss; one of them is not sound.
+            CorruptData: data_loss; one of them is invalid.
             SchemaMismatch: permanent; one of them has another schema.
         """
         self._checks.run_all(batches)
 
     @property
     def is_encoded(self) -> bool:
-        """Whether a batch of the schema can have few bytes for very many values."""
+        """Whether a small batch of the schema can stand for very many values."""
         return self._unpacking.is_encoded
 
     def unpacked_bytes(self, rows: pa.RecordBatch) -> int:
-        """Bytes that the encoded columns of a batch have once they are unpacked.
+        """Return the bytes of the encoded columns of a batch after unpacking.
 
         A dictionary repeats its values, a run its value, and list and text views may
         share theirs, so that few bytes can stand for very many. Columns without such
-        encodings count 0: they take what their buffers have.
+        encodings count 0: their size is that of their buffers.
 
         Args:
             rows: A batch that was validated.
@@ -113,7 +113,7 @@ class BatchValidator:
     def split(
         self, rows: pa.RecordBatch, max_bytes: int = UNPACKED_BYTES
     ) -> Iterator[pa.RecordBatch]:
-        """Slices of a batch that are safe to convert, in their order.
+        """Split a batch into slices that are safe to convert, in order.
 
         A batch whose columns take no more than ``max_bytes`` is returned as it is.
         Slices copy nothing.
@@ -121,11 +121,12 @@ class BatchValidator:
         Args:
             rows: A batch that was validated.
             max_bytes: `unpacked_bytes` of each slice. A slice of one row may have more:
-                `UNPACKED_ROW_BYTES`, or as many as the buffers of the whole batch.
+                up to `UNPACKED_ROW_BYTES`, or the size of the buffers of the whole
+                batch.
 
         Raises:
-            MessageTooLarge: permanent; one row takes more than that. The message has
-                the column that takes most.
+            MessageTooLarge: permanent; one row is larger. The message has the largest
+                column.
         """
         return self._unpacking.split(rows, max_bytes, UNPACKED_ROW_BYTES)
 
@@ -133,8 +134,8 @@ class BatchValidator:
 def can_rescale(have: pa.DataType, want: pa.DataType) -> bool:
     """Whether Arrow can cast one decimal type to another.
 
-    Arrow 26 computes a change of scale by a table that ends at the most digits of the
-    type: beyond it, the cast reads other memory.
+    Arrow 26 rescales by a table that ends at the maximum precision of the type: beyond
+    it, the cast reads other memory.
 
     Args:
         have: A decimal type.

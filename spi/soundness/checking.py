@@ -1,10 +1,10 @@
-"""The values of a batch: each within its buffers, and one of its type.
+"""Checks that the values of a batch are within their buffers and valid for their type.
 
-``validate(full=True)`` of Arrow decides what is sound, with additions: run ends, views
+``validate(full=True)`` of Arrow decides what is valid, with additions: run ends, views
 of nulls, and nulls that the schema excludes. Arrow 26 did not crash in it on what its
 IPC reader made of 360,000 damaged messages of every type; docs/design/soundness.md has
-what was tried. It takes its time with long text and looks at a whole dictionary for
-every batch: these are checked by numpy here, and anything unusual is left to Arrow.
+what was tried. It is slow for long text and checks a whole dictionary for every batch:
+these are checked with numpy here, and unusual types by Arrow.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ if TYPE_CHECKING:
     Offsets = np.ndarray[Any, np.dtype[Any]]
 
 _SMALL: Final = 2048
-"""Rows below which Arrow's own validation is the faster one."""
+"""Below this number of rows Arrow's own validation is faster."""
 _INLINE: Final = 12
-"""Bytes of text that a view holds itself."""
-_OTHER_SCHEMA: Final = "a batch has another schema than the one that was checked"
+"""Maximum bytes of text that are stored within a view."""
+_OTHER_SCHEMA: Final = "the batch has another schema than the validator"
 _COLUMN: Final = re.compile(r"(?:In c|C)olumn (\d+): (.*)", re.DOTALL)
-"""How Arrow begins what it says of a column, of a batch and of a table."""
+"""The beginning of Arrow's message about a column, of a batch and of a table."""
 _types = pa.types
 
 
@@ -50,11 +50,11 @@ class BatchChecks:
             for number, kind in enumerate(schema.types)
             if values and _is_left_out_within(kind)
         ]
-        """Columns with something that Arrow's validation leaves out."""
+        """Columns that Arrow's validation does not check completely."""
         kept = [isinstance(check, _DictionaryCheck) for check in checks]
         self._small: list[tuple[int, Check]] | None = None
-        """What a small batch needs; None where Arrow's own validation is enough: of a
-        dictionary it would look at each word for every batch."""
+        """The checks of a small batch; None if Arrow's own validation is used. For a
+        dictionary that would check each value for every batch."""
         if any(kept):
             self._small = [
                 (number, check if is_kept else _check_fully)
@@ -79,7 +79,7 @@ class BatchChecks:
                     check(rows.column(column))
             for column in self._left_out:
                 _check_left_out(rows.column(column))
-        # Of numpy: a buffer that is too short.
+        # numpy raises it for a buffer that is too short.
         except (pa.ArrowException, ValueError) as error:
             raise CorruptData(self._explain(error, column), remedy=REMEDY) from error
         if self._required is not None:
@@ -117,7 +117,7 @@ class BatchChecks:
 
 
 def _check_of(kind: pa.DataType) -> Check:
-    """What checks the values of a type in a batch of many rows."""
+    """Return the check of a type's values for a batch of many rows."""
     if _takes_any_bits(kind):
         return _check_nulls
     if _types.is_string(kind) or _types.is_large_string(kind):
@@ -135,7 +135,7 @@ def _check_of(kind: pa.DataType) -> Check:
 
 
 def _takes_any_bits(kind: pa.DataType) -> bool:
-    """Whether every pattern of bits is a value."""
+    """Whether every bit pattern is a valid value."""
     if not _types.is_primitive(kind) or _types.is_decimal(kind):
         return False
     # Times of day have a range, dates in milliseconds are whole days.
@@ -143,7 +143,7 @@ def _takes_any_bits(kind: pa.DataType) -> bool:
 
 
 def _is_text_within(kind: pa.DataType) -> bool:
-    """Whether a nested type has text: the rest Arrow checks as fast as numpy does."""
+    """Whether a nested type has text: Arrow checks other types as fast as numpy."""
     if _types.is_string(kind) or _types.is_large_string(kind):
         return True
     if isinstance(kind, pa.BaseExtensionType) or _types.is_dictionary(kind):
@@ -156,14 +156,17 @@ def _check_fully(array: pa.Array) -> None:
 
 
 def _check_nulls(array: pa.Array) -> None:
-    """Compare the number of nulls with the bitmap: computations rely on it."""
+    """Check that the number of nulls agrees with the bitmap.
+
+    Computations rely on it.
+    """
     if not array.null_count:  # without nulls, Arrow has dropped the bitmap
         return
     bitmap = array.buffers()[0]
     if bitmap is None:
-        msg = f"{array.null_count} nulls, and no bitmap of them"
+        msg = f"{array.null_count} nulls, but no validity bitmap"
         raise pa.ArrowInvalid(msg)
-    # Of booleans nothing but the bitmap has to be checked.
+    # Booleans need no check but that of the bitmap.
     pa.Array.from_buffers(
         pa.bool_(), len(array), [bitmap, bitmap], array.null_count, array.offset
     ).validate(full=True)
@@ -183,7 +186,7 @@ def _check_text(array: pa.Array) -> None:
     offsets = _offsets(array, _size(data))
     if offsets[0] < offsets[-1]:
         text = np.frombuffer(data, np.int8)[offsets[0] : offsets[-1]]
-        # Most text is ASCII, which is known ten times faster than UTF-8.
+        # Most text is ASCII, which is recognised ten times faster than UTF-8.
         if text.min() < 0:
             array.validate(full=True)
 
@@ -228,7 +231,7 @@ def _is_left_out_within(kind: pa.DataType) -> bool:
 
 
 def _check_left_out(array: pa.Array) -> None:
-    """Check what Arrow's validation leaves out, wherever it is within an array."""
+    """Check what Arrow's validation does not, at every level of an array."""
     if not _is_left_out_within(array.type):
         return
     if isinstance(array.type, pa.BaseExtensionType):
@@ -244,7 +247,7 @@ def _check_left_out(array: pa.Array) -> None:
 
 
 def _check_run_ends(array: pa.RunEndEncodedArray) -> None:
-    """Arrow looks only at those that a slice has."""
+    """Check all run ends: Arrow checks only those of the slice."""
     ends = array.run_ends.to_numpy(zero_copy_only=False)
     if len(ends) and (ends[0] < 1 or (ends[1:] <= ends[:-1]).any()):
         msg = "a run ends before it begins"
@@ -252,7 +255,10 @@ def _check_run_ends(array: pa.RunEndEncodedArray) -> None:
 
 
 def _check_views_of_nulls(array: pa.Array) -> None:
-    """Arrow's format leaves these open, and its casts and comparisons follow them."""
+    """Check views of nulls.
+
+    Undefined in the format, but casts and comparisons read them.
+    """
     if not array.null_count:
         return
     _, views, *data = array.buffers()
@@ -269,16 +275,16 @@ def _check_views_of_nulls(array: pa.Array) -> None:
         or (offset < 0).any()
         or (ends > sizes[index]).any()
     ):
-        msg = "the view of a null lies outside of its buffers"
+        msg = "the view of a null is outside its buffers"
         raise pa.ArrowInvalid(msg)
 
 
 def _offsets(array: pa.Array, end: int) -> Offsets:
-    """The offsets of text, bytes or lists, each at or after the one before it.
+    """Return the checked offsets of text, bytes or lists: they never decrease.
 
     Args:
         array: Not empty.
-        end: What none of them exceeds.
+        end: The maximum offset.
     """
     kind = array.type
     wide = (
@@ -291,7 +297,7 @@ def _offsets(array: pa.Array, end: int) -> Offsets:
         array.buffers()[1], width, len(array) + 1, array.offset * width.itemsize
     )
     if offsets[0] < 0 or offsets[-1] > end or (offsets[1:] < offsets[:-1]).any():
-        msg = "an offset lies outside of the values, or before the one before it"
+        msg = "an offset is outside the values, or less than the previous one"
         raise pa.ArrowInvalid(msg)
     return offsets
 
@@ -301,11 +307,11 @@ def _size(buffer: pa.Buffer | None) -> int:
 
 
 class _DictionaryCheck:
-    """Checks indices; the words only when they are not those of the batch before."""
+    """Checks indices; the dictionary only if it is not that of the previous batch."""
 
     def __init__(self) -> None:
         self._known: pa.Array | None = None
-        """Held, so that no other buffers can have its addresses."""
+        """Kept, so that no other buffer can get its address."""
 
     def __call__(self, array: pa.Array) -> None:
         words, known = array.dictionary, self._known
@@ -321,6 +327,6 @@ class _DictionaryCheck:
         numbers = np.frombuffer(
             indices.buffers()[1], width, len(indices), indices.offset * width.itemsize
         )
-        # What stands in the place of a null need not be an index.
+        # The index of a null is undefined.
         if numbers.min() < 0 or numbers.max() >= len(words):
             array.validate(full=True)

@@ -1,4 +1,4 @@
-"""Nulls where the schema declares that there are none."""
+"""Checks that columns which are declared not nullable have no nulls."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from streamfactory.spi.soundness.schemas import REMEDY, children, parts
 
 if TYPE_CHECKING:
     Mask = np.ndarray[Any, np.dtype[np.bool_]]
-    """Of the elements of an array, those that belong to a row; None for all."""
+    """Selects the elements of an array that belong to a row; None for all."""
 
 _types = pa.types
 
@@ -31,17 +31,17 @@ class Required:
             for number, field in self.fields
             if _types.is_primitive(field.type) or _is_text(field.type)
         }
-        """Those whose nulls Arrow counts."""
+        """Columns whose nulls Arrow counts."""
 
     def run(self, rows: pa.RecordBatch) -> None:
-        """Check a batch whose values are sound.
+        """Check a batch whose values are valid.
 
         Raises:
             CorruptData: data_loss; names the dotted path.
         """
         for number, field in self.fields:
             column = rows.column(number)
-            # Nearly always nothing is null, which is seen without looking at values.
+            # Mostly there are no nulls, which is known without reading values.
             if number in self._flat:
                 may_miss = column.null_count
             else:
@@ -59,7 +59,7 @@ def _is_required_within(field: pa.Field) -> bool:
 
 
 def _inner(kind: pa.DataType) -> list[pa.Field]:
-    """The children whose nulls count, of any nested type."""
+    """Return the children whose nulls count, of any nested type."""
     if isinstance(kind, pa.BaseExtensionType):
         return _inner(kind.storage_type)
     if _types.is_dictionary(kind):
@@ -88,7 +88,7 @@ def _has_nulls(array: pa.Array) -> bool:
 
 
 def _runs(array: pa.RunEndEncodedArray) -> pa.Array:
-    """The values of the runs that an array has, which may be a slice."""
+    """Return the values of the runs within an array, which may be a slice."""
     first = array.find_physical_offset()
     return array.values.slice(first, array.find_physical_length())
 
@@ -99,7 +99,7 @@ def _check(array: pa.Array, field: pa.Field, path: str, mask: Mask | None) -> No
         array = array.storage
     kind = array.type
     if not field.nullable and _is_missing(array, mask):
-        msg = f"column {path!r} is declared not nullable, and has nulls"
+        msg = f"column {path!r} is declared not nullable, but has nulls"
         raise CorruptData(msg, remedy=REMEDY)
     pairs = zip(parts(array), _inner(kind), strict=True)
     for number, (part, child) in enumerate(pairs):
@@ -118,8 +118,8 @@ def _is_missing(array: pa.Array, mask: Mask | None) -> bool:
     """Whether an element of a mask is null."""
     kind = array.type
     if _types.is_run_end_encoded(kind):
-        # A mask of rows would be far longer than the runs: a null run is refused, also
-        # where it stands below a null struct only.
+        # A mask of rows would be far longer than the runs: a null run is refused, even
+        # if all its rows are below null structs.
         return _has_nulls(_runs(array))
     null = _null(array)
     if _types.is_dictionary(kind) and array.dictionary.null_count:
@@ -134,7 +134,7 @@ def _null(array: pa.Array) -> Mask:
 
 
 def _mask_within(array: pa.Array, part: pa.Array, mask: Mask | None) -> Mask | None:
-    """Of the elements of a child, those that an element of a mask has."""
+    """Return the mask of a child: the elements that belong to selected elements."""
     kind = array.type
     if _types.is_dictionary(kind) or _types.is_run_end_encoded(kind):
         return None
@@ -157,7 +157,7 @@ def _mask_within(array: pa.Array, part: pa.Array, mask: Mask | None) -> Mask | N
 def _mask_of_choice(
     array: pa.UnionArray, number: int, count: int, mask: Mask | None
 ) -> Mask:
-    """Of the elements of a union's child, those that an element of a mask is."""
+    """Return the mask of a union's child: the elements that are selected."""
     codes = array.type_codes.to_numpy(zero_copy_only=False)
     chosen: Mask = codes == array.type.type_codes[number]
     if mask is not None:
@@ -170,7 +170,7 @@ def _mask_of_choice(
 
 
 def _extents(array: pa.Array) -> tuple[Any, Any]:
-    """Where each list begins in the values, and where it ends."""
+    """Return the start and the end of each list within the values."""
     kind, count = array.type, len(array)
     if _types.is_fixed_size_list(kind):
         begins = (np.arange(count, dtype=np.int64) + array.offset) * kind.list_size

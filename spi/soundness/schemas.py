@@ -1,4 +1,4 @@
-"""Which schemas are carried: the types, with their parameters."""
+"""Checks that a schema has supported types and parameters only."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 MOST_FIELDS: Final = 100_000
 MOST_LEVELS: Final = 64
 
-REMEDY: Final = "the program that wrote it is at fault, or it was damaged since"
-"""Of a batch that is not sound."""
-_REMEDY: Final = "write the column in another type, or leave it out"
-_RENAME: Final = "write the schema with a name for each"
+REMEDY: Final = "the program that wrote it has a defect, or it was damaged since"
+"""Of an invalid batch."""
+_REMEDY: Final = "write the column in another type, or omit it"
+_RENAME: Final = "give each column its own name"
 
 _types = pa.types
 _PLAIN: Final[tuple[Callable[[pa.DataType], bool], ...]] = (
@@ -48,11 +48,11 @@ _NESTED: Final[tuple[Callable[[pa.DataType], bool], ...]] = (
     _types.is_union,
 )
 _DIGITS: Final = {32: 9, 64: 18, 128: 38, 256: 76}
-"""Of decimals, by the bits of their type."""
+"""Maximum precision of decimals, by the bits of their type."""
 
 
 def check_schema(schema: pa.Schema) -> None:
-    """Refuse what is not carried.
+    """Refuse unsupported types and parameters.
 
     Raises:
         SchemaMismatch: permanent; names the dotted path and the type.
@@ -61,21 +61,21 @@ def check_schema(schema: pa.Schema) -> None:
 
 
 def most_digits(kind: pa.DataType) -> int:
-    """The most digits of any decimal type of that width."""
+    """Return the maximum precision of decimal types of that width."""
     return _DIGITS[kind.bit_width]
 
 
 def children(kind: pa.DataType) -> list[pa.Field]:
-    """The fields of a nested type; none of another."""
+    """Return the child fields of a type; none unless it is nested."""
     return [kind.field(i) for i in range(kind.num_fields)]
 
 
 def parts(array: pa.Array) -> list[pa.Array]:
-    """The arrays that an array's elements are made of, one level down.
+    """Return the child arrays of an array.
 
-    Of lists and dense unions they are whole, where the array is a slice. Of run-end
-    encoded arrays they are the values, not the run ends; of dictionary and extension
-    arrays the parts of their words and of their storage.
+    For slices of lists and dense unions they are complete. For run-end encoded arrays
+    they are the values, without the run ends; for dictionary and extension arrays the
+    children of the dictionary and of the storage.
     """
     kind = array.type
     if isinstance(kind, pa.BaseExtensionType):
@@ -88,7 +88,7 @@ def parts(array: pa.Array) -> list[pa.Array]:
 
 
 def is_same(array: pa.Array, other: pa.Array) -> bool:
-    """Whether two arrays of one type, which is not nested, have the same buffers."""
+    """Whether two arrays of the same, not nested type have the same buffers."""
     if array.offset != other.offset or len(array) != len(other):
         return False
     if array.null_count != other.null_count:
@@ -102,13 +102,13 @@ def _places(array: pa.Array) -> list[tuple[int, int] | None]:
 
 
 class _Walk:
-    """Looks at every field of one schema."""
+    """Checks every field of one schema, recursively."""
 
     def __init__(self) -> None:
         self._left = MOST_FIELDS
 
     def fields(self, fields: Iterable[pa.Field], path: str, levels: int) -> None:
-        """Look at fields that stand beside each other."""
+        """Check the fields of one level."""
         names: set[str] = set()
         for number, field in enumerate(fields):
             self._left -= 1
@@ -122,14 +122,14 @@ class _Walk:
                 msg = f"the name of {where} {number} is not UTF-8"
                 raise SchemaMismatch(msg, remedy=_RENAME) from None
             at = f"{path}.{name}" if path else name
-            # Children are found by their number: equal names do no harm there.
+            # Children are found by number, so equal names are harmless there.
             if name in names and not path:
-                msg = f"the schema has several columns of the name {name!r}"
+                msg = f"the schema has several columns named {name!r}"
                 raise SchemaMismatch(msg, remedy=_RENAME)
             names.add(name)
             self._kind(field.type, at, levels)
             if _types.is_null(field.type) and not field.nullable:
-                _refuse(at, "null", "is declared not nullable, and has nulls only")
+                _refuse(at, "null", "is declared not nullable, but has only nulls")
 
     def _kind(self, kind: pa.DataType, path: str, levels: int) -> None:
         if isinstance(kind, pa.BaseExtensionType):
@@ -148,7 +148,7 @@ class _Walk:
                 _refuse(path, "a list", f"has lists of {kind.list_size} values")
             self.fields(children(kind), path, levels - 1)
         elif not any(check(kind) for check in _PLAIN):
-            _refuse(path, shown(kind), "is not carried")
+            _refuse(path, shown(kind), "is not supported")
 
 
 def _check_decimal(kind: pa.DataType, path: str) -> None:
@@ -166,7 +166,7 @@ def _check_zone(kind: pa.DataType, path: str) -> None:
 
 
 def shown(kind: pa.DataType) -> str:
-    """A type as text, also where it has names that are none."""
+    """Return a type as text, even if its names are not UTF-8."""
     try:
         return str(kind)
     except UnicodeDecodeError:

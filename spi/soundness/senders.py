@@ -1,4 +1,4 @@
-"""One schema for all senders of a stream, for backends that merge senders."""
+"""The common schema of all senders of a stream, for backends that merge senders."""
 
 from __future__ import annotations
 
@@ -16,28 +16,28 @@ class SharedSchema:
     """The schema that all senders of a stream have.
 
     Args:
-        schema: None where that of the first sender is taken.
+        schema: The expected schema; None to use that of the first sender.
     """
 
     def __init__(self, schema: pa.Schema | None = None) -> None:
         self.schema = schema
 
     def meet(self, schema: pa.Schema) -> None:
-        """Compare a sender's schema with it; the first one is kept.
+        """Compare a sender's schema with the common one; the first one sets it.
 
         Raises:
-            SchemaMismatch: permanent; it is another one.
+            SchemaMismatch: permanent; the schemas differ.
         """
         if self.schema is None:
             self.schema = schema
         elif not schema.equals(self.schema):
             what = f"a sender has another schema: {_difference(schema, self.schema)}"
-            remedy = "all senders of a stream need one schema; restart the reader to "
+            remedy = "use one schema in all senders of a stream; restart the reader to "
             raise SchemaMismatch(what, remedy=remedy + "begin with a new one")
 
 
 def _difference(found: pa.Schema, wanted: pa.Schema) -> str:
-    """The first column that differs, with both types."""
+    """Describe the first column that differs, with both types."""
     for one, other in zip(found, wanted, strict=False):
         if not one.equals(other):
             return f"column {_shown(one)}, where the stream has {_shown(other)}"
@@ -49,7 +49,7 @@ def _shown(field: pa.Field) -> str:
 
 
 def has_dictionary(kinds: Iterable[pa.DataType]) -> bool:
-    """Whether values of a type, or within one, are in a dictionary."""
+    """Whether a type contains a dictionary, at any level."""
     return any(
         pa.types.is_dictionary(kind) or has_dictionary(_children(kind))
         for kind in kinds

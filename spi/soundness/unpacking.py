@@ -1,4 +1,4 @@
-"""How many bytes encoded columns have once they are unpacked, and slices that fit."""
+"""Computes the unpacked size of encoded columns, and splits batches by it."""
 
 from __future__ import annotations
 
@@ -15,11 +15,12 @@ if TYPE_CHECKING:
 
     Numbers = np.ndarray[Any, np.dtype[Any]]
     Before = Callable[[Numbers], Numbers]
-    """Bytes of the elements before each position of an array. Positions count from the
-    array's own first element; the answer is of floats, which do not overflow."""
+    """Returns the bytes of the elements before each position of an array. Positions
+    count from the array's first element; the result are floats, which do not
+    overflow."""
 
 _MOST: Final = 1e15
-"""Bytes that one element counts for at the most: sums stay finite."""
+"""Maximum bytes that one element counts: sums stay finite."""
 _REMEDY: Final = (
     "write the rows in smaller messages, or the column without its encoding"
 )
@@ -43,7 +44,7 @@ class Unpacking:
 
     @property
     def is_encoded(self) -> bool:
-        """Whether there is anything to measure."""
+        """Whether the schema has encoded columns."""
         return bool(self._columns)
 
     def total(self, rows: pa.RecordBatch) -> int:
@@ -54,7 +55,7 @@ class Unpacking:
     def split(
         self, rows: pa.RecordBatch, limit: int, row_limit: int
     ) -> Iterator[pa.RecordBatch]:
-        """Slices of so many bytes, or of one row."""
+        """Split into slices of at most so many bytes, or of one row."""
         if not rows.num_rows or self._is_surely_less(rows, limit):
             yield rows
             return
@@ -80,7 +81,7 @@ class Unpacking:
             start, base = end, before(end)
 
     def _is_surely_less(self, rows: pa.RecordBatch, limit: int) -> bool:
-        """Whether it is known without a look at each row."""
+        """Whether the size is below the limit, computed without reading each row."""
         if len(self._words) < len(self._columns):
             return False
         most = 0.0
@@ -96,25 +97,25 @@ class Unpacking:
         name = self._columns[sizes.index(max(sizes))][1]
         msg = (
             f"column {name!r}: one row unpacks to {size:.0f} bytes, more than the "
-            f"{limit} that are allowed"
+            f"maximum of {limit}"
         )
         return MessageTooLarge(msg, remedy=_REMEDY)
 
 
 class _Words:
-    """The longest word of the dictionary that was looked at last."""
+    """Caches the longest value of the last dictionary."""
 
     def __init__(self) -> None:
         self._known: tuple[pa.Array, float] | None = None
 
     def longest(self, words: pa.Array) -> float:
-        """Bytes of the longest word, or more."""
+        """Return the bytes of the longest value, or more."""
         known = self._known
         if known is not None and is_same(words, known[0]):
             return known[1]
         count = len(words)
         if count > words.get_total_buffer_size():
-            return _MOST  # words without bytes of their own: they are not looked at
+            return _MOST  # nested values: their length is not computed
         sizes = np.diff(_before(words)(np.arange(count + 1)))
         found = float(sizes.max()) if count else 0.0
         self._known = words, found
@@ -122,7 +123,7 @@ class _Words:
 
 
 def _last(before: Callable[[int], float], low: int, high: int, most: float) -> int:
-    """The last position with at most so many bytes before it."""
+    """Return the last position with at most so many bytes before it."""
     while low < high:
         middle = (low + high + 1) // 2
         if before(middle) <= most:
@@ -133,7 +134,7 @@ def _last(before: Callable[[int], float], low: int, high: int, most: float) -> i
 
 
 def _is_encoded(kind: pa.DataType) -> bool:
-    """Whether few bytes may stand for many values."""
+    """Whether few bytes can stand for many values."""
     if isinstance(kind, pa.BaseExtensionType):
         return _is_encoded(kind.storage_type)
     if _types.is_fixed_size_binary(kind):
@@ -225,7 +226,7 @@ def _before_indices(array: pa.DictionaryArray) -> Before:
         return lambda at: 1.0 * at
     words, indices = _before(array.dictionary), array.indices
     numbers = _numbers(indices, 1, len(indices))
-    # What stands in the place of a null need not be an index.
+    # The index of a null is undefined.
     numbers = np.where(_null(indices), 0, numbers).astype(np.int64)
     return _summed(words(numbers + 1) - words(numbers))
 
@@ -272,7 +273,7 @@ def _is_binary(kind: pa.DataType) -> bool:
 
 
 def _numbers(array: pa.Array, buffer: int, count: int) -> Numbers:
-    """Numbers of an array's own buffer: offsets, sizes or indices."""
+    """Return the numbers in one of an array's buffers: offsets, sizes or indices."""
     kind = array.type
     if _types.is_integer(kind):
         width = np.dtype(kind.to_pandas_dtype())
