@@ -22,7 +22,6 @@ from streamfactory.decoders.isolation import SCHEMA, DecodedParts, places, plain
 from streamfactory.spi import (
     PATH,
     SIZE,
-    UNPACKED_ROW_BYTES,
     BatchValidator,
     ConfigError,
     CorruptData,
@@ -34,12 +33,12 @@ from streamfactory.spi import (
     Option,
     SchemaMismatch,
     SchemaUnknown,
-    can_rescale,
     choice,
     hookimpl,
 )
 from streamfactory.spi.arrowjson import parse_schema
 from streamfactory.spi.decoder import find_lookalikes
+from streamfactory.spi.soundness import UNPACKED_ROW_BYTES, can_rescale
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

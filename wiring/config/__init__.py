@@ -1,1 +1,1 @@
-"""From text to a validated configuration, with every problem at once."""
+"""Reads and validates stream configurations; reports all problems at once."""

@@ -1,6 +1,6 @@
-"""Named streams: a folder of definitions, looked up by name.
+"""The catalogue of named streams: a folder of definitions, looked up by name.
 
-A name is only ever compared with the names that files claim; no path is made of it.
+A name is only compared with the names in the files; it never becomes part of a path.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ DEFAULT_FOLDER: Final = Path("configs/streams")
 
 @dataclass(slots=True)
 class _Contents:
-    """What a folder holds at one moment."""
+    """The definitions of a folder at one moment."""
 
     by_name: dict[str, list[StreamDefinition]] = field(default_factory=dict)
     by_stem: dict[str, list[StreamDefinition]] = field(default_factory=dict)
@@ -31,19 +31,32 @@ class _Contents:
 
 
 class Catalogue:
-    """The streams of one folder. Read anew each time it is asked.
+    """The streams of one folder. The files are read again on each call.
+
+    Not so those of a `snapshot`.
 
     Args:
-        folder: Where the files are; else what STREAMFACTORY_STREAMS says; else
+        folder: The folder of the files; by default STREAMFACTORY_STREAMS, then
             ``./configs/streams``. It need not exist: then there are no streams.
     """
 
     def __init__(self, folder: Path | None = None) -> None:
         named = os.environ.get(ENVIRONMENT)
         self.folder = folder or (Path(named) if named else DEFAULT_FOLDER)
+        self._fixed: _Contents | None = None
+
+    def snapshot(self) -> Catalogue:
+        """Return the catalogue as it is now, whose files are not read again.
+
+        Raises:
+            ConfigError: config; the folder cannot be listed.
+        """
+        found = Catalogue(self.folder)
+        found._fixed = self._read()
+        return found
 
     def names(self) -> list[str]:
-        """The names that can be asked for, sorted; files that are broken have none.
+        """Return all names, sorted, without those of files that cannot be read.
 
         Raises:
             ConfigError: config; the folder cannot be listed.
@@ -51,7 +64,7 @@ class Catalogue:
         return sorted(self._read().by_name)
 
     def broken(self) -> dict[Path, ConfigError]:
-        """The files that cannot be read, each with the reason.
+        """Return the files that cannot be read, each with the cause.
 
         Raises:
             ConfigError: config; the folder cannot be listed.
@@ -59,12 +72,12 @@ class Catalogue:
         return self._read().broken
 
     def get(self, name: str) -> StreamDefinition:
-        """The definition that claims a name, or that is alone in the file so named.
+        """Return the definition with a name, or the only one of the file with it.
 
         Raises:
             UnknownStream: config; lists the known names, a near match, and the files
                 that could not be read.
-            ConfigError: config; two files claim the name, the file so named is
+            ConfigError: config; two files define the name, the file with that name is
                 broken, or the folder cannot be listed.
         """
         contents = self._read()
@@ -75,9 +88,9 @@ class Catalogue:
             places = sorted({definition.origin for definition in found})
             if len(places) == 1:
                 inside = ", ".join(definition.name for definition in found)
-                msg = f"{places[0]} holds several streams: {inside}"
+                msg = f"{places[0]} defines several streams: {inside}"
                 raise ConfigError(msg, stream=name, remedy="name one of them")
-            msg = f"the name {name!r} is claimed by {' and '.join(places)}"
+            msg = f"stream {name!r} is defined in {' and '.join(places)}"
             raise ConfigError(msg, remedy="rename one of them")
         for path, error in contents.broken.items():
             if path.stem == name:
@@ -85,23 +98,40 @@ class Catalogue:
         raise self._unknown(name, contents)
 
     def find(self, name_or_path: str) -> list[StreamDefinition]:
-        """The definitions of a file, where there is such a file, else of a name.
+        """Return the definitions of a file, if it exists; otherwise of a name.
 
         Raises:
-            ConfigError: config; as `read_definitions` and `get`.
+            ConfigError: config; see `read_definitions` and `get`.
         """
         path = Path(name_or_path)
         if path.suffix.lower() in SUFFIXES and os.path.lexists(path):
             return read_definitions(path)
         return [self.get(name_or_path)]
 
+    def one(self, name_or_path: str) -> StreamDefinition:
+        """Return the only definition of a file, or that of a name.
+
+        Raises:
+            ConfigError: config; there is none, or a file holds several.
+        """
+        found = self.find(name_or_path)
+        if len(found) != 1:
+            names = ", ".join(definition.name for definition in found)
+            msg = f"{name_or_path} holds several streams: {names}"
+            remedy = f"set {ENVIRONMENT} to its folder, and give one of the names"
+            raise ConfigError(msg, remedy=remedy)
+        return found[0]
+
     def _read(self) -> _Contents:
+        if self._fixed is not None:
+            return self._fixed
         contents = _Contents()
         for path in self._files():
             try:
                 definitions = read_definitions(path)
             except ConfigError as error:
-                # Kept, so that one bad file hinders nobody who asks for another.
+                # Not raised: a bad file must not prevent the use of streams in other
+                # files.
                 contents.broken[path] = error
                 continue
             contents.by_stem.setdefault(path.stem, []).extend(definitions)
@@ -117,7 +147,7 @@ class Catalogue:
         except OSError as error:
             msg = f"the folder {str(self.folder)!r} cannot be read: {error.strerror}"
             raise ConfigError(msg) from error
-        # A dot begins what editors and file systems leave beside the real files.
+        # Files that begin with a dot are temporary files of editors and file systems.
         return [
             path
             for path in listed
@@ -129,17 +159,19 @@ class Catalogue:
         if names:
             known = f"known in {self.folder} are {', '.join(names)}"
         elif self.folder.is_dir():
-            known = f"the folder {self.folder} defines none"
+            known = f"the folder {self.folder} defines no stream"
         else:
-            known = f"there is no folder {self.folder}: {ENVIRONMENT} may name one"
+            known = (
+                f"the folder {self.folder} does not exist: set {ENVIRONMENT} to another"
+            )
         near = difflib.get_close_matches(name, names, n=1)
         remedy = f"did you mean {near[0]!r}?" if near else None
         if Path(name).suffix.lower() in SUFFIXES:
-            remedy = "there is no such file either"
+            remedy = "no file with that path exists either"
         problems = [
             Problem(
                 str(path),
-                "could not be read, so the streams in it are not known",
+                "could not be read, so its streams are unknown",
                 suggestion=f"to see why: streamfactory validate {path}",
             )
             for path in contents.broken

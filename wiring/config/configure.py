@@ -1,4 +1,4 @@
-"""From strings to a `StreamConfig`: every problem at once, each in words."""
+"""Turns a definition into a `StreamConfig`; reports all problems at once."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ __all__ = ["Configured", "Inspection", "configure", "inspect", "stream_options"]
 
 @dataclass(frozen=True, slots=True)
 class Configured:
-    """A configuration with the plug-ins that it names, loaded."""
+    """A validated configuration with its plug-ins, loaded."""
 
     config: StreamConfig
     backend: Backend
     decoder: Decoder | None
     key_decoder: Decoder | None = None
-    """None where keys stay bytes."""
+    """None if keys are not decoded."""
 
 
 def configure(
@@ -42,17 +42,18 @@ def configure(
     """Validate a definition for use.
 
     Args:
-        definition: Names and strings.
-        plugins: Where types and decoders are found.
-        use: ``read``, ``write`` or ``spark``: options without effect there are told.
+        definition: The definition.
+        plugins: Finds types and decoders.
+        use: ``read``, ``write`` or ``spark``: options without effect there are
+            reported.
         allow_class_paths: Whether ``module:NAME`` may name a descriptor.
-        role: Which end the stream is on Spark, where it is known; reading and writing
-            say it by themselves.
+        role: Whether Spark reads or writes the stream, if known; implied by the uses
+            ``read`` and ``write``.
 
     Raises:
-        ConfigError: config; with every problem.
-        PluginError: plugin; the type or decoder is not installed, and nothing else is
-            wrong.
+        ConfigError: config; with all problems.
+        PluginError: plugin; the type or decoder is not installed, and there is no other
+            problem.
     """
     result = inspect(
         definition, plugins, use=use, allow_class_paths=allow_class_paths, role=role
@@ -65,15 +66,15 @@ def configure(
 def configured_of(
     result: Inspection, plugins: PluginManager, *, reads: bool = True
 ) -> Configured:
-    """What was inspected, with its plug-ins loaded.
+    """Return an inspected configuration with its plug-ins loaded.
 
     Args:
-        result: Of `inspect`.
-        plugins: Where types and decoders are found.
-        reads: Whether the stream is read, and so through its spool where it has one.
+        result: The result of `inspect`.
+        plugins: Finds types and decoders.
+        reads: Whether the stream is read; then through its spool, if it has one.
 
     Raises:
-        ConfigError: config; with every problem.
+        ConfigError: config; with all problems.
         PluginError: plugin; the type or decoder is not installed.
     """
     config = result.config
@@ -83,7 +84,7 @@ def configured_of(
         raise ConfigError(
             msg, problems=result.errors, stream=result.definition.name or None
         )
-    # To `inspect` an absent plug-in is only a warning; here these two raise.
+    # For `inspect` a missing plug-in is only a warning; here these two raise.
     backend = result.backend or plugins.backend(config.type)
     decoder = result.decoder
     if config.decoder is not None and decoder is None:
@@ -95,17 +96,17 @@ def configured_of(
 
 
 def reading_backend(backend: Backend, config: StreamConfig) -> Backend:
-    """The backend that reads a stream: that of its spool, where it has one."""
+    """Return the backend that reads a stream: that of its spool, if it has one."""
     if SPOOL_PATH not in config:
         return backend
-    # Imported here: only who reads through a spool pays for loading Arrow.
+    # Imported here: Arrow is loaded only to read through a spool.
     from streamfactory.wiring.spool.reading import read_through_spool
 
     return read_through_spool(backend, config)
 
 
 def key_decoder_of(config: StreamConfig, plugins: PluginManager) -> Decoder | None:
-    """The decoder of keys that a configuration names; None where keys stay bytes."""
+    """Return the key decoder of a configuration; None if keys are not decoded."""
     name = config.get("key.decoder.class.name")
     return None if name is None else plugins.decoder(name.lower())
 
@@ -118,11 +119,11 @@ def inspect(
     allow_class_paths: bool = False,
     role: Role | None = None,
 ) -> Inspection:
-    """Validate a definition offline; never raises for what a user wrote.
+    """Validate a definition offline; problems are returned, not raised.
 
-    A type or decoder that is known but not installed is a warning, and its own options
-    stay unchecked. Where the use is not known, so is a reference that cannot be
-    resolved here; its setting has the value None.
+    A known type or decoder that is not installed is a warning, and its options are not
+    checked. If the use is not known, a reference that cannot be resolved here is a
+    warning too; its setting has the value None.
     """
     validator = ConfigValidator(
         definition, plugins, use=use, allow_class_paths=allow_class_paths, role=role

@@ -1,4 +1,4 @@
-"""Rules over several options: which exclude, need, or bound one another."""
+"""Rules over several options: which exclude, require or bound each other."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from streamfactory.spi import Problem
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from streamfactory.spi import Setting
+    from streamfactory.spi.config import Setting
 
 _EXCLUSIVE: Final = (
     ("topic.name", "subscribe", "subscribePattern", "assign"),
@@ -28,12 +28,12 @@ _NEEDS: Final = (
 def cross_checks(
     settings: Mapping[str, Setting], use: str | None, *, own_groups: bool = False
 ) -> list[Problem]:
-    """Problems among options that are each fine alone.
+    """Yield problems among options that are each valid.
 
     Args:
-        settings: By short key. One that is not resolved (None) breaks no rule.
-        use: ``read``, ``write``, ``spark``; None where the use is not known.
-        own_groups: Whether the stream type keeps the checkpoints of its groups itself.
+        settings: By short key. An unresolved one (None) violates no rule.
+        use: ``read``, ``write``, ``spark``; None if the use is not known.
+        own_groups: Whether the stream type stores the checkpoints of its groups.
     """
     known = {k: s for k, s in settings.items() if s.secret or s.value is not None}
     given = {k: s for k, s in known.items() if s.origin != "default"}
@@ -65,12 +65,12 @@ def _bounds(
 ) -> Iterator[Problem]:
     least, most = given.get("minOffsetsPerTrigger"), given.get("maxOffsetsPerTrigger")
     if least and most and least.value > most.value:
-        what = f"{least.text} is more than maxOffsetsPerTrigger, {most.text}"
+        what = f"{least.text} is greater than maxOffsetsPerTrigger, {most.text}"
         yield Problem(least.full_key, what, least.origin)
     initial = settings.get("retry.initial.millis")
     longest = settings.get("retry.max.millis")
     if initial and longest and initial.value > longest.value:
-        what = f"{initial.text} is more than retry.max.millis, {longest.text}"
+        what = f"{initial.text} is greater than retry.max.millis, {longest.text}"
         yield Problem(initial.full_key, what, initial.origin)
     for key, needed in _NEEDS:
         if key in given and needed not in given:
@@ -82,7 +82,7 @@ def _bounds(
 def _decoding(
     settings: Mapping[str, Setting], given: Mapping[str, Setting]
 ) -> Iterator[Problem]:
-    """What says how messages are decoded, where none is."""
+    """Yield decoding options of a stream that decodes no messages."""
     place, policy = given.get("dead.letter.stream"), settings.get("decode.on.error")
     if place and policy and policy.value != "dead-letter":
         what = "has no effect without decode.on.error=dead-letter"
@@ -93,8 +93,10 @@ def _decoding(
     for key, nothing in (
         ("payload.compression", "none"),
         ("key.decoder.class.name", ""),
+        # Without a decoder, rows may be typed.
+        *([] if decoder is None else [("schema.contract", "")]),
     ):
         setting = given.get(key)
         if setting is not None and setting.value != nothing:
-            what = "has no effect: no decoder makes rows of messages here"
+            what = "has no effect: this stream has no decoder"
             yield Problem(setting.full_key, what, setting.origin, level="warning")

@@ -1,7 +1,8 @@
-"""A stream as somebody wrote it: a name and strings, each with its origin."""
+"""A stream definition before validation: a name and strings, each with its origin."""
 
 from __future__ import annotations
 
+import difflib
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Property:
-    """One key and value as written."""
+    """One key and its value, as written."""
 
     key: str
     text: str = field(repr=False)
@@ -23,7 +24,7 @@ class Property:
 
 @dataclass(frozen=True, slots=True)
 class StreamDefinition:
-    """A named stream before validation. Nothing is checked, nothing resolved."""
+    """A stream before validation: neither checked nor resolved."""
 
     name: str
     properties: tuple[Property, ...]
@@ -31,7 +32,7 @@ class StreamDefinition:
     origin: str = "argument"
     """The file, or ``argument``."""
     notes: tuple[Problem, ...] = field(default=())
-    """What reading it found worth telling: what an import could not carry over."""
+    """Notes of the import: keys that could not be converted."""
 
     @classmethod
     def of(
@@ -42,52 +43,92 @@ class StreamDefinition:
         origin: str = "argument",
         notes: Iterable[Problem] = (),
     ) -> StreamDefinition:
-        """A definition whose properties all come from one place."""
+        """Create a definition whose properties have one origin."""
         listed = tuple(Property(k, v, origin) for k, v in properties.items())
         return cls(name, listed, origin=origin, notes=tuple(notes))
 
-    def with_overrides(self, overrides: Mapping[str, str]) -> StreamDefinition:
-        """This definition with some properties replaced, whatever their case."""
+    def with_overrides(self, overrides: Mapping[str, Any]) -> StreamDefinition:
+        """Return the definition with some properties replaced; keys ignore case.
+
+        Raises:
+            ConfigError: config; values that `from_mapping` refuses.
+        """
+        texts = canonical_texts(overrides)
         return self.with_properties(
-            [Property(key, text, "argument") for key, text in overrides.items()]
+            [Property(key, text, "argument") for key, text in texts.items()]
         )
 
+    def without(self, keys: Sequence[str]) -> StreamDefinition:
+        """This definition without some properties, whatever the case of their keys.
+
+        Raises:
+            ConfigError: config; a key is not in the definition, with every such key.
+        """
+        written = {prop.key.lower(): prop.key for prop in self.properties}
+        problems = [
+            Problem(
+                key, f"is not set in {self.origin}", "argument", _near(key, written)
+            )
+            for key in keys
+            if key.strip().lower() not in written
+        ]
+        if problems:
+            msg = "properties cannot be removed"
+            raise ConfigError(msg, stream=self.name, problems=problems)
+        removed = {key.strip().lower() for key in keys}
+        kept = (p for p in self.properties if p.key.lower() not in removed)
+        return replace(self, properties=tuple(kept))
+
     def with_properties(self, others: Sequence[Property]) -> StreamDefinition:
-        """The same, where each property knows what it comes from."""
+        """Replace properties by others that have their own origins."""
         lowered = {prop.key.lower() for prop in others}
         kept = (p for p in self.properties if p.key.lower() not in lowered)
         return replace(self, properties=(*kept, *others))
 
 
+def _near(key: str, written: Mapping[str, str]) -> str | None:
+    """The nearest key of a definition, as a suggestion."""
+    near = difflib.get_close_matches(key.strip().lower(), written, n=1)
+    return f"did you mean {written[near[0]]}?" if near else None
+
+
 def from_mapping(properties: Mapping[str, Any], name: str = "") -> StreamDefinition:
-    """A definition from a map, as a program writes it.
+    """Create a definition from a map of a program.
+
+    Raises:
+        ConfigError: config; with every value that has no canonical text.
+    """
+    return StreamDefinition.of(name, canonical_texts(properties))
+
+
+def canonical_texts(properties: Mapping[str, Any]) -> dict[str, str]:
+    """Properties as text, from a map as a program writes it.
 
     Whole numbers and booleans become their canonical text; other values that are not
     strings are an error.
 
     Raises:
-        ConfigError: config; with every such value.
+        ConfigError: config; with all such values.
     """
     keys: Iterable[object] = properties
     problems = [
-        Problem(repr(key), f"the key is a {type(key).__name__}, wanted a string")
+        Problem(repr(key), f"the key is a {type(key).__name__}, expected a string")
         for key in keys
         if not isinstance(key, str)
     ]
     problems += [
-        Problem(str(key), f"is a {type(value).__name__}, wanted a string", "argument")
+        Problem(str(key), f"is a {type(value).__name__}, expected a string", "argument")
         for key, value in properties.items()
         if not isinstance(value, str | int | bool)
     ]
     if problems:
-        msg = "configuration is a map of strings"
+        msg = "the configuration must be a map of strings"
         raise ConfigError(msg, problems=problems)
-    texts = {key: canonical_text(value) for key, value in properties.items()}
-    return StreamDefinition.of(name, texts)
+    return {key: canonical_text(value) for key, value in properties.items()}
 
 
 def canonical_text(value: str | int | bool) -> str:
-    """The text of a value: ``true``, ``42``, or the string as it is."""
+    """Return the text of a value: ``true``, ``42``, or the string itself."""
     if isinstance(value, bool):
         return "true" if value else "false"
     return str(value)

@@ -1,7 +1,7 @@
-"""Declarations and configurations as facts to print; connects to nothing.
+"""Descriptions of options, configurations and backends to print; connects to nothing.
 
-What follows from option declarations (tables, JSON Schema), from a validated
-configuration (effective values), and from a backend's classes (abilities, promises).
+Option declarations yield tables and JSON Schema, a validated configuration its
+effective values, a backend's classes its abilities and guarantees.
 """
 
 from __future__ import annotations
@@ -18,9 +18,8 @@ from streamfactory.spi import (
     PartitionLevelConsumer,
     ProducerFactory,
     StreamCommitter,
-    sink_guarantee,
-    source_guarantee,
 )
+from streamfactory.spi.claims import sink_guarantee, source_guarantee
 from streamfactory.spi.masking import MASK, mask_value
 from streamfactory.wiring.config.configure import stream_options
 from streamfactory.wiring.config.resolution import looks_secret
@@ -33,7 +32,7 @@ if TYPE_CHECKING:
 
 _DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
 _TEXT: Final = {"type": ["string", "integer", "boolean"]}
-"""Whatever has a canonical text."""
+"""Values with a canonical text."""
 _REFERENCE: Final = {"$ref": "#/$defs/reference"}
 _TOPIC_CHOOSERS: Final = ("subscribe", "subscribePattern", "assign")
 
@@ -43,10 +42,10 @@ _TOPIC_CHOOSERS: Final = ("subscribe", "subscribePattern", "assign")
 
 @dataclass(frozen=True, slots=True)
 class OptionRow:
-    """One option as tables show it."""
+    """One option as a row of a table."""
 
     key: str
-    """As it is written in a configuration."""
+    """As written in a configuration."""
     type: str
     default: str | None
     required: bool
@@ -61,7 +60,7 @@ class OptionRow:
 
 
 def option_rows(options: Iterable[Option], prefix: str = "") -> list[OptionRow]:
-    """The rows of a table, in the order of the declarations."""
+    """Return the rows of a table, in the order of the declarations."""
     return [
         OptionRow(
             prefix + option.key,
@@ -83,7 +82,7 @@ def option_rows(options: Iterable[Option], prefix: str = "") -> list[OptionRow]:
 
 
 class Effective(NamedTuple):
-    """One value that holds, and why."""
+    """One effective value and its origin."""
 
     key: str
     value: str
@@ -92,7 +91,7 @@ class Effective(NamedTuple):
 
 
 def effective(config: StreamConfig) -> list[Effective]:
-    """Every value of a configuration with its origin, by key; secrets masked."""
+    """Return every value of a configuration with its origin, by key; secrets masked."""
     settings = [*config.settings.values(), *config.decoder_settings.values()]
     for namespace in config.client.values():
         settings += namespace.values()
@@ -110,9 +109,9 @@ def effective(config: StreamConfig) -> list[Effective]:
 
 
 def json_schema(backend: Backend) -> dict[str, Any]:
-    """JSON Schema, draft 2020-12, of the properties of a stream of this type.
+    """Return the JSON Schema, draft 2020-12, of the properties of a stream type.
 
-    Flat keys as in a map of strings; numbers and booleans are allowed where their
+    Keys are flat as in a map of strings; numbers and booleans are allowed if their
     canonical text is.
     """
     prefix = f"stream.{backend.name}."
@@ -132,7 +131,7 @@ def json_schema(backend: Backend) -> dict[str, Any]:
         "$schema": _DIALECT,
         "title": f"Properties of a stream of type {backend.name}",
         "description": backend.doc,
-        "$comment": "Keys match whatever their case, which JSON Schema cannot say: "
+        "$comment": "Keys are case-insensitive, which JSON Schema cannot express: "
         "these are the canonical spellings.",
         "type": "object",
         "properties": properties,
@@ -143,7 +142,7 @@ def json_schema(backend: Backend) -> dict[str, Any]:
         "allOf": list(_requirements(own)),
         "$defs": {
             "reference": {
-                "description": "Holds ${env:NAME} or ${file:PATH}.",
+                "description": "Contains ${env:NAME} or ${file:PATH}.",
                 "type": "string",
                 "pattern": r"\$\{",
             }
@@ -186,7 +185,7 @@ def _escaped(text: str) -> str:
 
 
 def _requirements(own: dict[str, Option]) -> Iterator[dict[str, Any]]:
-    """One entry for each required option: some spelling of it is there."""
+    """Yield an entry for each required option: one of its spellings is present."""
     for key, option in {**FRAMEWORK_OPTIONS, **own}.items():
         if option.required:
             start = key.removesuffix(option.key)
@@ -201,7 +200,10 @@ def _requirements(own: dict[str, Option]) -> Iterator[dict[str, Any]]:
 
 @dataclass(frozen=True, slots=True)
 class Abilities:
-    """What a backend can do, as its classes show. None: not known before it is used."""
+    """Abilities of a backend, derived from its classes.
+
+    None: unknown until it is used.
+    """
 
     read: bool
     write: bool
@@ -214,15 +216,16 @@ class Abilities:
     replace: bool | None = False
     manage_topics: bool | None = False
     carries: tuple[str, ...] = ()
-    """Which of ``_key``, ``_headers``, ``_timestamp``, ``_topic`` a sink stores."""
+    """Those of ``_key``, ``_headers``, ``_timestamp``, ``_topic`` that a sink
+    stores."""
 
 
 def abilities(backend: Backend) -> Abilities:
-    """What a backend overrides; none of its code is called.
+    """Derive abilities from overridden methods, without calling the backend's code.
 
-    A factory's class is known. Its providers, consumers and committers are looked for
-    in the modules of the factory and of what it derives from: where none is found, or
-    some have an ability and others have not, the answer is None.
+    The classes of providers, consumers and committers are searched in the modules of
+    the factory's class and its bases: if none is found, or only some have an ability,
+    the result is None.
     """
     reads, writes = backend.consumer_factory, backend.producer_factory
     found: dict[str, Any] = {"manage_topics": backend.topic_admin is not None}
@@ -246,7 +249,7 @@ def abilities(backend: Backend) -> Abilities:
 
 
 def _made(factory: type, kind: type, method: str) -> bool | None:
-    """Whether what a factory makes overrides a method."""
+    """Whether the objects that a factory creates override a method."""
     modules = {sys.modules[parent.__module__] for parent in factory.__mro__}
     classes = [
         value
@@ -264,19 +267,19 @@ def _overrides(value: type, base: type, method: str) -> bool:
     return getattr(value, method) is not getattr(base, method)
 
 
-# --- promises -------------------------------------------------------------------
+# --- guarantees -----------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class Promise:
-    """What a type claims in one role, and what follows at the most."""
+    """Claims of a type in one role, and the strongest guarantee that follows."""
 
     claims: Claims
     verdict: Verdict
 
 
 def promises(backend: Backend) -> tuple[Promise | None, Promise | None]:
-    """As a source and as a sink: the most that any configuration can have."""
+    """Return the strongest guarantees of any configuration, as source and as sink."""
     source = sink = None
     reads: type[ConsumerFactory] | None = backend.consumer_factory
     writes: type[ProducerFactory] | None = backend.producer_factory

@@ -1,4 +1,4 @@
-"""One configuration file while it is read: its text, its lines, what is wrong."""
+"""A configuration file while it is parsed: its text, its lines, its problems."""
 
 from __future__ import annotations
 
@@ -15,33 +15,33 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 MAX_BYTES: Final = 1 << 20
-"""More is no configuration: it is read by accident, or by malice."""
+"""Maximum size: a larger file is not a configuration, but an accident or an attack."""
 MAX_DEPTH: Final = 32
-"""Tables and arrays within one another. Parsers need the square of it."""
+"""Maximum nesting of tables and arrays. Parsers take quadratic time."""
 MAX_POINTER: Final = 1024
-"""Characters of a key with all that it stands in; each key keeps its own."""
+"""Maximum length of a key's JSON pointer; a pointer is stored for each key."""
 MAX_VALUES: Final = 20_000
-"""Keys and elements of arrays in one file."""
+"""Maximum number of keys and array elements in one file."""
 _LONGEST_KEY: Final = 200
-"""Characters of a key that messages show."""
+"""Maximum characters of a key in messages."""
 _LONGEST_INTEGER: Final = 256
-"""Bits. Python refuses to write thousands of digits."""
+"""Maximum bits of a number. Python refuses to format thousands of digits."""
 
 
 @dataclass(slots=True)
 class Document:
-    """One file while it is read."""
+    """One file while it is parsed."""
 
     path: Path
     text: str
     lines: dict[str, int] = field(default_factory=dict)
-    """Where each key stands, by JSON pointer."""
+    """The line of each key, by JSON pointer."""
     headers: dict[str, int] = field(default_factory=dict)
-    """Where each table of a TOML file begins."""
+    """The line of each table of a TOML file."""
     problems: list[Problem] = field(default_factory=list)
 
     def origin(self, pointer: str) -> str:
-        """``path:line`` of a key, or of the key whose value holds it, or the path."""
+        """Return ``path:line`` of a key or the nearest enclosing key, or the path."""
         line = self.lines.get(pointer) or self.headers.get(pointer)
         while line is None and pointer:
             pointer = pointer.rpartition("/")[0]
@@ -57,21 +57,21 @@ class Document:
     def check_size(
         self, *, depth: int = 0, pointer: int = 0, values: int = 0, line: int = 1
     ) -> None:
-        """Refuse what is no configuration, before time and memory go into it.
+        """Refuse oversized documents before time and memory are spent on them.
 
         Args:
-            depth: Tables and arrays that a value stands in.
-            pointer: Characters of its JSON pointer.
+            depth: Nesting depth of a value.
+            pointer: Length of its JSON pointer.
             values: Keys and elements counted so far.
-            line: Where it stands.
+            line: Its line.
 
         Raises:
-            ConfigError: config; one of them is beyond its bound.
+            ConfigError: config; one of them exceeds its maximum.
         """
         if depth > MAX_DEPTH:
             what = TOO_DEEP
         elif pointer > MAX_POINTER:
-            what = f"a key has more than {MAX_POINTER} characters, with its tables"
+            what = f"a key and its tables have more than {MAX_POINTER} characters"
         elif values > MAX_VALUES:
             what = f"it has more than {MAX_VALUES} values"
         else:
@@ -80,19 +80,19 @@ class Document:
 
 
 def refusal(origin: str, problems: Sequence[Problem]) -> ConfigError:
-    """The error that tells all problems of one file."""
+    """Return the error with all problems of one file."""
     count = len(problems)
     msg = f"{count} problem{'s' * (count > 1)} in {origin}"
     return ConfigError(msg, problems=problems)
 
 
 def clip_key(key: str) -> str:
-    """A key as it is shown, which may be of any length."""
+    """Return a key of any length, shortened for messages."""
     return key if len(key) <= _LONGEST_KEY else f"{key[: _LONGEST_KEY - 3]}..."
 
 
 def canonical_text(value: object) -> str | None:
-    """The text of a string, an integer or a boolean; None for anything else."""
+    """Return the text of a string, an integer or a boolean; None for anything else."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, int) and value.bit_length() > _LONGEST_INTEGER:
@@ -101,13 +101,13 @@ def canonical_text(value: object) -> str | None:
 
 
 def not_text(value: object) -> str:
-    """What is wrong with a value that has no canonical text, in words."""
+    """Return why a value has no canonical text, as the end of a sentence."""
     if value is None:
-        return "is null: leave the key out"
+        return "is null: omit the key"
     if isinstance(value, dict):
-        return "is an object, wanted text"
+        return "is an object, expected a string"
     if isinstance(value, list):
-        return "is an array: write text, a,b,c"
+        return "is an array: write a string, a,b,c"
     if isinstance(value, int):
         return "is a number of more than 256 bits: put it in quotes"
     if isinstance(value, float):
@@ -118,7 +118,7 @@ def not_text(value: object) -> str:
 def flat(
     document: Document, table: Mapping[str, Any], pointer: str, prefix: str = ""
 ) -> Iterator[Property]:
-    """The values of a table, its inner tables flattened by dots."""
+    """Return the values of a table, with inner tables flattened by dots."""
     for name, value in table.items():
         key, place = prefix + name, pointer + pointer_of(name)
         if isinstance(value, dict):
@@ -132,12 +132,12 @@ def flat(
 
 
 def pointer_of(*keys: str) -> str:
-    """The JSON pointer (RFC 6901) of a path of keys."""
+    """Return the JSON pointer (RFC 6901) of a path of keys."""
     return "".join(f"/{k.replace('~', '~0').replace('/', '~1')}" for k in keys)
 
 
 def open_document(path: Path) -> Document:
-    """Read a file, which is UTF-8 text and not too long.
+    """Read a file of UTF-8 text, within the maximum size.
 
     Raises:
         ConfigError: config; it cannot be read.
@@ -147,10 +147,10 @@ def open_document(path: Path) -> Document:
 
 def _file_text(path: Path) -> str:
     shown = repr(str(path))
-    # A pipe or device would be waited on, or never end.
+    # Reading a pipe or a device could block or never end.
     if path.exists() and not path.is_file():
-        kind = "a folder" if path.is_dir() else "no regular file"
-        msg = f"{shown} is {kind}, wanted a file"
+        kind = "a folder" if path.is_dir() else "not a regular file"
+        msg = f"{shown} is {kind}, expected a file"
         raise ConfigError(msg)
     try:
         with path.open("rb") as file:
@@ -160,7 +160,7 @@ def _file_text(path: Path) -> str:
         msg = f"{shown} cannot be read: {reason}"
         raise ConfigError(msg) from error
     if len(content) > MAX_BYTES:
-        msg = f"{shown} is larger than 1 MiB, which no configuration is"
+        msg = f"{shown} is larger than 1 MiB, the maximum of a configuration"
         raise ConfigError(msg)
     try:
         return content.decode("utf-8-sig")
@@ -176,8 +176,8 @@ _PART: Final = r"""(?:[A-Za-z0-9_-]+|"(?:[^"\\]|\\.)*"|'[^']*')"""
 _DOTTED: Final = rf"{_PART}(?:[ \t]*\.[ \t]*{_PART})*"
 _TOML_KEY: Final = re.compile(rf"[ \t]*({_DOTTED})[ \t]*=")
 _TOML_HEADER: Final = re.compile(rf"[ \t]*(\[\[?)[ \t]*({_DOTTED})[ \t]*\]\]?\s*")
-# Strings and comments, broken ones too. No alternative fails once it has begun, so that
-# no text takes longer than its length.
+# Strings and comments, malformed ones too. No alternative can fail after its first
+# character, so that matching takes linear time.
 _TOML_OPAQUE: Final = re.compile(
     r"""
     \#[^\n]*+
@@ -195,10 +195,10 @@ _TOML_PLACE: Final = re.compile(r"(.*) \(at (?:line (\d+), column (\d+)|end of .
 
 
 def read_toml(document: Document) -> dict[str, Any]:
-    """The values of a TOML file; the document knows then where each key stands.
+    """Parse a TOML file, and record the line of each key in the document.
 
     Raises:
-        ConfigError: config; it is no TOML.
+        ConfigError: config; it is not TOML.
     """
     _check_toml_size(document)
     try:
@@ -216,7 +216,10 @@ def read_toml(document: Document) -> dict[str, Any]:
 
 
 def _check_toml_size(document: Document) -> None:
-    """Check what the parser needs the square of: parts of a key, and keys in all."""
+    """Check what makes the parser quadratic.
+
+    The parts of a key, and the number of keys.
+    """
     plain = _TOML_OPAQUE.sub(_as_part, document.text)
     values = sum(map(plain.count, "=,["))
     deep = _TOML_DEEP.search(plain)
@@ -226,7 +229,7 @@ def _check_toml_size(document: Document) -> None:
 
 
 def _check_body(document: Document, body: Mapping[str, Any]) -> None:
-    """Check depth and pointers of what was parsed."""
+    """Check depth and pointers of the parsed values."""
     waiting: list[tuple[Any, int, int]] = [(body, 0, 0)]
     while waiting:
         value, depth, pointer = waiting.pop()
@@ -238,13 +241,13 @@ def _check_body(document: Document, body: Mapping[str, Any]) -> None:
 
 
 def _as_part(match: re.Match[str]) -> str:
-    """A string as if it were a bare key; of a comment nothing."""
+    """Return a string as a bare key; empty for a comment."""
     found = match[0]
     return "" if found[0] == "#" else "s" + "\n" * found.count("\n")
 
 
 def _find_toml_lines(document: Document) -> None:
-    """Find keys at the beginning of lines; the text is known to be good TOML."""
+    """Find keys at the beginning of lines, in text that was parsed as TOML."""
     table: tuple[str, ...] = ()
     counts: dict[tuple[str, ...], int] = {}
     for number, line in enumerate(
@@ -253,11 +256,11 @@ def _find_toml_lines(document: Document) -> None:
         if header := _TOML_HEADER.fullmatch(line):
             table = keys = _toml_path(header[2])
             if header[1] == "[[":
-                # An array of tables: its tables are told apart by their index.
+                # The tables of an array are distinguished by their index.
                 counts[keys] = counts.get(keys, -1) + 1
                 table = (*keys, str(counts[keys]))
             document.headers.setdefault(pointer_of(*table), number)
-            # Each part of a table may be the first to show its name.
+            # Each part of a dotted name may be the first occurrence of its table.
             document.headers.setdefault(pointer_of(keys[0]), number)
         elif key := _TOML_KEY.match(line):
             keys = table + _toml_path(key[1])
@@ -284,15 +287,15 @@ TOO_DEEP: Final = "it is nested too deeply"
 
 
 def unparsable(error: Exception) -> str:
-    """Why a parser gave up that names no place."""
+    """Return why a parser failed that reports no line."""
     deep = isinstance(error, RecursionError)
-    return TOO_DEEP if deep else "it holds a number too long to read"
+    return TOO_DEEP if deep else "it contains a number with too many digits"
 
 
 def syntax(
     document: Document, kind: str, what: str, place: tuple[int, int]
 ) -> ConfigError:
-    """The error that a file is not of its kind."""
+    """Return the syntax error of a file."""
     line, column = place
     text = f"is not {kind}: {what} (line {line}, column {column})"
     problem = Problem(document.path.name, text, f"{document.path}:{line}:{column}")

@@ -1,7 +1,7 @@
 """Reads one file into stream definitions: ours, Java properties, Pinot's, Hop's.
 
-Nothing is validated but the form of the file. Each property remembers the line it
-stands on, and all that is wrong with a file is told at once.
+Only the form of the file is validated. Each property has the line where it was found,
+and all problems of a file are reported at once.
 """
 
 from __future__ import annotations
@@ -41,10 +41,12 @@ def read_definitions(path: Path) -> list[StreamDefinition]:
     """Read the definitions of one file, in the order of the file.
 
     Args:
-        path: Ends in one of `SUFFIXES`. What a JSON file is, is seen by its content.
+        path: Ends in one of `SUFFIXES`. The kind of a JSON file is detected by its
+            content.
 
     Raises:
-        ConfigError: config; the file cannot be read, or with all problems of its form.
+        ConfigError: config; the file cannot be read, or is malformed; with all
+            problems.
     """
     readers: Mapping[str, Callable[[Document], list[StreamDefinition]]] = {
         ".toml": _read_toml,
@@ -53,7 +55,7 @@ def read_definitions(path: Path) -> list[StreamDefinition]:
     }
     reader = readers.get(path.suffix.lower())
     if reader is None:
-        msg = f"{str(path)!r} is of no known kind: known are {', '.join(SUFFIXES)}"
+        msg = f"{str(path)!r} has an unknown suffix: known are {', '.join(SUFFIXES)}"
         raise ConfigError(msg)
     document = open_document(path)
     definitions = reader(document)
@@ -75,10 +77,15 @@ def _check_name(
 ) -> None:
     name, origin = definition.name, document.origin("/name")
     if not name.strip() or name != name.strip():
-        document.problem("name", f"{name!r} is empty, or has blanks around it", origin)
-    # Names are never used as paths, and nothing is to look as if they were.
+        document.problem(
+            "name", f"{name!r} is empty, or has leading or trailing blanks", origin
+        )
+    # Names are never used as paths, and must not look like paths.
     elif name in (".", "..") or not name.isprintable() or re.search(r"[/\\]", name):
-        what = f"{name!r} is no name: no slash, backslash or control character"
+        what = (
+            f"{name!r} is not a valid name: it has a slash, backslash or "
+            f"control character"
+        )
         document.problem("name", what, origin)
     if again:
         document.problem("name", f"{name!r} names two streams of this file", origin)
@@ -90,13 +97,13 @@ def _check_properties(document: Document, definition: StreamDefinition) -> None:
         first = seen.setdefault(prop.key.lower(), prop)
         if first is not prop:
             same = first.key == prop.key
-            other = "" if same else f" but for its case, as {first.key}"
-            what = f"is given twice{other}; first at {first.origin}"
+            other = "" if same else f" in another case, as {first.key}"
+            what = f"is defined twice{other}; first at {first.origin}"
             document.problem(prop.key, what, prop.origin)
         try:
             f"{prop.key}{prop.text}".encode()
         except UnicodeEncodeError:
-            what = "holds half of a character (a lone surrogate)"
+            what = "contains a lone surrogate (half of a character)"
             document.problem(ascii(prop.key), what, prop.origin)
 
 
@@ -109,7 +116,7 @@ def _own(document: Document, body: Mapping[str, Any]) -> list[StreamDefinition]:
             near = difflib.get_close_matches(key, _MEMBERS, n=1)
             hint = f"did you mean {near[0]}?" if near else "options go under properties"
             origin = document.origin(pointer_of(key))
-            document.problem(key, "is no member of a stream definition", origin, hint)
+            document.problem(key, "is not a key of a stream definition", origin, hint)
     words = {"name": document.path.stem, "description": ""}
     for key in [key for key in words if key in body]:
         if isinstance(body[key], str):
@@ -147,7 +154,7 @@ def _read_json(document: Document) -> list[StreamDefinition]:
     except (ValueError, RecursionError) as error:
         raise syntax(document, "JSON", unparsable(error), (1, 1)) from error
     if not isinstance(body, dict):
-        raise syntax(document, "a JSON object", "wanted { at the beginning", (1, 1))
+        raise syntax(document, "a JSON object", "expected { at the beginning", (1, 1))
     _find_json_lines(document)
     reader = _json_reader(body)
     if reader is None:
@@ -164,7 +171,7 @@ def _read_json(document: Document) -> list[StreamDefinition]:
 def _json_reader(
     body: Mapping[str, Any],
 ) -> Callable[..., list[StreamDefinition]] | None:
-    # Imported here: most streams are ours, and pay nothing for the others.
+    # Imported here: most files have our own format and do not need these.
     if "dataStream" in body:
         from streamfactory.wiring.config.imports.hop import read_hop
 
@@ -179,7 +186,7 @@ def _json_reader(
 def _find_json_lines(document: Document) -> None:
     """Note the line of each key and of each object in an array, and repeated keys."""
     line, end, values = 1, 0, 0
-    inside: list[str | int | None] = []  # of each open value: its key or index
+    inside: list[str | int | None] = []  # key or index of each open value
     for match in _JSON_TOKEN.finditer(document.text):
         line += document.text.count("\n", end, match.start())
         mark, end = match[0], match.start()
@@ -199,7 +206,7 @@ def _find_json_lines(document: Document) -> None:
             pointer = pointer_of(*map(str, inside))
             document.check_size(pointer=len(pointer), line=line)
             if pointer in document.lines:
-                what = f"is given twice; first at {document.origin(pointer)}"
+                what = f"is defined twice; first at {document.origin(pointer)}"
                 document.problem(key, what, f"{document.path}:{line}")
             document.lines[pointer] = line
 
@@ -219,7 +226,7 @@ def _read_properties(document: Document) -> list[StreamDefinition]:
                 properties.append(Property(element.key, element.value, origin))
             line += len(re.findall(r"\r\n|\r|\n", element.source))
     except javaproperties.InvalidUEscapeError as error:
-        what = f"{error.escape} is no escape: a \\u takes four hexadecimal digits"
+        what = f"{error.escape} is not an escape: \\u takes four hexadecimal digits"
         raise syntax(document, "a properties file", what, (line, 1)) from error
     origin = str(document.path)
     return [StreamDefinition(document.path.stem, tuple(properties), origin=origin)]

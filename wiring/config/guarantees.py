@@ -1,7 +1,7 @@
-"""Delivery guarantees: what ends and paths promise, and what was asked.
+"""Delivery guarantees of sources, sinks and paths, compared with the requested ones.
 
-Judged from claims and options alone: nothing has to be connected. A path lies between a
-source and a sink, and is as weak as the weaker of them.
+They are computed from claims and options, without connecting. A path leads from a
+source to a sink, and has the weaker guarantee of the two.
 """
 
 from __future__ import annotations
@@ -16,10 +16,8 @@ from streamfactory.spi import (
     Role,
     StreamError,
     Verdict,
-    combine,
-    sink_guarantee,
-    source_guarantee,
 )
+from streamfactory.spi.claims import combine, sink_guarantee, source_guarantee
 from streamfactory.wiring.options.spool import PATH as SPOOL_PATH
 
 if TYPE_CHECKING:
@@ -28,7 +26,7 @@ if TYPE_CHECKING:
     from streamfactory.spi import Backend, Claims, Problem, StreamConfig
 
 _KEY: Final = "guarantee"
-_REMEDY: Final = "ask for less, or change what the reasons name"
+_REMEDY: Final = "request a weaker guarantee, or remove the causes above"
 
 
 def end_verdict(
@@ -39,15 +37,15 @@ def end_verdict(
     writer_id: bool = True,
     transport: Claims | None = None,
 ) -> Verdict:
-    """What one end promises.
+    """Return the guarantee of one end of a path.
 
     Args:
-        config: Of the stream.
-        claims: Of its factory, under this configuration.
-        role: Which end it is.
-        writer_id: Of a sink, whether who writes has a name that survives a restart.
-        transport: Of a source that is read through a spool, the claims of what is
-            received.
+        config: Configuration of the stream.
+        claims: Claims of its factory, under this configuration.
+        role: Source or sink.
+        writer_id: For a sink, whether the writer has an id that survives a restart.
+        transport: For a source that is read through a spool, the claims of the
+            transport.
     """
     if role is Role.READ:
         verdict = source_guarantee(claims, out_of_range=config["out.of.range"])
@@ -58,13 +56,13 @@ def end_verdict(
 
 
 def transport_claims(factory: ConsumerFactory) -> Claims | None:
-    """What the transport behind a spool claims; None where there is no spool.
+    """Return the claims of the transport of a spool; None without a spool.
 
     Connects to nothing.
     """
     if SPOOL_PATH not in factory.config:
         return None
-    # Imported here: only who reads through a spool pays for loading Arrow.
+    # Imported here: Arrow is loaded only to read through a spool.
     from streamfactory.wiring.spool.reading import SpoolConsumerFactory
 
     if not isinstance(factory, SpoolConsumerFactory):
@@ -75,46 +73,45 @@ def transport_claims(factory: ConsumerFactory) -> Claims | None:
 def _through_spool(
     config: StreamConfig, readers: Verdict, spool: Claims, transport: Claims
 ) -> Verdict:
-    """What a transport and its spool promise together.
+    """Return the guarantee of a transport and its spool together.
 
     Args:
-        config: Of the stream.
-        readers: What the spool promises its readers.
-        spool: Its claims.
-        transport: Those of what is received.
+        config: Configuration of the stream.
+        readers: Guarantee of the spool for its readers.
+        spool: Claims of the spool.
+        transport: Claims of the transport.
     """
     reasons = []
     guarantee = readers.guarantee
     if transport.redelivers:
         reasons.append(
-            "received exactly once: what was not acknowledged is delivered again, and "
-            "what comes twice is dropped by its offset"
+            "received exactly once: unacknowledged messages are delivered again, and "
+            "duplicates are dropped by their offset"
         )
     else:
         guarantee = Guarantee.AT_MOST_ONCE
         reasons.append(
             f"at-most-once until received, {readers.guarantee} from there: the "
-            "transport does not deliver again what a receiver has lost"
+            "transport does not redeliver messages that a receiver lost"
         )
     if not spool.durable:
         fsync = config["spool.fsync"]
         reasons.append(
-            f"a power cut of the receiver may lose what was received (spool.fsync="
-            f"{fsync})"
+            f"a power failure of the receiver may lose messages (spool.fsync={fsync})"
         )
         guarantee = Guarantee.AT_MOST_ONCE
     full, most = config["spool.full"], config.get("spool.full.bytes")
     if most is not None and full == "drop-oldest":
-        reasons.append("spool.full=drop-oldest releases rows that nobody has read yet")
+        reasons.append("spool.full=drop-oldest releases unread rows")
         guarantee = Guarantee.AT_MOST_ONCE
     return Verdict(guarantee, (*reasons, *readers.reasons))
 
 
 def offline_verdict(config: StreamConfig, backend: Backend, role: Role) -> Verdict:
-    """The most that an end promises; makes its factory, and connects to nothing.
+    """Return the guarantee of one end; creates its factory, but connects to nothing.
 
     Raises:
-        StreamError: The factory's; the stream cannot be used in this role.
+        StreamError: From the factory: the stream cannot be used in this role.
     """
     make = backend.consumer_factory if role is Role.READ else backend.producer_factory
     assert make is not None
@@ -131,33 +128,33 @@ def offline_verdict(config: StreamConfig, backend: Backend, role: Role) -> Verdi
 def check_guarantee(
     what: str, verdict: Verdict, configs: Sequence[StreamConfig]
 ) -> Verdict:
-    """Answer a verdict, unless one of the streams asks for more.
+    """Return a verdict, unless a stream requests a stronger guarantee.
 
     Args:
         what: The end or path, as it follows ``this`` in a sentence.
-        verdict: What it promises.
-        configs: Of the streams that it touches; the last one names the error.
+        verdict: Its guarantee.
+        configs: Configurations of its streams; the error has the name of the last.
 
     Raises:
-        GuaranteeRefused: config; ``guarantee`` of one of them asks for more.
+        GuaranteeRefused: config; ``guarantee`` of one of them is stronger.
     """
     asked = [wanted for c in configs if (wanted := c.get(_KEY)) is not None]
     highest = max(asked, default=Guarantee.AT_MOST_ONCE)
     if highest > verdict.guarantee:
-        msg = f"{highest} is wanted, this {what} gives {verdict}"
+        msg = f"guarantee={highest} is required, but this {what} has {verdict}"
         raise GuaranteeRefused(msg, stream=configs[-1].name)
     return verdict
 
 
 def guarantee_problems(config: StreamConfig, backend: Backend) -> list[Problem]:
-    """Refuse a ``guarantee`` that a stream can give neither as source nor as sink.
+    """Return a problem if a stream has its ``guarantee`` neither as source nor as sink.
 
     Args:
-        config: Of the stream.
-        backend: Its type.
+        config: Configuration of the stream.
+        backend: Its stream type.
     """
     wanted = config.get(_KEY)
-    if not wanted:  # at-most-once, the least, is no wish
+    if not wanted:  # at-most-once, the weakest, always holds
         return []
     verdicts = {}
     for role, made in (
@@ -165,14 +162,14 @@ def guarantee_problems(config: StreamConfig, backend: Backend) -> list[Problem]:
         (Role.WRITE, backend.producer_factory),
     ):
         if made is not None:
-            # A stream that cannot be used in a role is refused where it is used so.
+            # A stream that cannot be used in a role is refused when it is used in it.
             with suppress(StreamError):
                 verdicts[role] = offline_verdict(config, backend, role)
     if not verdicts or any(v.guarantee >= wanted for v in verdicts.values()):
         return []
     names = {Role.READ: "source", Role.WRITE: "sink"}
     gives = ", and ".join(f"as a {names[r]} {v}" for r, v in verdicts.items())
-    what = f"{wanted} is wanted, this stream gives {gives}"
+    what = f"{wanted} is required, but this stream has {gives}"
     return [config.problem(_KEY, what, _REMEDY)]
 
 
@@ -181,12 +178,12 @@ def path_problem(
     sink: tuple[StreamConfig, Verdict],
     name: str,
 ) -> Problem | None:
-    """Why a path from a source to a sink gives less than one of them asks for.
+    """Return why a path has a weaker guarantee than its source or sink requires.
 
     Args:
-        source: Its configuration, and what it promises.
-        sink: Likewise.
-        name: Of the sink.
+        source: Configuration and guarantee of the source.
+        sink: Configuration and guarantee of the sink.
+        name: Name of the sink.
     """
     verdict = combine(source[1], sink[1])
     try:

@@ -1,8 +1,12 @@
-"""From a name, or properties, to a configured stream: how every opener begins."""
+"""Loads a stream's configuration by name or properties.
+
+The first step of all openers.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from streamfactory.wiring.config.catalogue import Catalogue
@@ -23,11 +27,11 @@ Named = str | Mapping[str, Any] | StreamDefinition
 
 
 def find_definition(named: Named) -> StreamDefinition:
-    """The definition behind a name, a map of properties, or itself.
+    """Return the definition of a name, of a map of properties, or itself.
 
     Raises:
-        UnknownStream: config; no stream of that name.
-        ConfigError: config; a property is not text.
+        UnknownStream: config; no stream has that name.
+        ConfigError: config; a property is not a string.
     """
     if isinstance(named, StreamDefinition):
         return named
@@ -40,41 +44,47 @@ def load(
     named: Named,
     use: str,
     *,
-    options: Mapping[str, str] | None = None,
+    options: Mapping[str, object] | None = None,
     allow_class_paths: bool = False,
     plugins: PluginManager | None = None,
     role: Role | None = None,
+    quiet: bool = False,
 ) -> Configured:
-    """Find a stream, and validate its configuration for use.
+    """Find a stream and validate its configuration.
 
     Args:
         named: The stream.
         use: ``read``, ``write`` or ``spark``.
         options: Properties that replace those of the definition.
         allow_class_paths: Whether the configuration may name Python objects.
-        plugins: Where types are found; the process's own by default.
-        role: Which end the stream is on Spark, where it is known.
+        plugins: Finds types; by default those of the process.
+        role: Whether Spark reads or writes the stream, if known.
+        quiet: Whether warnings of the configuration are left out, because the caller
+            shows them, or opens the stream again and again.
 
     Raises:
-        ConfigError: config; every problem at once.
-        UnknownStream: config; no stream of that name.
+        ConfigError: config; with all problems.
+        UnknownStream: config; no stream has that name.
         PluginError: plugin; the type is not installed, or broken.
     """
-    return configure(
+    found = configure(
         find_definition(named).with_overrides(options or {}),
         plugins or default_manager(),
         use=use,
         allow_class_paths=allow_class_paths,
         role=role,
     )
+    if not quiet:
+        return found
+    return replace(found, config=replace(found.config, warnings=()))
 
 
 def load_again(config: StreamConfig, *, reads: bool = True) -> Configured:
-    """What a configuration names, in the process that it was sent to.
+    """Load the plug-ins of a configuration that another process has sent.
 
     Args:
         config: Validated in another process.
-        reads: Whether the stream is read, and so through its spool where it has one.
+        reads: Whether the stream is read; then through its spool, if it has one.
 
     Raises:
         PluginError: plugin; the type or a decoder is not installed here.

@@ -1,4 +1,4 @@
-"""What one option's value is: the part that backends and decoders share."""
+"""Resolves the value of each option, for backends and decoders alike."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import difflib
 import re
 from typing import TYPE_CHECKING, Any, Final
 
-from streamfactory.spi import ConfigError, Option, Problem, Setting
+from streamfactory.spi import ConfigError, Option, Problem
+from streamfactory.spi.config import Setting
 from streamfactory.spi.masking import MASK, mask_value, userinfo_secrets
 from streamfactory.spi.references import has_reference, malformed, resolve
 
@@ -25,48 +26,57 @@ _ABOUT: Final = re.compile(
     r" (location|file|path|url|uri|endpoint|name|class|type|format|mechanism|provider"
     r"|algorithm|alias|id|ms|millis|seconds|enable|enabled)$"
 )
-"""What a key ends in whose value is about a secret: a place, a kind, a time."""
+"""Endings of keys whose value is about a secret, not a secret: a path, a kind, a
+time."""
 
 
 def looks_secret(key: str) -> bool:
-    """True where a key that nobody declared reads as if its value were a secret."""
+    """Whether an undeclared key looks like that of a secret."""
     words = _WORD_ENDS.sub(" ", key).lower()
     return _SECRETIVE.search(words) is not None and _ABOUT.search(words) is None
 
 
 def clip(text: str) -> str:
-    """A value as it is shown in a sentence: masked, quoted, and not too long."""
+    """Return a value for a message: masked, quoted and shortened."""
     shown = mask_value(text)
     return repr(shown) if len(shown) <= 80 else f"{shown[:77]!r}..."
 
 
 _NO_UNSETTING: Final = (
-    "an empty value does not remove a property: take it out of the definition, or set "
-    "the default"
+    "an empty value does not remove a property: remove it from the definition (with "
+    "--unset on the command line), or set the default"
 )
 
 
+def resolved_or_empty(text: str) -> str:
+    """Resolve the references of a text; empty if one cannot be resolved."""
+    try:
+        return resolve(text)
+    except ConfigError:
+        return ""  # reported with the option itself
+
+
 def by_spelling(options: Iterable[Option]) -> dict[str, Option]:
-    """Options by every spelling of their keys, in lower case."""
+    """Return options by all spellings of their keys, in lower case."""
     return {
         spelling.lower(): option for option in options for spelling in option.spellings
     }
 
 
 def example_of(option: Option) -> str | None:
-    """An example as a suggestion, where the option has one."""
-    return None if option.example is None else f"for instance {option.example}"
+    """Return the option's example as a suggestion, if it has one."""
+    return None if option.example is None else f"for example {option.example}"
 
 
 class Resolver:
-    """Turns properties into settings, and collects what is wrong with them.
+    """Resolves properties to settings, and collects problems.
 
-    Where the use is not known, a reference that cannot be resolved here is a warning,
-    and its setting has the value None.
+    If the use is not known, a reference that cannot be resolved here is a warning, and
+    its setting has the value None.
 
     Args:
-        problems: Where problems are added.
-        use: ``read``, ``write``, ``spark``; None where the use is not known.
+        problems: The list to add problems to.
+        use: ``read``, ``write``, ``spark``; None if the use is not known.
     """
 
     def __init__(self, problems: list[Problem], use: str | None) -> None:
@@ -76,22 +86,22 @@ class Resolver:
     def given(
         self, option: Option, full_key: str, properties: list[Property]
     ) -> Setting | None:
-        """The setting for an option that was given, once or under several spellings."""
+        """Return the setting of an option that is set, once or by several spellings."""
         first = properties[0]
         for other in properties[1:]:
             if not _agree(option, first.text, other.text):
                 mine, theirs = (
                     MASK if option.secret else clip(p.text) for p in (first, other)
                 )
-                what = f"is {mine} here and {theirs} as {other.key} [{other.origin}]"
-                self.error(first.key, what, first.origin, "say it once")
+                what = f"is {mine}, but {other.key} is {theirs} [{other.origin}]"
+                self.error(first.key, what, first.origin, "keep one of them")
                 return None
         for one in properties:
             if any(_ends_with(one.key, former) for former in option.former):
                 self.warn(one.key, "is deprecated", one.origin, f"write {full_key}")
         self._advise(option, first)
         if option.required and not first.text.strip():
-            what = "is empty, and required"
+            what = "is empty, but required"
             self.error(first.key, what, first.origin, example_of(option))
             return None
         if not self.well_formed(first, secret=option.secret):
@@ -107,17 +117,20 @@ class Resolver:
         return Setting(option.key, full_key, first.text, parsed[0], first.origin)
 
     def well_formed(self, prop: Property, *, secret: bool = False) -> bool:
-        """Whether the references in a value are of a known kind; an error if not."""
+        """Whether the references in a value are well-formed.
+
+        Otherwise adds an error.
+        """
         wrong = malformed(prop.text)
         if wrong is not None:
-            # What looks like a reference may be a part of the secret.
-            hint = "write ${env:NAME} or ${file:PATH}, and $${ for ${ itself"
-            what = "holds what is no reference" if secret else wrong
+            # Text that looks like a reference may be a part of the secret.
+            hint = "write ${env:NAME} or ${file:PATH}, and $${ for a literal ${"
+            what = "contains a malformed reference" if secret else wrong
             self.error(prop.key, what, prop.origin, hint if secret else None)
         return wrong is None
 
     def absent(self, option: Option, full_key: str) -> Setting | None:
-        """The setting for an option that was not given: its default, if it has one."""
+        """Return the setting of an option that is not set: its default, if any."""
         if option.default is not None:
             value = None if option.secret else option.parse(option.default)
             return Setting(
@@ -128,13 +141,13 @@ class Resolver:
             self.error(full_key, "is required", "", example_of(option))
         return None
 
-    def settle(
+    def resolve_all(
         self,
         options: Iterable[Option],
         given: Mapping[str, list[Property]],
         prefix: str,
     ) -> dict[str, Setting]:
-        """Settings for all options of one name space, by their short key."""
+        """Return the settings of all options of one namespace, by short key."""
         settings: dict[str, Setting] = {}
         for option in options:
             full_key = prefix + option.key
@@ -147,22 +160,22 @@ class Resolver:
         return settings
 
     def literal_secret(self, prop: Property) -> None:
-        """Warn of a secret that stands in the clear; Spark's plans would show it."""
+        """Warn of a literal secret; on Spark it is an error, because plans show it."""
         if prop.text and not has_reference(prop.text):
-            tell = self.error if self._use == "spark" else self.warn
+            report = self.error if self._use == "spark" else self.warn
             hint = "write ${env:NAME} or ${file:PATH}"
-            tell(prop.key, "holds a secret in the clear", prop.origin, hint)
+            report(prop.key, "contains a literal secret", prop.origin, hint)
 
     def error(
         self, key: str, what: str, origin: str, suggestion: str | None = None
     ) -> None:
-        """Add a problem that forbids use."""
+        """Add an error."""
         self._problems.append(Problem(key, what, origin, suggestion))
 
     def warn(
         self, key: str, what: str, origin: str, suggestion: str | None = None
     ) -> None:
-        """Add a problem worth knowing."""
+        """Add a warning."""
         self._problems.append(Problem(key, what, origin, suggestion, level="warning"))
 
     def _parse(self, option: Option, prop: Property) -> tuple[Any] | None:
@@ -170,7 +183,7 @@ class Resolver:
             text = resolve(prop.text)
         except ConfigError as error:
             if self._use is None:
-                # It may well be there where the stream is used.
+                # It may be resolvable in the process that uses the stream.
                 self.warn(prop.key, f"{error.what} here", prop.origin)
                 return (None,)
             self.error(prop.key, error.what, prop.origin)
@@ -193,12 +206,15 @@ class Resolver:
         return (value,)
 
     def credentials(self, prop: Property, text: str) -> None:
-        """Warn of credentials in a URL; on Spark they would be in plans."""
+        """Warn of credentials in a URL.
+
+        On Spark it is an error, because plans show them.
+        """
         literal = any(userinfo_secrets(prop.text)) and not has_reference(prop.text)
         if any(userinfo_secrets(text)) and (literal or self._use == "spark"):
-            tell = self.error if self._use == "spark" else self.warn
-            hint = "say them with the options made for credentials"
-            tell(prop.key, "holds credentials in a URL", prop.origin, hint)
+            report = self.error if self._use == "spark" else self.warn
+            hint = "set them with the options for credentials"
+            report(prop.key, "contains credentials in a URL", prop.origin, hint)
 
     def _advise(self, option: Option, prop: Property) -> None:
         if option.deprecated:
@@ -208,12 +224,12 @@ class Resolver:
             self.warn(prop.key, f"has no effect: {option.no_effect}", prop.origin)
         if self._use and option.applies and self._use not in option.applies:
             places = " and ".join(sorted(option.applies))
-            what = f"has no effect here: it is for {places}"
+            what = f"has no effect here: it applies to {places}"
             self._problems.append(Problem(prop.key, what, prop.origin, level="note"))
 
 
 def _ends_with(key: str, spelling: str) -> bool:
-    """Whether a full key is a spelling, with or without the prefix of its type."""
+    """Whether a full key is a spelling of an option, with or without its prefix."""
     return f".{key}".lower().endswith(f".{spelling}".lower())
 
 

@@ -1,1 +1,1 @@
-"""What every folder of wiring uses: time, closing, errors and retries, checked rows."""
+"""Common parts of `wiring`: time, closing, errors and retries, schema conformance."""

@@ -1,4 +1,4 @@
-"""The layout of arrays where pyarrow has no accessor that respects a slice."""
+"""Accessors of array layouts that respect slices, where pyarrow has none."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def run_places(column: pa.RunEndEncodedArray) -> np.ndarray:
-    """The index into ``column.values`` of each value."""
+    """Return the index into ``column.values`` of each value."""
     ends = column.run_ends.to_numpy()
     rows = np.arange(column.offset, column.offset + len(column))
     return np.searchsorted(ends, rows, side="right")
@@ -22,7 +22,7 @@ def run_places(column: pa.RunEndEncodedArray) -> np.ndarray:
 def union_parts(
     column: pa.UnionArray,
 ) -> Iterator[tuple[int, np.ndarray, pa.Array]]:
-    """Per child that has values: its number, the rows, and their values.
+    """Yield for each child with values: its number, the rows, and their values.
 
     pyarrow 25's ``type_codes`` and ``offsets`` ignore that a union is a slice.
     """
@@ -41,7 +41,7 @@ def union_parts(
 
 
 def list_parts(column: pa.Array) -> tuple[np.ndarray, pa.Array]:
-    """Of a list, list view, fixed-size list or map: lengths and all values in order.
+    """Return lengths and ordered values of a list, list view, fixed-size list or map.
 
     A null has length 0. The values of a map are structs of a key and an item.
     """

@@ -1,4 +1,4 @@
-"""The types that backends have to know: fewer than Arrow has."""
+"""The canonical types: the subset of Arrow's types that backends must support."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import pyarrow as pa
 
 
 def canonical_schema(schema: pa.Schema, *, dictionaries: bool = False) -> pa.Schema:
-    """``schema`` in the types that sinks get, without metadata.
+    """Return ``schema`` in canonical types, without metadata.
 
     No large and view types, nested ones included; times in UTC.
 
     Args:
-        schema: Any.
-        dictionaries: Whether dictionary types stay, of canonical values; otherwise
-            their values stand for them.
+        schema: Any schema.
+        dictionaries: Whether dictionary types are kept, with canonical values;
+            otherwise they are replaced by the type of their values.
     """
     return pa.schema([_field(field, dictionaries) for field in schema])
 

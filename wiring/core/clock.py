@@ -1,4 +1,4 @@
-"""Time, as the framework sees it: one place to replace in simulations and tests."""
+"""The framework's clock, which simulations and tests replace."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ if TYPE_CHECKING:
 
 
 class Clock:
-    """The real one."""
+    """The real clock."""
 
     def now(self) -> float:
-        """Seconds from some start; never goes back."""
+        """Return monotonic seconds."""
         return time.monotonic()
 
     def wait(self, event: threading.Event, seconds: float) -> bool:
-        """Wait for an event, ``seconds`` at the longest; True when it is set."""
+        """Wait at most ``seconds`` for an event; return whether it is set."""
         return event.wait(max(0.0, seconds))

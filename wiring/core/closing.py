@@ -1,4 +1,4 @@
-"""What is closed when its ``with`` block ends."""
+"""The base class of objects with ``close`` that are context managers."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Self
 
 
 class Closing(ABC):
-    """A context manager that closes itself, whatever happened within."""
+    """A context manager that calls its ``close`` at the end of the block."""
 
     @abstractmethod
     def close(self) -> None:
-        """Give back all that was opened. Twice is fine."""
+        """Release all resources. May be called twice."""
 
     def __enter__(self) -> Self:
         return self

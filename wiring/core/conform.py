@@ -1,4 +1,4 @@
-"""Rows in exactly the declared schema, or an error that names the column (rule D4)."""
+"""Casts rows to exactly the declared schema, or reports the column (rule D4)."""
 
 from __future__ import annotations
 
@@ -8,28 +8,29 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streamfactory.spi import SchemaMismatch, can_rescale
+from streamfactory.spi import SchemaMismatch
+from streamfactory.spi.soundness import can_rescale
 
 _NAMED: Final = 100
-"""Columns that a message names."""
+"""Maximum number of columns in a message."""
 
 
 def check_names(schema: pa.Schema) -> None:
-    """Refuse columns that readers could not tell apart.
+    """Refuse columns of the same name.
 
     Raises:
-        SchemaMismatch: permanent; two columns have one name.
+        SchemaMismatch: permanent; two columns have the same name.
     """
     names = schema.names
     if len(set(names)) == len(names):
         return
     twice = next(name for name in names if names.count(name) > 1)
-    msg = f"column {twice!r} is there {names.count(twice)} times"
-    raise SchemaMismatch(msg, remedy="give each column a name of its own")
+    msg = f"the rows have {names.count(twice)} columns named {twice!r}"
+    raise SchemaMismatch(msg, remedy="give each column its own name")
 
 
 def check_columns(schema: pa.Schema) -> None:
-    """Refuse rows that nobody could read: `check_names`, and no column at all.
+    """Refuse rows without columns, or with columns of the same name.
 
     Raises:
         SchemaMismatch: permanent.
@@ -41,14 +42,14 @@ def check_columns(schema: pa.Schema) -> None:
 
 
 def columns_of(schema: pa.Schema) -> str:
-    """Names and types of the first columns, for messages."""
+    """Return names and types of the first columns, for messages."""
     texts = [f"{field.name} {field.type}" for field in schema]
     more = len(texts) - _NAMED
     return ", ".join([*texts[:_NAMED], *([f"{more} more"] if more > 0 else [])])
 
 
 def empty_rows(schema: pa.Schema) -> pa.RecordBatch:
-    """No rows, of any schema.
+    """Return an empty batch of any schema.
 
     ``RecordBatch.from_pylist`` refuses unions and dictionaries of times, and
     ``pa.nulls`` run-end encoded values within others (pyarrow 26).
@@ -63,20 +64,21 @@ def _empty(kind: pa.DataType) -> pa.Array:
     if not kind.num_fields or pa.types.is_dictionary(kind):
         return pa.nulls(0, kind)
     children = [_empty(kind.field(at).type) for at in range(kind.num_fields)]
-    # All but the first hold offsets, sizes or types: one of any width fits.
+    # All buffers but the first are offsets, sizes or types: one value of any width
+    # fits.
     buffers = [None, *[pa.py_buffer(bytes(8))] * (kind.num_buffers - 1)]
     return pa.Array.from_buffers(kind, 0, buffers, children=children)
 
 
 def conform(rows: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """``rows`` with the names, order, types and nullability of ``schema``.
+    """Return ``rows`` with the names, order, types and nullability of ``schema``.
 
-    Costs a comparison when they fit already. Otherwise columns are put in order and
-    cast where nothing can be lost.
+    Costs one comparison if the schemas are equal. Otherwise columns are reordered and
+    cast if the cast is lossless.
 
     Raises:
-        SchemaMismatch: permanent; a column is missing, unknown, of another type, or
-            has nulls that it may not have.
+        SchemaMismatch: permanent; a column is missing, unknown, of another type, or has
+            nulls though it is not nullable.
     """
     if rows.schema.equals(schema, check_metadata=True):
         for index, field in enumerate(schema):
@@ -87,6 +89,9 @@ def conform(rows: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     unknown = [name for name in names if schema.get_field_index(name) < 0]
     if unknown:
         msg = f"column {unknown[0]!r} is not in the declared schema"
+        if len(unknown) > 1:
+            listed = ", ".join(map(repr, unknown[:_NAMED]))
+            msg = f"columns {listed} are not in the declared schema"
         raise SchemaMismatch(msg)
     columns = [_column(rows, field) for field in schema]
     return pa.RecordBatch.from_arrays(columns, schema=schema)
@@ -95,12 +100,12 @@ def conform(rows: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 def _column(rows: pa.RecordBatch, field: pa.Field) -> pa.Array:
     found = rows.schema.get_all_field_indices(field.name)
     if len(found) > 1:
-        msg = f"column {field.name!r} is there {len(found)} times"
+        msg = f"the rows have {len(found)} columns named {field.name!r}"
         raise SchemaMismatch(msg)
     if not found:
         if field.nullable:
             return pa.nulls(rows.num_rows, field.type)
-        msg = f"column {field.name!r} is missing, and may not be null"
+        msg = f"column {field.name!r} is missing, but not nullable"
         raise SchemaMismatch(msg)
     column = rows.column(found[0])
     if column.type != field.type:
@@ -113,9 +118,11 @@ def _check_nulls(column: pa.Array, field: pa.Field) -> None:
     if field.nullable:
         return
     if pa.types.is_dictionary(column.type) and column.dictionary.null_count:
-        column = _decoded(column)  # a null among the values counts as well
+        column = _decoded(column)  # a null in the dictionary counts as well
     if column.null_count:
-        msg = f"column {field.name!r} has {column.null_count} nulls, and may have none"
+        msg = (
+            f"column {field.name!r} is not nullable, but has {column.null_count} nulls"
+        )
         raise SchemaMismatch(msg)
 
 
@@ -134,7 +141,7 @@ def _safely(column: pa.Array, want: pa.DataType) -> pa.Array:
     have = column.type
     if pa.types.is_dictionary(have):
         if pa.types.is_dictionary(want) and have.index_type == want.index_type:
-            with suppress(pa.ArrowInvalid):  # it may be about values that no row has
+            with suppress(pa.ArrowInvalid):  # the value at fault may belong to no row
                 values = _safely(column.dictionary, want.value_type)
                 return _dictionary(column.indices, values, want)
         column = _decoded(column)
@@ -148,13 +155,13 @@ def _safely(column: pa.Array, want: pa.DataType) -> pa.Array:
         column = _unviewed(column)
     cast = column.cast(want, safe=True)
     if _narrowed(column, cast):
-        msg = "some of its numbers have more digits"
+        msg = "some values have more digits"
         raise pa.ArrowInvalid(msg)
     return cast
 
 
 def _has_view(kind: pa.DataType) -> bool:
-    """Whether there are list views: Arrow's own cast of them loses values."""
+    """Whether a type contains list views: Arrow's cast of them loses values."""
     if pa.types.is_list_view(kind) or pa.types.is_large_list_view(kind):
         return True
     return pa.types.is_nested(kind) and any(map(_has_view, _children(kind)))
@@ -187,25 +194,28 @@ def _dictionary(indices: pa.Array, values: pa.Array, kind: pa.DataType) -> pa.Ar
 
 
 def _refusal(have: pa.DataType, want: pa.DataType) -> str | None:
-    """Why a cast that Arrow takes for safe changes what is meant; None where not."""
+    """Return why a cast that Arrow regards as safe changes the meaning.
+
+    Otherwise None.
+    """
     if _ordered(want) and not _ordered(have):
-        return "the order of its values is not known"
+        return "the order of its values is unknown"
     if pa.types.is_dictionary(have) or pa.types.is_dictionary(want):
         return _refusal(_values(have), _values(want))
     if pa.types.is_nested(have) and have.num_fields == want.num_fields:
         pairs = zip(_children(have), _children(want), strict=True)
         return next(filter(None, (_refusal(h, w) for h, w in pairs)), None)
     if pa.types.is_temporal(have) and _zoned(have) != _zoned(want):
-        return "a time without zone is not a time in UTC"
+        return "a timestamp without time zone is not in UTC"
     if _is_text(have) and not _is_text(want) and not _is_bytes(want):
         return "text is not parsed"
     numbers = [pa.types.is_integer(kind) for kind in (have, want)]
     if any(numbers) and (pa.types.is_temporal(have) or pa.types.is_temporal(want)):
-        return "a number is not a time"
+        return "a number is not a timestamp"
     if pa.types.is_decimal(have) and pa.types.is_decimal(want):
         return None if can_rescale(have, want) else "their scales are too far apart"
     if pa.types.is_decimal(have) and pa.types.is_floating(want):
-        return "a floating number has no exact decimals"
+        return "a floating-point number is not an exact decimal"
     return None
 
 
@@ -226,7 +236,7 @@ def _zoned(kind: pa.DataType) -> bool:
 
 
 def _narrowed(column: pa.Array, cast: pa.Array) -> bool:
-    # Arrow checks whole numbers, and lets floating ones lose digits.
+    # Arrow checks integers, but lets floating-point numbers lose digits.
     column, cast = _decoded(column), _decoded(cast)
     have, want = column.type, cast.type
     if have == want:
@@ -242,7 +252,7 @@ def _narrowed(column: pa.Array, cast: pa.Array) -> bool:
 
 
 def _parts(column: pa.Array) -> list[pa.Array]:
-    """What the values of a column are made of, one level down."""
+    """Return the child arrays of a column."""
     kind = column.type
     if pa.types.is_map(kind):
         column = column.cast(pa.list_(pa.struct([kind.key_field, kind.item_field])))

@@ -1,4 +1,4 @@
-"""Files of this machine that outlive a crash, whole or not at all (rule P3)."""
+"""Atomic and durable writes of local files (rule P3)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def make_folder(folder: Path) -> None:
-    """Make a folder and those above it, each written down in the one above."""
+    """Create a folder and its parents, and sync the parent of each."""
     if not folder.is_dir():
         make_folder(folder.parent)
         folder.mkdir(exist_ok=True)
@@ -19,7 +19,7 @@ def make_folder(folder: Path) -> None:
 
 
 def replace_file(path: Path, content: bytes) -> None:
-    """Write a file through a temporary name; its folder is left to be synced."""
+    """Replace a file atomically by rename; the caller syncs its folder."""
     temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
     try:
         with temporary.open("xb") as file:
@@ -33,7 +33,7 @@ def replace_file(path: Path, content: bytes) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Have the names in a folder outlive a crash."""
+    """Sync a folder, so that its entries survive a crash."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -1,4 +1,4 @@
-"""The border between an author's code and ours: translation of errors, and retries."""
+"""Calls of plug-in code: translation of errors, and retries."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from streamfactory.wiring.core.clock import Clock
 
 T = TypeVar("T")
-"""What a guarded call answers."""
+"""The result of a guarded call."""
 
 log = logging.getLogger("streamfactory")
 
@@ -36,10 +36,10 @@ _STANDARD = ErrorTable({TimeoutError: StreamTimeout, ConnectionError: Connection
 
 
 def log_warnings(config: StreamConfig) -> None:
-    """Log what validation found to have no effect, or to be deprecated.
+    """Log options that have no effect, or are deprecated.
 
-    A file may define a stream for several uses, so that an option of it without effect
-    in one of them is nothing to be seen. One that was given for this use is.
+    A file may define a stream for several uses, so a note about an option of a file is
+    logged at info level only.
     """
     for warning in config.warnings:
         quiet = warning.level == "note" and warning.origin != "argument"
@@ -49,18 +49,17 @@ def log_warnings(config: StreamConfig) -> None:
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """How often to try, and how long to wait; for transient errors only."""
+    """Attempts and pauses of retries; for transient errors only."""
 
     attempts: int
     backoff: Backoff
     patience: float | None = None
-    """Seconds for which failures to connect are retried, whatever their number, to a
-    server that has answered before: it is restarted. None where ``attempts`` was given
-    by the user, who gets them."""
+    """Seconds for which failures to connect are retried, whatever their number: the
+    server starts, or is restarted. None where the user gave ``attempts``."""
 
     @classmethod
     def of(cls, config: StreamConfig) -> RetryPolicy:
-        """As the options ``retry.*`` say."""
+        """Create the policy from the options ``retry.*``."""
         return cls(
             config["retry.max.attempts"],
             Backoff(
@@ -72,17 +71,17 @@ class RetryPolicy:
         )
 
     def pause(self, failures: int) -> float:
-        """Seconds to wait after so many failures in a row."""
+        """Seconds to wait after so many consecutive failures."""
         return self.backoff.pause(failures)
 
 
 class Guard:
-    """Runs an author's code so that only our errors come out.
+    """Calls plug-in code so that only errors of our tree are raised.
 
     Args:
-        config: Names the stream and knows what to mask.
-        backend: Has the translation table.
-        clock: Time.
+        config: The stream's name and the secrets to mask.
+        backend: The translation table.
+        clock: The clock.
     """
 
     def __init__(self, config: StreamConfig, backend: Backend, clock: Clock) -> None:
@@ -91,31 +90,41 @@ class Guard:
         self._policy = RetryPolicy.of(config)
         self._clock = clock
         self.answered = False
-        """Whether the server has answered: then it can be reached, but for a while."""
+        """Whether the server has answered: its address is correct."""
 
     @property
     def policy(self) -> RetryPolicy:
-        """How often to try, and how long to wait."""
+        """The retry policy."""
         return self._policy
 
     def gives_up(self, error: StreamError, failures: int, elapsed: float) -> bool:
-        """Whether an error is the last one.
+        """Whether to stop retrying after an error.
 
         Args:
-            error: Of the last attempt.
-            failures: Attempts that failed, in a row.
-            elapsed: Seconds since the first of them failed.
+            error: The error of the last attempt.
+            failures: Number of consecutive failures.
+            elapsed: Seconds since the first of them.
         """
         if not isinstance(error, TransientError):
             return True
         patience = self._policy.patience
-        if (
-            patience is not None
-            and self.answered
-            and isinstance(error, ConnectionFailed)
-        ):
+        if patience is not None and isinstance(error, ConnectionFailed):
             return elapsed >= patience
         return failures >= self._policy.attempts
+
+    def log_retry(self, error: StreamError, failures: int, pause: float) -> None:
+        """Log that an operation is retried.
+
+        The first failure of a first connection is a warning: a wrong address is retried
+        for as long as a server that starts.
+        """
+        patience = self._policy.patience
+        first = failures == 1 and not self.answered
+        if first and patience is not None and isinstance(error, ConnectionFailed):
+            what = "%s: retrying for %.0f s (connection.timeout.millis)"
+            log.warning(what, error, patience)
+        else:
+            log.info("%s: retrying in %.2f s", error, pause)
 
     def translate(
         self,
@@ -124,7 +133,7 @@ class Guard:
         partition: Partition | None = None,
         offset: int | None = None,
     ) -> StreamError:
-        """The error of our tree for whatever came out, masked and placed.
+        """Translate an exception to an error of our tree, with its place and masked.
 
         The caller raises it ``from`` the original.
         """
@@ -150,12 +159,12 @@ class Guard:
         timeout: float,
         partition: Partition | None = None,
     ) -> T:
-        """Call ``function``, again after passing trouble, within ``timeout`` seconds.
+        """Call ``function``; retry after transient errors, within ``timeout`` seconds.
 
         Raises:
-            StreamError: Translated. A transient one has used up the attempts or the
-                time, and says so.
-            ClosedError: misuse; ``closed`` was set meanwhile.
+            StreamError: Translated. A transient one has exhausted the attempts or the
+                timeout, and its message has both.
+            ClosedError: misuse; ``closed`` was set during the call.
         """
         start = self._clock.now()
         failures = 0
@@ -171,11 +180,11 @@ class Guard:
                 if late or self.gives_up(found, failures, elapsed):
                     final = self.exhausted(found, operation, failures, elapsed)
                     if final is error:
-                        raise  # not from itself: a circle would not pickle
+                        raise  # not from itself: a cycle would not pickle
                     raise final from error
-                log.info("%s: trying again in %.2f s", found, pause)
+                self.log_retry(found, failures, pause)
                 if self._clock.wait(closed, pause):
-                    msg = f"closed while trying again to {operation}"
+                    msg = f"closed while retrying to {operation}"
                     raise ClosedError(msg, stream=self._config.name) from error
             else:
                 self.answered = True
@@ -185,11 +194,11 @@ class Guard:
     def border(
         self, *, partition: Partition | None = None, offset: int | None = None
     ) -> Iterator[None]:
-        """Let only our errors out of calls that are made once.
+        """Translate the errors of calls that are not retried.
 
         Args:
-            partition: Named in errors that name none.
-            offset: Likewise.
+            partition: Set in errors that have none.
+            offset: Set in errors that have none.
         """
         try:
             yield
@@ -202,9 +211,9 @@ class Guard:
     def exhausted(
         self, error: StreamError, operation: str, failures: int, elapsed: float
     ) -> StreamError:
-        """The final error names operation, attempts and time.
+        """Return the final error, with operation, attempts and time.
 
-        A backend that tries again itself has set ``attempts`` of its error.
+        A backend that retries itself has set ``attempts`` of its error.
         """
         if isinstance(error, TransientError):
             failures = max(failures, error.attempts or 0)
@@ -217,14 +226,14 @@ class Guard:
         return error
 
     def _mask(self, error: StreamError) -> None:
-        """Mask an error and what of its causes may cross to another process."""
+        """Mask an error and those of its causes that can be pickled."""
         error.what = self._config.mask(error.what)
         error.args = (error.what,)
         if error.remedy is not None:
             error.remedy = self._config.mask(error.remedy)
         cause = error.__cause__
         if cause is error:
-            error.__cause__ = None  # a circle would not pickle
+            error.__cause__ = None  # a cycle would not pickle
         elif isinstance(cause, StreamError):
             self._mask(cause)
         elif cause is not None:

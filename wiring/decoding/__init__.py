@@ -1,1 +1,1 @@
-"""Messages to rows: decoders, schema contracts, error budgets, dead letters."""
+"""Decoding of messages to rows: schema contracts, error budgets, dead letters."""

@@ -1,4 +1,4 @@
-"""How many bad messages a planned range may have before it fails (rule D3)."""
+"""The error budget: how many bad messages a range may have (rule D3)."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 _RATIO_AFTER: Final = 1000
-"""Messages before a ratio means anything."""
+"""Minimum messages before the ratio is checked."""
 _SHOWN: Final = 10
 
 
 @final
 class Budget:
-    """The errors of one partition's range. One thread at a time.
+    """The error budget of one partition's range. Not thread-safe.
 
     Args:
-        most: How many; None for any number.
-        ratio: Which share of the messages; None for any.
+        most: Maximum number of bad messages; None for no limit.
+        ratio: Maximum share of the messages; None for no limit.
     """
 
     def __init__(self, most: int | None, ratio: float | None) -> None:
@@ -30,7 +30,7 @@ class Budget:
         self._first: list[str] = []
 
     def begin(self) -> None:
-        """Begin a range: what came before counts no more."""
+        """Begin a range: reset all counts."""
         self._seen = self._bad = 0
         self._first = []
 
@@ -44,11 +44,11 @@ class Budget:
         """Count bad messages.
 
         Args:
-            errors: The offset of each, and what is wrong with it.
-            where: What an error is to say of the place.
+            errors: The offset of each, and the cause.
+            where: Stream and partition, for the error.
 
         Raises:
-            ErrorBudgetExceeded: decode; tells the first ten.
+            ErrorBudgetExceeded: decode; has the first ten.
         """
         self._bad += len(errors)
         free = _SHOWN - len(self._first)
@@ -57,6 +57,6 @@ class Budget:
         if self._ratio is not None and self._seen >= _RATIO_AFTER:
             over = over or self._bad > self._ratio * self._seen
         if over:
-            told = f"{self._bad} of {self._seen} messages are bad"
-            msg = f"{told}: {'; '.join(self._first)}"
+            message = f"{self._bad} of {self._seen} messages are bad"
+            msg = f"{message}: {'; '.join(self._first)}"
             raise ErrorBudgetExceeded(msg, **where)

@@ -1,4 +1,4 @@
-"""Calls of an author's decoder, their answers checked (rule D1)."""
+"""Calls of decoders, with their results checked (rule D1)."""
 
 from __future__ import annotations
 
@@ -17,21 +17,22 @@ if TYPE_CHECKING:
 def call_decoder(
     decoder: MessageDecoder, values: pa.Array, context: DecodeContext
 ) -> Decoded:
-    """Call an author's decoder, and check its answer (rule D1).
+    """Call a decoder, and check its result (rule D1).
 
     Raises:
         UntranslatedError: plugin; it raised.
-        ContractBroken: plugin; its answer contradicts itself.
-        StreamError: Its own, about what it needs: a registry, say.
+        ContractBroken: plugin; its result is inconsistent.
+        StreamError: Raised by the decoder about a resource, a schema registry for
+            example.
     """
     try:
         decoded = decoder.decode(values, context)
     except StreamError:
-        raise  # about what the decoder needs, not about the data
+        raise  # about a resource of the decoder, not about the data
     except Exception as error:
         what = f"the decoder raised {type(error).__name__}, which rule D1 forbids"
         broken = UntranslatedError(what, partition=context.partition)
-        # Its text may hold what nobody should log: it stays in this process.
+        # Its text may be confidential: it is not pickled.
         broken.cause_text = type(error).__name__
         raise broken from error
     found = contradiction(decoded, len(values))
@@ -42,24 +43,24 @@ def call_decoder(
 
 
 def contradiction(decoded: Decoded, messages: int) -> str | None:
-    """What does not fit in a decoder's answer; None where all does."""
+    """Return what is inconsistent in a decoder's result; None if nothing is."""
     rows, source = decoded.rows.num_rows, decoded.source
     bad = [error.message for error in decoded.errors]
     for misfit in decoded.misfits:
         found = misfit.rows.to_numpy()
         if len(found) and (np.diff(found, prepend=-1, append=rows) <= 0).any():
-            return f"the misfits do not rise from 0 to {rows - 1}"
+            return f"the indices of misfits are not ascending within 0 to {rows - 1}"
     if source is None:
         if rows != messages or bad:
-            return f"{rows} rows do not match {messages} messages, {len(bad)} bad"
+            return f"{rows} rows for {messages} messages, {len(bad)} of them bad"
         return None
     if len(source) != rows or source.null_count:
         return f"{rows} rows have {len(source)} sources, {source.null_count} null"
     steps = np.diff(source.to_numpy(), prepend=0, append=messages - 1)
     if rows and (steps < 0).any():
-        return f"the sources do not rise from 0 to {messages - 1}"
+        return f"the sources are not ascending within 0 to {messages - 1}"
     if len(set(bad)) < len(bad) or not all(0 <= index < messages for index in bad):
-        return f"the bad messages are not different ones of {messages}"
+        return f"the bad messages are not distinct indices below {messages}"
     if bad and pc.any(pc.is_in(source, pa.array(bad, source.type))).as_py():
         return "a message is bad and has rows"
     return None

@@ -1,4 +1,4 @@
-"""What becomes of rows that do not fit the declared schema (rule D4)."""
+"""Schema contracts: how rows that do not fit the declared schema are handled (D4)."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ MODES: Final = ("evolve", "freeze", "discard_row", "discard_value")
 
 
 def agreed(declared: pa.Schema | None, found: pa.Schema, mode: str | None) -> pa.Schema:
-    """The schema of a stream that is opened, every column nullable.
+    """Return the schema of a stream, with every column nullable.
 
-    Tombstones are rows of nulls, whatever a decoder says (rule D2).
+    Every column is nullable because tombstones are rows of nulls (rule D2).
 
     Args:
-        declared: By the option ``schema``; None where nobody did.
-        found: What the decoder answers now.
-        mode: Of `MODES`, or None. ``evolve`` takes columns that are new behind the
-            declared.
+        declared: By the option ``schema``; None if it is not set.
+        found: The decoder's schema.
+        mode: One of `MODES`, or None. ``evolve`` appends new columns to the declared
+            ones.
 
     Raises:
         SchemaMismatch: permanent; the decoder's columns do not fit the declared ones.
@@ -50,7 +50,7 @@ def _discards(mode: str | None) -> bool:
 
 
 def refused(decoded: Decoded) -> Decoded:
-    """A decoder's answer in which messages with a row that does not fit are bad."""
+    """Return a decoder's result in which messages with misfits are bad."""
     source = decoded.source
     if source is None:
         source = pa.arange(0, decoded.rows.num_rows).cast(pa.int32())
@@ -66,13 +66,13 @@ def refused(decoded: Decoded) -> Decoded:
 
 @final
 class Contract:
-    """Fits the rows of one decoder. One thread at a time.
+    """Fits the rows of one decoder to the schema. Not thread-safe.
 
     Args:
-        schema: The declared one: `agreed`.
-        mode: Of `MODES`, or None.
-        fields: Columns wanted; None means all.
-        required: Columns that no row may lack under ``discard_row``.
+        schema: The stream's schema, of `agreed`.
+        mode: One of `MODES`, or None.
+        fields: Columns to return; None means all.
+        required: Columns that must not be null under ``discard_row``.
     """
 
     def __init__(
@@ -84,47 +84,47 @@ class Contract:
     ) -> None:
         self._known = frozenset(schema.names)
         self._mode = mode
-        # What nobody wants is not even looked at; unknown names are told elsewhere.
+        # Other columns are not processed; unknown names are reported by the caller.
         names = [n for n in schema.names if fields is None or n in fields]
         self._wanted = pa.schema([schema.field(name) for name in names])
         self._required = [name for name in required if name in names]
-        self._told: set[str | None] = set()
+        self._warned: set[str | None] = set()
         self._lookalikes: set[str] = set()
         self.salvages = _discards(mode)
-        """Whether decoders are to make values null that do not fit."""
+        """Whether decoders replace values that do not fit by null."""
         self.refuses = not _discards(mode) and mode != "evolve"
-        """Whether a row that does not fit makes its message bad."""
+        """Whether a misfit makes its message bad."""
 
     @property
     def undeclared(self) -> bool | None:
-        """What decoders do with fields that the schema lacks: `DecodeContext`.
+        """How decoders treat fields that are not in the schema: see `DecodeContext`.
 
-        Where they are left out, looking for them ends with the first: it costs time.
+        If such fields are dropped, decoders search only until the first one, as this
+        costs time.
         """
         if self._mode is None:
             return None
-        return self._mode in ("freeze", "discard_row") or None not in self._told
+        return self._mode in ("freeze", "discard_row") or None not in self._warned
 
     def warn_of_case(self, columns: Sequence[str]) -> None:
-        """Warn, once for each, of columns whose name messages write in another case."""
+        """Warn once per column whose name has another case in messages."""
         for name in columns:
             if name not in self._lookalikes:
                 self._lookalikes.add(name)
                 msg = "column %r: messages have a field whose name differs only in the "
-                msg += "case of its letters; it is not read"
+                msg += "case; the field is not read"
                 log.warning(msg, name)
 
     def fit(
         self, rows: pa.RecordBatch, misfits: Sequence[Misfit] = ()
     ) -> tuple[pa.RecordBatch, dict[int, str]]:
-        """Rows of the wanted columns, and what is wrong with some of them.
+        """Return the rows of the selected columns, and the causes of misfits by row.
 
-        Only ``discard_row`` finds rows wrong: they are there still, for the caller to
-        drop.
+        There are misfits under ``discard_row`` only; the caller drops their rows.
 
         Args:
-            rows: The decoder's.
-            misfits: Those that the decoder reported of them.
+            rows: Rows of the decoder.
+            misfits: Misfits that the decoder reported.
 
         Raises:
             SchemaMismatch: permanent; under ``freeze`` and ``evolve``.
@@ -155,10 +155,12 @@ class Contract:
                 wrong.setdefault(row, misfit.what)
         elif name is not None:
             kind = self._wanted.field(name).type
-            self._tell(name, f"has values that are no {kind}: now null")
-        elif None not in self._told:
-            self._told.add(None)
-            msg = "messages have fields that are not in the declared schema: left out"
+            self._warn_once(
+                name, f"has values that are not of type {kind}: replaced by null"
+            )
+        elif None not in self._warned:
+            self._warned.add(None)
+            msg = "messages have fields that are not in the declared schema: dropped"
             log.warning(msg)
 
     def _known_columns(
@@ -173,13 +175,13 @@ class Contract:
                 what = f"column {name!r} is not in the declared schema"
                 _mark(wrong, rows.column(name).is_valid(), what)
             else:
-                self._tell(name, "is not in the schema of the stream: left out")
+                self._warn_once(name, "is not in the schema of the stream: dropped")
         wanted = self._wanted.names
         kept = [index for index, name in enumerate(names) if name in wanted]
         return rows if len(kept) == len(names) else rows.select(kept)
 
     def _cast_each(self, rows: pa.RecordBatch, wrong: dict[int, str]) -> pa.RecordBatch:
-        """Cast value by value: one that does not fit is null."""
+        """Cast value by value; replace values that do not fit by null."""
         columns = []
         for field in self._wanted:
             index = rows.schema.get_field_index(field.name)
@@ -195,13 +197,16 @@ class Contract:
                 what = f"column {field.name!r} is {found.type}, declared {field.type}"
                 _mark(wrong, lost, what)
             elif pc.any(lost).as_py():
-                self._tell(field.name, f"has values that are no {field.type}: now null")
+                self._warn_once(
+                    field.name,
+                    f"has values that are not of type {field.type}: replaced by null",
+                )
             columns.append(column)
         return pa.RecordBatch.from_arrays(columns, schema=self._wanted)
 
-    def _tell(self, name: str, what: str) -> None:
-        if name not in self._told:
-            self._told.add(name)
+    def _warn_once(self, name: str, what: str) -> None:
+        if name not in self._warned:
+            self._warned.add(name)
             log.warning("column %r %s", name, what)
 
 
@@ -211,9 +216,9 @@ def _mark(wrong: dict[int, str], mask: pa.Array, what: str) -> None:
 
 
 def _parts(column: pa.Array, field: pa.Field) -> list[pa.Array]:
-    """The values as they can be cast, in order; what cannot is null.
+    """Return the cast values in order; null for those that cannot be cast.
 
-    Halves what does not fit: each value that is wrong costs its own few casts.
+    Bisects: each bad value costs a logarithmic number of casts.
     """
     schema = pa.schema([field])
     try:
@@ -227,7 +232,7 @@ def _parts(column: pa.Array, field: pa.Field) -> list[pa.Array]:
 
 
 def _hopeless(column: pa.Array, field: pa.Field) -> bool:
-    """Whether no value but null has a meaning there, so that halving is in vain."""
+    """Whether only nulls can be cast, so that bisecting is useless."""
     try:
         nothing = pa.RecordBatch.from_arrays([column[:0]], names=[field.name])
         conform(nothing, pa.schema([field]))

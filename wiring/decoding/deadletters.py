@@ -1,9 +1,8 @@
-"""Dead letters: what is kept of a message that could not be decoded (rule D3).
+"""Dead letters: the stored form of messages that could not be decoded (rule D3).
 
-Their schema is the same wherever they are made. Where ranges are committed here
-(`copy`, groups) they are made from the messages themselves, by `letters_of`; where bad
-messages leave as rows (Spark, ``open()``), from the columns ``_error`` and ``_raw`` of
-these rows: by `split_rows`, or by `letter_expressions` in Spark's own language.
+All dead letters have the same schema. `copy` and groups create them from the messages,
+with `letters_of`. Where bad messages are rows (Spark, ``open()``), they are created
+from the columns ``_error`` and ``_raw``, with `split_rows`, or in Spark SQL.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
 _ERROR_TYPE: Final = pa.struct([("code", pa.string()), ("message", pa.string())])
 
 EVIDENCE: Final = (pa.field("_error", _ERROR_TYPE), pa.field("_raw", pa.binary()))
-"""What a bad message's row has beside its metadata; null in every other row."""
+"""Columns of the row of a bad message; null in every other row."""
 
 DEAD_LETTER_SCHEMA: Final = pa.schema(
     [
@@ -48,74 +47,63 @@ DEAD_LETTER_SCHEMA: Final = pa.schema(
         pa.field("stream", pa.string(), nullable=False),
     ]
 )
-"""Of every stream of dead letters. ``ordinal`` is null where the whole message is bad,
-and the number of its row where only that one is."""
+"""The schema of dead letters. ``ordinal`` is null if the whole message is bad, or the
+number of the bad row within its message."""
 
 _NEEDED: Final = ("_error", "_raw", "_topic", "_partition", "_offset")
-_SPARK_NOW: Final = (
-    "date_format(to_utc_timestamp(current_timestamp(), current_timezone()), "
-    "\"yyyy-MM-dd'T'HH:mm:ss.SSSSSS'Z'\")"
-)
-_SPARK_TYPES: Final = {
-    "key": "binary",
-    "headers": "array<struct<key:string,value:binary>>",
-    "timestamp": "timestamp",
-    "ordinal": "int",
-    "incarnation": "string",
-}
 
 
 @dataclass(frozen=True, slots=True)
 class Bad:
-    """What is wrong with a message, or with one of its rows."""
+    """A bad message, or a bad row of a message, with the cause."""
 
     index: int
-    """Of the message among those of one call."""
+    """Index of the message within one call."""
     ordinal: int | None
-    """Of the row within its message; None where all of the message is bad."""
+    """Index of the row within its message; None if the whole message is bad."""
     code: str
     what: str
 
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Which stream letters come from, and what could not decode them. Pickles."""
+    """The stream and the decoder of dead letters. Pickles."""
 
     stream: str
     decoder: str | None
     version: str | None
-    """Of the distribution that the decoder comes from."""
+    """Version of the decoder's distribution."""
 
     @classmethod
     def of(cls, config: StreamConfig, decoder: Decoder | None) -> Origin:
-        """Of a stream as it is configured."""
+        """Create the origin of a configured stream."""
         name = None if decoder is None else decoder.name
         return cls(config.name, name, None if name is None else _version(name))
 
 
 def varying_columns(schema: pa.Schema) -> frozenset[str]:
-    """Columns that change when the same letters are made once more.
+    """Return the columns that differ when the same dead letters are created again.
 
-    They are no content by which a repeated epoch is recognised (rule W3).
+    The comparison of repeated epochs ignores them (rule W3).
     """
     letters = frozenset(DEAD_LETTER_SCHEMA.names) <= frozenset(schema.names)
     return frozenset({"failed_at"}) if letters else frozenset()
 
 
 def failed_now() -> str:
-    """The time of a failure, as letters have it."""
+    """Return the current time in the form of dead letters."""
     return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
 def letters_of(
     envelopes: pa.RecordBatch, bad: Sequence[Bad], origin: Origin
 ) -> pa.RecordBatch:
-    """The letters of bad messages; nobody has said their incarnation yet.
+    """Return the dead letters of bad messages, without incarnation.
 
     Args:
         envelopes: The messages of one call.
         bad: Those that could not be decoded.
-        origin: Of all of them.
+        origin: Their origin.
     """
     held = envelopes.take(pa.array([one.index for one in bad], pa.int64()))
     names = ("value", "key", "headers", "topic", "partition", "offset", "timestamp")
@@ -129,7 +117,7 @@ def letters_of(
 def with_incarnation(
     letters: pa.RecordBatch, incarnation: str | None
 ) -> pa.RecordBatch:
-    """Letters that say what their offsets count."""
+    """Return dead letters with an incarnation."""
     index = letters.schema.get_field_index("incarnation")
     said = pa.repeat(pa.scalar(incarnation, pa.string()), letters.num_rows)
     return letters.set_column(index, letters.schema.field(index), said)
@@ -138,16 +126,16 @@ def with_incarnation(
 def split_rows(
     rows: pa.RecordBatch, origin: Origin
 ) -> tuple[pa.RecordBatch, pa.RecordBatch]:
-    """Good rows without ``_error`` and ``_raw``, and the letters of the others.
+    """Return the good rows without ``_error`` and ``_raw``, and the dead letters.
 
     Args:
         rows: With ``_error``, ``_raw`` and metadata columns.
-        origin: Of all of them.
+        origin: Their origin.
 
     Raises:
-        ConfigError: config; a column that letters need is not there.
+        ConfigError: config; a column that dead letters require is missing.
     """
-    _check_columns(rows.schema, origin)
+    check_columns(rows.schema, origin)
     error = rows.column("_error")
     kept = [name for name in rows.schema.names if name not in ("_error", "_raw")]
     good, bad = rows.select(kept), rows.filter(error.is_valid())
@@ -156,7 +144,7 @@ def split_rows(
     given = {"value": bad.column("_raw")}
     given |= {
         name: bad.column(column)
-        for name, column in _sources(rows.schema).items()
+        for name, column in source_columns(rows.schema).items()
         if column is not None
     }
     given["error_code"] = bad.column("_error").field("code")
@@ -164,51 +152,21 @@ def split_rows(
     return good, _letters(given, bad.num_rows, origin)
 
 
-def letter_expressions(schema: pa.Schema, origin: Origin) -> list[str]:
-    """The columns of a letter as Spark SQL, for ``frame.selectExpr``.
-
-    They are for rows whose ``_error`` is not null. Spark does not say the incarnation
-    of a row, and no ordinal: both are null.
-
-    Args:
-        schema: Of the stream as it is read, with metadata columns.
-        origin: Of all rows.
-
-    Raises:
-        ConfigError: config; a column that letters need is not there.
-    """
-    _check_columns(schema, origin)
-    written = {name: column for name, column in _sources(schema).items() if column}
-    written |= {
-        "value": "_raw",
-        "error_code": "_error.code",
-        "error_message": "_error.message",
-        "decoder": _literal(origin.decoder),
-        "decoder_version": _literal(origin.version),
-        "failed_at": _SPARK_NOW,
-        "stream": _literal(origin.stream),
-    }
-    return [
-        f"{written.get(name) or f'CAST(NULL AS {_SPARK_TYPES[name]})'} AS `{name}`"
-        for name in DEAD_LETTER_SCHEMA.names
-    ]
-
-
 def evidence_of(bad: Sequence[Bad], values: pa.Array) -> list[pa.Array]:
-    """The columns `EVIDENCE`, of bad messages alone.
+    """Return the columns `EVIDENCE`, for bad messages only.
 
     Args:
-        bad: One entry each.
-        values: Of all messages of the call.
+        bad: One entry per bad message.
+        values: All messages of the call.
     """
     codes = pa.array([one.code for one in bad], pa.string())
-    texts = pa.array([_told(one) for one in bad], pa.string())
+    texts = pa.array([_message_of(one) for one in bad], pa.string())
     errors = pa.StructArray.from_arrays([codes, texts], fields=list(_ERROR_TYPE))
     raw = values.take(pa.array([one.index for one in bad], pa.int64()))
     return [errors, raw.cast(pa.binary())]
 
 
-def _told(bad: Bad) -> str:
+def _message_of(bad: Bad) -> str:
     return bad.what if bad.ordinal is None else f"row {bad.ordinal}: {bad.what}"
 
 
@@ -228,37 +186,35 @@ def _letters(given: dict[str, pa.Array], count: int, origin: Origin) -> pa.Recor
     return pa.RecordBatch.from_arrays(columns, schema=DEAD_LETTER_SCHEMA)
 
 
-def _sources(schema: pa.Schema) -> dict[str, str | None]:
-    """Which column of a row each column of a letter is; None where there is none."""
+def source_columns(schema: pa.Schema) -> dict[str, str | None]:
+    """Return the source column of each dead-letter column; None if there is none."""
     names = ("topic", "partition", "offset", "timestamp", "key", "headers")
     found: dict[str, str | None] = {}
     for name in names:
         there = f"_{name}" in schema.names
-        if there and name == "key":  # a decoded key is not what was sent
+        if there and name == "key":  # a decoded key is not the original
             there = schema.field("_key").type == pa.binary()
         found[name] = f"_{name}" if there else None
     return found
 
 
-def _check_columns(schema: pa.Schema, origin: Origin) -> None:
+def check_columns(schema: pa.Schema, origin: Origin) -> None:
+    """Refuse rows without the columns that dead letters require.
+
+    Raises:
+        ConfigError: config; a column is missing.
+    """
     missing = [name for name in _NEEDED if name not in schema.names]
     if missing:
-        msg = f"dead letters need the column {missing[0]!r}"
+        msg = f"dead letters require the column {missing[0]!r}"
         remedy = "set decode.on.error=dead-letter and metadata.columns=true, and "
         remedy += "includeHeaders=true to keep headers"
         raise ConfigError(msg, stream=origin.stream, remedy=remedy)
 
 
-def _literal(text: str | None) -> str:
-    if text is None:
-        return "CAST(NULL AS string)"
-    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
-    return f"'{escaped}'"
-
-
 @cache
 def _version(decoder: str) -> str | None:
-    """Of the distribution behind a decoder's entry point; None without one."""
+    """Return the version of a decoder's distribution; None without one."""
     for entry in entry_points(group=DECODERS, name=decoder):
         if entry.dist is not None:
             return str(entry.dist.version)

@@ -1,4 +1,4 @@
-"""Keys decoded beside the values: one key, one value of the column ``_key``."""
+"""Decodes keys: each to one value of the column ``_key``."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ KEY_PREFIX: Final = "key.decoder.prop."
 
 @final
 class KeyStage:
-    """Decodes the keys of one partition. One thread at a time.
+    """Decodes the keys of one partition. Not thread-safe.
 
     Args:
-        decoder: The author's; closed with this stage.
+        decoder: The decoder of keys; closed with this stage.
     """
 
     def __init__(self, decoder: MessageDecoder) -> None:
@@ -31,12 +31,13 @@ class KeyStage:
         self._schema = pa.schema(fields)
         alone = len(fields) == 1
         self.type = fields[0].type if alone else pa.struct(fields)
-        """Of ``_key``: the only column of a key, or a struct of all."""
+        """Type of ``_key``: that of the key's only column, or a struct of its
+        columns."""
 
     def decode(
         self, keys: pa.Array, context: DecodeContext
     ) -> tuple[pa.Array, list[Bad]]:
-        """A decoded key for each message, null where it had none or a bad one."""
+        """Return a decoded key per message; null if it has none or a bad one."""
         there = np.flatnonzero(keys.is_valid().to_numpy(zero_copy_only=False))
         decoded = call_decoder(self._decoder, keys.drop_null(), context)
         rows = conform(decoded.rows, self._schema)
@@ -50,7 +51,12 @@ class KeyStage:
             ill = {error.message for error in decoded.errors}
             counts = np.bincount(source, minlength=len(there))
             bad += [
-                Bad(int(there[at]), None, "key", f"its key is {counts[at]} rows, not 1")
+                Bad(
+                    int(there[at]),
+                    None,
+                    "key",
+                    f"its key decodes to {counts[at]} rows, not 1",
+                )
                 for at in np.flatnonzero(counts != 1).tolist()
                 if at not in ill
             ]

@@ -1,8 +1,7 @@
-"""Payloads opened before they are decoded: gzip, zstd, lz4, snappy.
+"""Decompresses payloads before decoding: gzip, zstd, lz4, snappy.
 
-Each message is packed for itself, so each is opened for itself: there is no library
-that opens many in one call. What would grow beyond a limit is a bad message, and is
-left as soon as it does.
+Each message is compressed separately, so each is decompressed separately. A payload
+that exceeds the limit is a bad message; its decompression stops at the limit.
 """
 
 from __future__ import annotations
@@ -28,21 +27,21 @@ _MAGIC: Final = {
 _SNAPPY_STREAM: Final = b"\xff\x06\x00\x00sNaPpY"
 _STEP: Final = 1 << 16
 _TOGETHER: Final = 1 << 30
-"""Bytes that the payloads of one fetch may have, opened."""
+"""Maximum bytes of the decompressed payloads of one fetch."""
 
 
 class _TooLongError(Exception):
-    """It grows beyond the limit."""
+    """The payload exceeds the limit."""
 
 
 @final
 class Payloads:
-    """Opens the payloads of one stream. Thread-safe.
+    """Decompresses the payloads of one stream. Thread-safe.
 
     Args:
-        codec: Of `CODECS`, but not ``none``. ``auto`` goes by the first bytes, and
-            leaves a payload alone that has none of them.
-        most: Bytes that one payload may have, opened.
+        codec: One of `CODECS`, but not ``none``. ``auto`` detects the codec by the
+            first bytes, and returns other payloads unchanged.
+        most: Maximum bytes of one decompressed payload.
     """
 
     def __init__(self, codec: str, most: int) -> None:
@@ -50,10 +49,10 @@ class Payloads:
         self._most = most
 
     def open(self, values: pa.Array) -> tuple[pa.Array, list[Bad]]:
-        """The payloads as they were before they were packed; bad ones are null.
+        """Decompress payloads; bad ones are null.
 
         Raises:
-            DecodeError: decode; together they are too long for one batch.
+            DecodeError: decode; together they are too large for one batch.
         """
         opened: list[bytes | None] = []
         bad: list[Bad] = []
@@ -62,19 +61,19 @@ class Payloads:
             try:
                 found = None if value is None else self._open(value)
             except _TooLongError:
-                what = f"it has more than payload.max.bytes, {self._most}, unpacked"
+                what = f"it decompresses to more than payload.max.bytes, {self._most}"
                 bad.append(Bad(index, None, "payload_too_long", what))
                 found = None
             except (zlib.error, pa.ArrowException, OSError, EOFError, ValueError):
-                # What a library says of it may hold parts of it.
-                what = f"it cannot be unpacked as {self._codec}"
+                # The library's message may contain parts of the payload.
+                what = f"it cannot be decompressed as {self._codec}"
                 bad.append(Bad(index, None, "compression", what))
                 found = None
             total += 0 if found is None else len(found)
             if total > _TOGETHER:
                 msg = f"the payloads of one fetch have more than {_TOGETHER} bytes, "
                 msg += "unpacked"
-                raise DecodeError(msg, remedy="set batch.bytes or batch.rows lower")
+                raise DecodeError(msg, remedy="reduce batch.bytes or batch.rows")
             opened.append(found)
         return pa.array(opened, pa.binary()), bad
 
@@ -82,7 +81,7 @@ class Payloads:
         codec = self._codec
         if codec == "auto":
             if value.startswith(_SNAPPY_STREAM):
-                msg = "framed snappy is not read"
+                msg = "framed snappy is not supported"
                 raise ValueError(msg)
             codec = next((c for m, c in _MAGIC.items() if value.startswith(m)), "")
             if not codec:
@@ -93,14 +92,14 @@ class Payloads:
 def _gunzip(value: bytes, most: int) -> bytes:
     parts: list[bytes] = []
     left, rest = most, value
-    while rest or not parts:  # several members are one payload
+    while rest or not parts:  # a payload may have several gzip members
         member = zlib.decompressobj(31)
         part = member.decompress(rest, left + 1)
         left -= len(part)
         if left < 0:
             raise _TooLongError
         if not member.eof:
-            msg = "it is cut short"
+            msg = "it is truncated"
             raise EOFError(msg)
         parts.append(part)
         rest = member.unused_data
@@ -110,12 +109,13 @@ def _gunzip(value: bytes, most: int) -> bytes:
 def _stream(codec: str) -> Callable[[bytes, int], bytes]:
     def opened(value: bytes, most: int) -> bytes:
         if not value:
-            msg = "nothing is no packed payload"
+            msg = "it is empty"
             raise EOFError(msg)
         parts: list[bytes] = []
         left = most
         with pa.CompressedInputStream(pa.BufferReader(value), codec) as stream:
-            # Arrow makes room for all that is asked for: not for the limit at once.
+            # Arrow allocates as many bytes as are requested, so request less than the
+            # limit.
             while part := stream.read(min(left + 1, _STEP)):
                 left -= len(part)
                 if left < 0:
@@ -127,7 +127,7 @@ def _stream(codec: str) -> Callable[[bytes, int], bytes]:
 
 
 def _unsnap(value: bytes, most: int) -> bytes:
-    """A raw block, which begins with the length that it will have."""
+    """Decompress a raw block, which begins with its decompressed length."""
     size = shift = 0
     for byte in value[:5]:
         size |= (byte & 0x7F) << shift
@@ -135,7 +135,7 @@ def _unsnap(value: bytes, most: int) -> bytes:
         if byte < 0x80:
             break
     else:
-        msg = "the length does not end"
+        msg = "its length is malformed"
         raise ValueError(msg)
     if size > most:
         raise _TooLongError

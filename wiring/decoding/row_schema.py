@@ -1,4 +1,4 @@
-"""From what an author answered to rows of the declared schema."""
+"""Converts fetched rows to rows of the declared schema."""
 
 from __future__ import annotations
 
@@ -6,15 +6,22 @@ from typing import TYPE_CHECKING, Final, final
 
 import pyarrow as pa
 
-from streamfactory.spi import ContractBroken, envelope_schema, headers_type
+from streamfactory.spi import (
+    ContractBroken,
+    SchemaMismatch,
+    envelope_schema,
+    headers_type,
+)
 from streamfactory.wiring.core.conform import conform, empty_rows
 from streamfactory.wiring.decoding.deadletters import EVIDENCE
+from streamfactory.wiring.decoding.typed_rows import REMEDY
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from streamfactory.spi import Fetched, Partition
     from streamfactory.wiring.decoding.stage import DecodeStage
+    from streamfactory.wiring.decoding.typed_rows import TypedRows
 
 METADATA_FIELDS: Final = (
     pa.field("_topic", pa.string(), nullable=False),
@@ -32,12 +39,12 @@ _EVIDENCE: Final = frozenset(field.name for field in EVIDENCE)
 def metadata_fields(
     source: pa.Schema, *, headers: bool, key: pa.DataType | None = None
 ) -> list[pa.Field]:
-    """The metadata columns that a stream can have.
+    """Return the metadata columns that a stream can have.
 
     Args:
-        source: What consumers answer.
-        headers: Whether ``_headers`` is one of them.
-        key: What ``_key`` is, where keys are decoded.
+        source: Schema of the consumers' rows.
+        headers: Whether ``_headers`` is included.
+        key: Type of ``_key``, if keys are decoded.
     """
     if not source.equals(envelope_schema()):
         return [*METADATA_FIELDS]
@@ -48,16 +55,17 @@ def metadata_fields(
 
 @final
 class Shaper:
-    """Shapes the answers of one consumer. One thread at a time.
+    """Converts the results of one consumer to the declared schema. Not thread-safe.
 
     Args:
-        base: What the rows have before anything is added: the source's columns, or
-            the decoder's.
-        fields: Columns wanted of them, in this order; None means all.
-        added: Metadata columns: `metadata_fields`; and `EVIDENCE`, where the stage
-            has it.
-        envelopes: Whether the author answers envelopes.
-        stage: Decodes them; None where rows stay as they are.
+        base: The rows' schema before columns are added: that of the source or the
+            decoder.
+        fields: Columns of it to return, in this order; None means all.
+        added: Added columns: `metadata_fields`, and `EVIDENCE` if the stage has it.
+        envelopes: Whether the consumer returns envelopes.
+        stage: Decodes them; None if rows are not decoded.
+        typed: Fits rows that are not decoded to ``base``; None if they are, or are
+            envelopes.
     """
 
     def __init__(
@@ -68,34 +76,38 @@ class Shaper:
         added: Sequence[pa.Field],
         envelopes: bool,
         stage: DecodeStage | None,
+        typed: TypedRows | None = None,
     ) -> None:
         self._known = frozenset(base.names)
         self._names = list(base.names if fields is None else fields)
         self._added = [field.name for field in added]
         self.schema = pa.schema([*(base.field(name) for name in self._names), *added])
-        """Of every batch."""
+        """The schema of every batch."""
         self._empty = empty_rows(self.schema)
         self._envelopes = envelopes
         self._stage = stage
+        self._typed = typed
 
     @property
     def bad_messages(self) -> int:
-        """Messages that could not be decoded, so far."""
-        return 0 if self._stage is None else self._stage.bad
+        """Messages that could not be decoded, and discarded rows, so far."""
+        rows = self._stage or self._typed
+        return 0 if rows is None else rows.bad
 
     def begin_range(self) -> None:
-        """Begin a planned range: it has an error budget of its own."""
-        if self._stage is not None:
-            self._stage.begin_range()
+        """Begin a planned range: reset the error budget."""
+        rows = self._stage or self._typed
+        if rows is not None:
+            rows.begin_range()
 
     def offsets_of(self, fetched: Fetched) -> pa.Int64Array | None:
-        """The offset of each row; None where they are consecutive."""
+        """Return the offset of each row; None if they are consecutive."""
         if fetched.offsets is not None or fetched.rows is None:
             return fetched.offsets
         if not self._envelopes:
             return None
         if not fetched.rows.schema.equals(envelope_schema()):
-            msg = "the consumer answers rows that are not of the envelope schema"
+            msg = "the consumer returned rows without the envelope schema"
             raise ContractBroken(msg)
         return fetched.rows.column("offset")
 
@@ -106,19 +118,35 @@ class Shaper:
         start: int,
         partition: Partition,
     ) -> tuple[pa.RecordBatch, pa.Int64Array | None, pa.RecordBatch | None]:
-        """Rows of the schema, their offsets, and the dead letters among the messages.
+        """Return rows of the declared schema, their offsets, and the dead letters.
 
         Offsets of None mean consecutive ones from ``start``.
 
         Raises:
-            SchemaMismatch: permanent; the author's rows do not fit (rule D4).
+            SchemaMismatch: permanent; the rows do not fit (rule D4).
             DecodeError: decode.
         """
         if rows is None:
             return self._empty, None, None
         if not isinstance(rows, pa.RecordBatch):
-            msg = f"the consumer answers a {type(rows).__name__}, wanted a RecordBatch"
+            msg = (
+                f"the consumer returned a {type(rows).__name__}, expected a RecordBatch"
+            )
             raise ContractBroken(msg)
+        try:
+            return self._shape(rows, offsets, start, partition)
+        except SchemaMismatch as error:
+            if self._typed is not None:
+                error.remedy = error.remedy or REMEDY
+            raise
+
+    def _shape(
+        self,
+        rows: pa.RecordBatch,
+        offsets: pa.Int64Array | None,
+        start: int,
+        partition: Partition,
+    ) -> tuple[pa.RecordBatch, pa.Int64Array | None, pa.RecordBatch | None]:
         source = keys = letters = None
         shaped = rows
         if self._stage is not None:
@@ -128,6 +156,8 @@ class Shaper:
             if source is not None:
                 assert offsets is not None
                 offsets = offsets.take(source)
+        elif self._typed is not None:
+            shaped, offsets = self._typed.fit(rows, offsets, start)
         if self._added or len(self._names) != shaped.num_columns:
             if keys is not None:
                 rows = rows.set_column(0, pa.field("key", keys.type), keys)
@@ -149,7 +179,7 @@ class Shaper:
         partition: Partition,
     ) -> pa.RecordBatch:
         have, count = shaped.schema.names, shaped.num_rows
-        # What was not wanted is dropped here; what nobody knows is told by `conform`.
+        # Unselected columns are dropped here; `conform` reports unknown ones.
         kept = [n for n in have if n in self._names or n not in self._known]
         columns = {name: shaped.column(name) for name in kept}
         for name in self._added:

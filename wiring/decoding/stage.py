@@ -1,4 +1,4 @@
-"""From envelopes to rows: tombstones, bad messages, their budget (rules D1 to D4)."""
+"""Decodes envelopes to rows: tombstones, bad messages, budgets (rules D1 to D4)."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class DecodePolicy:
-    """What becomes of bad messages, and of rows that do not fit."""
+    """How bad messages, and rows that do not fit, are handled."""
 
     on_error: str
     """``fail``, ``skip``, ``null`` or ``dead-letter``."""
@@ -43,19 +43,19 @@ class DecodePolicy:
     contract: str | None = None
     """``evolve``, ``freeze``, ``discard_row`` or ``discard_value``."""
     aside: Origin | None = None
-    """Under ``dead-letter``: dead letters are taken aside, and say this; None where bad
-    messages leave as rows with evidence."""
+    """Under ``dead-letter``: the origin of the dead letters, which are collected apart
+    from the rows; None if bad messages are rows with evidence."""
 
     @classmethod
     def of(
         cls, config: StreamConfig, aside: Origin | None, *, drop: bool = False
     ) -> DecodePolicy:
-        """As the options say.
+        """Create the policy from the options.
 
         Args:
-            config: Of the stream.
-            aside: Of the dead letters that are taken aside.
-            drop: Whether dead letters are left out: nobody writes them.
+            config: Configuration of the stream.
+            aside: Origin of dead letters that are collected apart from the rows.
+            drop: Whether dead letters are dropped, because nothing writes them.
         """
         on_error = config["decode.on.error"]
         return cls(
@@ -68,38 +68,38 @@ class DecodePolicy:
 
     @property
     def evidence(self) -> bool:
-        """Whether bad messages leave as rows with ``_error`` and ``_raw``."""
+        """Whether bad messages become rows with ``_error`` and ``_raw``."""
         return self.on_error == "dead-letter" and self.aside is None
 
 
 @dataclass(frozen=True, slots=True)
 class Staged:
-    """What became of the envelopes of one answer."""
+    """The result of decoding the envelopes of one fetch."""
 
     rows: pa.RecordBatch
-    """Of the schema of the stage, and `EVIDENCE` where the policy has it."""
+    """Rows of the stage's schema, with `EVIDENCE` if the policy has it."""
     source: pa.Int32Array | None
-    """For each row the index of its envelope; None where row i is of envelope i."""
+    """For each row the index of its envelope; None if row i belongs to envelope i."""
     keys: pa.Array | None = None
-    """The decoded key of each envelope, where keys are decoded."""
+    """The decoded key of each envelope, if keys are decoded."""
     letters: pa.RecordBatch | None = None
-    """Of the bad messages, where dead letters are taken aside."""
+    """Dead letters of the bad messages, if they are collected apart from the rows."""
     bad: Sequence[Bad] = ()
-    """By message, and by row within it."""
+    """Sorts by message, then by row within it."""
 
 
 @final
 class DecodeStage:
-    """Decodes one partition's envelopes. One thread at a time.
+    """Decodes one partition's envelopes. Not thread-safe.
 
     Args:
-        decoder: The author's; closed with this stage.
-        policy: What becomes of bad messages.
-        partition: Named in errors.
-        fields: Columns wanted; None means all.
-        declared: The schema by the option ``schema``, if it was given.
+        decoder: The decoder; closed with this stage.
+        policy: How bad messages are handled.
+        partition: Partition, for errors.
+        fields: Columns to return; None means all.
+        declared: The schema by the option ``schema``, if set.
         keys: Decodes keys; closed with this stage.
-        payloads: Opens compressed payloads.
+        payloads: Decompresses payloads.
     """
 
     def __init__(
@@ -121,34 +121,34 @@ class DecodeStage:
         self.keys = keys
         found = decoder.schema()
         self.schema = agreed(declared, found, policy.contract)
-        """Of all columns, wanted or not; every one nullable."""
+        """The schema of all columns, selected or not; every one nullable."""
         promised = found if declared is None else declared
         required = [one.name for one in promised if not one.nullable]
         self._contract = Contract(self.schema, policy.contract, fields, required)
         self._budget = Budget(policy.max_errors, policy.max_ratio)
         self.bad = 0
-        """Bad messages so far, and rows that were discarded."""
+        """Number of bad messages and discarded rows so far."""
 
     def begin_range(self) -> None:
-        """Begin a planned range: it has a budget of its own."""
+        """Begin a planned range: reset the error budget."""
         self._budget.begin()
 
     def apply(
         self, envelopes: pa.RecordBatch
     ) -> tuple[pa.RecordBatch, pa.Int32Array | None]:
-        """The rows of `decode`, and the index of the envelope of each."""
+        """Return the rows of `decode`, and the index of each row's envelope."""
         staged = self.decode(envelopes)
         return staged.rows, staged.source
 
     def decode(self, envelopes: pa.RecordBatch) -> Staged:
-        """Decode.
+        """Decode envelopes.
 
         Raises:
             DecodeError: decode; a message is bad and the policy is ``fail``.
             ErrorBudgetExceeded: decode.
             SchemaMismatch: permanent; rows do not fit, and the contract is ``freeze``
                 or ``evolve``.
-            ContractBroken: plugin; the decoder's answer contradicts itself.
+            ContractBroken: plugin; the decoder's result is inconsistent.
         """
         values, keys, bad = self._opened(envelopes)
         alive = _alive(values, bad)
@@ -190,7 +190,7 @@ class DecodeStage:
     def _opened(
         self, envelopes: pa.RecordBatch
     ) -> tuple[pa.Array, pa.Array | None, list[Bad]]:
-        """Payloads and keys as they were before they were packed."""
+        """Return decompressed payloads and keys."""
         values, keys = envelopes.column("value"), None
         bad: dict[int, Bad] = {}
         if self._payloads is not None:
@@ -205,7 +205,7 @@ class DecodeStage:
     def _judge(
         self, envelopes: pa.RecordBatch, bad: Sequence[Bad]
     ) -> pa.RecordBatch | None:
-        """Count what is bad; answers dead letters where they are taken aside."""
+        """Count bad messages; return their dead letters if these are collected."""
         policy, offsets = self._policy, envelopes.column("offset")
         first = next((one for one in bad if one.ordinal is None), None)
         if policy.on_error == "fail" and first is not None:
@@ -215,11 +215,11 @@ class DecodeStage:
         self.bad += len(bad)
         where: dict[str, Any] = {"partition": self._partition}
         where["offset"] = offsets[bad[0].index].as_py()
-        told = [
+        causes = [
             (offsets[one.index].as_py(), f"{one.code}: {one.what}") for one in bad[:10]
         ]
-        told += [(0, "")] * (len(bad) - len(told))  # counted, never shown
-        self._budget.spend(told, where)
+        causes += [(0, "")] * (len(bad) - len(causes))  # counted, never shown
+        self._budget.spend(causes, where)
         if policy.on_error != "dead-letter" or policy.aside is None:
             return None
         return letters_of(envelopes, bad, policy.aside)
@@ -233,7 +233,7 @@ class DecodeStage:
         keys: pa.Array | None,
         letters: pa.RecordBatch | None,
     ) -> Staged:
-        """Put tombstones, and rows for bad messages, among the rows, in order."""
+        """Insert the rows of tombstones and bad messages among the rows, in order."""
         values = envelopes.column("value")
         shown: list[Bad] = []
         if self._policy.evidence:
@@ -276,15 +276,15 @@ class DecodeStage:
 def _inserted(
     rows: pa.RecordBatch, source: pa.Array, messages: Sequence[int]
 ) -> tuple[pa.RecordBatch, pa.Array, np.ndarray]:
-    """Rows of nulls put behind those of their messages.
+    """Insert rows of nulls after the rows of their messages.
 
     Args:
         rows: The rows of other messages, in order.
         source: The message of each.
-        messages: Of each new row, in order.
+        messages: The message of each new row, in order.
 
     Returns:
-        All rows, the message of each, and where the new ones are.
+        All rows, the message of each, and the indices of the new ones.
     """
     found = source.to_numpy()
     at = np.searchsorted(found, messages, side="right")
@@ -295,7 +295,7 @@ def _inserted(
 
 
 def _alive(values: pa.Array, bad: Sequence[Bad]) -> pa.Array | None:
-    """The indices of messages to decode; None for all."""
+    """Return the indices of the messages to decode; None for all."""
     if not values.null_count and not bad:
         return None
     mask = values.is_valid().to_numpy(zero_copy_only=False)
@@ -306,7 +306,7 @@ def _alive(values: pa.Array, bad: Sequence[Bad]) -> pa.Array | None:
 
 
 def _discarded(wrong: dict[int, str], source: pa.Array) -> list[Bad]:
-    """What the contract found wrong, by message and row within it."""
+    """Return the misfits of the contract, by message and row within it."""
     indices = source.to_numpy()
     firsts = np.searchsorted(indices, indices[list(wrong)])
     return [

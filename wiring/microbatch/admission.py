@@ -1,4 +1,4 @@
-"""How much one micro-batch takes: at most, at least, and how long it waits for that."""
+"""Limits of a micro-batch: maximum and minimum offsets, and the maximum delay."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ if TYPE_CHECKING:
 
 
 class Admission:
-    """The limits of one query, as Spark-Kafka words them.
+    """The limits of one query, as in Spark's Kafka source.
 
     Args:
-        config: Has ``maxOffsetsPerTrigger``, ``minOffsetsPerTrigger`` and
+        config: With ``maxOffsetsPerTrigger``, ``minOffsetsPerTrigger`` and
             ``maxTriggerDelay``.
-        clock: Time.
+        clock: The clock.
     """
 
     def __init__(self, config: StreamConfig, clock: Clock) -> None:
@@ -26,28 +26,28 @@ class Admission:
         self._patience: float = config["maxTriggerDelay"] / 1000
         self._clock = clock
         self._since = clock.now()
-        """When the last batch was taken, by this driver."""
+        """Time of this driver's last batch."""
 
     @property
     def limits(self) -> bool:
-        """Whether there is any."""
+        """Whether any limit is set."""
         return self._most is not None or self._least is not None
 
     def waits(self, waiting: int) -> bool:
-        """Whether so many offsets are too few yet."""
+        """Whether to wait for more offsets than are available."""
         if self._least is None or waiting >= self._least:
             return False
         return self._clock.now() - self._since < self._patience
 
     def took(self) -> None:
-        """Take note that a batch was made."""
+        """Record the time of a batch."""
         self._since = self._clock.now()
 
     def share(self, backlog: Mapping[Partition, int]) -> dict[Partition, int]:
-        """How many offsets of each partition's backlog a batch takes.
+        """Return how many offsets of each partition's backlog a batch reads.
 
-        In proportion to the backlog, rounded down, and at least one of each that has
-        any: so the sum may be a little over the limit.
+        In proportion to the backlog, rounded down, but at least one per partition with
+        a backlog, so the sum may slightly exceed the limit.
         """
         total = sum(backlog.values())
         if self._most is None or total <= self._most:

@@ -1,6 +1,6 @@
-"""What an option means for a batch and for a stream, where that differs.
+"""Options that differ between batch and streaming queries.
 
-As in Spark-Kafka; but what has no effect is told there as well.
+As in Spark's Kafka source, but options without effect are reported as well.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from streamfactory.spi import ConfigError, Problem
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from streamfactory.spi import Setting, StreamConfig
+    from streamfactory.spi import StreamConfig
+    from streamfactory.spi.config import Setting
 
 log = logging.getLogger("streamfactory")
 
@@ -25,41 +26,46 @@ _STARTS: Final = (
     "startingOffsets",
     "consumer.prop.auto.offset.reset",
 )
-"""As they beat one another."""
+"""In order of precedence."""
 _EARLIEST: Final = -2
 _LATEST: Final = -1
 
 
 def check_stream(config: StreamConfig) -> None:
-    """Refuse what a stream cannot do.
+    """Refuse options that do not apply to a streaming query.
 
     Raises:
-        ConfigError: config; an option says where a stream ends.
+        ConfigError: config; an option defines an end.
     """
     problems = [
-        Problem(s.full_key, "a stream has no end: this is for batches", s.origin)
+        Problem(
+            s.full_key,
+            "is for batch queries only: a streaming query has no end",
+            s.origin,
+        )
         for s in _given(config, _ENDS)
     ]
     _refuse(config, problems)
 
 
 def check_batch(config: StreamConfig) -> None:
-    """Refuse what a batch cannot do, and warn of what it does not heed.
+    """Refuse options that do not apply to a batch query; warn of those without effect.
 
     Raises:
-        ConfigError: config; it starts where there is nothing yet, or ends where
-            nothing is any more.
+        ConfigError: config; it starts at latest, or ends at earliest.
     """
     for setting in _given(config, _LIMITS):
         problem = Problem(
-            setting.full_key, "has no effect on a batch: no trigger", setting.origin
+            setting.full_key,
+            "has no effect on a batch query: it has no trigger",
+            setting.origin,
         )
         log.warning("stream %r: %s", config.name, problem)
     problems = []
     start = next(_given(config, _STARTS), None)
     if start is not None and _says(start, "latest", _LATEST):
         what = "a batch that starts at latest has no rows"
-        hint = "say startingOffsets=earliest, or a timestamp"
+        hint = "set startingOffsets=earliest, or a timestamp"
         problems.append(Problem(start.full_key, what, start.origin, hint))
     end = next(_given(config, _ENDS), None)
     if end is not None and _says(end, "earliest", _EARLIEST):
@@ -76,7 +82,7 @@ def _given(config: StreamConfig, keys: tuple[str, ...]) -> Iterator[Setting]:
 
 
 def _says(setting: Setting, word: str, number: int) -> bool:
-    """Whether it is the word, or offsets of which one means it."""
+    """Whether the value is the word, or has an offset that stands for it."""
     value = setting.value
     if not isinstance(value, dict):
         return bool(value == word)

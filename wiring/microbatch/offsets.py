@@ -1,4 +1,4 @@
-"""The offset of a micro-batch query: text to whoever keeps it, and compared as text."""
+"""The offset of a micro-batch query, which Spark stores and compares as text."""
 
 from __future__ import annotations
 
@@ -12,51 +12,58 @@ from streamfactory.spi import Position, PositionRefused
 @final
 @dataclass(frozen=True, slots=True)
 class BatchOffset:
-    """Where a batch ends, and where partitions that are new to it begin.
+    """The end of a batch, and the starts of partitions that are new to it.
 
-    Mostly a position. Where partitions are new, or begun again after a loss, their
-    starts travel along: whatever replays the batch finds them there, and asks nobody.
-    So the start of a new query is pinned by its first batch, to which all are new.
+    Mostly a position. The starts of partitions that are new, or restarted after a loss,
+    are included, so that a replay of the batch needs no look-up. Thus the first batch
+    pins the start of a new query.
     """
 
     at: Position | None
-    """Where the next batch begins. None in an initial offset, which no end equals: so
-    the first batch is always logged, rows or not."""
+    """The start of the next batch. None in an initial offset, which differs from every
+    end: so the first batch is always logged, even without rows."""
     begun: Position = field(default_factory=Position)
-    """The starts of partitions that the offset before has not, or has otherwise."""
+    """The starts of partitions that the previous offset lacks, or has at another
+    offset."""
+    earliest: Position | None = None
+    """The earliest offsets, in an end that was planned before its start was known."""
 
     def to_plain(self) -> dict[str, Any]:
-        """Nested maps in canonical order: equal offsets are equal text."""
+        """Return nested maps in canonical order: equal offsets have equal text."""
         at = None if self.at is None else json.loads(self.at.to_json())
-        if self.begun or at is None:
-            return {"at": at, "begun": json.loads(self.begun.to_json())}
-        return dict(at)
+        if not self.begun and at is not None and self.earliest is None:
+            return dict(at)
+        plain = {"at": at, "begun": json.loads(self.begun.to_json())}
+        if self.earliest is not None:
+            plain["earliest"] = json.loads(self.earliest.to_json())
+        return plain
 
     def to_text(self) -> str:
-        """One canonical line."""
+        """Return one canonical line."""
         return json.dumps(self.to_plain(), sort_keys=True, separators=(",", ":"))
 
     @classmethod
     def from_plain(cls, plain: Any) -> BatchOffset:
-        """Read `to_plain` back.
+        """Parse the result of `to_plain`.
 
         Raises:
-            PositionRefused: permanent; it is something else.
+            PositionRefused: permanent; it is not an offset of this form.
         """
         if not isinstance(plain, dict):
             msg = f"not an offset of this source: {str(plain)[:100]!r}"
             raise PositionRefused(msg)
-        if set(plain) != {"at", "begun"}:
+        if set(plain) - {"earliest"} != {"at", "begun"}:
             return cls(_position(plain))
         at = None if plain["at"] is None else _position(plain["at"])
-        return cls(at, _position(plain["begun"]))
+        earliest = _position(plain["earliest"]) if "earliest" in plain else None
+        return cls(at, _position(plain["begun"]), earliest)
 
     @classmethod
     def parse(cls, text: str) -> BatchOffset:
-        """Read `to_text` back.
+        """Parse the result of `to_text`.
 
         Raises:
-            PositionRefused: permanent; it is something else.
+            PositionRefused: permanent; it is not an offset of this form.
         """
         try:
             plain = json.loads(text)

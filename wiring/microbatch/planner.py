@@ -1,15 +1,18 @@
-"""Which offsets a micro-batch reads: offsets in, offsets and ranges out.
+"""Plans micro-batches: from offsets to the next offset and ranges.
 
-What one driver learnt no other knows, and no task does: everything that a replay needs
-is in the offsets.
+Offsets contain everything that a replay needs, because a restarted driver, or a task,
+has no other state.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, final
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final, final
 
 from streamfactory.spi import (
+    DataLossError,
     OffsetOutOfRange,
+    PartitionInfo,
     PartitionState,
     Position,
     PositionRefused,
@@ -17,24 +20,34 @@ from streamfactory.spi import (
 )
 from streamfactory.wiring.microbatch.admission import Admission
 from streamfactory.wiring.microbatch.offsets import BatchOffset
-from streamfactory.wiring.microbatch.ranges import Range, split
+from streamfactory.wiring.microbatch.ranges import Range, split, whole
+from streamfactory.wiring.reading.extents import advance
 from streamfactory.wiring.reading.losses import LossPolicy
-from streamfactory.wiring.reading.starts import ending_offsets, starting_offsets
+from streamfactory.wiring.reading.starts import plan_read, starting_offsets
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from streamfactory.spi import Partition, PartitionInfo
+    from streamfactory.spi import Extent, Partition
     from streamfactory.wiring.reading.source import Source
+    from streamfactory.wiring.reading.starts import Start
+
+_WRAPPER_REMEDY: Final = (
+    "unset spark.sql.streaming.triggerAvailableNowWrapper.enabled, or the limits of "
+    "batches, and remove the last file of the checkpoint's folder offsets"
+)
+SPARSE_TASK: Final = 1 << 20
+"""Maximum messages of a task if offsets are sparse and no limit is set, so that a
+snapshot is read in parallel."""
 
 
 @final
 class Planner:
-    """Plans batches of one stream. One thread at a time.
+    """Plans batches of one stream. Not thread-safe.
 
     Args:
-        source: What is read.
-        admission: How much a batch takes; by default as the configuration says.
+        source: The stream.
+        admission: Limits of a batch; by default those of the configuration.
     """
 
     def __init__(self, source: Source, admission: Admission | None = None) -> None:
@@ -47,34 +60,56 @@ class Planner:
         self._draining = False
         self._target: dict[Partition, int] | None = None
         self.newest: Position | None = None
-        """The latest of all partitions, when it was last asked for."""
+        """The latest offsets of all partitions, when last fetched."""
 
     @property
     def limited(self) -> bool:
         """Whether the configuration limits batches."""
         return self._admission.limits
 
-    # --- a batch of its own -----------------------------------------------------
+    # --- batch queries ----------------------------------------------------------
 
     def batch(self) -> list[Range]:
-        """The ranges of a batch query, by the start and end options.
+        """Return the ranges of a batch query, by the start and end options.
 
         Raises:
-            OffsetOutOfRange: data_loss; a given offset is not held.
-            ConfigError: config; offsets are given for other partitions.
+            OffsetOutOfRange: data_loss; a start is out of range.
+            ConfigError: config; offsets are set for other partitions.
         """
-        infos = self._metadata.partitions()
-        starts = starting_offsets(
-            self._config, self._metadata, infos, start=None, default="earliest"
+        return self._split(self.partition_ranges())
+
+    def partition_ranges(
+        self, start: Start | None = None, end: Position | None = None
+    ) -> list[Range]:
+        """Return one range of each partition that has offsets to read.
+
+        Args:
+            start: Has precedence over the start options; None applies these.
+            end: Has precedence over the end options for its partitions.
+
+        Raises:
+            OffsetOutOfRange: data_loss; a start is out of range.
+            ConfigError: config; offsets are set for other partitions.
+            PositionRefused: permanent; ``end`` is of another stream.
+            IncarnationChanged: data_loss; ``end`` is of a topic that was recreated,
+                and ``out.of.range=fail``. Otherwise its offset is applied to the new
+                topic.
+        """
+        infos, starts, ends, lives = plan_read(
+            self._config, self._metadata, start=start, default="earliest"
         )
-        ends = ending_offsets(self._config, self._metadata, infos)
+        ends = ends or {}  # never followed: there is one for each partition
+        if end is not None:
+            self._metadata.check_position(end, "the end")
+            ends = {**ends, **dict(end.items())}
         ranges = []
         for info in infos:
             first, last = starts.get(info.partition), ends.get(info.partition)
             if first is None or last is None:
                 continue
-            first, _ = self._policy.start(info, first, None)
-            last = self._policy.end(info, last)
+            first, _ = self._policy.start(info, first, lives.get(info.partition))
+            life = None if end is None else end.incarnations.get(info.partition)
+            last = self._policy.end(info, last, life)
             if first > last:
                 msg = f"the batch ends at {last}, before its start {first}"
                 raise OffsetOutOfRange(
@@ -86,35 +121,49 @@ class Planner:
                 )
             if first < last:
                 ranges.append(Range(info.partition, first, last, info.incarnation))
-        return self._split(ranges)
+        return ranges
 
-    # --- batches of a stream ----------------------------------------------------
+    # --- streaming queries ------------------------------------------------------
 
     def initial(self) -> BatchOffset:
-        """Where a new query begins, as things are now."""
+        """Return the start of a new query."""
         infos = self._metadata.partitions()
         starts = starting_offsets(
             self._config, self._metadata, infos, start=None, default="latest"
         )
         return BatchOffset(None, _position(starts, infos))
 
-    def prepare_for_available_now(self) -> None:
-        """From here on the end is fixed, once it is first asked for.
+    def first(self, initial: BatchOffset) -> BatchOffset:
+        """Return an end for a query that is new, or at an offset not known here.
 
-        Not before: the start of a new query may be resolved later than this.
+        It pins the start of a new query. For another one it holds what `ranges` needs
+        to continue from any offset.
+
+        Args:
+            initial: The start, if the query is new.
+        """
+        end = self.latest(initial)
+        kept = {info.partition: info.earliest for info in self._metadata.partitions()}
+        ends = end.at or Position()
+        return replace(end, earliest=Position({p: kept.get(p, ends[p]) for p in ends}))
+
+    def prepare_for_available_now(self) -> None:
+        """Fix the end at the next call of `latest`.
+
+        Not earlier, because the start of a new query may be resolved after this call.
         """
         self._available_now = True
 
     def drain(self) -> None:
-        """From here on nothing more is taken."""
+        """Plan no further offsets from here on."""
         self._draining = True
 
     def latest(self, start: BatchOffset, *, limited: bool = True) -> BatchOffset:
-        """Where the next batch ends; ``start`` itself where there is nothing for one.
+        """Return the end of the next batch; ``start`` if there is nothing to read.
 
         Args:
-            start: Where it begins.
-            limited: Whether the limits of the configuration hold.
+            start: The start of the batch.
+            limited: Whether the limits of the configuration apply.
 
         Raises:
             OffsetOutOfRange, IncarnationChanged, PartitionVanished: data_loss; under
@@ -128,17 +177,15 @@ class Planner:
             self._target = {i.partition: i.latest or 0 for i in infos}
         starts, begun = self._starts(start, infos)
         there = {info.partition: info for info in infos}
-        backlog = {
-            partition: max(0, self._end(there[partition]) - first)
-            for partition, first in starts.items()
-        }
+        ends = {p: max(first, self._end(there[p])) for p, first in starts.items()}
         if self._draining:
-            backlog = dict.fromkeys(backlog, 0)
+            ends = dict(starts)
         elif limited:
+            # Messages are counted where that decides something: it may cost a look-up.
+            backlog = self._backlog(starts, ends)
             if self._waits(start, sum(backlog.values()), begun):
                 return start
-            backlog = self._admission.share(backlog)
-        ends = {p: first + backlog[p] for p, first in starts.items()}
+            ends = self._admitted(starts, ends, backlog)
         end = BatchOffset(_position(ends, infos), _position(begun, infos))
         if end.at == start.at and not end.begun:
             return start
@@ -146,7 +193,10 @@ class Planner:
         return end
 
     def ranges(self, start: BatchOffset, end: BatchOffset) -> list[Range]:
-        """The ranges of a batch. Pure: asks nobody.
+        """Return the ranges of a batch, which cover the same offsets for every driver.
+
+        Pure, unless offsets are sparse: then the source decides where ranges are cut,
+        and a range that it no longer lists is not cut.
 
         Raises:
             PositionRefused: permanent; an offset is of another stream, or ends before
@@ -156,7 +206,7 @@ class Planner:
             return []
         for offset in (start, end):
             self._metadata.check_position(_known(offset), "the offset")
-        starts = (start.at or Position()).merge(end.begun)
+        starts = self._starts_of(start, end)
         ranges = []
         for partition, last in end.at.items():
             first = starts.get(partition)
@@ -168,11 +218,75 @@ class Planner:
                 ranges.append(Range(partition, first, last, life))
         return self._split(ranges)
 
+    def _starts_of(self, start: BatchOffset, end: BatchOffset) -> Position:
+        if start.at is None or end.at is None or end.earliest is None:
+            return (start.at or Position()).merge(end.begun)
+        # The end was planned without this start: what was removed is detected here.
+        starts: dict[Partition, int] = dict(end.earliest.items())
+        for partition, wanted in start.at.items():
+            if partition not in end.at:
+                self._policy.vanished(partition, wanted, "after the last batch")
+                continue
+            if end.at[partition] < wanted:
+                # A limit was applied from the start of a new query.
+                msg = (
+                    f"the end {end.at[partition]} was planned from the start of a new "
+                )
+                msg += f"query, but the checkpoint is at {wanted}"
+                raise PositionRefused(
+                    msg, partition=partition, offset=wanted, remedy=_WRAPPER_REMEDY
+                )
+            info = PartitionInfo(
+                partition,
+                earliest=starts[partition],
+                latest=end.at[partition],
+                incarnation=end.at.incarnations.get(partition),
+            )
+            life = start.at.incarnations.get(partition)
+            starts[partition], _ = self._policy.start(info, wanted, life)
+        return Position(starts)
+
+    def cut(self, ranges: Sequence[Range], least: int | None) -> list[Range]:
+        """Ranges in about so many parts, where the source allows cuts."""
+        return split(ranges, least, extents=self._extents)
+
     def _split(self, ranges: Sequence[Range]) -> list[Range]:
         config = self._config
-        return split(
-            ranges, config.get("minPartitions"), config.get("maxRecordsPerPartition")
+        least, longest = (
+            config.get("minPartitions"),
+            config.get("maxRecordsPerPartition"),
         )
+        if longest is None and least is None and ranges and self._metadata.sparse:
+            longest = SPARSE_TASK
+        return split(ranges, least, longest, self._extents)
+
+    def _extents(self, one: Range) -> Sequence[Extent]:
+        try:
+            return self._metadata.extents(one.partition, one.start, one.end)
+        except DataLossError:
+            # It is not cut: the task that reads it meets the loss, and its policy.
+            return whole(one)
+
+    def _backlog(
+        self, starts: Mapping[Partition, int], ends: Mapping[Partition, int]
+    ) -> dict[Partition, int]:
+        if not self.limited:
+            return {p: ends[p] - first for p, first in starts.items()}
+        return {p: self._metadata.count(p, f, ends[p]) for p, f in starts.items()}
+
+    def _admitted(
+        self,
+        starts: Mapping[Partition, int],
+        ends: Mapping[Partition, int],
+        backlog: Mapping[Partition, int],
+    ) -> dict[Partition, int]:
+        """Where the batch ends, by the limits of the configuration."""
+        admitted = dict(ends)
+        for p, most in self._admission.share(backlog).items():
+            if most < backlog[p]:
+                found = self._metadata.extents(p, starts[p], ends[p], most + 1)
+                admitted[p] = advance(found, most, ends[p])
+        return admitted
 
     def _end(self, info: PartitionInfo) -> int:
         if self._target is not None:
@@ -182,7 +296,8 @@ class Planner:
     def _waits(
         self, start: BatchOffset, waiting: int, begun: Mapping[Partition, int]
     ) -> bool:
-        # A first batch pins the start, whatever waits; a target is never waited for.
+        # The first batch pins the start without delay; there is no delay before a
+        # target.
         if start.at is None or begun or self._target is not None:
             return False
         return waiting == 0 or self._admission.waits(waiting)
@@ -190,7 +305,7 @@ class Planner:
     def _starts(
         self, start: BatchOffset, infos: Sequence[PartitionInfo]
     ) -> tuple[dict[Partition, int], dict[Partition, int]]:
-        """Where each partition begins, and of those the ones to be pinned."""
+        """Return the start of each partition, and the starts to pin."""
         known = start.begun if start.at is None else start.at
         starts: dict[Partition, int] = {}
         begun: dict[Partition, int] = {}
@@ -199,10 +314,10 @@ class Planner:
             wanted = known.get(partition)
             if wanted is None:
                 if self._target is not None and partition not in self._target:
-                    continue  # it came after the target: the next run takes it
+                    continue  # created after the target: the next run reads it
                 if info.state is PartitionState.VANISHED:
                     continue
-                starts[partition] = begun[partition] = info.earliest
+                starts[partition] = begun[partition] = info.start
                 continue
             if info.state is PartitionState.VANISHED:
                 self._policy.vanished(partition, wanted, "after the last batch")
@@ -236,7 +351,7 @@ def _latest(infos: Sequence[PartitionInfo]) -> Position:
 
 
 def check_shared(source: Source) -> None:
-    """Refuse a stream that other processes cannot read, or not again.
+    """Refuse a stream that other processes cannot read, or that cannot be read again.
 
     Raises:
         Unsupported: misuse.

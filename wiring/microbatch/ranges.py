@@ -1,12 +1,14 @@
-"""Ranges of offsets: cut into tasks, and read by them."""
+"""Ranges of offsets: splitting them into tasks, and reading them."""
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
-from streamfactory.spi import BatchState, StreamTimeout
+from streamfactory.spi import BatchState, Extent, StreamTimeout
+from streamfactory.wiring.reading.extents import advance
 from streamfactory.wiring.reading.following import refuse_torn
 from streamfactory.wiring.reading.losses import was_recreated
 
@@ -21,53 +23,94 @@ log = logging.getLogger("streamfactory")
 
 
 class Range(NamedTuple):
-    """Offsets for one task: a start that is read and an end that is not. Pickles."""
+    """A range of one task: start inclusive, end exclusive. Pickles."""
 
     partition: Partition
     start: int
     end: int
     incarnation: str | None
-    """What the offsets count: another one is refused."""
+    """Incarnation of the offsets; reading another one is refused."""
 
     @property
     def size(self) -> int:
-        """Offsets, not rows."""
+        """Number of offsets, not rows."""
         return self.end - self.start
 
 
+Extents = Callable[["Range"], "Sequence[Extent]"]
+"""The runs of offsets of a range that can hold messages, in order."""
+
+
+def whole(one: Range) -> Sequence[Extent]:
+    """The extents of a range in which every offset can hold a message."""
+    return [Extent(one.start, one.end)]
+
+
 def split(
-    ranges: Sequence[Range], least: int | None = None, longest: int | None = None
+    ranges: Sequence[Range],
+    least: int | None = None,
+    longest: int | None = None,
+    extents: Extents = whole,
 ) -> list[Range]:
-    """Cut ranges as ``minPartitions`` and ``maxRecordsPerPartition`` say.
+    """Split ranges by ``minPartitions`` and ``maxRecordsPerPartition``.
 
     Args:
         ranges: None of them empty.
         least: About so many are wanted; those that are small anyhow stay whole, and
             are taken out of the arithmetic, as in Spark-Kafka.
-        longest: None is longer than this.
+        longest: None has more messages than this.
+        extents: Where the messages of a range are: it is cut there and nowhere else.
     """
-    if longest is not None:
-        ranges = [
-            one for whole in ranges for one in _cut(whole, -(-whole.size // longest))
-        ]
-    if least is None or len(ranges) >= least:
+    if least is None and longest is None:
         return list(ranges)
-    total = sum(one.size for one in ranges)
-    small = [one for one in ranges if round(one.size / total * least) <= 1]
-    large = [one for one in ranges if round(one.size / total * least) > 1]
-    left, rest = least - len(small), sum(one.size for one in large)
-    cut = [
-        part
-        for one in large
-        for part in _cut(one, max(1, round(one.size / rest * left)))
+    parts = [_Part(one, extents(one)) for one in ranges]
+    if longest is not None:
+        parts = [cut for part in parts for cut in part.cut(-(-part.size // longest))]
+    if least is None or len(parts) >= least:
+        return [part.range for part in parts]
+    total = max(1, sum(part.size for part in parts))
+    small = [part for part in parts if round(part.size / total * least) <= 1]
+    large = [part for part in parts if round(part.size / total * least) > 1]
+    left, rest = least - len(small), sum(part.size for part in large)
+    pieces = [
+        piece
+        for part in large
+        for piece in part.cut(max(1, round(part.size / rest * left)))
     ]
-    return sorted([*small, *cut])
+    return sorted(part.range for part in [*small, *pieces])
 
 
-def _cut(whole: Range, parts: int) -> list[Range]:
-    size = whole.size
-    edges = sorted({whole.start + size * part // parts for part in range(parts + 1)})
-    return [whole._replace(start=a, end=b) for a, b in pairwise(edges)]
+class _Part(NamedTuple):
+    """A range, with the extents that hold its messages."""
+
+    range: Range
+    extents: Sequence[Extent]
+
+    @property
+    def size(self) -> int:
+        """Messages."""
+        return sum(extent.end - extent.start for extent in self.extents)
+
+    def cut(self, parts: int) -> list[_Part]:
+        """About so many ranges, of about as many messages each."""
+        size = self.size
+        inner = {self._offset(size * part // parts) for part in range(1, parts)}
+        edges = sorted({self.range.start, *inner, self.range.end})
+        return [
+            _Part(
+                self.range._replace(start=a, end=b),
+                [
+                    Extent(max(a, extent.start), min(b, extent.end))
+                    for extent in self.extents
+                    if extent.start < b and extent.end > a
+                ],
+            )
+            for a, b in pairwise(edges)
+        ]
+
+    def _offset(self, messages: int) -> int:
+        """The offset behind so many messages."""
+        return advance(self.extents, messages, self.range.end)
 
 
 def read_range(
@@ -78,20 +121,19 @@ def read_range(
     clock: Clock,
     turn: float | None = None,
 ) -> Iterator[MessageBatch]:
-    """Read a planned range to its end, batch by batch, rows or not.
+    """Read a planned range to its end; yields all batches, also those without rows.
 
     Args:
-        reader: Of the range's partition and incarnation.
-        wanted: Exists: a source that has nothing for it has lost something.
-        timeout: Seconds without progress after which that is an error.
-        clock: Time.
-        turn: Seconds that one fetch waits at the most; by default as the stream is
-            configured.
+        reader: Reader of the range's partition and incarnation.
+        wanted: The range; its messages exist, so missing ones are lost.
+        timeout: Seconds without progress until an error is raised.
+        clock: The clock.
+        turn: Maximum seconds of one fetch; by default that of the configuration.
 
     Raises:
-        StreamTimeout: transient; no message comes.
+        StreamTimeout: transient; no message arrived.
         ConnectionFailed: transient; the partition broke off before the end.
-        StreamError: The reader's.
+        StreamError: Raised by the reader.
     """
     at = wanted.start
     progress = clock.now()
@@ -99,7 +141,7 @@ def read_range(
         batch = reader.fetch(at, end=wanted.end, timeout=turn)
         if _elsewhere(batch, at, wanted):
             log.warning(
-                "partition %s: %d to %d of a planned range are gone, and not read",
+                "partition %s: offsets %d to %d of a planned range are lost",
                 wanted.partition,
                 at,
                 wanted.end,
@@ -113,7 +155,7 @@ def read_range(
         if batch.state is BatchState.END_OF_PARTITION:
             break
         if clock.now() - progress > timeout and at < wanted.end:
-            msg = f"no message came for {timeout:g} s, and {wanted.end} is planned"
+            msg = f"no message arrived for {timeout:g} s before the end at {wanted.end}"
             raise StreamTimeout(
                 msg, stream=reader.stream, partition=wanted.partition, offset=at
             )
@@ -121,10 +163,11 @@ def read_range(
 
 
 def _elsewhere(batch: MessageBatch, at: int, wanted: Range) -> bool:
-    """Whether a reader that may go on after a loss did so at other rows.
+    """Whether a reader continued outside the range after a loss.
 
-    These are no part of the range: it counts offsets of an earlier life, or ones that
-    were cut off. Whoever plans next meets the loss too, and plans them once.
+    Rows there are not part of the range, which has offsets of an earlier incarnation,
+    or beyond the end of a truncated partition. The next plan detects the loss too, and
+    plans those rows once.
     """
     if was_recreated(wanted.incarnation, batch.incarnation):
         return True

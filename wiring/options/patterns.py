@@ -1,8 +1,8 @@
-"""Patterns of topic names, matched in time that grows with the length of a name only.
+"""Patterns of topic names, matched in linear time.
 
-Python's own engine tries every way to match: ``(a+)+$`` and one name of 40 characters
-take it years. Arrow has RE2, which Kafka's brokers use too (KIP-848); it knows neither
-look-ahead nor back references.
+Python's engine backtracks: ``(a+)+$`` and a name of 40 characters take it years. Arrow
+has RE2, which Kafka's brokers use too (KIP-848); it supports neither look-ahead nor
+back references.
 """
 
 from __future__ import annotations
@@ -17,13 +17,14 @@ if TYPE_CHECKING:
 
 
 def check_pattern(pattern: str) -> None:
-    """Refuse what is no pattern.
+    """Refuse an invalid pattern.
 
     Raises:
-        ValueError: What is wrong, in words that follow the pattern in a sentence.
+        ValueError: The pattern is invalid. The message continues a sentence that begins
+            with the pattern.
     """
     try:
-        # Alone: within `matching_topics` an unbalanced one could become balanced.
+        # Checked alone: the parentheses of `matching_topics` could balance it.
         pc.match_substring_regex(pa.array([""]), pattern=pattern)
         matching_topics(pattern, [""])
     except pa.ArrowInvalid as error:
@@ -35,11 +36,11 @@ def check_pattern(pattern: str) -> None:
 
 
 def matching_topics(pattern: str, names: Iterable[str]) -> list[str]:
-    """The names that a pattern matches as a whole, in their order.
+    """Return the names that a pattern matches completely, in order.
 
     Args:
         pattern: One that `check_pattern` accepts.
-        names: Of topics.
+        names: Names of topics.
     """
     listed = pa.array(names, pa.string())
     found = pc.match_substring_regex(listed, pattern=rf"\A(?:{pattern})\z")

@@ -1,4 +1,4 @@
-"""The words that follow ``stream.<type>.`` whatever the type: Pinot's names."""
+"""Options ``stream.<type>.*`` of every stream type; the names are Pinot's."""
 
 from __future__ import annotations
 
@@ -65,21 +65,21 @@ _SHARED: Final = (
     ),
     Option(
         "idle.timeout.millis",
-        "Make a new consumer after so long without data; negative: never.",
+        "Create a new consumer after this time without data; negative: never.",
         INTEGER,
         default="180000",
         applies=READ,
     ),
     Option(
         "metadata.populate",
-        "Pinot's word for metadata.columns=true with includeHeaders=true.",
+        "Pinot's name of metadata.columns=true with includeHeaders=true.",
         BOOLEAN,
         default="false",
         applies=READ,
     ),
     Option(
         "consumer.prop.auto.offset.reset",
-        "Where a new reader starts when no start option says: smallest, largest, "
+        "Where a new reader starts if no start option is set: smallest, largest, "
         "earliest, latest, a period before now, a time, or milliseconds. Never passed "
         "on.",
         RESET,

@@ -1,4 +1,4 @@
-"""The options ``spool.*``: those of the log's place under a prefix, and three more."""
+"""The options ``spool.*``: those of the log with a prefix, and three more."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ from streamfactory.wiring.options.shared import READ
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from streamfactory.spi import Problem, Setting
+    from streamfactory.spi import Problem
+    from streamfactory.spi.config import Setting
 
 PREFIX: Final = "spool."
 PATH: Final = "spool.path"
@@ -33,8 +34,8 @@ _INHERITED: Final = (
 SPOOL_OPTIONS: Final = (
     Option(
         PATH,
-        "Folder, or URL of an object store, of the spool: a receiver stores there what "
-        "a stream that cannot be read again delivers, and readers read it there by "
+        "Folder, or URL of an object store, of the spool: a receiver stores messages "
+        "there that cannot be read from the source again, and readers read them by "
         "offset.",
         LOCATION,
         applies=READ,
@@ -42,7 +43,7 @@ SPOOL_OPTIONS: Final = (
     ),
     Option(
         "spool.receiver",
-        "Who receives into the spool: embedded, the process that opens the stream; "
+        "Where the receiver runs: embedded, in the process that opens the stream; "
         "daemon, the command `streamfactory spool`.",
         choice("embedded", "daemon"),
         default="daemon",
@@ -50,8 +51,8 @@ SPOOL_OPTIONS: Final = (
     ),
     Option(
         "spool.full.bytes",
-        "Bytes that a partition of the spool holds at the most, as rows are in memory; "
-        "without a bound, when not set.",
+        "Maximum bytes of a partition of the spool, as rows are in memory; unbounded "
+        "if not set.",
         SIZE,
         minimum=1,
         applies=READ,
@@ -78,10 +79,10 @@ SPOOL_OPTIONS: Final = (
 
 
 def spool_strays(config: StreamConfig) -> Iterator[Problem]:
-    """Options of a spool that were given where there is none.
+    """Yield problems with spool options of a stream without a spool.
 
     Args:
-        config: Of the stream.
+        config: Configuration of the stream.
     """
     if PATH in config:
         return
@@ -92,10 +93,10 @@ def spool_strays(config: StreamConfig) -> Iterator[Problem]:
 
 
 def store_config(config: StreamConfig) -> StreamConfig:
-    """The configuration of the spool's log: ``spool.path`` becomes ``path``.
+    """Return the configuration of the spool's log: ``spool.path`` becomes ``path``.
 
     Args:
-        config: Of the stream, with ``spool.path``.
+        config: Configuration of the stream, with ``spool.path``.
     """
     settings: dict[str, Setting] = {
         key.removeprefix(PREFIX): replace(setting, key=key.removeprefix(PREFIX))
@@ -106,13 +107,13 @@ def store_config(config: StreamConfig) -> StreamConfig:
 
 
 def transport_options(config: StreamConfig) -> StreamConfig:
-    """A configuration without what is for the readers of the spool alone.
+    """Return the configuration without options that apply to readers of the spool only.
 
-    A guarantee and a start are left to them. After a loss the receiver goes on at what
-    the transport still has, and records the loss.
+    These are the guarantee and the start. After a loss the receiver continues with the
+    messages that the transport still has, and records the loss.
 
     Args:
-        config: Of the stream, with ``spool.path``.
+        config: Configuration of the stream, with ``spool.path``.
     """
     left_out = ("guarantee", "assign", "consumer.type", "group.id", "schema.contract")
     settings = {
@@ -129,7 +130,7 @@ def transport_options(config: StreamConfig) -> StreamConfig:
 
 
 def transport_config(config: StreamConfig) -> StreamConfig:
-    """The configuration by which a receiver reads: messages are left as they are."""
+    """Return the configuration of a receiver, which does not decode messages."""
     found = transport_options(config)
     settings = {
         key: setting

@@ -1,4 +1,4 @@
-"""How words of `vocabulary` are read, where the types of `spi.options` will not do."""
+"""Types of framework options that `spi.options` does not have."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from streamfactory.spi import LIST, PERIOD, Guarantee, OptionType, choice
 from streamfactory.spi.options import whole_number
-from streamfactory.spi.positions import MAX_PARTITION_ID
+from streamfactory.spi.partitions import MAX_PARTITION_ID
 from streamfactory.spi.topics import topic_name_problem
 
 _RESETS: Final = {"smallest": "earliest", "largest": "latest"}
@@ -23,7 +23,7 @@ _ID: Final = re.compile("0|[1-9][0-9]{0,9}")
 
 @dataclass(frozen=True, slots=True)
 class Ago:
-    """A time so many milliseconds before whoever asks."""
+    """A time relative to the present: so many milliseconds ago."""
 
     millis: int
 
@@ -46,7 +46,7 @@ def _reset(text: str) -> str | int | Ago:
             instant = datetime.fromisoformat(stripped.upper())
             return _millis(instant)
         except (ValueError, OverflowError):
-            msg = "is not a time that there is"
+            msg = "is not a valid time"
             raise ValueError(msg) from None
     try:
         return Ago(PERIOD.parse(stripped))
@@ -59,7 +59,7 @@ def _reset(text: str) -> str | int | Ago:
 
 
 def _millis(instant: datetime) -> int:
-    # In whole numbers: a float would be off by one at some milliseconds.
+    # In integers: a float would be off by one for some milliseconds.
     millis = int(instant.replace(microsecond=0).timestamp()) * 1000
     if millis < 0:
         msg = "before 1970"
@@ -68,7 +68,7 @@ def _millis(instant: datetime) -> int:
 
 
 def _offsets(text: str) -> str | dict[str, dict[int, int]]:
-    """``earliest``, ``latest``, or Spark-Kafka's JSON with -2 and -1 for the same."""
+    """Parse ``earliest``, ``latest``, or Spark's JSON with -2 and -1 for these."""
     word = _RESETS.get(text.strip().lower(), text.strip().lower())
     if word in ("earliest", "latest"):
         return word
@@ -145,7 +145,7 @@ def _pattern(text: str) -> str:
     if not text:
         msg = "matches no topic"
         raise ValueError(msg)
-    # It loads Arrow: only those who have a pattern pay.
+    # Imported here: it loads Arrow, which only patterns need.
     from streamfactory.wiring.options.patterns import check_pattern
 
     check_pattern(text)
@@ -153,7 +153,7 @@ def _pattern(text: str) -> str:
 
 
 def _schema(text: str) -> str:
-    # Parsing makes an Arrow schema, which loads Arrow: only who declares one pays.
+    # Imported here: parsing loads Arrow, which only declared schemas need.
     from streamfactory.spi.ddl import parse_ddl
 
     parse_ddl(text)
@@ -163,7 +163,7 @@ def _schema(text: str) -> str:
 def _instance(text: str) -> tuple[int, int]:
     match = re.fullmatch("([0-9]{1,9})/([0-9]{1,9})", text.strip())
     if match is None:
-        msg = "is not of the form 0/3: this instance, counted from 0, of so many"
+        msg = "is not of the form 0/3: index of this instance, from 0, and their number"
         raise ValueError(msg)
     mine, total = int(match[1]), int(match[2])
     if mine >= total:
@@ -173,14 +173,14 @@ def _instance(text: str) -> tuple[int, int]:
 
 
 PLUGIN: Final = OptionType("string", str, {"type": "string"}, longest=500)
-"""The name of a plug-in, or where a descriptor lies."""
+"""The name of a plug-in, or the path of a descriptor."""
 OFFSETS: Final = OptionType("earliest, latest or JSON offsets", _offsets)
 TIMESTAMPS: Final = OptionType("JSON timestamps", _timestamps)
 ASSIGNMENT: Final = OptionType("JSON partitions", _assignment)
 TOPICS: Final = OptionType("a,b,c", _topics, {"type": "string"})
 PATTERN: Final = OptionType("regular expression", _pattern, longest=1000)
 RESET: Final = OptionType("earliest, latest, period, time or milliseconds", _reset)
-"""Pinot's offset criteria; the value is a word, `Ago`, or milliseconds since 1970."""
+"""Pinot's offset criteria; the value is a string, `Ago`, or milliseconds since 1970."""
 OUT_OF_RANGE: Final = OptionType("fail or earliest or latest", _out_of_range)
 SCHEMA: Final = OptionType("Spark DDL", _schema)
 GUARANTEE: Final = OptionType(

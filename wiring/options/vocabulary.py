@@ -1,6 +1,6 @@
-"""The words that stand bare and mean the same for every stream, each declared once.
+"""The framework options, which have no prefix and mean the same for every stream.
 
-They carry Spark-Kafka's spelling where it has one.
+They have the names of Spark's Kafka source if it has such an option.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ _FRAMEWORK: Final = (
     ),
     Option(
         "startingOffsetsByTimestampStrategy",
-        "When no message is that late: fail, or start at latest.",
+        "If no message is that late: fail, or start at latest.",
         choice("error", "latest"),
         default="error",
         applies=READ,
@@ -109,13 +109,13 @@ _FRAMEWORK: Final = (
     ),
     Option(
         "schema",
-        "Declared schema, where the source has none, as Spark DDL.",
+        "Declared schema, if the source has none, as Spark DDL.",
         SCHEMA,
         example="id bigint not null, name string",
     ),
     Option(
         "metadata.columns",
-        "Add _topic, _partition, _offset and, where there are any, _timestamp and "
+        "Add _topic, _partition, _offset and, if the source has them, _timestamp and "
         "_key.",
         BOOLEAN,
         default="false",
@@ -136,10 +136,11 @@ _FRAMEWORK: Final = (
         minimum=1,
         applies=READ,
     ),
-    # how far to trust, and what to do when it fails
+    # guarantees and failures
     Option(
         "out.of.range",
-        "When a start is gone: fail, or go on at earliest or latest with a loss "
+        "If a start is out of range: fail, or continue at earliest or latest with a "
+        "loss "
         "record. failOnDataLoss=true and =false are fail and earliest.",
         OUT_OF_RANGE,
         default="fail",
@@ -148,15 +149,14 @@ _FRAMEWORK: Final = (
     ),
     Option(
         "guarantee",
-        "The least delivery guarantee wanted: less is refused.",
+        "The required delivery guarantee: a weaker one is refused.",
         GUARANTEE,
         example="exactly-once",
     ),
     Option(
         "retry.max.attempts",
-        "Attempts at an operation that fails in passing. Unless it is given, failures "
-        "to connect to a server that has answered before are retried for "
-        "connection.timeout.millis.",
+        "Attempts at an operation that fails with a transient error. Unless it is "
+        "given, failures to connect are retried for connection.timeout.millis.",
         INTEGER,
         default="5",
         minimum=1,
@@ -164,22 +164,23 @@ _FRAMEWORK: Final = (
     ),
     Option(
         "retry.initial.millis",
-        "Longest first wait between attempts; doubles, with full jitter.",
+        "Maximum first pause between attempts; doubles, with full jitter.",
         PERIOD,
         default="100",
         minimum=1,
     ),
     Option(
         "retry.max.millis",
-        "Longest wait between attempts.",
+        "Maximum pause between attempts.",
         PERIOD,
         default="10000",
         minimum=1,
     ),
     Option(
         "decode.on.error",
-        "What a bad message becomes: an error, nothing, a row of nulls, or a dead "
-        "letter: in dead.letter.stream where ranges are committed, elsewhere a row of "
+        "How bad messages are handled: fail, skip, null (a row of nulls) or "
+        "dead-letter: "
+        "copy and groups write them to dead.letter.stream, elsewhere they are rows of "
         "nulls with `_error` and `_raw`.",
         choice("fail", "skip", "null", "dead-letter"),
         default="fail",
@@ -187,7 +188,7 @@ _FRAMEWORK: Final = (
     ),
     Option(
         "dead.letter.stream",
-        "Name of the stream that takes dead letters, with the range that they are of.",
+        "Name of the stream for dead letters, which commits them with their range.",
         applies=READ,
         example="bad_clicks",
     ),
@@ -215,21 +216,23 @@ _FRAMEWORK: Final = (
         "schema has when the stream is opened and leaves out other fields, "
         "`discard_row` drops the row, `discard_value` the field or the value. Without "
         "it, values are as under `freeze`, and fields that only messages have are "
-        "left out.",
+        "left out. For a stream of typed rows, as of a table, it applies to rows whose "
+        "columns are not those of when the stream was opened; without it, as under "
+        "`freeze`, they are an error.",
         choice("evolve", "freeze", "discard_row", "discard_value"),
         applies=READ,
     ),
     Option(
         "payload.compression",
-        "How each message's value is packed; auto goes by its first bytes, and knows "
-        "gzip, zstd and lz4.",
+        "Compression of each message's value; auto detects gzip, zstd and lz4 by the "
+        "first bytes.",
         choice("none", "gzip", "zstd", "lz4", "snappy", "auto"),
         default="none",
         applies=READ,
     ),
     Option(
         "payload.max.bytes",
-        "Bytes that one packed value may have, unpacked; more make a bad message.",
+        "Maximum bytes of one decompressed value; a larger one is a bad message.",
         SIZE,
         default="64M",
         minimum=1,
@@ -239,32 +242,32 @@ _FRAMEWORK: Final = (
     Option("group.id", "Name of the group of stream-level readers.", applies=READ),
     Option(
         "group.instance",
-        "Which of how many readers of the group this is, as 0/3.",
+        "Index of this reader and number of readers of the group, as 0/3.",
         INSTANCE,
         default="0/1",
         applies=READ,
     ),
     Option(
         "checkpoint.location",
-        "Folder in which the group's checkpoints are kept; where it is not given, the "
-        "stream keeps them itself, if it can.",
+        "Folder of the group's checkpoints; if not set, the stream stores them itself, "
+        "if it can.",
         PATH,
         applies=READ,
     ),
     # writing
-    Option("writer.id", "Who writes; survives restarts.", applies=SPARK),
+    Option("writer.id", "Identifies the writer across restarts.", applies=SPARK),
     Option("epoch", "Epoch of a batch write.", INTEGER, minimum=0, applies=SPARK),
     Option(
         "epoch.mismatch",
-        "When a repeated epoch has another number of rows: warn and count, or fail. "
-        "With fail its content is compared as well, which costs time on every write.",
+        "If a repeated epoch has another number of rows: warn and count, or fail. With "
+        "fail its content is compared as well, which costs time on every write.",
         choice("warn", "fail"),
         default="warn",
         applies=WRITE,
     ),
     Option(
         "epoch.adopt",
-        "Take this epoch for new though the record of its predecessor is gone.",
+        "Accept this epoch as new although the record of its predecessor was removed.",
         INTEGER,
         minimum=0,
         applies=WRITE,
@@ -279,20 +282,28 @@ _FRAMEWORK: Final = (
     ),
     Option(
         "producer.key.columns",
-        "Columns whose values choose the partition, where there is no _key.",
+        "Columns whose values determine the partition, if there is no _key.",
         LIST,
         applies=WRITE,
     ),
     Option(
+        "producer.change.column",
+        "Column with the kind of each change (insert, update_before, update_after, "
+        "delete), for streams of messages: a delete becomes a tombstone of its key, "
+        "update_before is not written, and the column itself neither.",
+        applies=WRITE,
+        example="_change",
+    ),
+    Option(
         "batch.rows",
-        "Rows that a batch has at the most.",
+        "Maximum rows of a batch.",
         INTEGER,
         default="65536",
         minimum=1,
     ),
     Option(
         "batch.bytes",
-        "Bytes that a batch has at the most; a longer message comes alone.",
+        "Maximum bytes of a batch; a larger message is a batch of its own.",
         SIZE,
         default="8M",
         minimum=1,
@@ -335,35 +346,35 @@ _FRAMEWORK: Final = (
     # Spark
     Option(
         "maxOffsetsPerTrigger",
-        "Offsets that one trigger reads at the most, shared by backlog.",
+        "Maximum offsets of one trigger, shared in proportion to the backlog.",
         INTEGER,
         minimum=1,
         applies=SPARK,
     ),
     Option(
         "minOffsetsPerTrigger",
-        "Wait until so many offsets are there.",
+        "Wait until so many offsets are available.",
         INTEGER,
         minimum=1,
         applies=SPARK,
     ),
     Option(
         "maxTriggerDelay",
-        "With minOffsetsPerTrigger: do not wait longer than this.",
+        "With minOffsetsPerTrigger: maximum wait.",
         PERIOD,
         default="15m",
         applies=SPARK,
     ),
     Option(
         "minPartitions",
-        "Split ranges so that about so many tasks read.",
+        "Split ranges into about so many tasks.",
         INTEGER,
         minimum=1,
         applies=SPARK,
     ),
     Option(
         "maxRecordsPerPartition",
-        "Split any range that is longer.",
+        "Maximum offsets of a task: longer ranges are split.",
         INTEGER,
         minimum=1,
         applies=SPARK,
@@ -375,7 +386,7 @@ _FRAMEWORK: Final = (
         "read back from it.",
         applies=READ,
     ),
-    # in front of a transport that cannot be read again
+    # spool
     *SPOOL_OPTIONS,
 )
 

@@ -1,1 +1,1 @@
-"""Stream types and decoders: how they are found, checked and made."""
+"""Finds, checks and loads plug-ins: stream types and decoders."""

@@ -1,4 +1,4 @@
-"""Descriptors by class path: only from configuration that somebody chose to trust."""
+"""Loads descriptors by class path, only from trusted configuration."""
 
 from __future__ import annotations
 
@@ -9,27 +9,27 @@ from streamfactory.spi import Backend, Decoder, PluginError
 from streamfactory.wiring.plugins.descriptors import checked
 
 D = TypeVar("D", Backend, Decoder)
-"""The kind of descriptor wanted."""
+"""The kind of descriptor."""
 
 
 def load_descriptor(path: str, kind: type[D], *, allowed: bool) -> D | str:
-    """Load ``module:NAME``; answer what is wrong, in words, instead of raising.
+    """Load ``module:NAME``; return the cause of a failure instead of raising.
 
     Args:
-        path: Names a module and in it a descriptor.
+        path: A module and the name of a descriptor in it.
         kind: `Backend` or `Decoder`.
         allowed: Importing runs code: nothing is imported without it.
     """
     if not allowed:
-        return f"{path!r} is a class path, and those need --allow-class-paths"
+        return f"{path!r} is a class path, which requires --allow-class-paths"
     module, _, name = path.partition(":")
     try:
         found = getattr(importlib.import_module(module), name)
-    # Whatever a stranger's module does at import, it must not end the host.
+    # A foreign module must not end the process at import.
     except (Exception, SystemExit) as error:  # noqa: BLE001
         return f"{path!r} cannot be loaded: {type(error).__name__}: {error}"
     if not isinstance(found, kind):
-        return f"{path!r} is a {type(found).__name__}, wanted a {kind.__name__}"
+        return f"{path!r} is a {type(found).__name__}, expected a {kind.__name__}"
     try:
         checked(kind, path, found)
     except PluginError as error:

@@ -1,4 +1,4 @@
-"""What a plug-in says about itself, checked before anything relies on it."""
+"""Checks the descriptors of plug-ins."""
 
 from __future__ import annotations
 
@@ -23,24 +23,26 @@ D = TypeVar("D", Backend, Decoder)
 
 
 def checked(kind: type[D], name: str, descriptor: object) -> D:
-    """A descriptor that the framework can work with.
+    """Check a descriptor and return it.
 
     Args:
-        kind: Which one is wanted.
-        name: Of the plug-in, for the message.
-        descriptor: What its author answered.
+        kind: The expected kind.
+        name: Name of the plug-in, for errors.
+        descriptor: The result of the plug-in's hook.
 
     Raises:
-        PluginTooNew: plugin; it was written for a later level.
-        BrokenPlugin: plugin; it is something else, or contradicts itself.
+        PluginTooNew: plugin; it requires a later level.
+        BrokenPlugin: plugin; it is not a descriptor, or is inconsistent.
     """
     if not isinstance(descriptor, kind):
         got = type(descriptor).__name__
-        msg = f"plug-in {name!r} answers a {got}, wanted a {kind.__name__}"
+        msg = (
+            f"the hook of plug-in {name!r} returned a {got}, expected a {kind.__name__}"
+        )
         raise BrokenPlugin(msg)
     level: object = descriptor.spi_level
     if isinstance(level, int) and level > SPI_LEVEL:
-        what = f"needs SPI level {level}, this is level {SPI_LEVEL}"
+        what = f"requires SPI level {level}, but this is level {SPI_LEVEL}"
         msg = f"{descriptor.name!r} {what}"
         raise PluginTooNew(msg)
     complaint = _complaint(descriptor)
@@ -51,14 +53,16 @@ def checked(kind: type[D], name: str, descriptor: object) -> D:
 
 
 def _complaint(descriptor: Backend | Decoder) -> str | None:
-    """What no descriptor may say, in words that follow its name."""
+    """Return why a descriptor is invalid, as the end of a sentence."""
     level: object = descriptor.spi_level
     if type(level) is not int or level < 1:
-        return f"has the SPI level {level!r}, wanted a number from 1"
+        return f"has the SPI level {level!r}, expected an integer from 1"
     if _NAME.fullmatch(str(descriptor.name)) is None:
-        return f"has the name {descriptor.name!r}: lower-case letters, digits, _ and -"
+        return (
+            f"has the name {descriptor.name!r}: use lower-case letters, digits, _ and -"
+        )
     if not all(isinstance(option, Option) for option in descriptor.options):
-        return "has options that are no `Option`"
+        return "has options that are not of class `Option`"
     keys = [key.lower() for option in descriptor.options for key in option.spellings]
     twice = next((key for key in keys if keys.count(key) > 1), None)
     if twice is not None:
@@ -73,7 +77,7 @@ def _backend_complaint(backend: Backend) -> str | None:
     own = {key for option in backend.options for key in option.spellings}
     clash = sorted(key for key in own if key.lower() in words)
     if clash:
-        return f"declares {clash[0]!r}, a word of the framework"
+        return f"declares {clash[0]!r}, an option of the framework"
     aliases = {alias for option in backend.options for alias in option.spellings[1:]}
     shared = sorted(alias for alias in aliases if alias.lower() in SHARED_OPTIONS)
     if shared:

@@ -1,4 +1,4 @@
-"""Plug-ins that users ask for by name, each with the way to get it."""
+"""Known plug-ins and how to install them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ KNOWN_BACKENDS: Final[Mapping[str, str]] = MappingProxyType(
         "zeromq": "install streamfactory[zeromq]",
     }
 )
-"""Stream types, each with one clause on how to get it."""
+"""Stream types, each with a clause on how to install it."""
 
 KNOWN_DECODERS: Final[Mapping[str, str]] = MappingProxyType(
     {
@@ -29,4 +29,4 @@ KNOWN_DECODERS: Final[Mapping[str, str]] = MappingProxyType(
         "protobuf": "install streamfactory[protobuf]",
     }
 )
-"""Decoders, each with one clause on how to get it."""
+"""Decoders, each with a clause on how to install it."""

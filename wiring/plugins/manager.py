@@ -1,7 +1,7 @@
-"""Finding plug-ins. The only module that touches pluggy and entry points.
+"""Finds plug-ins. The only module that uses pluggy and entry points.
 
-Entry points are listed cheaply and loaded by name, when a type is used. Whatever is
-wrong with one plug-in is kept with it as its reason and hurts no other.
+Entry points are listed without loading, and loaded by name when a type is used. An
+error of one plug-in is stored with it and does not affect others.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ import sys
 import threading
 from dataclasses import dataclass, replace
 from functools import cache
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import entry_points
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import pluggy
 
@@ -35,11 +35,12 @@ from streamfactory.wiring.plugins.descriptors import checked
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from importlib.metadata import Distribution, EntryPoint
 
 OWN_DISTRIBUTION: Final = "streamfactory"
 BLOCK: Final = "STREAMFACTORY_PLUGINS_BLOCK"
 ALLOW: Final = "STREAMFACTORY_PLUGINS_ALLOW"
-"""Both: comma lists of type names, decoder names, or distributions."""
+"""Environment variables: lists of type names, decoder names or distributions."""
 
 _HOOKS: Final = {BACKENDS: "streamfactory_backend", DECODERS: "streamfactory_decoder"}
 _NOUNS: Final = {BACKENDS: "stream type", DECODERS: "decoder"}
@@ -54,19 +55,37 @@ class PluginInfo:
     distribution: str
     version: str
     target: str
-    """The module that the entry point names."""
+    """The module of the entry point."""
     error: PluginError | None = None
-    """Why it cannot be used, as far as that is known."""
+    """Why it cannot be used, if known."""
     loaded: bool = False
 
 
-class PluginManager:
-    """A typed front: nothing else asks pluggy.
+class _Entry(NamedTuple):
+    """An entry point and the distribution that has it."""
 
-    Thread-safe. Descriptors and failures are remembered for the life of the manager.
+    point: EntryPoint
+    distribution: str
+    version: str
+
+    @property
+    def name(self) -> str:
+        """The name of the plug-in."""
+        return self.point.name
+
+    @property
+    def owner(self) -> str:
+        """The distribution and its version, for messages."""
+        return f"{self.distribution} {self.version}".strip()
+
+
+class PluginManager:
+    """Finds and loads plug-ins.
+
+    Thread-safe. Descriptors and failures are cached.
 
     Args:
-        environ: Where the block and allow lists are read; the process environment.
+        environ: Has the block and allow lists; by default the process environment.
     """
 
     def __init__(self, environ: Mapping[str, str] | None = None) -> None:
@@ -80,7 +99,7 @@ class PluginManager:
         self._lock = threading.RLock()
 
     def backend(self, name: str) -> Backend:
-        """The descriptor of a stream type; loads its plug-in.
+        """Return the descriptor of a stream type; loads its plug-in.
 
         Raises:
             UnknownPlugin: plugin; lists the known names and a near match.
@@ -92,22 +111,22 @@ class PluginManager:
         return found
 
     def decoder(self, name: str) -> Decoder:
-        """The descriptor of a message format; loads its plug-in.
+        """Return the descriptor of a decoder; loads its plug-in.
 
         Raises:
-            PluginError: As `backend`.
+            PluginError: See `backend`.
         """
         found = self._get(DECODERS, name)
         assert isinstance(found, Decoder)
         return found
 
     def names(self, group: str) -> list[str]:
-        """Names that can be asked for, sorted; nothing is loaded."""
+        """Return the names of all plug-ins, sorted; loads none."""
         registered = {name for g, name in self._registered if g == group}
         return sorted(registered | {entry.name for entry in _entries(group)})
 
     def list(self, group: str, *, load: bool = False) -> list[PluginInfo]:
-        """All plug-ins of a group, sorted by name; with ``load``, each is tried."""
+        """Return all plug-ins of a group, sorted by name; with ``load``, loads each."""
         listed = [
             PluginInfo(name, group, "(registered here)", "", "", loaded=True)
             for g, name in self._registered
@@ -118,13 +137,13 @@ class PluginManager:
         return sorted(listed, key=lambda info: (info.name, info.distribution))
 
     def register(self, plugin: object) -> Backend | Decoder:
-        """Add a plug-in that no entry point names: from a test, or a notebook.
+        """Add a plug-in without an entry point: in a test or a notebook.
 
         Args:
             plugin: A module or object with one of the hooks.
 
         Raises:
-            BrokenPlugin: plugin; it has no hook, or the hook misbehaves.
+            BrokenPlugin: plugin; it has no hook, or the hook failed.
             DuplicatePlugin: plugin; the name is registered already.
         """
         with self._lock:
@@ -139,7 +158,7 @@ class PluginManager:
             return descriptor
 
     def unregister(self, group: str, name: str) -> None:
-        """Take back what `register` added; a name that is not there is fine."""
+        """Remove a registered plug-in; unknown names are ignored."""
         with self._lock:
             self._registered.pop((group, name), None)
 
@@ -171,10 +190,10 @@ class PluginManager:
             return error
 
     def _info(
-        self, group: str, entry: EntryPoint, found: Sequence[EntryPoint], *, load: bool
+        self, group: str, entry: _Entry, found: Sequence[_Entry], *, load: bool
     ) -> PluginInfo:
-        distribution, version = _distribution(entry)
-        info = PluginInfo(entry.name, group, distribution, version, entry.value)
+        target = entry.point.value
+        info = PluginInfo(entry.name, group, entry.distribution, entry.version, target)
         same = [e for e in found if e.name == entry.name]
         free = [e for e in same if self._refusal(e) is None]
         refusal: PluginError | None = self._refusal(entry)
@@ -192,8 +211,8 @@ class PluginManager:
             return replace(info, error=outcome)
         return replace(info, loaded=outcome is not None)
 
-    def _refusal(self, entry: EntryPoint) -> PluginBlocked | None:
-        words = _words(f"{entry.name},{_distribution(entry)[0]}")
+    def _refusal(self, entry: _Entry) -> PluginBlocked | None:
+        words = _words(f"{entry.name},{entry.distribution}")
         if words & self._blocked:
             return PluginBlocked(f"{entry.name!r} is blocked by {BLOCK}")
         if self._allowed is not None and not words & self._allowed:
@@ -207,27 +226,21 @@ class PluginManager:
         msg = f"unknown {_NOUNS[group]} {name!r}; {listed}"
         return UnknownPlugin(msg, remedy=f"did you mean {near[0]!r}?" if near else None)
 
-    def _load(self, group: str, entry: EntryPoint) -> Backend | Decoder:
-        owner = " ".join(_distribution(entry)).strip()
+    def _load(self, group: str, entry: _Entry) -> Backend | Decoder:
+        whose = f"{entry.name} of {entry.owner}"
         try:
-            plugin = entry.load()
+            plugin = _load(entry.point)
         except ImportError as error:
             raise _import_failure(entry, error) from error
         except BaseException as error:
             if type(error) is KeyboardInterrupt:
                 raise  # Ctrl-C
             # A plug-in that calls sys.exit() at import must not end the host either.
-            msg = (
-                f"plug-in '{entry.name} of {owner}' failed to load: "
-                f"{type(error).__name__}: {error}"
-            )
+            msg = f"plug-in {whose!r} failed to load: {type(error).__name__}: {error}"
             raise BrokenPlugin(msg) from error
-        descriptor = self._call_hook(group, plugin, f"{entry.name} of {owner}")
+        descriptor = self._call_hook(group, plugin, whose)
         if descriptor.name != entry.name:
-            msg = (
-                f"plug-in '{entry.name} of {owner}' describes itself as "
-                f"{descriptor.name!r}"
-            )
+            msg = f"plug-in {whose!r} describes itself as {descriptor.name!r}"
             raise BrokenPlugin(msg, remedy="the entry point and `name` must agree")
         return descriptor
 
@@ -261,55 +274,70 @@ class PluginManager:
 
 @cache
 def default_manager() -> PluginManager:
-    """The manager of this process."""
+    """Return the manager of this process."""
     return PluginManager()
 
 
 def _words(text: str) -> frozenset[str]:
-    # Distributions are the same whatever of these stands between their words.
+    # Names of distributions are compared as in PEP 503.
     words = (re.sub(r"[-_.]+", "-", word.strip().lower()) for word in text.split(","))
     return frozenset(word for word in words if word)
 
 
-def _entries(group: str) -> Sequence[EntryPoint]:
-    return tuple(entry_points(group=group))
+def _entries(group: str) -> Sequence[_Entry]:
+    points = entry_points(group=group)
+    # Name and version are parsed from a file at each use: read once for each owner.
+    owners = {id(point.dist): _name_and_version(point.dist) for point in points}
+    return tuple(_Entry(point, *owners[id(point.dist)]) for point in points)
 
 
-def _distribution(entry: EntryPoint) -> tuple[str, str]:
-    found = entry.dist
-    return ("unknown", "") if found is None else (found.name, found.version)
+def _name_and_version(owner: Distribution | None) -> tuple[str, str]:
+    if owner is None:
+        return "unknown", ""
+    metadata = owner.metadata
+    return metadata["Name"], metadata["Version"]
 
 
-def _winner(entries: list[EntryPoint]) -> EntryPoint | None:
-    """Our own entry, or the only one: a stranger cannot take a built-in's name."""
-    own = [e for e in entries if _distribution(e)[0] == OWN_DISTRIBUTION]
+def _load(entry: EntryPoint) -> Any:
+    try:
+        return entry.load()
+    except KeyError as error:
+        # CPython 3.11 can lose its record of a thread that imports while a finalizer
+        # imports too (gh-91351). The modules are sound: the next import finds them.
+        if error.args != (threading.get_ident(),):
+            raise
+        return entry.load()
+
+
+def _winner(entries: list[_Entry]) -> _Entry | None:
+    """Return our own entry, or the only one: others cannot replace a built-in."""
+    own = [e for e in entries if e.distribution == OWN_DISTRIBUTION]
     chosen = own or entries
     return chosen[0] if len(chosen) == 1 else None
 
 
-def _duplicate(group: str, name: str, found: list[EntryPoint]) -> DuplicatePlugin:
-    owners = " and ".join(sorted(_distribution(entry)[0] for entry in found))
-    return DuplicatePlugin(f"{_NOUNS[group]} {name!r} is claimed by {owners}")
+def _duplicate(group: str, name: str, found: list[_Entry]) -> DuplicatePlugin:
+    owners = " and ".join(sorted(entry.distribution for entry in found))
+    return DuplicatePlugin(f"{_NOUNS[group]} {name!r} is provided by {owners}")
 
 
-def _import_failure(entry: EntryPoint, error: ImportError) -> PluginError:
-    distribution, version = _distribution(entry)
+def _import_failure(entry: _Entry, error: ImportError) -> PluginError:
     missing = (error.name or "").partition(".")[0]
-    # A module of an installed package that is not there is a defect, not an extra.
-    elsewhere = missing not in ("", entry.module.partition(".")[0])
+    # A missing module of an installed package is a defect, not a missing extra.
+    elsewhere = missing not in ("", entry.point.module.partition(".")[0])
     absent = elsewhere and missing not in sys.modules and find_spec(missing) is None
     if isinstance(error, ModuleNotFoundError) and absent:
-        extra = f"[{','.join(entry.extras)}]" if entry.extras else ""
-        msg = f"{entry.name!r} needs the package {missing!r}, which is not installed"
-        return NotInstalled(msg, remedy=f"run: pip install '{distribution}{extra}'")
-    owner = f"{distribution} {version}".strip()
-    what = f"{type(error).__name__}: {error}"
-    return BrokenPlugin(f"plug-in '{entry.name} of {owner}' failed to load: {what}")
+        extra = f"[{','.join(entry.point.extras)}]" if entry.point.extras else ""
+        msg = f"{entry.name!r} requires the package {missing!r}, which is not installed"
+        remedy = f"run: pip install '{entry.distribution}{extra}'"
+        return NotInstalled(msg, remedy=remedy)
+    whose, what = f"{entry.name} of {entry.owner}", f"{type(error).__name__}: {error}"
+    return BrokenPlugin(f"plug-in {whose!r} failed to load: {what}")
 
 
 def _wrong_hooks(group: str, name: str, found: list[str]) -> BrokenPlugin:
     if len(found) > 1:
-        msg = f"plug-in {name!r} has two hooks, wanted one"
+        msg = f"plug-in {name!r} has two hooks, expected one"
         return BrokenPlugin(msg, remedy="give each a module and an entry point")
     instead = f", but `{found[0]}`" if found else ""
     msg = f"plug-in {name!r} has no hook `{_HOOKS[group]}` marked @hookimpl{instead}"
@@ -317,7 +345,7 @@ def _wrong_hooks(group: str, name: str, found: list[str]) -> BrokenPlugin:
 
 
 def _again(error: PluginError) -> PluginError:
-    """The same error for another raise: each has a traceback of its own."""
+    """Return a copy of an error, because each raise adds a traceback."""
     fresh = copy.copy(error)
     fresh.__cause__ = error.__cause__
     return fresh

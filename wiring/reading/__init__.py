@@ -1,1 +1,1 @@
-"""From a consumer to checked batches: ranges, starts, several partitions."""
+"""Reads streams: from a consumer to checked batches; ranges, starts, partitions."""

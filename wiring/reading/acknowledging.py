@@ -1,4 +1,4 @@
-"""Acknowledging to a source what is stored safely (rule R12)."""
+"""Acknowledges committed positions to a source (rule R12)."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ class Acknowledger:
         """Acknowledge a position, unless it was the last one acknowledged.
 
         Args:
-            position: Next offset of each partition, as it is committed; None where
-                nothing is committed yet.
+            position: The committed next offset of each partition; None if nothing is
+                committed yet.
         """
         if not position or position == self._last:
             return

@@ -1,7 +1,8 @@
-"""From the answers of one consumer to checked batches (rules R1, R4, R5, D4)."""
+"""Turns the results of one consumer into checked batches (rules R1, R4, R5, D4)."""
 
 from __future__ import annotations
 
+from time import perf_counter
 from typing import TYPE_CHECKING, final
 
 from streamfactory.spi import (
@@ -26,28 +27,28 @@ if TYPE_CHECKING:
 
 
 def checked_answer(answer: object) -> Fetched:
-    """What ``fetch_messages`` returned, if it is an answer at all (rule R5).
+    """Return the result of ``fetch_messages`` if it has the right type (rule R5).
 
     Raises:
         ContractBroken: plugin.
     """
     if not isinstance(answer, Fetched):
-        msg = f"rule R5: fetch_messages answered a {type(answer).__name__}"
+        msg = f"rule R5: fetch_messages returned a {type(answer).__name__}"
         raise ContractBroken(msg)
     return answer
 
 
 @final
 class BatchMaker:
-    """Makes batches of one partition's answers, for a reader or a group member.
+    """Creates the batches of one partition, for a reader or a group member.
 
     One thread at a time.
 
     Args:
-        partition: Of all answers.
-        shaper: Makes rows of the declared schema; closed with this.
-        bounds: Knows incarnation and losses.
-        counters: Counts what is made.
+        partition: The partition.
+        shaper: Converts rows to the declared schema; closed with this.
+        bounds: Incarnation and losses of the partition.
+        counters: Counts rows and batches.
     """
 
     def __init__(
@@ -58,7 +59,8 @@ class BatchMaker:
         self._bounds = bounds
         self._counters = counters
         self.rest: Answer | None = None
-        """What the limits cut off the last batch: the next one begins with it."""
+        """Rows of the last result beyond the limits: the next batch begins with
+        them."""
 
     @property
     def schema(self) -> pa.Schema:
@@ -66,16 +68,15 @@ class BatchMaker:
         return self._shaper.schema
 
     def begin_range(self) -> None:
-        """Begin a planned range: it has an error budget of its own (rule D3)."""
+        """Begin a planned range: reset the error budget (rule D3)."""
         self._shaper.begin_range()
 
     def accept(self, where: int, fetched: Fetched, *, drop: bool = True) -> Answer:
-        """Check the offsets of an answer (rule R1).
+        """Check the offsets of a result (rule R1).
 
         Args:
-            where: What was asked for; the offset of the first row, where rows have
-                none of their own.
-            fetched: What the author answered.
+            where: The requested offset; that of the first row, if rows have no offsets.
+            fetched: The result of the consumer.
             drop: Whether rows before ``where`` are dropped.
 
         Raises:
@@ -96,7 +97,7 @@ class BatchMaker:
                 "is next"
             )
             raise ContractBroken(msg)
-        # What came before was not asked for: a chunk's beginning, a redelivery.
+        # Earlier rows were not requested: the beginning of a chunk, a redelivery.
         return answer.drop(where) if drop and first < where else answer
 
     def batch(
@@ -107,14 +108,14 @@ class BatchMaker:
         limits: FetchLimits,
         answer: Answer,
     ) -> MessageBatch:
-        """The next batch; what the limits cut off is kept as `rest`.
+        """Return the next batch; rows beyond the limits are kept in `rest`.
 
         Args:
-            start: What the caller asked for.
-            where: Where reading continued: beyond ``start`` after a loss.
-            end: First offset not wanted; None for no end.
-            limits: Rows and bytes at the most.
-            answer: Accepted before.
+            start: The offset that the caller requested.
+            where: The offset where reading continued: beyond ``start`` after a loss.
+            end: End of the range, exclusive; None for no end.
+            limits: Maximum rows and bytes.
+            answer: A result that `accept` returned.
 
         Raises:
             SchemaMismatch: permanent; the rows do not fit (rule D4).
@@ -125,9 +126,13 @@ class BatchMaker:
         if end is not None:
             next_offset = min(next_offset, end)
         fetched = answer.fetched
+        began = perf_counter()
         rows, offsets, letters = self._shaper.shape(
             answer.rows, answer.offsets, answer.start, self._partition
         )
+        self._counters.decode_seconds += perf_counter() - began
+        if letters is not None:
+            self._counters.dead_letters += letters.num_rows
         self._count(int(rows.num_rows), answer)
         state = self._state(int(rows.num_rows), fetched, next_offset, end)
         ended = state is BatchState.END_OF_PARTITION
@@ -152,7 +157,7 @@ class BatchMaker:
         )
 
     def empty(self, start: int, next_offset: int) -> MessageBatch:
-        """A batch without rows, where nothing has to be asked for (rule R4)."""
+        """Return a batch without rows, without calling the consumer (rule R4)."""
         rows, _, _ = self._shaper.shape(None, None, start, self._partition)
         return MessageBatch(
             self._partition,

@@ -1,4 +1,4 @@
-"""Whether a start is held, and where reading continues if not (rules R7, R8)."""
+"""Checks that a start is within bounds, and where reading continues if not (R7, R8)."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 
 @final
 class Bounds:
-    """The bounds of one partition as a reader knows them, and its losses.
+    """The known bounds of one partition, and its losses.
 
     Args:
-        partition: Named in errors and loss records.
-        policy: What a loss leads to.
-        look_up: Asks the source, now.
-        info: The partition as it was just seen: spares the first look-up.
-        incarnation: The one that the caller's offsets belong to, where it is known.
+        partition: The partition, for errors and loss records.
+        policy: The loss policy.
+        look_up: Fetches the current bounds from the source.
+        info: Bounds that were just fetched: saves the first look-up.
+        incarnation: Incarnation of the caller's offsets, if known.
     """
 
     def __init__(
@@ -42,7 +42,7 @@ class Bounds:
         self._fresh = info
         self.incarnation = incarnation
         self.losses: list[Loss] = []
-        """Those not reported yet: the next batch carries them."""
+        """Losses not reported yet: the next batch has them."""
 
     @property
     def begun_again(self) -> bool:
@@ -58,12 +58,12 @@ class Bounds:
         end: int | None = None,
         refusal: DataLossError | None = None,
     ) -> int:
-        """Where to continue.
+        """Return the offset at which reading continues.
 
         Args:
-            where: What the caller wants, inclusive.
-            end: First offset not wanted: no loss is recorded beyond it.
-            refusal: What the backend raised instead of messages at ``where``.
+            where: The requested offset, inclusive.
+            end: End of the range, exclusive: no loss is recorded beyond it.
+            refusal: The error that the backend raised at ``where``.
 
         Raises:
             DataLossError: data_loss; under the policy ``fail``.
@@ -76,13 +76,13 @@ class Bounds:
     def check_gap(
         self, where: int, first: int, fetched: Fetched, *, end: int | None = None
     ) -> None:
-        """A missing first offset is looked up once: a gap is fine, a loss is not.
+        """Check whether a missing first offset is a gap or a loss, by one look-up.
 
         Args:
-            where: The offset that was asked for.
-            first: Offset of the first row, or of the next message where there is none.
-            fetched: The author's answer.
-            end: As for `check`.
+            where: The requested offset.
+            first: Offset of the first row, or of the next message if there is none.
+            fetched: The result of the consumer.
+            end: See `check`.
 
         Raises:
             OffsetOutOfRange: data_loss; under the policy ``fail``.
@@ -94,7 +94,7 @@ class Bounds:
         if earliest <= where:
             return
         until = min(first, earliest) if end is None else min(first, earliest, end)
-        msg = f"offsets {where} to {until} were taken away while reading"
+        msg = f"offsets {where} to {until} were removed while reading"
         error = OffsetOutOfRange(msg, earliest=earliest, offset=where)
         loss = Loss(self._partition, where, until, "retention")
         self.losses.append(self._policy.accept(loss, error))
@@ -102,27 +102,28 @@ class Bounds:
     def redirect(
         self, where: int, fetched: Fetched, *, fresh: bool = False
     ) -> int | None:
-        """Where to continue instead, when an answer is not about ``where``.
+        """Return where to continue if the topic was recreated.
 
         Args:
-            where: The offset that was asked for.
-            fetched: The author's answer.
-            fresh: Whether a new consumer gave it: its first answer may have rows.
+            where: The requested offset.
+            fetched: The result of the consumer.
+            fresh: Whether it is the first result of a new consumer, which may have
+                rows.
 
         Raises:
             DataLossError: data_loss; under the policy ``fail``.
-            ContractBroken: plugin; rows came with a new incarnation.
+            ContractBroken: plugin; a result with rows has a new incarnation.
         """
         found = fetched.incarnation
         if was_recreated(self.incarnation, found):
-            if self._policy.fails:  # without a look-up, which might fail itself
+            if self._policy.fails:  # without a look-up, which could fail itself
                 error = recreated(self._partition, self.incarnation, found, where)
                 raise error.at(stream=self._policy.stream)
-            # The answer is newer than any metadata.
+            # The result is newer than any metadata.
             info = replace(self._look_up(), incarnation=found)
             where = self._start(info, where, None, None)
             if fetched.rows and not fresh:
-                msg = "rule R7: rows came with a new incarnation"
+                msg = "rule R7: a result with rows has a new incarnation"
                 raise ContractBroken(msg)
             return where
         self.incarnation = self.incarnation or found
@@ -132,12 +133,12 @@ class Bounds:
         return None
 
     def forget(self, incarnation: str | None) -> None:
-        """Take back what a failed fetch found: the next one will find it again."""
+        """Discard the losses of a failed fetch: the next one will find them again."""
         self.incarnation = incarnation or self.incarnation
         self.losses = []
 
     def verify(self, where: int) -> None:
-        """Ask once more whether the topic is the same.
+        """Verify by a look-up that the topic was not recreated.
 
         Raises:
             IncarnationChanged: data_loss, whatever the policy: rows of both topics may

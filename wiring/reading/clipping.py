@@ -1,4 +1,4 @@
-"""Keeping of an answer what was asked for, on the borders of messages (rule R1)."""
+"""Cuts results to the requested range and limits, at message boundaries (rule R1)."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What an author answered, or the part of it that is still to be handed out."""
+    """A consumer's result, or the part of it that was not returned yet."""
 
     start: int
-    """Where it was asked for; with ``offsets`` None, the offset of the first row."""
+    """The requested offset; with ``offsets`` None, that of the first row."""
     rows: pa.RecordBatch | None
-    """None rather than an empty batch."""
+    """None instead of an empty batch."""
     offsets: pa.Int64Array | None
     """Of each row; None: consecutive from ``start``."""
     fetched: Fetched
-    """The whole, for everything but rows."""
+    """The complete result, for everything but rows."""
     size: int = 0
     """Bytes of ``rows``."""
     count: int = 0
-    """Messages behind this part, those included that became no row."""
+    """Messages of this part, including those that produced no row."""
 
     @classmethod
     def of(
         cls, start: int, fetched: Fetched, offsets: pa.Int64Array | None = None
     ) -> Answer:
-        """The whole answer to a fetch at ``start``."""
+        """Create it from the complete result of a fetch at ``start``."""
         rows = fetched.rows
         if rows is None or not rows.num_rows:
             return cls(start, None, None, fetched, 0, fetched.unfiltered_count or 0)
@@ -61,11 +61,11 @@ class Answer:
         return bisect_left(range(count), offset, key=self.offset)
 
     def empty(self) -> Answer:
-        """This answer without its rows."""
+        """Return the result without its rows."""
         return replace(self, rows=None, offsets=None, size=0, count=0)
 
     def drop(self, before: int) -> Answer:
-        """This answer without the rows before an offset, that nobody asked for."""
+        """Return the result without the rows before an offset."""
         first, total = self.index_of(before), self.num_rows
         if first == 0:
             return self
@@ -74,12 +74,12 @@ class Answer:
         return replace(self._slice(first, total), count=total - first)
 
     def split(self, index: int) -> tuple[Answer, Answer]:
-        """The rows before ``index``, and the rest; what else is told goes once."""
+        """Split at a row; losses, state and end go with one part only."""
         head = replace(self._slice(0, index), count=index)
         rest = self._slice(index, self.num_rows)
-        told = replace(self.fetched, losses=())
+        fetched = replace(self.fetched, losses=())
         left = max(self.count - index, rest.num_rows)
-        return head, replace(rest, fetched=told, count=left)
+        return head, replace(rest, fetched=fetched, count=left)
 
     def _slice(self, first: int, last: int) -> Answer:
         assert self.rows is not None
@@ -94,13 +94,13 @@ class Answer:
 def cut(
     answer: Answer, end: int | None, limits: FetchLimits
 ) -> tuple[Answer, Answer | None, int]:
-    """Cut an answer to ``end`` and the limits.
+    """Cut a result to ``end`` and the limits.
 
-    A message, all rows of one offset, is never split: the first one comes whole,
-    however long it is.
+    A message, that is all rows of one offset, is never split: the first one is returned
+    complete, however long it is.
 
     Returns:
-        What is to be handed out now; what waits for the next fetch; the next offset.
+        The part to return now; the part for the next fetch; the next offset.
     """
     total = answer.num_rows
     stop = total if end is None else answer.index_of(end)
@@ -119,7 +119,7 @@ def cut(
 
 
 def _fitting(answer: Answer, rows: int, max_bytes: int) -> int:
-    """How many rows fit: by their own bytes, so that a long message stays alone."""
+    """Return how many rows fit, by the bytes of each row: a long message is alone."""
     whole = answer.rows
     assert whole is not None
     scale = answer.size / max(1, int(whole.nbytes))

@@ -1,4 +1,4 @@
-"""Fetching with a deadline: slices, pauses, checks of the answer (rules R1, R7)."""
+"""Fetches with a deadline: time slices, pauses, checks of results (rules R1, R7)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from streamfactory.wiring.reading.recovering import RecoveringConsumer
 
 _SLICE: Final = 0.25
-"""Seconds that an author may block at a time, unless it can be woken."""
+"""Maximum seconds of one call of the consumer, unless it can be woken."""
 _LONGEST_NAP: Final = 0.05
 
 
@@ -36,9 +36,9 @@ class FetchLoop:
 
     Args:
         held: The consumer.
-        bounds: Judges what the answers say of offsets and incarnations.
-        maker: Checks the offsets of the answers.
-        clock: Time.
+        bounds: Checks offsets and incarnations of the results.
+        maker: Checks the offsets of the results.
+        clock: The clock.
         closed: Set when the reader is closed.
         idle: Seconds without data after which the consumer is recreated; 0 for never.
     """
@@ -61,10 +61,10 @@ class FetchLoop:
         self._idle = idle
         self._last_data = clock.now()
         self.renewed = False
-        """Whether the consumer was dropped, by the last call, for being idle."""
+        """Whether the last call closed the consumer because it was idle."""
 
     def wake(self) -> None:
-        """Make a blocked `ask` come back soon. From any thread."""
+        """Make a blocked `ask` return soon. Thread-safe."""
         self._held.wake()
 
     def stop(self) -> None:
@@ -74,15 +74,16 @@ class FetchLoop:
     def ask(
         self, where: int, end: int | None, limits: FetchLimits
     ) -> tuple[int, Answer]:
-        """Ask until there is something, or time is up.
+        """Poll until there is a result, or the deadline.
 
         Returns:
-            Where the answer begins, which may be elsewhere after a loss, and the
-            answer: rows at or after that place, or none.
+            The offset at which reading continued, which differs after a loss, and the
+            result: rows at or after that offset, or none.
 
         Raises:
-            ClosedError: misuse; closed meanwhile.
-            StreamError: The author's; a transient one has used up its attempts.
+            ClosedError: misuse; closed during the call.
+            StreamError: Raised by the consumer; for a transient one the attempts are
+                exhausted.
         """
         self.renewed = False
         deadline = self._clock.now() + limits.timeout
@@ -128,12 +129,12 @@ class FetchLoop:
                 self._renew_when_idle()
                 return where, answer
             if self._clock.now() - asked_at < slice_:
-                # The author came back early: do not spin.
+                # The consumer returned early: do not spin.
                 self._wait(min(nap, left))
                 nap = min(nap * 2, _LONGEST_NAP)
 
     def _rested(self, deadline: float) -> bool:
-        """Wait until the source may be asked again; False when time is up before."""
+        """Wait until the next attempt is due; False if the deadline is earlier."""
         while pause := self._held.pause:
             left = deadline - self._clock.now()
             if left <= 0:

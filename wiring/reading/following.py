@@ -1,22 +1,17 @@
-"""Partitions read in turn from a chosen start: by `open`, `copy` and `tail`."""
+"""Reads the partitions of a stream in turn, for `open`, `copy` and `tail`."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from streamfactory.spi import (
-    ConnectionFailed,
-    Failed,
-    PartitionState,
-    Position,
-)
+from streamfactory.spi import ConnectionFailed, Failed, PartitionState
 from streamfactory.wiring.reading.rotation import Rotation
-from streamfactory.wiring.reading.starts import ending_offsets, starting_offsets
+from streamfactory.wiring.reading.starts import plan_read
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
-    from streamfactory.spi import MessageBatch, Partition, PartitionInfo
+    from streamfactory.spi import MessageBatch, Partition
     from streamfactory.wiring.reading.source import Source
     from streamfactory.wiring.reading.starts import Start
 
@@ -30,34 +25,35 @@ def read_from(
     back: int | None = None,
     mine: Callable[[Partition], bool] = lambda _: True,
 ) -> Rotation:
-    """Begin to read; nothing is ever committed. The caller closes it.
+    """Start reading without commits. The caller closes the result.
 
     Args:
         source: The stream.
-        start: Over all start options; None lets them decide.
-        default: ``earliest`` or ``latest``, where nothing says.
-        follow: Go on when the latest is reached, new partitions included.
-        back: Begin so many offsets before the latest of each partition, instead.
-        mine: Which partitions are read.
+        start: Has precedence over all start options; None applies these.
+        default: ``earliest`` or ``latest``, if no start option is set.
+        follow: Continue after the latest is reached, with new partitions too.
+        back: Start so many offsets before the latest of each partition instead.
+        mine: Selects the partitions to read.
 
     Raises:
         PositionRefused: permanent; the start is of another stream.
-        StreamError: The source's, when it is asked for partitions.
+        StreamError: Raised by the source when its partitions are fetched.
     """
-    config, metadata = source.config, source.metadata
-    known = start if isinstance(start, Position) else Position()
-    metadata.check_position(known)
-    infos = metadata.partitions(known)
-    if back is None:
-        starts = starting_offsets(config, metadata, infos, start=start, default=default)
-    else:
-        starts = _before_latest(infos, back)
+    config = source.config
+    planned = plan_read(
+        config,
+        source.metadata,
+        start=start,
+        default=default,
+        follow=follow,
+        back=back,
+    )
     return Rotation(
         source,
-        [info for info in infos if mine(info.partition)],
-        starts,
-        ends=None if follow else ending_offsets(config, metadata, infos),
-        incarnations=known.incarnations,
+        [info for info in planned.infos if mine(info.partition)],
+        planned.starts,
+        ends=planned.ends,
+        incarnations=planned.incarnations,
         mine=mine,
         refresh=config["metadata.refresh.millis"] / 1000,
         clock=source.clock,
@@ -65,7 +61,7 @@ def read_from(
 
 
 def refuse_torn(batch: MessageBatch, stream: str) -> None:
-    """Raise where a partition broke off rather than ended.
+    """Raise if a partition broke off instead of ending.
 
     Raises:
         ConnectionFailed: transient.
@@ -78,7 +74,7 @@ def refuse_torn(batch: MessageBatch, stream: str) -> None:
 
 
 def all_ended(source: Source, rotation: Rotation) -> bool:
-    """Whether every partition has ended, those included that came meanwhile."""
+    """Whether every partition has ended, including new ones."""
     if not rotation.ends or set(rotation.position) - set(rotation.ends):
         return False
     return all(
@@ -86,12 +82,3 @@ def all_ended(source: Source, rotation: Rotation) -> bool:
         for info in source.metadata.partitions()
         if info.state is not PartitionState.VANISHED
     )
-
-
-def _before_latest(infos: Sequence[PartitionInfo], back: int) -> dict[Partition, int]:
-    return {
-        info.partition: info.earliest
-        if info.latest is None
-        else max(info.earliest, info.latest - back)
-        for info in infos
-    }

@@ -1,4 +1,4 @@
-"""The loss policy (rule R7): one for readers, groups, planned batches and backends."""
+"""The loss policy (rule R7), used by readers, groups, planned batches and backends."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def was_recreated(expected: str | None, found: str | None) -> bool:
 def recreated(
     partition: Partition, expected: str | None, found: str | None, offset: int | None
 ) -> IncarnationChanged:
-    """The error for a topic whose offsets began again."""
+    """Return the error for a recreated topic."""
     msg = f"topic {partition.topic!r} was recreated: expected id {expected!r}, "
     return IncarnationChanged(
         f"{msg}found {found!r}",
@@ -43,12 +43,12 @@ def recreated(
 def find_loss(
     info: PartitionInfo, offset: int, expected: str | None
 ) -> tuple[Loss, DataLossError] | None:
-    """What is missing at an offset, and the error for it; None where nothing is.
+    """Return the loss at an offset and its error; None if there is no loss.
 
     Args:
-        info: The partition as it is now.
-        offset: The next one to read; the latest itself is fine.
-        expected: The incarnation that it belongs to; None where not known.
+        info: The current state of the partition.
+        offset: The next offset to read; it may be the latest.
+        expected: Incarnation of the offset; None if unknown.
     """
     partition = info.partition
     if info.state is PartitionState.VANISHED:
@@ -72,7 +72,7 @@ def find_loss(
 def _out_of_range(info: PartitionInfo, loss: Loss) -> OffsetOutOfRange:
     have = f"{info.earliest} to {'?' if info.latest is None else info.latest}"
     return OffsetOutOfRange(
-        f"the stream has offsets {have}, not {loss.start} ({loss.cause})",
+        f"offset {loss.start} is out of range: available are {have} ({loss.cause})",
         earliest=info.earliest,
         latest=info.latest,
         partition=info.partition,
@@ -83,19 +83,19 @@ def _out_of_range(info: PartitionInfo, loss: Loss) -> OffsetOutOfRange:
 @final
 @dataclass(frozen=True, slots=True)
 class LossPolicy:
-    """Whether a loss is an error, or a record after which reading continues.
+    """Decides whether a loss is an error, or a record after which reading continues.
 
-    Immutable, so any thread may use it.
+    Immutable and thread-safe.
     """
 
     stream: str
-    """Named in errors."""
+    """Name of the stream, for errors."""
     word: str
     """``fail``, ``earliest`` or ``latest``."""
 
     @classmethod
     def of(cls, config: StreamConfig) -> LossPolicy:
-        """As the option ``out.of.range`` says."""
+        """Create the policy from the option ``out.of.range``."""
         return cls(config.name, config["out.of.range"])
 
     @property
@@ -104,7 +104,7 @@ class LossPolicy:
         return self.word == "fail"
 
     def accept(self, loss: Loss, error: DataLossError) -> Loss:
-        """Raise the error where the policy says so; otherwise log the loss.
+        """Raise the error if the policy is ``fail``; otherwise log the loss.
 
         Raises:
             DataLossError: data_loss; the one given.
@@ -130,14 +130,14 @@ class LossPolicy:
         end: int | None = None,
         refusal: DataLossError | None = None,
     ) -> tuple[int, Loss | None]:
-        """Where reading starts, and the loss that this means.
+        """Return where reading starts, and the loss that this implies.
 
         Args:
-            info: The partition as it is now.
-            offset: The offset wanted.
-            expected: The incarnation that it belongs to; None where not known.
-            end: First offset not wanted: a loss is recorded up to it at the most.
-            refusal: What the backend raised instead of messages at ``offset``.
+            info: The current state of the partition.
+            offset: The requested offset.
+            expected: Incarnation of the offset; None if unknown.
+            end: End of the range, exclusive: no loss is recorded beyond it.
+            refusal: The error that the backend raised at ``offset``.
 
         Raises:
             DataLossError: data_loss; the policy is ``fail``, or the backend refuses
@@ -160,18 +160,28 @@ class LossPolicy:
             loss = replace(loss, end=target if end is None else min(target, end))
         return target, self.accept(loss, error)
 
-    def end(self, info: PartitionInfo, offset: int) -> int:
-        """Where a batch ends: nothing waits for offsets that nobody has written.
+    def end(self, info: PartitionInfo, offset: int, expected: str | None = None) -> int:
+        """Return the end of a batch: at most the latest offset.
+
+        Args:
+            info: The current state of the partition.
+            offset: The requested end.
+            expected: Incarnation of the end; None if unknown.
 
         Raises:
+            IncarnationChanged: data_loss; the topic was recreated, and the policy is
+                ``fail``.
             OffsetOutOfRange: data_loss; the end is beyond the latest, and the policy
                 is ``fail``.
         """
+        if self.fails and was_recreated(expected, info.incarnation):
+            error = recreated(info.partition, expected, info.incarnation, offset)
+            raise error.at(stream=self.stream)
         latest = info.latest
         if latest is None or offset <= latest:
             return offset
-        msg = f"the batch is to end at {offset}, and the stream ends at {latest}"
-        error = OffsetOutOfRange(
+        msg = f"the batch ends at {offset}, beyond the latest offset {latest}"
+        beyond = OffsetOutOfRange(
             msg,
             earliest=info.earliest,
             latest=latest,
@@ -180,17 +190,17 @@ class LossPolicy:
             offset=offset,
         )
         if self.fails:
-            raise error
-        log.warning("%s: ends there", error)  # nothing is lost
+            raise beyond
+        log.warning("%s: ends at latest", beyond)  # nothing is lost
         return latest
 
     def vanished(self, partition: Partition, offset: int, when: str) -> Loss:
-        """The loss of a partition that was removed.
+        """Return the loss of a removed partition.
 
         Args:
-            partition: Which.
-            offset: The next one that would have been read.
-            when: For the error: ``while it was read``.
+            partition: The partition.
+            offset: The next offset to read.
+            when: When it was removed, for the error: ``while it was read``.
 
         Raises:
             PartitionVanished: data_loss; the policy is ``fail``.
@@ -207,7 +217,7 @@ class LossPolicy:
     def _refused(
         self, info: PartitionInfo, offset: int, refusal: DataLossError
     ) -> tuple[Loss, DataLossError]:
-        """A loss that only the backend knows of."""
+        """Handle a loss that the backend reported."""
         if isinstance(refusal, OffsetOutOfRange):
             loss = Loss(info.partition, offset, refusal.resume, "refused by the source")
             return loss, _out_of_range(info, loss)

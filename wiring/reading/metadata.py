@@ -1,4 +1,4 @@
-"""The final `Metadata`: makes the [f] rules of M true once, over any provider."""
+"""The final `Metadata`: implements the [f] rules of M over any metadata provider."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from streamfactory.spi import (
     ClosedError,
     ConfigError,
     ContractBroken,
+    Extent,
     MetadataProvider,
     PartialMetadata,
     Partition,
@@ -34,13 +35,13 @@ if TYPE_CHECKING:
 
 @final
 class Metadata:
-    """What a stream has. Thread-safe; opens its provider on first use.
+    """Metadata of a stream. Thread-safe; opens its provider on first use.
 
     Args:
         config: The stream's configuration.
-        factory: Makes the provider.
+        factory: Creates the provider.
         guard: Translates and retries, within ``connection.timeout.millis``.
-        client_id: Names the caller in the source's logs.
+        client_id: Identifies the caller in the source's logs.
     """
 
     def __init__(
@@ -60,20 +61,23 @@ class Metadata:
         self._provider: MetadataProvider | None = None
         self._known: dict[Partition, PartitionInfo] = {}
         self._replayable = factory.claims().replayable
+        self.sparse = factory.SPARSE_OFFSETS
+        """Whether most offsets hold no message."""
 
     def topics(self) -> list[str]:
-        """The topics of this stream: named, subscribed to, or matching the pattern.
+        """Return the topics of this stream: named, subscribed, or matching the pattern.
 
         Raises:
             Unsupported: misuse; several topics of a backend that cannot list them.
-            TopicNotFound: permanent; a subscribed topic is not there, nor was it.
+            TopicNotFound: permanent; a subscribed topic does not exist, and did not
+                before.
         """
         with self._lock:
             known = {partition.topic for partition in self._known}
         return self._topics(known)
 
     def list_topics(self) -> list[str]:
-        """All topics that the source has.
+        """Return all topics of the source.
 
         Raises:
             Unsupported: misuse; this backend cannot list topics.
@@ -81,7 +85,7 @@ class Metadata:
         return sorted(self._ask("list topics", lambda p: p.fetch_topics()))
 
     def covers(self, topic: str) -> bool:
-        """Whether a topic of this name is, was, or could be one of this stream."""
+        """Whether a topic belongs, or could belong, to this stream."""
         config = self._config
         if "topic.name" in config:
             return topic == config.topic
@@ -96,28 +100,29 @@ class Metadata:
         """Refuse a position of another stream.
 
         Args:
-            position: Its partitions.
-            what: Names it in the error.
+            position: The partitions of the position.
+            what: Name of the position, for the error.
 
         Raises:
             PositionRefused: permanent; a topic is not of this stream (see `covers`).
         """
         for partition in position:
             if not self.covers(partition.topic):
-                msg = f"{what} is of {partition}, which is not of this stream"
+                msg = f"{what} has partition {partition}, which is not of this stream"
                 raise PositionRefused(msg, stream=self._config.name)
 
     def partitions(self, known: Iterable[Partition] = ()) -> list[PartitionInfo]:
-        """All partitions with their bounds, by one call to the source.
+        """Return all partitions with their bounds, by one call to the source.
 
-        A partition that was known and is gone comes back as ``vanished`` (rule M4).
+        A known partition that no longer exists is returned as ``vanished`` (rule M4).
 
         Args:
-            known: Partitions that the caller knows from before, of a position.
+            known: Partitions that the caller already knows, from a position for
+                example.
 
         Raises:
-            PartialMetadata: transient; the answer was not whole (rule M2).
-            ContractBroken: plugin; the answer contradicts itself.
+            PartialMetadata: transient; the result was incomplete (rule M2).
+            ContractBroken: plugin; the result is inconsistent.
         """
         with self._lock:
             met = {p: PartitionInfo(p, 0, None) for p in known} | self._known
@@ -125,7 +130,7 @@ class Metadata:
         names = frozenset(met)
         expected = [partition for partition in names if partition.topic in topics]
         infos = self._ask(
-            "ask for partitions",
+            "fetch partitions",
             lambda p: self._checked(p.fetch_partitions(topics, names), expected),
         )
         chosen = self._assigned(infos, names)
@@ -141,34 +146,34 @@ class Metadata:
     def info(
         self, partition: Partition, closed: threading.Event | None = None
     ) -> PartitionInfo:
-        """One partition, asked for now.
+        """Return the current bounds of one partition.
 
         Args:
-            partition: Which.
-            closed: Ends the asking when it is set; by default, closing this does.
+            partition: The partition.
+            closed: Cancels the call when set; by default, closing this does.
 
         Raises:
-            PartitionVanished: data_loss; it is not, or no longer, there.
+            PartitionVanished: data_loss; the partition does not exist, or no longer.
         """
         wanted = frozenset((partition,))
         infos = self._ask(
-            "ask for bounds",
+            "fetch bounds",
             lambda p: self._checked(p.fetch_bounds(wanted), ()),
             closed,
         )
         if partition not in infos:
-            msg = "the partition is not, or no longer, there"
+            msg = "the partition does not exist, or no longer"
             raise PartitionVanished(msg, stream=self._config.name, partition=partition)
         return infos[partition]
 
     def offsets_at(
         self, timestamp_ms: int, partitions: Collection[Partition]
     ) -> Mapping[Partition, int | None]:
-        """First offset at or after a time; None where nothing is so late.
+        """Return the first offset at or after a time; None if no message is that late.
 
         Raises:
             Unsupported: misuse; this backend cannot find offsets by time.
-            PartialMetadata: transient; the answer lacks a partition.
+            PartialMetadata: transient; the result lacks a partition.
         """
 
         def question(provider: MetadataProvider) -> Mapping[Partition, int | None]:
@@ -183,24 +188,46 @@ class Metadata:
         return self._ask("find offsets by time", question)
 
     def publish_position(self, group: str, position: Position) -> None:
-        """Tell the source's own tools how far somebody has read.
+        """Publish a group's position, for the source's own tools.
 
         Raises:
-            Unsupported: misuse; this backend has no groups that could be told.
+            Unsupported: misuse; this backend has no groups.
         """
-        self._ask("tell a position", lambda p: p.publish_position(group, position))
+        self._ask("commit a position", lambda p: p.publish_position(group, position))
+
+    def group_positions(self, groups: Collection[str] = ()) -> dict[str, Position]:
+        """Return the positions of the source's own groups in this stream, by name.
+
+        Args:
+            groups: Names of groups; by default all that the source lists.
+
+        Returns:
+            The groups that have a position in a topic of this stream.
+
+        Raises:
+            Unsupported: misuse; the source has no groups.
+        """
+        names = groups or self._ask("list groups", lambda p: p.fetch_groups())
+        found = self._ask("fetch positions", lambda p: p.fetch_positions(names))
+        mine = {
+            name: position.only({p for p in position if self.covers(p.topic)})
+            for name, position in found.items()
+        }
+        return {name: mine[name] for name in sorted(mine) if mine[name]}
 
     def schema(self) -> pa.Schema:
-        """The schema of what consumers answer: the source's, else the declared one.
+        """Return the schema of the consumers' rows.
+
+        The source's, else the declared one.
 
         Raises:
-            SchemaUnknown: config; there is neither.
+            SchemaUnknown: config; there is none.
             ConfigError: config; topics of one stream differ.
         """
         try:
             topics = self.topics()
             schemas = self._ask(
-                "ask for the schema", lambda p: [p.fetch_schema(t) for t in topics]
+                "fetch the schema", lambda p: [p.fetch_schema(t) for t in topics]
             )
         except SchemaUnknown:
             if "schema" not in self._config:
@@ -216,20 +243,62 @@ class Metadata:
             raise ConfigError(msg, stream=self._config.name)
         return schemas[0].remove_metadata()
 
+    def extents(
+        self, partition: Partition, start: int, end: int, most: int | None = None
+    ) -> list[Extent]:
+        """The runs of offsets between two that can hold messages.
+
+        One run, of all of them, where the backend's offsets count its messages.
+
+        Args:
+            partition: The partition.
+            start: First offset, inclusive.
+            end: Exclusive.
+            most: Return at least so many offsets, if available; further runs may be
+                left out. None: all.
+
+        Raises:
+            DataLossError: data_loss; what the range held is no longer listed.
+            ContractBroken: plugin; the answer contradicts itself.
+        """
+        if start >= end:
+            return []
+        if not self.sparse:
+            return [Extent(start, end)]
+        found = self._ask(
+            "fetch extents",
+            lambda p: list(p.fetch_extents(partition, start, end, most)),
+        )
+        edges = [edge for extent in found for edge in extent]
+        if edges != sorted(edges) or (
+            edges and not start <= edges[0] <= edges[-1] <= end
+        ):
+            msg = f"extents of {start} to {end} overlap, or lie outside of it"
+            raise ContractBroken(msg, stream=self._config.name, partition=partition)
+        return found
+
+    def count(self, partition: Partition, start: int, end: int) -> int:
+        """Messages between two offsets, or a little more where some are gaps."""
+        return sum(e.end - e.start for e in self.extents(partition, start, end))
+
     def lag(self, position: Position) -> dict[Partition, int | None]:
-        """Latest less next (rule M7); None where the latest is unknown."""
+        """Messages from the position to the latest (rule M7); None where unknown."""
         return {
-            info.partition: (
-                None
-                if info.latest is None
-                else max(0, info.latest - position.get(info.partition, info.earliest))
-            )
+            info.partition: self.behind(info, position.get(info.partition, info.start))
             for info in self.partitions()
             if info.state is not PartitionState.VANISHED
         }
 
+    def behind(self, info: PartitionInfo, offset: int) -> int | None:
+        """Messages of a partition from an offset to its latest; None where unknown."""
+        if info.latest is None:
+            return None
+        # Of sparse offsets only what is held can be counted.
+        start = max(offset, info.earliest) if self.sparse else offset
+        return max(0, self.count(info.partition, start, info.latest))
+
     def close(self) -> None:
-        """Close the provider; twice is fine."""
+        """Close the provider; may be called twice."""
         self._closed.set()
         with self._lock:
             provider, self._provider = self._provider, None
@@ -245,7 +314,7 @@ class Metadata:
         if "subscribePattern" in config:
             return matching_topics(config["subscribePattern"], there)
         wanted = config["assign"] if "assign" in config else config["subscribe"]
-        # One that was there and is gone has vanished, and stops no other.
+        # A topic that was removed has vanished, which does not affect the others.
         missing = sorted(set(wanted) - set(there) - set(known))
         if missing:
             msg = f"topic {missing[0]!r} does not exist"
@@ -268,7 +337,7 @@ class Metadata:
     def _open(self) -> MetadataProvider:
         with self._lock:
             if self._closed.is_set():
-                msg = "the metadata was closed"
+                msg = "the metadata is closed"
                 raise ClosedError(msg)
             if self._provider is None:
                 self._provider = self._factory.create_metadata_provider(self._client_id)
@@ -280,7 +349,7 @@ class Metadata:
         infos: dict[Partition, PartitionInfo] = {}
         for info in answer:
             if info.partition in infos:
-                raise self._broken(info, "M1: the partition is answered twice")
+                raise self._broken(info, "M1: the partition was returned twice")
             if info.latest is None:
                 if self._replayable:
                     msg = "the latest offset is missing from a replayable source"
@@ -294,7 +363,7 @@ class Metadata:
                 raise self._broken(info, f"M3: earliest is {info.earliest}")
             infos[info.partition] = info
         if known and not infos:
-            msg = f"no partition was answered, where {len(known)} were known"
+            msg = f"no partition was returned, but {len(known)} were known"
             raise PartialMetadata(msg, stream=self._config.name)
         return infos
 

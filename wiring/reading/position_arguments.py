@@ -1,4 +1,4 @@
-"""Places in a topic as people say them: offsets, times, words, positions."""
+"""Resolves positions in arguments of commands: offsets, times, words, positions."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 Mark = int | str | datetime | Position
 """An offset, ``earliest`` or ``latest``, a time, or a position."""
 Marks = Mark | Mapping[int, Mark]
-"""One for all partitions, or some by the number of a partition."""
+"""One mark for all partitions, or marks by partition number."""
 
 
 def offsets_of(
@@ -34,26 +34,26 @@ def offsets_of(
     infos: Sequence[PartitionInfo],
     marks: Marks,
 ) -> dict[Partition, int]:
-    """The offset that each partition has at a mark.
+    """Return the offset of each partition at a mark.
 
-    A time that no message reaches is the latest. A partition that a position does not
-    name is new since then: its earliest.
+    A time after the last message resolves to the latest offset, a partition that is
+    missing in a position to its earliest.
 
     Args:
-        config: The stream's.
-        metadata: Is asked where a mark is a time.
-        infos: The partitions as they are now.
-        marks: Where.
+        config: Configuration of the stream.
+        metadata: Looks up times.
+        infos: The current partitions.
+        marks: The marks.
 
     Returns:
-        An entry for each partition; where marks go by partition, for those.
+        An entry per partition; if marks are given by partition, for those only.
 
     Raises:
         OffsetOutOfRange: data_loss; an offset is beyond the latest.
-        IncarnationChanged: data_loss; a position counts what is gone.
-        PartitionVanished: data_loss; a position names one that is no longer there.
+        IncarnationChanged: data_loss; a position is of an earlier incarnation.
+        PartitionVanished: data_loss; a position has a partition that no longer exists.
         PositionRefused: permanent; a position is of another topic.
-        TopicNotFound: permanent; there is no such partition.
+        TopicNotFound: permanent; a partition does not exist.
     """
     there = {info.partition.id: info for info in infos}
     if isinstance(marks, Mapping) and not isinstance(marks, Position):
@@ -79,7 +79,7 @@ def offsets_of(
 def refuse_unknown(
     config: StreamConfig, infos: Sequence[PartitionInfo], wanted: Mapping[int, object]
 ) -> None:
-    """Refuse numbers that no partition has.
+    """Refuse unknown partition numbers.
 
     Raises:
         TopicNotFound: permanent.
@@ -88,7 +88,7 @@ def refuse_unknown(
     unknown = sorted(set(wanted) - set(there))
     if unknown:
         have = f"{there[0]} to {there[-1]}" if len(there) > 1 else str(there)[1:-1]
-        msg = f"there is no partition {unknown[0]}; there are {have or 'none'}"
+        msg = f"partition {unknown[0]} does not exist; available are {have or 'none'}"
         raise TopicNotFound(msg, stream=config.name)
 
 
@@ -98,12 +98,12 @@ def _refuse_foreign(
     infos: Sequence[PartitionInfo],
     position: Position,
 ) -> None:
-    """Refuse a position that says nothing about these partitions."""
+    """Refuse a position that has none of these partitions."""
     metadata.check_position(position)
     there = {info.partition: info for info in infos}
     for partition, offset in position.items():
         if partition not in there:
-            msg = "the position names a partition that is no longer there"
+            msg = "the position has a partition that no longer exists"
             raise PartitionVanished(
                 msg, stream=config.name, partition=partition, offset=offset
             )
@@ -111,7 +111,7 @@ def _refuse_foreign(
         found = there[partition].incarnation
         if was_recreated(expected, found):
             error = recreated(partition, expected, found, offset)
-            error.remedy = "say earliest, latest or a time instead"
+            error.remedy = "use earliest, latest or a time instead"
             raise error.at(stream=config.name)
 
 
@@ -120,7 +120,7 @@ def _refuse_beyond(
 ) -> None:
     if offset is None or info.latest is None or offset <= info.latest:
         return
-    msg = f"the partition ends at {info.latest}, before {offset}"
+    msg = f"offset {offset} is beyond the latest offset {info.latest}"
     raise OffsetOutOfRange(
         msg,
         earliest=info.earliest,
@@ -128,5 +128,5 @@ def _refuse_beyond(
         stream=config.name,
         partition=info.partition,
         offset=offset,
-        remedy="say latest for all that there is",
+        remedy="use latest for the end",
     )

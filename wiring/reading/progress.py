@@ -1,4 +1,4 @@
-"""The group that a source's own tools show the lag of: ``progress.group``."""
+"""Commits progress to the group ``progress.group``, for the source's own tools."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 
 @final
 class ProgressGroup:
-    """Commits positions to the group that ``progress.group`` names, if it does.
+    """Commits positions to the group ``progress.group``, if it is set.
 
-    Advice only: nothing is read back from the group, and a position that could not be
-    committed is a warning. One thread at a time.
+    Nothing is read back from the group, and a failed commit is a warning. Not
+    thread-safe.
 
     Args:
         source: The stream.
@@ -32,7 +32,7 @@ class ProgressGroup:
         """Commit a position, unless it is the last one that was committed.
 
         Args:
-            position: Next offset of each partition; None where there is none yet.
+            position: Next offset of each partition; None if there is none yet.
 
         Raises:
             Unsupported: misuse; the stream type has no groups.

@@ -1,4 +1,4 @@
-"""A stream's messages as they are, whatever decoder it names; and samples of them."""
+"""Reads a stream without its decoder; infers schemas from samples."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 
 _TURN: Final = 0.5
 _BYTES: Final = 64 << 20
-"""That a sample has at the most, about."""
+"""Approximate maximum of a sample."""
 _DECODING: Final = ("schema", "payload.compression", "payload.max.bytes")
 
 
 def as_raw(definition: StreamDefinition) -> StreamDefinition:
-    """The same stream with its messages left as they are."""
+    """Return the definition of the same stream without decoding."""
     kept, kind = [], ""
     for one in definition.properties:
         parts = one.key.lower().split(".")
@@ -48,19 +48,19 @@ def infer_schema(
     sample: int,
     allow_class_paths: bool = False,
 ) -> pa.Schema:
-    """A schema that fits the first messages of a stream, as its decoder sees them.
+    """Infer a schema from the first messages of a stream, by its decoder.
 
     Args:
-        definition: Of the stream.
-        plugins: Where types are found.
-        sample: How many messages are looked at, at the most.
+        definition: Definition of the stream.
+        plugins: Finds types.
+        sample: Maximum number of messages.
         allow_class_paths: Whether the configuration may name Python objects.
 
     Raises:
         Unsupported: misuse; the decoder cannot infer.
-        SchemaUnknown: config; there is no message, or none that is good.
-        ConfigError: config; the stream decodes nothing.
-        StreamError: As the source raises.
+        SchemaUnknown: config; there is no message, or none can be decoded.
+        ConfigError: config; the stream has no decoder.
+        StreamError: Raised by the source.
     """
 
     def configured(one: StreamDefinition) -> Configured:
@@ -68,8 +68,8 @@ def infer_schema(
 
     own = configured(definition)
     if own.decoder is None or own.decoder.decoder is None:
-        msg = "there is nothing to infer: no decoder makes rows of messages here"
-        raise ConfigError(msg, stream=own.config.name, remedy="leave --infer out")
+        msg = "a schema cannot be inferred: this stream has no decoder"
+        raise ConfigError(msg, stream=own.config.name, remedy="omit --infer")
     codec, most = own.config["payload.compression"], own.config["payload.max.bytes"]
     patience = own.config["fetch.timeout.millis"] / 1000
     with closing(Source(configured(as_raw(definition)), fields=("value",))) as source:
@@ -78,13 +78,13 @@ def infer_schema(
         values, _ = Payloads(codec, most).open(values)
     values = values.drop_null()
     if not len(values):
-        msg = "there is no message to look at"
+        msg = "a schema cannot be inferred: the stream has no message"
         raise SchemaUnknown(msg, stream=own.config.name)
     return own.decoder.decoder.infer(values, own.config.decoder_options())
 
 
 def _sample(source: Source, most: int, patience: float) -> pa.Array:
-    """The first values of all partitions, in turn."""
+    """Return the first values of all partitions, in turn."""
     clock, found, size = Clock(), [pa.array([], pa.binary())], 0
     count = 0
     until = clock.now() + patience

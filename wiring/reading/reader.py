@@ -1,4 +1,4 @@
-"""The final `Reader`: makes the [f] rules of R true once, over any consumer."""
+"""The final `Reader`: implements the [f] rules of R over any consumer."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, final
 
 from streamfactory.spi import ClosedError, FetchLimits, MisuseError, StreamError
+from streamfactory.wiring.metrics.registry import registry
 from streamfactory.wiring.reading.batches import BatchMaker
 from streamfactory.wiring.reading.bounds import Bounds
-from streamfactory.wiring.reading.counters import Counters
+from streamfactory.wiring.reading.counters import Counters, ReadTally
 from streamfactory.wiring.reading.fetching import FetchLoop
 from streamfactory.wiring.reading.recovering import RecoveringConsumer
 
@@ -33,41 +34,42 @@ if TYPE_CHECKING:
 log = logging.getLogger("streamfactory")
 
 _CLOSE: Final = 5.0
-"""Seconds that `close` waits for a fetch of another thread to come back."""
+"""Seconds that `close` waits for a fetch of another thread."""
 _LONGEST_PAUSE: Final = 0.05
 
 
 @dataclass(frozen=True, slots=True)
 class ReaderSettings:
-    """What a reader needs to know of the configuration."""
+    """The configuration of a reader."""
 
     stream: str
     timeout: float
-    """Seconds; for fetches that do not say."""
+    """Default timeout of fetches, in seconds."""
     max_rows: int
     max_bytes: int
     losses: LossPolicy
     idle: float
-    """Seconds without data after which the consumer is made anew; 0 for never."""
+    """Seconds without data after which the consumer is recreated; 0 for never."""
 
 
 @final
 class Reader:
-    """Reads one partition by offset. One thread fetches; any may close.
+    """Reads one partition by offset. One thread fetches; any thread may close.
 
-    Made by `Source.reader`.
+    Created by `Source.reader`.
 
     Args:
-        partition: What it reads.
+        partition: The partition.
         settings: Limits and policies.
-        create: Makes the author's consumer.
-        look_up: Asks the source for this partition's bounds, now, and gives up when
-            the event is set.
-        shaper: Makes rows of the declared schema.
+        create: Creates the backend's consumer.
+        look_up: Fetches the partition's current bounds; cancelled when the event is
+            set.
+        shaper: Converts rows to the declared schema.
         guard: Translates errors.
-        clock: Time.
-        info: The partition as it was just seen, if it was: spares the first look-up.
-        incarnation: What the caller's offsets count, where it knows.
+        clock: The clock.
+        info: Bounds that were just fetched, if any: saves the first look-up.
+        incarnation: Incarnation of the caller's offsets, if known.
+        counted: Whether the metrics of the process count what is read.
     """
 
     def __init__(
@@ -82,9 +84,12 @@ class Reader:
         clock: Clock,
         info: PartitionInfo | None = None,
         incarnation: str | None = None,
+        counted: bool = True,
     ) -> None:
         self.partition = partition
         self.counters = Counters()
+        self._tally = ReadTally(settings.stream, partition, self.counters, clock)
+        self._end_metrics = registry.track(self, self._tally) if counted else None
         self._settings = settings
         self._clock = clock
         self._closed = threading.Event()
@@ -123,7 +128,7 @@ class Reader:
 
     @property
     def incarnation(self) -> str | None:
-        """What the offsets count, as far as it is known."""
+        """The incarnation of the offsets, if known."""
         return self._bounds.incarnation
 
     def fetch(
@@ -137,28 +142,30 @@ class Reader:
     ) -> MessageBatch:
         """Read messages at or after ``start`` and before ``end``.
 
-        Returns as soon as there is anything: rows, an offset that moved on, an end.
-        The same ``start`` again goes on after an empty answer and replays after one
-        with rows (rule R6).
+        Returns as soon as there are rows, the offset advanced, or the partition ended.
+        Repeating ``start`` continues after an empty batch and replays after one with
+        rows (rule R6).
 
         Args:
-            start: First offset wanted, inclusive.
-            end: First offset not wanted; None for no end.
-            max_rows: Rows at the most, before decoding; a message is never split.
-            max_bytes: Bytes at the most; a longer message comes alone.
+            start: First offset to read, inclusive.
+            end: End of the range, exclusive; None for no end.
+            max_rows: Maximum rows, before decoding; a message is never split.
+            max_bytes: Maximum bytes; a larger message is a batch of its own.
             timeout: Seconds to wait for messages; ``fetch.timeout.millis`` by default.
 
         Raises:
-            OffsetOutOfRange, IncarnationChanged: data_loss (rule R7); carry what is
-                available.
-            ClosedError: misuse; closed before, or while it waited.
-            StreamError: The source's failure, translated; a transient one has used up
-                its attempts.
+            OffsetOutOfRange, IncarnationChanged: data_loss (rule R7); with the
+            available range.
+            ClosedError: misuse; closed before or during the call.
+            StreamError: The source's error, translated; for a transient one the
+                attempts are exhausted.
         """
         if not self._busy.acquire(blocking=False):
             self._check_open()
-            msg = "two threads fetch from one reader"
-            raise MisuseError(msg, partition=self.partition, remedy="make one for each")
+            msg = "two threads use one reader"
+            raise MisuseError(
+                msg, partition=self.partition, remedy="create one per thread"
+            )
         known, checked = self._bounds.incarnation, self._checked
         before = self._asked, self._next, self._was_empty
         try:
@@ -168,7 +175,7 @@ class Reader:
                 return self._maker.empty(start, end)
             return self._fetch(start, end, limits)
         except BaseException as error:
-            # What failed has not happened: the next fetch does all of it again.
+            # A failed fetch has no effect: the next one repeats it completely.
             self._maker.rest, self._checked = None, checked
             self._asked, self._next, self._was_empty = before
             self._bounds.forget(known)
@@ -188,10 +195,10 @@ class Reader:
         self._maker.begin_range()
 
     def verify(self) -> None:
-        """Ask once more that the offsets still count the same.
+        """Verify that the topic was not recreated.
 
-        Called after the last fetch of a range: a source that was deleted and begun
-        again while it was read may answer rows of both lives (rule R7).
+        Called after the last fetch of a range: if the topic is recreated during the
+        read, rows of both incarnations may be returned (rule R7).
 
         Raises:
             IncarnationChanged: data_loss.
@@ -199,14 +206,14 @@ class Reader:
         self._bounds.verify(self._next or 0)
 
     def close(self) -> None:
-        """Close; twice is fine. A fetch that waits in another thread is woken."""
+        """Close; may be called twice. Wakes a blocked fetch of another thread."""
         self._closed.set()
         deadline = self._clock.now() + _CLOSE
         while not self._busy.acquire(timeout=_LONGEST_PAUSE):
             self._fetch_loop.wake()
             if self._clock.now() > deadline:
-                # That thread releases the consumer when it comes back.
-                log.warning("partition %s: a fetch does not come back", self.partition)
+                # That thread releases the consumer when its fetch returns.
+                log.warning("partition %s: a fetch does not return", self.partition)
                 return
         try:
             self._release()
@@ -228,8 +235,8 @@ class Reader:
         )
         if start < 0 or limits.max_rows < 1 or limits.max_bytes < 1:
             msg = (
-                f"start {start}, max_rows {limits.max_rows} and max_bytes "
-                f"{limits.max_bytes} are not all at least 0, 1 and 1"
+                f"start {start}, max_rows {limits.max_rows} or max_bytes "
+                f"{limits.max_bytes} is below its minimum of 0, 1 and 1"
             )
             raise MisuseError(msg, partition=self.partition)
         return limits
@@ -251,9 +258,10 @@ class Reader:
             answer, self._maker.rest = self._maker.rest, None
             if answer is None:
                 where, answer = self._fetch_loop.ask(where, end, limits)
-                # Who is idle for long may wait for what is gone.
+                # A topic that is idle for long may have been recreated.
                 self._checked = not self._fetch_loop.renewed
             batch = self._maker.batch(start, where, end, limits, answer)
+        self._tally.observe(batch)
         self._asked, self._next = start, batch.next_offset
         self._was_empty = batch.num_rows == 0
         return batch
@@ -263,6 +271,8 @@ class Reader:
         self._fetch_loop.stop()
         if not self._released:
             self._released = True
+            if self._end_metrics is not None:
+                self._end_metrics()
             self._maker.close()
 
     def _check_open(self) -> None:

@@ -1,8 +1,9 @@
-"""The author's consumer in the hand of a reader: made, called, dropped, made anew."""
+"""The consumer of a reader, which is recreated after errors."""
 
 from __future__ import annotations
 
 import logging
+from time import perf_counter
 from typing import TYPE_CHECKING, final
 
 from streamfactory.spi import PartitionLevelConsumer, TransientError
@@ -21,14 +22,16 @@ log = logging.getLogger("streamfactory")
 
 @final
 class RecoveringConsumer:
-    """Recreates the consumer after an error: it is closed, and the next call makes one.
+    """Recreates the consumer after an error.
+
+    It is closed, and the next call creates one.
 
     Args:
-        partition: Named in errors.
-        create: Makes the author's consumer.
-        guard: Translates errors and says how often to try.
-        clock: Time.
-        counters: Counts calls, retries and consumers made anew.
+        partition: The partition, for errors.
+        create: Creates the backend's consumer.
+        guard: Translates errors and has the retry policy.
+        clock: The clock.
+        counters: Counts calls, retries and recreated consumers.
     """
 
     def __init__(
@@ -50,22 +53,23 @@ class RecoveringConsumer:
         self._not_before = 0.0
         self.can_wake = False
         self.newly_made = False
-        """Whether the last answer was the first of its consumer."""
+        """Whether the last result was the first of its consumer."""
 
     @property
     def pause(self) -> float:
-        """Seconds until the next try, after a failure; 0 where there is none."""
+        """Seconds until the next attempt, after a failure; otherwise 0."""
         if not self._failures:
             return 0.0
         return max(0.0, self._not_before - self._clock.now())
 
     def fetch(self, where: int, end: int | None, limits: FetchLimits) -> Fetched:
-        """Call the author's fetch.
+        """Call ``fetch_messages``.
 
         Raises:
-            StreamError: Whatever it raised, translated; the consumer is gone.
+            StreamError: Its error, translated; the consumer is closed.
         """
         self._counters.fetches += 1
+        began = perf_counter()
         try:
             with self._guard.border(partition=self._partition, offset=where):
                 self.newly_made = self._consumer is None
@@ -76,21 +80,23 @@ class RecoveringConsumer:
                 answer = self._consumer.fetch_messages(where, end, limits)
                 fetched = checked_answer(answer)
         except BaseException:
-            self.drop()  # after an error nobody knows where it stands
+            self.drop()  # after an error its state is undefined
             raise
+        finally:
+            self._counters.fetch_seconds += perf_counter() - began
         self._failures = 0
         self._guard.answered = True
         return fetched
 
     def recover(self, error: TransientError) -> None:
-        """Take note of a failure: until `pause` is over there is no next try.
+        """Record a failure: the next attempt is due after `pause`.
 
-        Failures in a row count across fetches, and so does the pause: short fetches
-        neither fail at the first hiccup nor hammer the source, and no failure hides
-        for ever.
+        Consecutive failures and the pause are counted across fetches: short fetches
+        neither fail at the first error nor overload the source, and a permanent failure
+        is raised eventually.
 
         Raises:
-            TransientError: The attempts, or the time for them, are used up.
+            TransientError: The attempts, or the time for them, are exhausted.
         """
         now = self._clock.now()
         if not self._failures:
@@ -104,10 +110,10 @@ class RecoveringConsumer:
         self._counters.recreated += 1
         pause = self._guard.policy.pause(self._failures)
         self._not_before = now + pause
-        log.info("%s: trying again in %.2f s", error, pause)
+        self._guard.log_retry(error, self._failures, pause)
 
     def renew(self) -> None:
-        """Make the next call use a new consumer."""
+        """Make the next call create a new consumer."""
         self._counters.recreated += 1
         self.drop()
 
@@ -117,16 +123,16 @@ class RecoveringConsumer:
         if consumer is not None:
             try:
                 consumer.close()
-            except Exception as error:  # noqa: BLE001 - the first error is the one to tell
+            except Exception as error:  # noqa: BLE001 - the first error is the one to raise
                 self._log("closing", error)
 
     def wake(self) -> None:
-        """Make a blocked fetch come back, where the author can. From any thread."""
+        """Wake a blocked fetch, if the consumer supports it. Thread-safe."""
         consumer = self._consumer
         if consumer is not None and self.can_wake:
             try:
                 consumer.wake()
-            except Exception as error:  # noqa: BLE001 - it comes back by its slice
+            except Exception as error:  # noqa: BLE001 - the fetch returns after its time slice
                 self._log("waking", error)
 
     def _log(self, doing: str, error: Exception) -> None:

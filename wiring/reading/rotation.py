@@ -1,4 +1,4 @@
-"""Many partitions read fairly, one batch at a time."""
+"""Reads several partitions fairly, one batch at a time."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ if TYPE_CHECKING:
     from streamfactory.wiring.reading.source import Source
 
 _OPEN: Final = 64
-"""Readers open at a time where the end is known: ten thousand partitions need no ten
+"""Maximum open readers if the ends are known: ten thousand partitions do not need ten
 thousand connections."""
 _LONGEST_PAUSE: Final = 0.05
 
 
 @dataclass(slots=True, eq=False)
-class _Lane:
+class _Cursor:
     partition: Partition
     next: int
     end: int | None
@@ -49,19 +49,18 @@ class _Lane:
 
 @final
 class Rotation:
-    """Takes turns among partitions. One thread asks; any may close.
+    """Reads partitions in turn. One thread reads; any thread may close.
 
     Args:
-        source: Makes the readers.
-        infos: The partitions as they were just seen.
-        starts: First offset of each partition to read, inclusive. Partitions without
-            one are not read.
-        ends: First offset not to read, by partition; None in it: until the partition
-            ends. None altogether: follow for ever, new partitions too.
-        incarnations: What the starts count, where the caller knows.
-        mine: Which partitions found later are read here.
-        refresh: Seconds between looks for new partitions.
-        clock: Time.
+        source: Creates the readers.
+        infos: The current partitions.
+        starts: First offset by partition, inclusive. Other partitions are not read.
+        ends: End by partition, exclusive; an entry of None reads until the partition
+            ends. None instead of a map follows the stream, with new partitions.
+        incarnations: Incarnations of the starts, if known.
+        mine: Selects new partitions to read.
+        refresh: Seconds between searches for new partitions.
+        clock: The clock.
     """
 
     def __init__(
@@ -89,9 +88,9 @@ class Rotation:
         self._incarnations: dict[Partition, str] = {}
         self._verified = False
         self.ends: dict[Partition, End] = {}
-        """How partitions ended, for those that did."""
-        self._lanes: deque[_Lane] = deque()
-        self._told: deque[MessageBatch] = deque()
+        """The ends of partitions that have ended."""
+        self._cursors: deque[_Cursor] = deque()
+        self._unreturned: deque[MessageBatch] = deque()
         for info in infos:
             partition = info.partition
             if partition in starts:
@@ -100,45 +99,45 @@ class Rotation:
 
     @property
     def finished(self) -> bool:
-        """True when nothing will come any more."""
-        return self._verified and not self._lanes and not self._told
+        """Whether all partitions are finished."""
+        return self._verified and not self._cursors and not self._unreturned
 
     @property
     def position(self) -> Position:
-        """Next offset of each partition, after the last batch handed out."""
+        """Next offset of each partition, after the last returned batch."""
         return Position(self._next, self._incarnations)
 
     @property
     def counters(self) -> Counters:
-        """What all readers have done so far."""
-        readers = [lane.reader for lane in list(self._lanes)]
+        """The sum of the counters of all readers."""
+        readers = [cursor.reader for cursor in list(self._cursors)]
         return sum((r.counters for r in readers if r is not None), self._counters)
 
     def next_batch(self, timeout: float) -> MessageBatch | None:
-        """The next batch with content; None when none came in time.
+        """Return the next batch with content; None if none arrived in time.
 
-        That is rows, dead letters, losses or an end.
+        Content is rows, dead letters, losses or an end.
 
         Args:
             timeout: Seconds.
 
         Raises:
             PartitionVanished, OffsetOutOfRange, IncarnationChanged: data_loss.
-            StreamError: As `Reader.fetch`.
+            StreamError: See `Reader.fetch`.
         """
         deadline = self._clock.now() + timeout
         pause = 0.001
         while True:
             self._check_open()
             self._look_for_partitions()
-            if self._told:
-                return self._told.popleft()
+            if self._unreturned:
+                return self._unreturned.popleft()
             batch = self._turn(deadline)
             if batch is not None:
                 return batch
-            if self._told:
+            if self._unreturned:
                 continue
-            if not self._lanes and not self._following:
+            if not self._cursors and not self._following:
                 self._verify()
                 return None
             left = deadline - self._clock.now()
@@ -149,27 +148,29 @@ class Rotation:
             pause = min(pause * 2, _LONGEST_PAUSE)
 
     def begin_range(self) -> None:
-        """Begin a range: each partition has an error budget of its own (rule D3)."""
-        for lane in self._lanes:
-            if lane.reader is not None:
-                lane.reader.begin_range()
+        """Begin a range: reset the error budget of each partition (rule D3)."""
+        for cursor in self._cursors:
+            if cursor.reader is not None:
+                cursor.reader.begin_range()
 
     def close(self) -> None:
-        """Close all readers; twice is fine."""
+        """Close all readers; may be called twice."""
         self._closed.set()
-        for lane in list(self._lanes):
-            if lane.reader is not None:
-                lane.reader.close()
+        for cursor in list(self._cursors):
+            if cursor.reader is not None:
+                cursor.reader.close()
 
     def _turn(self, deadline: float) -> MessageBatch | None:
-        """Ask each partition once, until one has something."""
-        window = len(self._lanes) if self._following else min(len(self._lanes), _OPEN)
+        """Poll each partition once, until one has content."""
+        window = (
+            len(self._cursors) if self._following else min(len(self._cursors), _OPEN)
+        )
         for _ in range(window):
-            lane = self._lanes[0]
+            cursor = self._cursors[0]
             self._rotate()
-            # A lone partition may wait in its fetch: there is nobody to keep waiting.
+            # The fetch of a single partition may block: no other partition waits.
             patience = min(deadline - self._clock.now(), 0.5) if window == 1 else 0.0
-            batch = self._fetch(lane, max(0.0, patience))
+            batch = self._fetch(cursor, max(0.0, patience))
             if batch is not None and (
                 batch.num_rows
                 or batch.losses
@@ -179,56 +180,58 @@ class Rotation:
                 return batch
         return None
 
-    def _fetch(self, lane: _Lane, timeout: float) -> MessageBatch | None:
-        if lane.reader is None:
-            lane.reader = self._source.reader(
-                lane.partition, info=lane.info, incarnation=lane.incarnation
+    def _fetch(self, cursor: _Cursor, timeout: float) -> MessageBatch | None:
+        if cursor.reader is None:
+            cursor.reader = self._source.reader(
+                cursor.partition, info=cursor.info, incarnation=cursor.incarnation
             )
-            lane.info = None
+            cursor.info = None
             if self._closed.is_set():
-                lane.reader.close()  # made while `close` went by
+                cursor.reader.close()  # created during `close`
         try:
-            batch = lane.reader.fetch(lane.next, end=lane.end, timeout=timeout)
+            batch = cursor.reader.fetch(cursor.next, end=cursor.end, timeout=timeout)
         except (PartitionVanished, TopicNotFound) as error:
-            self._gone(lane, error)
+            self._gone(cursor, error)
             return None
-        lane.next = batch.next_offset
-        self._next[lane.partition] = batch.next_offset
-        if lane.reader.incarnation is not None:
-            self._incarnations[lane.partition] = lane.reader.incarnation
+        cursor.next = batch.next_offset
+        self._next[cursor.partition] = batch.next_offset
+        if cursor.reader.incarnation is not None:
+            self._incarnations[cursor.partition] = cursor.reader.incarnation
         ended = batch.state is BatchState.END_OF_PARTITION
         if ended:
-            self.ends[lane.partition] = batch.end or Finished()
-        if ended or (lane.end is not None and lane.next >= lane.end):
-            self._retire(lane)
+            self.ends[cursor.partition] = batch.end or Finished()
+        if ended or (cursor.end is not None and cursor.next >= cursor.end):
+            self._retire(cursor)
         return batch
 
     def _rotate(self) -> None:
-        """Put the first lane behind the others that are open."""
-        lane = self._lanes.popleft()
-        others = len(self._lanes)
-        self._lanes.insert(others if self._following else min(others, _OPEN - 1), lane)
+        """Move the first partition behind the other open ones."""
+        cursor = self._cursors.popleft()
+        others = len(self._cursors)
+        self._cursors.insert(
+            others if self._following else min(others, _OPEN - 1), cursor
+        )
 
-    def _retire(self, lane: _Lane) -> None:
-        self._lanes.remove(lane)
-        if lane.reader is not None:
-            lane.reader.close()
-            self._counters += lane.reader.counters
+    def _retire(self, cursor: _Cursor) -> None:
+        self._cursors.remove(cursor)
+        if cursor.reader is not None:
+            cursor.reader.close()
+            self._counters += cursor.reader.counters
 
     def _add(
         self, info: PartitionInfo, start: int, end: int | None, incarnation: str | None
     ) -> None:
         partition = info.partition
-        lane = _Lane(partition, start, end, info, incarnation or info.incarnation)
+        cursor = _Cursor(partition, start, end, info, incarnation or info.incarnation)
         self._next[partition] = start
-        if lane.incarnation is not None:
-            self._incarnations[partition] = lane.incarnation
-        same = info.incarnation in (None, lane.incarnation)
+        if cursor.incarnation is not None:
+            self._incarnations[partition] = cursor.incarnation
+        same = info.incarnation in (None, cursor.incarnation)
         if info.state is not PartitionState.VANISHED and start == end and same:
             return
-        self._lanes.append(lane)
+        self._cursors.append(cursor)
         if info.state is PartitionState.VANISHED:
-            self._gone(lane, None)
+            self._gone(cursor, None)
 
     def _look_for_partitions(self) -> None:
         if not self._following or self._clock.now() - self._looked < self._refresh:
@@ -237,33 +240,37 @@ class Rotation:
         for info in self._source.metadata.partitions():
             partition = info.partition
             if info.state is PartitionState.VANISHED:
-                lanes = [lane for lane in self._lanes if lane.partition == partition]
-                if lanes:
-                    self._gone(lanes[0], None)
+                cursors = [
+                    cursor for cursor in self._cursors if cursor.partition == partition
+                ]
+                if cursors:
+                    self._gone(cursors[0], None)
             elif partition not in self._next and self._mine(partition):
-                # Found later, so all that it holds is new (rule M4).
-                self._add(info, info.earliest, None, None)
+                # A new partition is read from its earliest offset (rule M4).
+                self._add(info, info.start, None, None)
 
-    def _gone(self, lane: _Lane, error: StreamError | None) -> None:
-        """The partition is no longer there: an error, or a loss and the others go on.
+    def _gone(self, cursor: _Cursor, error: StreamError | None) -> None:
+        """Handle a removed partition.
 
-        It is forgotten here: should it come back, all that it holds is new.
+        Raise, or record a loss and continue with the others.
+
+        It is removed here: if it is created again, it is a new partition.
         """
-        partition = lane.partition
+        partition = cursor.partition
         if self._policy.fails and error is not None:
             raise error
-        loss = self._policy.vanished(partition, lane.next, "while it was read")
-        self._retire(lane)
+        loss = self._policy.vanished(partition, cursor.next, "while it was read")
+        self._retire(cursor)
         self._counters.losses.append(loss)
         self._next.pop(partition, None)
         self._incarnations.pop(partition, None)
         self.ends[partition] = Abandoned()
-        self._told.append(
+        self._unreturned.append(
             MessageBatch(
                 partition,
                 empty_rows(self._source.schema),
-                lane.next,
-                lane.next,
+                cursor.next,
+                cursor.next,
                 BatchState.END_OF_PARTITION,
                 losses=(loss,),
                 end=Abandoned(),
@@ -271,7 +278,7 @@ class Rotation:
         )
 
     def _verify(self) -> None:
-        """After the last fetch: did the offsets count the same all along (rule R7)?"""
+        """Verify after the last fetch that the topic was not recreated (rule R7)."""
         if self._verified:
             return
         infos = self._source.metadata.partitions() if self._incarnations else ()

@@ -1,4 +1,4 @@
-"""One stream opened for reading: what Spark, the command line and `open()` hold."""
+"""A stream opened for reading, as used by Spark, the command line and `open()`."""
 
 from __future__ import annotations
 
@@ -34,6 +34,7 @@ from streamfactory.wiring.decoding.keys import KEY_PREFIX, KeyStage
 from streamfactory.wiring.decoding.payloads import Payloads
 from streamfactory.wiring.decoding.row_schema import Shaper, metadata_fields
 from streamfactory.wiring.decoding.stage import DecodePolicy, DecodeStage
+from streamfactory.wiring.decoding.typed_rows import TypedRows
 from streamfactory.wiring.reading.losses import LossPolicy
 from streamfactory.wiring.reading.metadata import Metadata
 from streamfactory.wiring.reading.reader import Reader, ReaderSettings
@@ -52,32 +53,30 @@ _NUMBERS: Final = itertools.count()
 
 
 def unique_client_id(prefix: str) -> str:
-    """An id that no other client of this process, or of another one here, has."""
+    """Return an id that is unique among the clients of this machine."""
     return f"{prefix}-{os.getpid()}-{next(_NUMBERS)}"
 
 
 @final
 class Source:
-    """A stream's readers and metadata, made from its configuration. Thread-safe.
+    """Creates the readers and the metadata of a stream. Thread-safe.
 
-    Nothing is connected before something is asked for.
+    Connects on first use.
 
     Args:
         configured: The configuration and its plug-ins.
-        fields: Columns wanted, in this order; None means all.
-        client_id: Prefix of the name in the source's logs.
-        clock: Time; another one in simulations.
-        wrap: Puts something around the author's factory: faults, in simulations.
-        aside: Whether dead letters come beside the rows (`MessageBatch.dead_letters`),
-            rather than among them; None: among them, and they are dropped where a
-            group would write them.
-        raw_keys: Whether keys stay bytes, though they have a decoder.
-        source_schema: What consumers answer, where that is known: the source is not
-            asked for it.
+        fields: Columns to read, in this order; None means all.
+        client_id: Prefix of the client id in the source's logs.
+        clock: The clock; simulations replace it.
+        wrap: Wraps the backend's factory, to inject faults in simulations.
+        aside: Whether dead letters are in `MessageBatch.dead_letters`, instead of among
+            the rows; None: among the rows, but dropped if a group would write them.
+        raw_keys: Whether keys are not decoded, although a key decoder is set.
+        source_schema: The schema of the consumers' rows, if known: saves a call.
 
     Raises:
         Unsupported: misuse; the type cannot be read.
-        GuaranteeRefused: config; ``guarantee`` asks for more than the source can give.
+        GuaranteeRefused: config; ``guarantee`` is stronger than that of the source.
     """
 
     def __init__(
@@ -96,7 +95,7 @@ class Source:
         self._decoder = configured.decoder
         self._key_decoder = None if raw_keys else configured.key_decoder
         self.origin = Origin.of(self.config, self._decoder)
-        """What dead letters of this stream say of where they come from."""
+        """The origin of this stream's dead letters."""
         drop = aside is None and self.decodes and for_group(self.config)
         if drop:
             what = "undecodable messages are dropped here: "
@@ -111,7 +110,7 @@ class Source:
         backend = configured.backend
         self._envelopes = backend.yields is Yields.ENVELOPE
         if backend.consumer_factory is None:
-            msg = f"the stream type {backend.name!r} cannot be read"
+            msg = f"stream type {backend.name!r} cannot be read"
             raise Unsupported(msg, stream=self.config.name)
         self.guard = Guard(self.config, backend, self.clock)
         with self.guard.border():
@@ -137,14 +136,14 @@ class Source:
 
     @property
     def decodes(self) -> bool:
-        """Whether messages become rows here, rather than staying as they are."""
+        """Whether messages are decoded."""
         return self._decoder is not None and self._decoder.decoder is not None
 
-    # Not `cached_property`: on Python 3.11 that has one lock for all instances, and
-    # a schema may be waited for.
+    # Not `cached_property`: on Python 3.11 it has one lock for all instances, and
+    # fetching a schema may block.
     @property
     def source_schema(self) -> pa.Schema:
-        """The schema of what the consumers answer, before decoding."""
+        """The schema of the consumers' rows, before decoding."""
         if self._source_schema is None:
             self._source_schema = self._ask_schema()
         return self._source_schema
@@ -155,7 +154,7 @@ class Source:
 
         Raises:
             SchemaUnknown: config.
-            ConfigError: config; a wanted column is not there.
+            ConfigError: config; a selected column does not exist.
         """
         if self._schema is None:
             shaper = self.shaper(Partition("schema", 0))
@@ -169,14 +168,17 @@ class Source:
         *,
         info: PartitionInfo | None = None,
         incarnation: str | None = None,
+        counted: bool = True,
     ) -> Reader:
-        """A reader of one partition. The caller closes it.
+        """Create the reader of one partition. The caller closes it.
 
         Args:
-            partition: Which.
-            info: The partition, if it was seen just now: spares a look-up.
-            incarnation: What the caller's offsets count; another one is
+            partition: The partition.
+            info: Its bounds, if just fetched: saves a look-up.
+            incarnation: Incarnation of the caller's offsets; another one raises
                 `IncarnationChanged`.
+            counted: Whether the metrics of the process count what is read: not for a
+                look at the stream by a person.
         """
         return Reader(
             partition,
@@ -190,10 +192,11 @@ class Source:
             clock=self.clock,
             info=info,
             incarnation=incarnation,
+            counted=counted,
         )
 
     def shaper(self, partition: Partition) -> Shaper:
-        """What turns the answers of one consumer into rows of the schema."""
+        """Create the converter from one consumer's results to rows of the schema."""
         source = self.source_schema
         with self.guard.border():
             stage = self.decode_stage(partition)
@@ -207,14 +210,19 @@ class Source:
             added = metadata_fields(source, headers=headers, key=key)
         if stage is not None and self._policy.evidence:
             added += EVIDENCE
+        envelopes = source.equals(envelope_schema())
         try:
             self._check_columns(base, added)
+            typed = None
+            if stage is None and not envelopes:
+                typed = TypedRows(base, self._policy, partition, self._fields)
             return Shaper(
                 base,
                 fields=self._fields,
                 added=added,
-                envelopes=source.equals(envelope_schema()),
+                envelopes=envelopes,
                 stage=stage,
+                typed=typed,
             )
         except BaseException:
             if stage is not None:
@@ -222,11 +230,11 @@ class Source:
             raise
 
     def close_with(self, close: Callable[[], object]) -> None:
-        """Call something when this source is closed, before anything else."""
+        """Register a function that is called first when this source is closed."""
         self._closing.callback(close)
 
     def close(self) -> None:
-        """Close the metadata and what the factory shares; readers are closed before."""
+        """Close the metadata and the factory; the caller closes readers before."""
         try:
             self._closing.close()
             self.metadata.close()
@@ -235,27 +243,29 @@ class Source:
                 self.factory.close()
 
     def _ask_schema(self) -> pa.Schema:
-        # Where consumers answer envelopes, `schema` declares what they decode to.
+        # For envelopes, `schema` declares the decoded rows.
         declared = self._envelopes and "schema" in self.config
         schema = envelope_schema() if declared else self.metadata.schema()
         if schema.equals(envelope_schema()):
             if self._decoder is None:
-                msg = "this stream holds undecoded messages, and no decoder is named"
+                msg = "this stream has undecoded messages, but no decoder is configured"
                 key = f"stream.{self.config.type}.decoder.class.name"
                 raise ConfigError(
-                    msg, stream=self.config.name, remedy=f"set {key}; raw keeps them so"
+                    msg,
+                    stream=self.config.name,
+                    remedy=f"set {key}; use raw to read them undecoded",
                 )
         elif self._decoder is not None:
             name = self._decoder.name
-            msg = f"this stream has typed rows: the decoder {name!r} is refused"
-            raise ConfigError(msg, stream=self.config.name, remedy="leave it out")
+            msg = f"this stream has typed rows, so the decoder {name!r} cannot be used"
+            raise ConfigError(msg, stream=self.config.name, remedy="omit it")
         return schema
 
     def _pushed_fields(self) -> Sequence[str] | None:
         return self._fields if self._decoder is None else None
 
     def decode_stage(self, partition: Partition) -> DecodeStage | None:
-        """What decodes the messages of a partition; None where they stay as they are.
+        """Create the decoding stage of a partition; None if messages are not decoded.
 
         The caller closes it.
         """
@@ -301,7 +311,7 @@ class Source:
     def _check_columns(self, base: pa.Schema, added: Sequence[pa.Field]) -> None:
         try:
             check_columns(base)
-        except SchemaMismatch as error:  # of a topic that others wrote
+        except SchemaMismatch as error:  # of a topic of another program
             error.at(stream=self.config.name)
             error.remedy = "write the rows again, to another topic"
             raise
@@ -311,13 +321,14 @@ class Source:
         added_names = [field.name for field in added]
         twice = [name for name in wanted if (wanted + added_names).count(name) > 1]
         if not wanted:
-            complaint = "no columns are wanted"
+            complaint = "no columns are selected"
         elif missing:
-            complaint = f"there is no column {missing[0]!r}; there are " + ", ".join(
-                names
+            complaint = (
+                f"column {missing[0]!r} does not exist; available are "
+                + ", ".join(names)
             )
         elif twice:
-            complaint = f"the column {twice[0]!r} would be there twice"
+            complaint = f"column {twice[0]!r} is selected twice"
         if complaint is not None:
             raise ConfigError(complaint, stream=self.config.name)
 
@@ -334,9 +345,9 @@ def for_group(config: StreamConfig) -> bool:
 def _handed_over(
     decoder: Decoder, given: Mapping[str, Any], schema: str
 ) -> dict[str, Any]:
-    """The stream's ``schema`` as the decoder's, where it has none and knows the form.
+    """Pass the stream's ``schema`` to a decoder without schema that accepts the form.
 
-    A decoder whose schema is written otherwise (Avro's, say) keeps its own.
+    A decoder with another form of schema (Avro) keeps its own.
     """
     if any(key.startswith("schema") for key, value in given.items() if value):
         return {}

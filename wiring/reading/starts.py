@@ -1,14 +1,13 @@
-"""Where a reader starts and a batch ends: Spark-Kafka's vocabulary, for every backend.
+"""Resolves start and end options, as in Spark's Kafka source, for every backend.
 
-A new start is looked for in this order: by timestamp, by timestamps for partitions, by
-offsets, by Pinot's reset, by default. A checkpoint beats them all; that is the
-caller's business.
+The precedence of start options is: timestamp, timestamps by partition, offsets, Pinot's
+reset, default. A checkpoint has precedence over all; callers handle it.
 """
 
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from streamfactory.spi import (
     ConfigError,
@@ -19,6 +18,7 @@ from streamfactory.spi import (
     Problem,
 )
 from streamfactory.wiring.options.types import Ago
+from streamfactory.wiring.reading.extents import advance
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -35,6 +35,53 @@ Start = str | datetime | Position
 """``earliest``, ``latest``, a time, or a position."""
 
 
+class Planned(NamedTuple):
+    """The partitions of a stream, and where a read of each starts and ends."""
+
+    infos: Sequence[PartitionInfo]
+    starts: dict[Partition, int]
+    """Inclusive."""
+    ends: dict[Partition, int | None] | None
+    """Exclusive, as of `ending_offsets`; None if the stream is followed."""
+    incarnations: Mapping[Partition, str]
+    """Incarnations of the starts, if a position has them."""
+
+
+def plan_read(
+    config: StreamConfig,
+    metadata: Metadata,
+    *,
+    start: Start | None,
+    default: str,
+    follow: bool = False,
+    back: int | None = None,
+) -> Planned:
+    """Fetch the partitions, and resolve where a read of each starts and ends.
+
+    Args:
+        config: Has the start and end options.
+        metadata: Returns partitions, and looks up times.
+        start: Has precedence over all start options; None applies these.
+        default: See `starting_offsets`.
+        follow: Whether the read has no end.
+        back: Start so many offsets before the latest of each partition instead.
+
+    Raises:
+        PositionRefused: permanent; the start is of another stream.
+        ConfigError: config; see `starting_offsets`.
+        StreamError: Raised by the source when its partitions are fetched.
+    """
+    known = start if isinstance(start, Position) else Position()
+    metadata.check_position(known)
+    infos = metadata.partitions(known)
+    if back is None:
+        starts = starting_offsets(config, metadata, infos, start=start, default=default)
+    else:
+        starts = {i.partition: _before_latest(metadata, i, back) for i in infos}
+    ends = None if follow else ending_offsets(config, metadata, infos)
+    return Planned(infos, starts, ends, known.incarnations)
+
+
 def starting_offsets(
     config: StreamConfig,
     metadata: Metadata,
@@ -43,18 +90,19 @@ def starting_offsets(
     start: Start | None,
     default: str,
 ) -> dict[Partition, int]:
-    """The first offset to read of each partition.
+    """Return the first offset to read of each partition.
 
     Args:
         config: Has the start options.
-        metadata: Is asked when a start is given by time.
-        infos: The partitions as they are now.
-        start: What the caller said, over all options.
-        default: ``earliest`` or ``latest``, where nothing says.
+        metadata: Looks up times.
+        infos: The current partitions.
+        start: The caller's start, with precedence over all options.
+        default: ``earliest`` or ``latest``, if no option is set and the source has no
+            beginning of its own (`PartitionInfo.begin`).
 
     Raises:
-        ConfigError: config; offsets are given for other partitions than there are, or
-            no message is as late as a given time.
+        ConfigError: config; offsets are set for other partitions than exist, or no
+            message is as late as a given time.
     """
     resolver = _Resolver(config, metadata, infos)
     if start is not None:
@@ -68,23 +116,26 @@ def starting_offsets(
         return resolver.at_times("startingOffsetsByTimestamp", times, strategy)
     if "startingOffsets" in config:
         return resolver.at_offsets("startingOffsets", config["startingOffsets"])
-    reset = config.get("consumer.prop.auto.offset.reset", default)
+    if "consumer.prop.auto.offset.reset" not in config:
+        return resolver.by_default(default)
+    reset = config["consumer.prop.auto.offset.reset"]
     if isinstance(reset, str):
         return resolver.at_word(reset)
     now = int(datetime.now(UTC).timestamp() * 1000)
     millis = max(0, now - reset.millis) if isinstance(reset, Ago) else reset
-    # As in Pinot: where nothing is that late, the latest.
+    # As in Pinot: the latest, if no message is that late.
     return resolver.at_time(millis, "latest")
 
 
 def ending_offsets(
     config: StreamConfig, metadata: Metadata, infos: Sequence[PartitionInfo]
 ) -> dict[Partition, int | None]:
-    """The first offset a batch does not read; None where only the stream's end ends it.
+    """Return the end of a batch, exclusive; None if only the stream's end ends it.
+
+    A time after the last message resolves to the latest.
 
     Raises:
-        ConfigError: config; as `starting_offsets`. A time that nothing reaches ends at
-            latest.
+        ConfigError: config; see `starting_offsets`.
     """
     there = [info for info in infos if info.state is not PartitionState.VANISHED]
     resolver = _Resolver(config, metadata, there)
@@ -99,6 +150,15 @@ def ending_offsets(
     return ends
 
 
+def _before_latest(metadata: Metadata, info: PartitionInfo, back: int) -> int:
+    if info.latest is None:
+        return info.start
+    if not metadata.sparse:
+        return max(info.earliest, info.latest - back)
+    held = metadata.extents(info.partition, info.start, info.latest)
+    return advance(held, max(0, sum(e.end - e.start for e in held) - back), info.latest)
+
+
 class _Resolver:
     def __init__(
         self, config: StreamConfig, metadata: Metadata, infos: Sequence[PartitionInfo]
@@ -109,26 +169,30 @@ class _Resolver:
 
     def given(self, start: Start) -> dict[Partition, int]:
         if isinstance(start, Position):
-            # A partition that the position does not know is new: from its beginning.
-            return {p: start.get(p, i.earliest) for p, i in self._infos.items()}
+            # A partition that the position lacks is new: read from its earliest offset.
+            return {p: start.get(p, i.start) for p, i in self._infos.items()}
         if isinstance(start, datetime):
             if start.tzinfo is None:
                 msg = f"the start {start} has no time zone"
-                raise MisuseError(msg, remedy="give it one: datetime(..., tzinfo=UTC)")
-            # Down to whole milliseconds, as stored times are: rather one row early
-            # than one missing.
+                raise MisuseError(msg, remedy="add one: datetime(..., tzinfo=UTC)")
+            # Rounded down to milliseconds, like stored times: so that no row is missed.
             millis = (start - _EPOCH) // timedelta(milliseconds=1)
             return self.at_time(millis, "latest")
         word = _WORDS.get(start.lower(), start.lower())
         if word not in ("earliest", "latest"):
             msg = f"the start {start!r} is neither earliest nor latest"
-            raise MisuseError(msg, remedy="give one of these, a datetime or a Position")
+            raise MisuseError(msg, remedy="use one of these, a datetime or a Position")
         return self.at_word(word)
 
+    def by_default(self, word: str) -> dict[Partition, int]:
+        found = self.at_word(word)
+        begun = {p: i.begin for p, i in self._infos.items() if i.begin is not None}
+        return found | begun
+
     def at_word(self, word: str) -> dict[Partition, int]:
-        # Where the latest cannot be known, nothing is held either: both words agree.
+        # If the latest is unknown, the source stores nothing: both words mean the same.
         return {
-            p: i.latest if word == "latest" and i.latest is not None else i.earliest
+            p: i.latest if word == "latest" and i.latest is not None else i.start
             for p, i in self._infos.items()
         }
 
@@ -168,7 +232,8 @@ class _Resolver:
                 msg,
                 stream=self._config.name,
                 partition=late[0],
-                remedy="startingOffsetsByTimestampStrategy=latest starts at latest",
+                remedy="set startingOffsetsByTimestampStrategy=latest to start at "
+                "latest",
             )
         latest = self.at_word("latest")
         return {p: latest[p] if o is None else o for p, o in found.items()}
@@ -176,7 +241,7 @@ class _Resolver:
     def _exactly(
         self, key: str, given: Mapping[str, Mapping[int, int]]
     ) -> dict[Partition, int]:
-        """The map by partition: it has to name exactly those that there are."""
+        """Return the map by partition; it must have exactly the existing partitions."""
         flat = {
             Partition(topic, number): value
             for topic, by_id in given.items()
@@ -184,11 +249,11 @@ class _Resolver:
         }
         origin = self._config.settings[key].origin
         problems = [
-            Problem(key, f"names {p}, which this stream has not", origin)
+            Problem(key, f"has {p}, which this stream does not have", origin)
             for p in sorted(set(flat) - set(self._infos))
         ]
         problems += [
-            Problem(key, f"does not name {p}, which this stream has", origin)
+            Problem(key, f"lacks {p}, which this stream has", origin)
             for p in sorted(set(self._infos) - set(flat))
         ]
         if problems:

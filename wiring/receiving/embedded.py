@@ -1,4 +1,4 @@
-"""Receivers inside the process that reads: ``spool.receiver=embedded``, for trials."""
+"""Receivers within the reading process: ``spool.receiver=embedded``, for trials."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _lock = threading.Lock()
 _receivers: Final[dict[tuple[int, str], _Running]] = {}
-"""One for each stream that this process reads, by process and configuration."""
+"""The running receivers, by process and configuration."""
 
 
 def open_source(
@@ -32,18 +32,18 @@ def open_source(
     aside: bool | None = None,
     raw_keys: bool = False,
 ) -> Source:
-    """A source, with the receiver that its configuration asks for.
+    """Open a source, with an embedded receiver if configured.
 
     Args:
         configured: Its configuration.
-        plugins: Where types are found; the process's own by default.
-        columns: Columns wanted, in this order; None means all.
-        faults: Goes around the backend: the simulator for tests.
-        aside: As of `Source`.
-        raw_keys: As of `Source`.
+        plugins: Finds types; by default those of the process.
+        columns: Columns to read, in this order; None means all.
+        faults: Injects faults, for tests.
+        aside: See `Source`.
+        raw_keys: See `Source`.
 
     Raises:
-        StreamError: As `receive_embedded`; nothing is left open.
+        StreamError: See `receive_embedded`; nothing is left open.
     """
     source = Source(
         configured,
@@ -64,18 +64,19 @@ def open_source(
 def receive_embedded(
     source: Source, configured: Configured, plugins: PluginManager | None = None
 ) -> None:
-    """Receive for as long as a source is open, where its configuration asks for it.
+    """Run a receiver while a source is open, if configured.
 
     Readers of one process that have the same configuration share a receiver.
 
     Args:
-        source: It closes the receiver with itself.
+        source: Closes the receiver when it is closed.
         configured: Its configuration.
-        plugins: Where types are found; the process's own by default.
+        plugins: Finds types; by default those of the process.
 
     Raises:
-        StreamTimeout: transient; no sender came within ``connection.timeout.millis``.
-        StreamError: What ended the receiver.
+        StreamTimeout: transient; no sender connected within
+            ``connection.timeout.millis``.
+        StreamError: The error that ended the receiver.
     """
     config = configured.config
     wanted = transport_of(configured.backend) is not None
@@ -98,14 +99,14 @@ def receive_embedded(
     if receiver.error is not None:
         raise receiver.error
     if not ready:
-        msg = f"no sender came within {timeout:g} s"
+        msg = f"no sender connected within {timeout:g} s"
         remedy = "start the sender, or set the option `schema`"
         raise StreamTimeout(msg, stream=config.name, remedy=remedy)
 
 
 @final
 class _Running:
-    """A receiver and how many use it."""
+    """A receiver and the number of its users."""
 
     def __init__(self, receiver: StreamReceiver, forget: Callable[[], object]) -> None:
         self.receiver = receiver
@@ -113,7 +114,7 @@ class _Running:
         self._forget = forget
 
     def release(self) -> None:
-        """Give one use back; the last one stops the receiver."""
+        """Release one use; the last one stops the receiver."""
         with _lock:
             self.users -= 1
             if self.users:

@@ -1,9 +1,10 @@
-"""The receiver of one partition: one thread that reads the transport, and its lane."""
+"""The receiver of one partition: a thread that reads the transport, and its queue."""
 
 from __future__ import annotations
 
 import threading
 import uuid
+from functools import partial
 from typing import TYPE_CHECKING, Final, final
 
 from streamfactory.arrowlog.writing import retention_of
@@ -22,13 +23,16 @@ from streamfactory.spi import (
     WriterFenced,
 )
 from streamfactory.wiring.core.clock import Clock
+from streamfactory.wiring.core.defects import with_code
 from streamfactory.wiring.core.guard import RetryPolicy
 from streamfactory.wiring.core.guard import log as logger
+from streamfactory.wiring.metrics.batches import StreamEnd
+from streamfactory.wiring.metrics.registry import registry
 from streamfactory.wiring.options.spool import store_config
 from streamfactory.wiring.reading.acknowledging import Acknowledger
 from streamfactory.wiring.reading.source import Source
-from streamfactory.wiring.receiving.lane import Lane, LanePlan
-from streamfactory.wiring.receiving.statistics import Statistics
+from streamfactory.wiring.receiving.queueing import PartitionQueue, QueueSettings
+from streamfactory.wiring.receiving.statistics import SpoolTally, Statistics
 from streamfactory.wiring.spool.rows import delivered_schema
 
 if TYPE_CHECKING:
@@ -40,9 +44,9 @@ if TYPE_CHECKING:
     from streamfactory.wiring.reading.reader import Reader
 
 _TURN: Final = 0.2
-"""Seconds that one fetch waits at the most: a stop is noticed that soon."""
+"""Maximum seconds of one fetch, and so of the reaction to a stop."""
 AGAIN: Final = 0.02
-"""Seconds between the end of a sender and the wait for the next one."""
+"""Seconds between the end of a sender and waiting for the next one."""
 _FINAL: Final = (
     ConfigError,
     PluginError,
@@ -50,34 +54,37 @@ _FINAL: Final = (
     SpoolFull,
     WriterFenced,
 )
-"""What no later attempt can change."""
+"""Errors that no later attempt can resolve."""
 
 
 def is_final(error: StreamError) -> bool:
     """Whether no later attempt can succeed.
 
-    A sender that leaves before its schema came is followed by another one.
+    After a sender that disconnects before it sends its schema there can be another one.
     """
     return isinstance(error, _FINAL) and not isinstance(error, SchemaUnknown)
 
 
 def writer_prefix(stream: str) -> str:
-    """What the writer ids of a stream's receivers begin with; the partition follows."""
+    """Return the prefix of the writer ids of a stream's receivers.
+
+    The partition follows.
+    """
     return f"spool/{stream}/"
 
 
 @final
 class PartitionReceiver:
-    """Receives one partition, in a thread of its own, until it is stopped.
+    """Receives one partition in its own thread, until it is stopped.
 
     Args:
-        partition: Of the transport.
-        log: The spool's.
-        transport: How the transport is read.
-        shared: The source that found the schema; used until its sender ends. None
-            where it was not looked for.
-        config: Of the stream.
-        stop: Ends it, once what was received is committed.
+        partition: Partition of the transport.
+        log: The spool's log.
+        transport: Configuration of the transport.
+        shared: The source that found the schema, used until its sender ends; None if
+            the schema was known.
+        config: Configuration of the stream.
+        stop: Ends it after received rows are committed.
     """
 
     def __init__(
@@ -92,7 +99,7 @@ class PartitionReceiver:
         self.partition = partition
         self.statistics = Statistics(partition)
         self.error: StreamError | None = None
-        """What has ended it for good; None while it goes on."""
+        """The final error; None while it runs."""
         self._log = log
         self._transport = transport
         self._shared = None if shared is None else shared.use()
@@ -100,27 +107,37 @@ class PartitionReceiver:
         self._stop = stop
         self._policy = RetryPolicy.of(config)
         self._pending: list[Loss] = []
-        """Losses that no row was stored behind yet."""
+        """Losses that are not stored yet: they are stored with the next row."""
         self._renewed = False
-        """Whether the last sender has ended, and nothing came since."""
-        self._plan = LanePlan(
+        """Whether the last sender has ended and no other has sent."""
+        self._plan = QueueSettings(
             f"{writer_prefix(config.name)}{partition.id}",
             uuid.uuid4().hex,
             config["spool.full"],
             config.get("spool.full.bytes"),
             retention_of(store_config(config)),
             self._policy,
+            StreamEnd.of(config),
         )
+        tally = SpoolTally(
+            config.name,
+            partition,
+            self.statistics,
+            partial(log.held, partition.id),
+            self._plan.most,
+        )
+        self._end_metrics = registry.track(self, tally)
         name = f"streamfactory-receive-{partition}"
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
     def start(self) -> None:
-        """Begin; returns at once."""
+        """Start; returns immediately."""
         self._thread.start()
 
     def join(self) -> None:
-        """Wait for the end, after the stop was set."""
+        """Wait for the end, after a stop."""
         self._thread.join()
+        self._end_metrics()
 
     def _run(self) -> None:
         failures, claimed = 0, False
@@ -145,8 +162,8 @@ class PartitionReceiver:
                 self._stop.wait(AGAIN)
         except Exception as error:  # noqa: BLE001 - shown in `error`
             logger.exception("partition %s: the receiver failed", self.partition)
-            self.error = internal_error(error)
-            self.statistics.enter("failed", str(error))
+            self.error = failure = internal_error(error)
+            self.statistics.enter("failed", with_code(failure))
         finally:
             self._leave()
             if self.error is None:
@@ -155,25 +172,25 @@ class PartitionReceiver:
     def _give_up(self, error: StreamError) -> None:
         self.error = error
         state = "fenced" if isinstance(error, WriterFenced) else "failed"
-        self.statistics.enter(state, str(error))
-        logger.error("partition %s: received no more: %s", self.partition, error)
+        self.statistics.enter(state, with_code(error))
+        logger.error("partition %s: receiving ended: %s", self.partition, error)
 
     def _fail(self, error: StreamError, failures: int) -> None:
         """Wait, longer each time, before the transport is opened again."""
-        self.statistics.enter("waiting", str(error))
+        self.statistics.enter("waiting", with_code(error))
         level = logger.info if isinstance(error, TransientError) else logger.error
-        level("partition %s: receiving again: %s", self.partition, error)
+        level("partition %s: receiving is retried: %s", self.partition, error)
         if not isinstance(error, TransientError):
-            self._leave()  # a source that refused keeps refusing
+            self._leave()  # a source that refused would refuse again
         self._stop.wait(self._policy.pause(min(failures, 10)))
 
     # --- one sender --------------------------------------------------------------
 
     def _session(self) -> None:
-        """Receive until the sender ends, something fails, or the stop is set."""
+        """Receive until the sender ends, an error occurs, or the stop is set."""
         source = self._opened()
         acknowledger = Acknowledger(source)
-        lane = Lane(
+        queue = PartitionQueue(
             self.partition,
             self._log,
             self._plan,
@@ -181,15 +198,15 @@ class PartitionReceiver:
             acknowledger.acknowledge,
         )
         try:
-            # The last receiver may have ended between its commit and this.
-            acknowledger.acknowledge(lane.position)
-            reader, at = self._reader(source, lane.position)
+            # The last receiver may have ended between commit and acknowledgement.
+            acknowledger.acknowledge(queue.position)
+            reader, at = self._reader(source, queue.position)
             try:
-                self._pump(reader, at, lane)
+                self._pump(reader, at, queue)
             finally:
                 reader.close()
         finally:
-            lane.close()
+            queue.close()
 
     def _reader(self, source: Source, stored: Position | None) -> tuple[Reader, int]:
         info = source.metadata.info(self.partition)
@@ -197,24 +214,24 @@ class PartitionReceiver:
             return source.reader(self.partition, info=info), info.earliest
         incarnation = stored.incarnations.get(self.partition)
         if incarnation is None and self._renewed:
-            # Whether the next sender goes on counting cannot be known.
+            # It is unknown whether the next sender continues the offsets.
             return source.reader(self.partition, info=info), info.earliest
         reader = source.reader(self.partition, info=info, incarnation=incarnation)
         return reader, stored[self.partition]
 
-    def _pump(self, reader: Reader, at: int, lane: Lane) -> None:
+    def _pump(self, reader: Reader, at: int, queue: PartitionQueue) -> None:
         while not self._stop.is_set():
             batch = reader.fetch(at, timeout=_TURN)
             for loss in batch.losses:
                 self._lose(loss)
             if batch.num_rows:
-                while not lane.put(batch, self._pending, _TURN):
+                while not queue.put(batch, self._pending, _TURN):
                     if self._stop.is_set():
                         return  # not acknowledged, and not stored
                 self._pending = []
                 self._renewed = False
-            elif lane.error is not None:
-                raise lane.error
+            elif queue.error is not None:
+                raise queue.error
             at = batch.next_offset
             if batch.state is BatchState.END_OF_PARTITION:
                 if isinstance(batch.end, Failed):
@@ -227,7 +244,7 @@ class PartitionReceiver:
 
     def _lose(self, loss: Loss) -> None:
         if self._renewed and loss.cause == "incarnation":
-            return  # the last sender had ended: another one counts from its beginning
+            return  # the last sender had ended: the offsets of another start again
         self._pending.append(loss)
         self.statistics.lost()
 
@@ -242,7 +259,7 @@ class PartitionReceiver:
         return self._source
 
     def _leave(self) -> None:
-        """Give the source back: the next sender is read by another one."""
+        """Release the source: the next sender is read by a new one."""
         shared, self._shared = self._shared, None
         if shared is not None:
             shared.release()
@@ -260,13 +277,13 @@ class Shared:
         self._users = 1
 
     def use(self) -> Shared:
-        """Count one more user."""
+        """Add a user."""
         with self._lock:
             self._users += 1
         return self
 
     def release(self) -> None:
-        """Count one less; the last one closes the source."""
+        """Remove a user; the last one closes the source."""
         with self._lock:
             self._users -= 1
             last = self._users == 0
@@ -275,7 +292,7 @@ class Shared:
 
 
 def open_transport(transport: Configured, schema: pa.Schema | None) -> Source:
-    """The transport as a source; with its schema where that is known."""
+    """Open the transport as a source; with its schema if known."""
     return Source(
         transport,
         client_id="streamfactory-spool",
@@ -286,6 +303,6 @@ def open_transport(transport: Configured, schema: pa.Schema | None) -> Source:
 
 
 def internal_error(error: Exception) -> StreamError:
-    """The error for a defect of the receiver's own."""
+    """Return the error for a defect of the receiver."""
     msg = f"the receiver failed: {type(error).__name__}: {error}"
     return PluginError(msg)

@@ -1,8 +1,8 @@
 """Receivers: threads that read a transport and store it in a spool, exactly once.
 
-The position of the transport is stored with each commit, so that whoever receives next
-goes on there. A partition has one receiver: the last one to claim its writer in the
-spool's log. An earlier one is refused at its next commit, and ends.
+The position of the transport is stored with each commit, where the next receiver
+continues. A partition has one receiver: the last one that claimed its writer in the
+spool's log. Earlier ones fail at their next commit, and end.
 """
 
 from __future__ import annotations
@@ -54,11 +54,11 @@ if TYPE_CHECKING:
 
 @final
 class StreamReceiver:
-    """Receives all partitions of one stream, in threads of its own.
+    """Receives all partitions of one stream, in its own threads.
 
     Args:
-        configured: Of the stream, with ``spool.path``.
-        plugins: Where the stream's types are found; the process's own by default.
+        configured: Configuration of the stream, with ``spool.path``.
+        plugins: Finds types; by default those of the process.
 
     Raises:
         ConfigError: config; the stream has no spool.
@@ -82,19 +82,19 @@ class StreamReceiver:
         self._policy = RetryPolicy.of(self.config)
         self._error: StreamError | None = None
         self.trouble: StreamError | None = None
-        """Why partitions could not be found, or the spool not be made, at the last
-        attempt; another one follows."""
+        """Why the last attempt to find partitions or create the spool failed; it is
+        retried."""
         self._ready = threading.Event()
         self._thread: threading.Thread | None = None
 
     @property
     def store(self) -> DiskLogStore:
-        """Where the spool is; open until the receiver is closed."""
+        """The store of the spool; open until the receiver is closed."""
         return self._handle.get()
 
     @property
     def error(self) -> StreamError | None:
-        """What ended the stream's receiver, or one of its partitions'; else None."""
+        """The error that ended the receiver or one of its partitions; else None."""
         if self._error is not None:
             return self._error
         with self._lock:
@@ -103,7 +103,7 @@ class StreamReceiver:
 
     @property
     def ended(self) -> bool:
-        """Whether nothing will be received any more."""
+        """Whether receiving has ended."""
         if self._error is not None:
             return True
         with self._lock:
@@ -111,26 +111,26 @@ class StreamReceiver:
         return bool(receivers) and all(r.error is not None for r in receivers)
 
     def start(self) -> None:
-        """Begin to receive; returns at once."""
+        """Start receiving; returns immediately."""
         name = f"streamfactory-spool-{self.config.name}"
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
 
     def wait_ready(self, timeout: float) -> bool:
-        """Wait until each partition has a receiver; False where time was up before."""
+        """Wait until each partition has a receiver; False after the timeout."""
         return self._ready.wait(timeout)
 
     def reports(self) -> Sequence[PartitionReport]:
-        """One for each partition, by id."""
+        """Return a report per partition, by id."""
         with self._lock:
             return [self._receivers[p].statistics.report() for p in self._sorted()]
 
     def stop(self) -> None:
-        """Begin to stop; `close` waits for it."""
+        """Start to stop; `close` waits for it."""
         self._stop.set()
 
     def close(self) -> None:
-        """Stop receiving, and commit what was received. Twice is allowed."""
+        """Stop receiving, and commit received rows. May be called twice."""
         self._stop.set()
         if self._thread is not None:
             self._thread.join()
@@ -153,14 +153,16 @@ class StreamReceiver:
             except StreamError as error:
                 if is_final(error):
                     self._error = error
-                    logger.error("stream %r: not received: %s", self.config.name, error)
+                    logger.error(
+                        "stream %r: receiving ended: %s", self.config.name, error
+                    )
                     return
                 failures += 1
                 self.trouble = error
-                # Waiting for the first sender is no failure to speak of.
+                # Waiting for the first sender is not a failure.
                 quiet = isinstance(error, TransientError)
                 level = logger.info if quiet else logger.warning
-                level("stream %r: receiving again: %s", self.config.name, error)
+                level("stream %r: receiving is retried: %s", self.config.name, error)
                 self._stop.wait(max(AGAIN, self._policy.pause(min(failures, 10))))
             except Exception as error:  # noqa: BLE001 - shown in `error`
                 logger.exception("stream %r: the receiver failed", self.config.name)
@@ -168,7 +170,7 @@ class StreamReceiver:
                 return
 
     def _supervise(self) -> None:
-        """Find partitions, and start a receiver for each; until the stop."""
+        """Find partitions and start a receiver for each, until the stop."""
         with ExitStack() as stack:
             schema = self._known_schema()
             shared = None
@@ -178,14 +180,15 @@ class StreamReceiver:
                 log = self._open_log(scout)
                 self._refuse_foreign(log)
                 if schema is None and "schema" not in self.config:
-                    # It was looked for: its connections may hold rows already.
+                    # This source found the schema: its connections may have rows
+                    # already.
                     looking.pop_all()
                     shared = Shared(scout)
                     stack.callback(shared.release)
                 self._begin_all(scout, log, shared)
         refresh = self.config["metadata.refresh.millis"] / 1000
         while not self._stop.wait(refresh):
-            # Another source: one that stays open may hold what the receivers need.
+            # A new source: an open one may hold a connection that the receivers need.
             source = open_transport(self._transport, self._known_schema())
             try:
                 self._begin_all(source, log, None)
@@ -193,7 +196,7 @@ class StreamReceiver:
                 source.close()
 
     def _begin_all(self, source: Source, log: DiskLog, shared: Shared | None) -> None:
-        """Begin to receive the partitions that are not received yet."""
+        """Start receivers of partitions that have none."""
         infos = source.metadata.partitions()
         there = [i for i in infos if i.state is not PartitionState.VANISHED]
         partitions = [info.partition for info in there]
@@ -216,14 +219,14 @@ class StreamReceiver:
         receiver.start()
 
     def _known_schema(self) -> pa.Schema | None:
-        """The schema of the spool; None where there is none yet."""
+        """Return the schema of the spool; None if it does not exist yet."""
         with suppress(TopicNotFound):
             log = self._handle.get().open(self._topic)
             return delivered_schema(log.schema, self.config[PATH])
         return None
 
     def _open_log(self, scout: Source) -> DiskLog:
-        """The spool's log, created where it is not there."""
+        """Open the spool's log; create it if it does not exist."""
         store = self._handle.get()
         try:
             return store.open(self._topic)
@@ -234,11 +237,11 @@ class StreamReceiver:
         count = max((info.partition.id for info in infos), default=0) + 1
         try:
             return store.create(self._topic, wanted, count)
-        except MisuseError:  # another receiver was first
+        except MisuseError:  # another receiver has created it
             return store.open(self._topic)
 
     def _refuse_foreign(self, log: DiskLog) -> None:
-        """Refuse a spool that another stream is received into.
+        """Refuse the spool of another stream.
 
         Raises:
             ConfigError: config.
@@ -249,23 +252,23 @@ class StreamReceiver:
         if others:
             other = others[0].removeprefix("spool/").rpartition("/")[0]
             msg = (
-                f"the spool in {self.config[PATH]} is of the stream {other!r}, not of "
+                f"the spool in {self.config[PATH]} belongs to stream {other!r}, not to "
                 f"{self.config.name!r}"
             )
-            remedy = f"give each stream another folder: {PATH}"
+            remedy = f"use another folder for each stream: {PATH}"
             raise ConfigError(msg, stream=self.config.name, remedy=remedy)
 
     @property
     def _topic(self) -> str:
         if "topic.name" not in self.config:
             msg = "a stream of several topics cannot be received into a spool"
-            remedy = "name one topic: topic.name"
+            remedy = "set topic.name to one topic"
             raise ConfigError(msg, stream=self.config.name, remedy=remedy)
         return self.config.topic
 
 
 def _transport(configured: Configured, plugins: PluginManager) -> Configured:
-    """The transport behind a spool, its messages left as they are."""
+    """Return the configuration of a spool's transport, without decoding."""
     config = transport_config(configured.config)
     factory = transport_of(configured.backend)
     backend = replace(

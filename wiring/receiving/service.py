@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Final, final
 
 from streamfactory.wiring.core.closing import Closing
+from streamfactory.wiring.core.defects import with_code
 from streamfactory.wiring.receiving.receiver import StreamReceiver
 
 if TYPE_CHECKING:
@@ -17,12 +18,12 @@ if TYPE_CHECKING:
     from streamfactory.wiring.receiving.statistics import PartitionReport
 
 _LOOK: Final = 0.1
-"""Seconds between two looks at whether all receivers have ended."""
+"""Seconds between checks whether all receivers have ended."""
 
 
 @dataclass(frozen=True, slots=True)
 class StreamReport:
-    """One stream at one moment."""
+    """The state of one stream."""
 
     stream: str
     state: str
@@ -32,7 +33,7 @@ class StreamReport:
 
     @property
     def rows(self) -> int:
-        """Stored by this service."""
+        """Rows stored by this service."""
         return sum(partition.rows for partition in self.partitions)
 
     def to_plain(self) -> dict[str, Any]:
@@ -44,10 +45,10 @@ class StreamReport:
 class SpoolService(Closing):
     """Receives several streams, each with its spool, until it is closed.
 
-    A stream or partition that fails stops no other one.
+    A failure of a stream or partition does not affect others.
 
     Args:
-        configured: Of the streams, each with ``spool.path``.
+        configured: Configurations of the streams, each with ``spool.path``.
 
     Raises:
         ConfigError: config; a stream has no spool.
@@ -61,17 +62,17 @@ class SpoolService(Closing):
         stop: threading.Event,
         *,
         interval: float,
-        tell: Callable[[Sequence[StreamReport]], None],
+        on_reports: Callable[[Sequence[StreamReport]], None],
     ) -> StreamError | None:
-        """Receive until the stop is set, or nothing more can be received.
+        """Receive until the stop is set, or all receivers have ended.
 
         Args:
-            stop: Once it is set, what was received is committed, and that is all.
+            stop: When set, received rows are committed and this returns.
             interval: Seconds between two reports.
-            tell: Is given a report of all streams, in the calling thread.
+            on_reports: Called with the reports of all streams, in the calling thread.
 
         Returns:
-            Why the last receiver has ended by itself; None after a stop.
+            The error that ended the last receiver; None after a stop.
         """
         for receiver in self._receivers:
             receiver.start()
@@ -80,23 +81,23 @@ class SpoolService(Closing):
             since += min(_LOOK, interval)
             if since >= interval:
                 since = 0.0
-                tell(self.reports())
+                on_reports(self.reports())
             if all(receiver.ended for receiver in self._receivers):
                 return next(r.error for r in self._receivers if r.error is not None)
         return None
 
     def reports(self) -> list[StreamReport]:
-        """One for each stream, in the order given."""
+        """Return a report per stream, in order."""
         return [_report(receiver) for receiver in self._receivers]
 
     @property
     def error(self) -> StreamError | None:
-        """Of the first stream that has one."""
+        """The error of the first stream that has one."""
         errors = (receiver.error for receiver in self._receivers)
         return next((error for error in errors if error is not None), None)
 
     def close(self) -> None:
-        """Stop, and commit what was received; twice is fine."""
+        """Stop, and commit received rows; may be called twice."""
         for receiver in self._receivers:
             receiver.stop()
         for receiver in self._receivers:
@@ -109,5 +110,5 @@ def _report(receiver: StreamReceiver) -> StreamReport:
     state = "failed" if receiver.error is not None else "receiving"
     if receiver.error is None and not partitions:
         state = "waiting"
-    text = None if error is None else str(error)
+    text = None if error is None else with_code(error)
     return StreamReport(receiver.config.name, state, text, partitions)

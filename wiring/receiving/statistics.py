@@ -1,44 +1,49 @@
-"""What a receiver has done: counted by its threads, read by any."""
+"""Statistics of a receiver, updated by its threads and read by any thread."""
 
 from __future__ import annotations
 
 import threading
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, final
+from typing import TYPE_CHECKING, Any, Final, final
+
+from streamfactory.spi import Sample, StreamError
+from streamfactory.wiring.metrics import vocabulary as v
 
 if TYPE_CHECKING:
-    from streamfactory.spi import Partition
+    from collections.abc import Callable, Iterator
+
+    from streamfactory.spi import Metric, Partition
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionReport:
-    """One partition of a spool at one moment."""
+    """The state of one partition of a spool."""
 
     partition: str
     state: str
     """``waiting`` for a sender, ``receiving``, ``blocked``, ``failed``, ``fenced`` or
     ``stopped``."""
     rows: int
-    """Stored by this receiver."""
+    """Rows stored by this receiver."""
     bytes: int
     """Of them."""
     commits: int
     lost: int
     """Records of losses."""
     released: int
-    """Offsets that retention, or the bound, has released."""
+    """Offsets that retention or the limit has released."""
     next_offset: int | None
-    """Of the transport, up to where it is stored; None where nothing is."""
+    """Stored position of the transport; None if nothing is stored."""
     idle: float | None
-    """Seconds since the last commit; None where there was none."""
+    """Seconds since the last commit; None if there was none."""
     error: str | None
-    """What it waits or has ended for."""
+    """The cause why it waits or has ended."""
 
 
 @final
 class Statistics:
-    """Counts for one partition. Thread-safe."""
+    """Counters of one partition. Thread-safe."""
 
     def __init__(self, partition: Partition) -> None:
         self._partition = partition
@@ -70,16 +75,16 @@ class Statistics:
             self._released += offsets
 
     def blocked(self, why: str) -> None:
-        """Take note that what was received cannot be stored at present."""
+        """Record that received rows cannot be stored at present."""
         self.enter("blocked", why)
 
     def enter(self, state: str, error: str | None = None) -> None:
-        """Take note of a state."""
+        """Record a state."""
         with self._lock:
             self._state, self._error = state, error
 
     def report(self) -> PartitionReport:
-        """The counts so far."""
+        """Return the current counts."""
         with self._lock:
             return PartitionReport(
                 str(self._partition),
@@ -93,3 +98,59 @@ class Statistics:
                 None if self._at is None else round(time.monotonic() - self._at, 3),
                 self._error,
             )
+
+
+_COUNTED: Final[tuple[tuple[Metric, str], ...]] = (
+    (v.SPOOL_ROWS, "rows"),
+    (v.SPOOL_BYTES, "bytes"),
+    (v.SPOOL_COMMITS, "commits"),
+    (v.SPOOL_LOSSES, "lost"),
+    (v.SPOOL_RELEASED, "released"),
+)
+
+
+@final
+class SpoolTally:
+    """The metrics of one partition's receiver. Thread-safe.
+
+    Args:
+        stream: Name of the stream.
+        partition: Which.
+        statistics: Its counts.
+        held: Answers the bytes that the spool holds of it.
+        limit: Bytes that it may hold; None without a bound.
+    """
+
+    def __init__(
+        self,
+        stream: str,
+        partition: Partition,
+        statistics: Statistics,
+        held: Callable[[], int],
+        limit: int | None,
+    ) -> None:
+        self._labels = (stream, str(partition.id))
+        self._statistics = statistics
+        self._held = held
+        self._limit = limit
+
+    def counters(self) -> Iterator[Sample]:
+        """See `Tally`."""
+        report = self._statistics.report()
+        for metric, name in _COUNTED:
+            yield Sample(metric, self._labels, getattr(report, name))
+
+    def gauges(self) -> Iterator[Sample]:
+        """See `Tally`; reads the spool's index."""
+        report, labels = self._statistics.report(), self._labels
+        yield Sample(v.SPOOL_BLOCKED, labels, report.state == "blocked")
+        failed = report.state in ("failed", "fenced")
+        yield Sample(v.SPOOL_FAILED, labels, failed)
+        if report.idle is not None:
+            yield Sample(v.SPOOL_IDLE, labels, report.idle)
+        try:
+            yield Sample(v.SPOOL_HELD, labels, self._held())
+        except StreamError:
+            return  # closed meanwhile, or the storage does not answer
+        if self._limit is not None:
+            yield Sample(v.SPOOL_LIMIT, labels, self._limit)

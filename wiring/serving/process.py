@@ -1,4 +1,4 @@
-"""Servers of streams: their settings, and running one in a process of its own."""
+"""Servers of streams: their settings, and running one in a child process."""
 
 from __future__ import annotations
 
@@ -19,12 +19,13 @@ from streamfactory.spi import (
 from streamfactory.wiring.config.definition import Property, canonical_text
 from streamfactory.wiring.config.resolution import Resolver, by_spelling
 from streamfactory.wiring.core.guard import log_warnings
-from streamfactory.wiring.plugins.manager import PluginManager, default_manager
-from streamfactory.wiring.serving.monitoring import (
+from streamfactory.wiring.metrics.endpoint import (
     SERVER_OPTIONS,
     MetricsEndpoint,
+    ProcessMonitor,
     metrics_problems,
 )
+from streamfactory.wiring.plugins.manager import PluginManager, default_manager
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -44,9 +45,9 @@ def open_server(
     """Start a server in this process; it listens when this returns.
 
     Args:
-        kind: Name of the stream type that brings the server: ``flight``.
+        kind: Name of the server's stream type: ``flight``.
         properties: Its settings, by the keys of its ``OPTIONS``.
-        plugins: Where types are found; the process's own by default.
+        plugins: Finds types; by default those of the process.
 
     Raises:
         ConfigError: config; every problem at once.
@@ -71,7 +72,8 @@ def open_metrics(server: StreamServer) -> MetricsEndpoint | None:
     """
     if "metrics.address" not in server.config:
         return None
-    return MetricsEndpoint(server, server.config["metrics.address"])
+    monitor = ProcessMonitor(server)
+    return MetricsEndpoint(monitor, server.config["metrics.address"])
 
 
 def configure_server(
@@ -92,7 +94,7 @@ def configure_server(
             problems.append(Problem(prop.key, "unknown option", prop.origin))
         else:
             given.setdefault(option.key, []).append(prop)
-    settings = Resolver(problems, "serve").settle(options, given, "")
+    settings = Resolver(problems, "serve").resolve_all(options, given, "")
     config = StreamConfig(f"{kind} server", kind, settings)
     if not _errors(problems):
         problems += server.check_options(config)
@@ -140,7 +142,7 @@ class ServerProcess:
             raise TimeoutError(msg) from None
 
     def close(self) -> None:
-        """Shut down gracefully: commits under way are finished. Twice is allowed."""
+        """Shut down gracefully: running commits are finished. May be called twice."""
         if self._process.poll() is None:
             self._process.terminate()
         try:
@@ -160,10 +162,10 @@ def serve(kind: str = "flight", **settings: Any) -> ServerProcess:
     """Run a server in a child process; it listens when this returns.
 
     Args:
-        kind: Name of the stream type that brings the server.
+        kind: Name of the server's stream type.
         settings: Its settings; an underscore stands for a dot
             (``fsync_interval="1s"``). Without ``address`` a free port of the loopback
-            address is taken.
+            address is used.
 
     Returns:
         The running server: a context manager that shuts it down.
@@ -189,15 +191,15 @@ def serve(kind: str = "flight", **settings: Any) -> ServerProcess:
     given = [Property(key, text, "argument") for key, text in words.items()]
     configure_server(kind, backend.server, given)  # errors here, not in the child
     command = [sys.executable, "-m", "streamfactory", "serve", "--json"]
-    process = subprocess.Popen(  # noqa: S603 - this interpreter, and our own words
+    process = subprocess.Popen(  # noqa: S603 - this interpreter, and our own arguments
         [*command, "--type", kind, "--config", "-"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
     )
     assert process.stdin is not None
-    # Settings go through a pipe: secrets must not stand in the title of a process.
-    # The pipe stays open; the child ends when it is closed, as it is when we die.
+    # Settings are passed through a pipe: a process title must not contain secrets.
+    # The pipe stays open; the child ends when it is closed, also if this process dies.
     process.stdin.write(json.dumps(words) + "\n")
     process.stdin.flush()
     answer = _answer(process)
@@ -205,7 +207,7 @@ def serve(kind: str = "flight", **settings: Any) -> ServerProcess:
 
 
 def _answer(process: subprocess.Popen[str]) -> dict[str, Any]:
-    """The JSON object that the child prints when it listens."""
+    """Return the JSON object that the child prints when it listens."""
     assert process.stdout is not None
     watchdog = threading.Timer(_START_TIMEOUT, process.kill)
     watchdog.start()

@@ -1,4 +1,4 @@
-"""The operator's half of a spool: ``streamfactory topics`` on a stream that has one."""
+"""Topic administration of a spool, for ``streamfactory topics``."""
 
 from __future__ import annotations
 
@@ -58,6 +58,6 @@ class SpoolTopicAdmin(LogTopicAdmin):
         self._handle.close()
 
     def _refused(self, topic: str, verb: str) -> Unsupported:
-        msg = f"topic {topic!r} of a spool {verb} by its receiver alone"
+        msg = f"topic {topic!r} of a spool {verb} by its receiver only"
         remedy = f"start one: `streamfactory spool {self.config.name}`"
         return Unsupported(msg, remedy=remedy)

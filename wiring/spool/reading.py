@@ -1,7 +1,7 @@
 """Reading a spool by offset: the consumer factory of a stream with ``spool.path``.
 
-It takes the place of the transport's own factory wherever the stream is read. The
-transport itself is read by receivers only.
+It replaces the transport's factory when the stream is read. Only receivers read the
+transport itself.
 """
 
 # Overriding methods keep the docstring, and the arguments, of their contract.
@@ -69,7 +69,7 @@ class SpoolConsumer(LogConsumer):
 
 
 class SpoolMetadata(LogMetadata):
-    """Answers from the spool."""
+    """Metadata of the spool."""
 
     def fetch_partitions(
         self, topics: Sequence[str], known: Collection[Partition]
@@ -92,15 +92,15 @@ class SpoolMetadata(LogMetadata):
 
 
 class _Spooled(ABCMeta):
-    """Type of the factories that `spooled` makes: they have no name in a module."""
+    """Type of the factories of `spooled`, which pickle cannot import by name."""
 
 
 class SpoolConsumerFactory(LogConsumerFactory, metaclass=_Spooled):
-    """Reads the spool of one stream. Made by `spooled`, for one transport."""
+    """Reads the spool of one stream. Created by `spooled`, for one transport."""
 
     CLAIMS: ClassVar = Claims(replayable=True, durable=True, shared=True)
     TRANSPORT: ClassVar[type[ConsumerFactory]]
-    """What receivers read."""
+    """The factory that receivers use."""
 
     def __init__(self, config: StreamConfig) -> None:
         super().__init__(config)
@@ -126,7 +126,7 @@ class SpoolConsumerFactory(LogConsumerFactory, metaclass=_Spooled):
         return replace(self.CLAIMS, durable=self.config["spool.fsync"] == "always")
 
     def transport_claims(self) -> Claims:
-        """What the transport claims under this configuration; connects to nothing."""
+        """Return the claims of the transport; connects to nothing."""
         transport = self.TRANSPORT(self.config)
         try:
             return transport.claims()
@@ -139,7 +139,7 @@ class SpoolConsumerFactory(LogConsumerFactory, metaclass=_Spooled):
 
 @cache
 def spooled(transport: type[ConsumerFactory]) -> type[SpoolConsumerFactory]:
-    """The factory that reads the spools of a transport.
+    """Return the factory class that reads the spools of a transport.
 
     Args:
         transport: The consumer factory of the stream type.
@@ -160,11 +160,11 @@ copyreg.pickle(_Spooled, _reduced)  # type: ignore[arg-type]
 
 
 def read_through_spool(backend: Backend, config: StreamConfig) -> Backend:
-    """The backend that reads a stream: with ``spool.path``, the one of its spool.
+    """Return the backend that reads a stream: that of its spool, if it has one.
 
     Args:
-        backend: Of the stream's type.
-        config: Of the stream.
+        backend: Backend of the stream's type.
+        config: Configuration of the stream.
     """
     transport = backend.consumer_factory
     if PATH not in config or transport is None:
@@ -178,7 +178,7 @@ def read_through_spool(backend: Backend, config: StreamConfig) -> Backend:
 
 
 def transport_of(backend: Backend) -> type[ConsumerFactory] | None:
-    """The transport behind a backend that reads a spool; None of any other one."""
+    """Return the transport of a backend that reads a spool; None for other backends."""
     made = backend.consumer_factory
     if made is not None and issubclass(made, SpoolConsumerFactory):
         return made.TRANSPORT
@@ -186,5 +186,5 @@ def transport_of(backend: Backend) -> type[ConsumerFactory] | None:
 
 
 def _not_yet(error: TopicNotFound) -> TopicNotFound:
-    what = f"nothing was received into the spool yet: {error.what}"
+    what = f"the spool is empty: {error.what}"
     return TopicNotFound(what, remedy=NO_SPOOL)

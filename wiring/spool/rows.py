@@ -1,10 +1,9 @@
-"""What a spool stores: the rows of the transport, when they came, what was lost.
+"""The stored rows of a spool: rows of the transport, receive times, losses.
 
-Two columns stand behind those of the transport: ``_received``, and ``_lost`` with what
-is known to be missing before that row, as JSON. The losses are committed with the row
-behind them, so that they are as safe as it, and every reader gets them at their place.
-Of an envelope the topic, the partition and the offset are left out: they are given by
-the place in the spool.
+Two columns are appended to those of the transport: ``_received``, and ``_lost`` with
+the losses before that row, as JSON. Losses are committed with the next row, so that
+they are equally durable and every reader gets them in order. Topic, partition and
+offset of envelopes are not stored: they follow from the position in the spool.
 """
 
 from __future__ import annotations
@@ -27,18 +26,18 @@ if TYPE_CHECKING:
 RECEIVED: Final = pa.field("_received", pa.timestamp("us", tz="UTC"), nullable=False)
 LOST: Final = pa.field("_lost", pa.string())
 _PLACE: Final = ("topic", "partition", "offset")
-"""Columns of an envelope that follow from its place in the spool."""
+"""Columns of an envelope that follow from its position in the spool."""
 
 
 def stored_schema(schema: pa.Schema) -> pa.Schema:
-    """What a spool stores of rows of a schema.
+    """Return the stored schema for rows of a schema.
 
     Raises:
-        SchemaMismatch: permanent; a column has a name that the spool needs.
+        SchemaMismatch: permanent; a column has a reserved name.
     """
     taken = {RECEIVED.name, LOST.name} & set(schema.names)
     if taken:
-        msg = f"a spool needs the column name {min(taken)!r} for itself"
+        msg = f"the column name {min(taken)!r} is reserved by the spool"
         raise SchemaMismatch(msg, remedy="rename the column at the sender")
     fields = list(schema)
     if schema.equals(envelope_schema()):
@@ -47,18 +46,18 @@ def stored_schema(schema: pa.Schema) -> pa.Schema:
 
 
 def delivered_schema(stored: pa.Schema, place: str) -> pa.Schema:
-    """What readers get of a spool.
+    """Return the schema for readers of a spool.
 
     Args:
         stored: The schema of its log.
-        place: Where it is, for the error.
+        place: Its location, for the error.
 
     Raises:
-        ConfigError: config; the log is no spool.
+        ConfigError: config; the log is not a spool.
     """
     if stored.names[-2:] != [RECEIVED.name, LOST.name]:
         msg = f"the topic in {place} is not a spool: its rows have no receive time"
-        raise ConfigError(msg, remedy="give the spool a folder of its own: spool.path")
+        raise ConfigError(msg, remedy="set spool.path to another folder")
     schema = pa.schema(list(stored)[:-2])
     if stored.equals(stored_schema(envelope_schema())):
         return envelope_schema()
@@ -71,14 +70,14 @@ def to_stored(
     """Rows as the spool stores them.
 
     Args:
-        rows: Of the transport; at least one.
-        stored: `stored_schema` of theirs.
-        received_us: When they came, in microseconds since the epoch.
-        losses: What is known to be missing before the first of them.
+        rows: Rows of the transport; at least one.
+        stored: The `stored_schema`.
+        received_us: Receive time, in microseconds since the epoch.
+        losses: Losses before the first row.
     """
     count = rows.num_rows
     columns = [rows.column(name) for name in stored.names[:-2]]
-    # Of a buffer: `pa.scalar` of a time imports pandas, which takes a second.
+    # Built from a buffer: `pa.scalar` of a time imports pandas, which takes a second.
     times = pa.py_buffer(np.full(count, received_us, np.int64))
     received = pa.Array.from_buffers(RECEIVED.type, count, [None, times])
     lost = pa.nulls(count, LOST.type)
@@ -95,14 +94,14 @@ def from_stored(
     delivered: pa.Schema,
     fields: Sequence[str] | None,
 ) -> tuple[pa.RecordBatch, list[Loss]]:
-    """Rows as readers get them, and the losses recorded among them.
+    """Return rows for readers, and the losses recorded in them.
 
     Args:
-        rows: Of the spool.
-        partition: Theirs.
-        start: Offset of the first one.
-        delivered: `delivered_schema` of the spool.
-        fields: Columns wanted; None means all.
+        rows: Rows of the spool.
+        partition: Their partition.
+        start: Offset of the first row.
+        delivered: The `delivered_schema` of the spool.
+        fields: Columns to return; None means all.
     """
     losses = recorded_losses(rows.column(LOST.name), partition)
     if delivered.equals(envelope_schema()):
@@ -114,7 +113,7 @@ def from_stored(
 
 
 def recorded_losses(column: pa.Array, partition: Partition) -> list[Loss]:
-    """The losses that rows of the column ``_lost`` record, in their order."""
+    """Return the losses in the column ``_lost``, in order."""
     if column.null_count == len(column):
         return []
     found: list[Loss] = []
@@ -126,7 +125,7 @@ def recorded_losses(column: pa.Array, partition: Partition) -> list[Loss]:
 
 
 def _envelopes(rows: pa.RecordBatch, partition: Partition, start: int) -> Any:
-    """Envelopes; a message without a time has the time at which it was received."""
+    """Return envelopes; a message without timestamp gets its receive time."""
     count = rows.num_rows
     timestamp, kind = rows.column("timestamp"), rows.column("timestampType")
     if timestamp.null_count:

@@ -1,4 +1,4 @@
-"""Which options of a spool exclude or disable one another."""
+"""Rules over the options of a spool."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ def spool_problems(config: StreamConfig, backend: Backend) -> Iterator[Problem]:
     """Problems with the options ``spool.*``; connects to nothing.
 
     Args:
-        config: Of the stream, with ``spool.path``.
-        backend: Its type.
+        config: Configuration of the stream, with ``spool.path``.
+        backend: Its stream type.
     """
     yield from place_problems(store_config(config), writes=True)
     bounded = "spool.full.bytes" in config
@@ -28,17 +28,18 @@ def spool_problems(config: StreamConfig, backend: Backend) -> Iterator[Problem]:
         what = "has no effect without spool.full.bytes"
         yield config.problem("spool.full", what, level="warning")
     if "topic.name" not in config:
-        what = "receives one topic"
-        yield config.problem(PATH, what, "name the topic: topic.name")
+        what = "supports one topic only"
+        yield config.problem(PATH, what, "set topic.name")
     if _is_replayable(config, backend):
-        what = f"is refused: {config.type!r} can replay without a spool"
-        yield config.problem(PATH, what, "leave it out")
+        what = f"is not needed: stream type {config.type!r} can be read again"
+        yield config.problem(PATH, what, "omit it")
 
 
 def _is_replayable(config: StreamConfig, backend: Backend) -> bool:
     if backend.consumer_factory is None:
         return False
-    with suppress(StreamError):  # a stream that cannot be read is refused when it is
+    # a stream that cannot be read is refused when it is opened
+    with suppress(StreamError):
         factory = backend.consumer_factory(config)
         try:
             return factory.claims().replayable

@@ -1,1 +1,1 @@
-"""What users hold: an open stream, a group of readers, checkpoints."""
+"""Open streams, groups of readers, checkpoints."""

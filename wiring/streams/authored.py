@@ -1,9 +1,10 @@
-"""Group members of a backend's own, behind the checks of a reader."""
+"""A backend's own group members, with the checks of a reader."""
 
 from __future__ import annotations
 
 import threading
 from contextlib import ExitStack
+from time import perf_counter
 from typing import TYPE_CHECKING, TypeVar, final
 
 from streamfactory.spi import (
@@ -13,10 +14,11 @@ from streamfactory.spi import (
     OffsetOutOfRange,
     Position,
 )
+from streamfactory.wiring.metrics.registry import registry
 from streamfactory.wiring.reading.batches import BatchMaker, checked_answer
 from streamfactory.wiring.reading.bounds import Bounds
 from streamfactory.wiring.reading.clipping import Answer
-from streamfactory.wiring.reading.counters import Counters
+from streamfactory.wiring.reading.counters import Counters, ReadTally
 from streamfactory.wiring.reading.losses import LossPolicy
 from streamfactory.wiring.streams.groups import GroupReader
 from streamfactory.wiring.writing.diverting import Letters
@@ -33,14 +35,14 @@ T = TypeVar("T")
 
 @final
 class AuthoredGroup(GroupReader):
-    """A backend's own group member, behind the same checks as a `Reader`.
+    """A backend's own group member, with the same checks as a `Reader`.
 
-    Its answers are checked, cut to the limits and shaped (rules R1, R5, D4), and the
-    loss policy is the framework's (rule R7). One thread at a time.
+    Results are checked, cut to the limits and converted (rules R1, R5, D4), and the
+    framework's loss policy applies (rule R7). Not thread-safe.
 
     Args:
         source: The stream.
-        author: The backend's.
+        author: The backend's member.
     """
 
     def __init__(self, source: Source, author: StreamLevelConsumer) -> None:
@@ -50,7 +52,7 @@ class AuthoredGroup(GroupReader):
         self._members: dict[Partition, _Assigned] = {}
         self._counters = Counters()
         self._closed = threading.Event()
-        # Members of such a group have no names that survive a restart.
+        # Members of such a group have no ids that survive a restart.
         self._letters = Letters(source, None, source.clock)
 
     def next_batch(self, timeout: float) -> MessageBatch | None:
@@ -60,14 +62,20 @@ class AuthoredGroup(GroupReader):
         for one in self._assigned().values():
             if one.maker.rest is not None:
                 return self._handed(one.rest(limits))
-        self._counters.fetches += 1
+        began = perf_counter()
+        counters = self._counters
         try:
             found = self._call(lambda: self._author.fetch_messages(limits))
+            if found is not None:
+                counters = self._member(found[0]).counters
         except OffsetOutOfRange as error:
             if error.partition is None or error.offset is None:
                 raise
             one = self._member(error.partition)
             return self._handed(one.lost(error.offset, error, limits))
+        finally:
+            counters.fetches += 1
+            counters.fetch_seconds += perf_counter() - began
         self._assigned()
         if found is None:
             return None
@@ -77,7 +85,7 @@ class AuthoredGroup(GroupReader):
         return self._handed(self._call(lambda: one.batch(fetched, limits)))
 
     def commit(self) -> Position:
-        """See `GroupReader`; what was taken from this member meanwhile is left out."""
+        """See `GroupReader`; without partitions that were revoked meanwhile."""
         position = self.position
         self._letters.commit(position)
         self._call(lambda: self._author.commit(position))
@@ -106,7 +114,7 @@ class AuthoredGroup(GroupReader):
             return
         with ExitStack() as last:
             for one in self._members.values():
-                last.callback(one.maker.close)
+                last.callback(one.close)
             last.callback(self._letters.close)
             last.callback(self._closed.set)
             last.callback(self._call, self._author.close)
@@ -128,16 +136,16 @@ class AuthoredGroup(GroupReader):
         return found
 
     def _assigned(self) -> dict[Partition, _Assigned]:
-        """The partitions of this member; those that another one reads now are dropped.
+        """Return the assigned partitions; revoked ones are dropped.
 
-        Such a one may come back, further on.
+        A partition may be assigned again later, at a greater offset.
         """
         if not self._closed.is_set():
             mine = self._call(self._author.assignment)
             for partition in set(self._members) - set(mine):
                 one = self._members.pop(partition)
                 self._counters += one.counters
-                one.maker.close()
+                one.close()
         return self._members
 
     def _call(self, function: Callable[[], T]) -> T:
@@ -154,8 +162,8 @@ class _Assigned:
 
     Args:
         source: The stream.
-        partition: Which.
-        policy: What a loss leads to.
+        partition: The partition.
+        policy: The loss policy.
         seek: Makes the backend continue at another offset.
         closed: Set when the group reader is closed.
     """
@@ -171,8 +179,11 @@ class _Assigned:
         self._partition = partition
         self._seek = seek
         self.counters = Counters()
+        name, clock = source.config.name, source.clock
+        self._tally = ReadTally(name, partition, self.counters, clock)
+        self._end_metrics = registry.track(self, self._tally)
         self.next: int | None = None
-        """Offset of the next message; None before the first answer."""
+        """Offset of the next message; None before the first result."""
         self.bounds = Bounds(
             partition, policy, look_up=lambda: source.metadata.info(partition, closed)
         )
@@ -180,7 +191,7 @@ class _Assigned:
         self.maker = BatchMaker(partition, shaper, self.bounds, self.counters)
 
     def batch(self, fetched: Fetched, limits: FetchLimits) -> MessageBatch:
-        """The batch of an answer."""
+        """Return the batch of a result."""
         where = self.next
         if where is not None:
             elsewhere = self.bounds.redirect(where, fetched)
@@ -189,19 +200,20 @@ class _Assigned:
                 left = Fetched(None, elsewhere, losses=fetched.losses)
                 return self._made(where, elsewhere, limits, Answer.of(elsewhere, left))
         count = 0 if fetched.rows is None else fetched.rows.num_rows
-        # Rows without offsets end at the next one: nobody said where they begin.
+        # Rows without offsets end at the next offset; their start is not known
+        # otherwise.
         answer = self.maker.accept(fetched.next_offset - count, fetched, drop=False)
         first = answer.offset(0) if answer.num_rows else fetched.next_offset
         if where is not None:
             self.bounds.check_gap(where, first, fetched)
         self.bounds.incarnation = self.bounds.incarnation or fetched.incarnation
-        # The source chooses the place: it may be before the last one, after a change
-        # of members.
+        # The source chooses the offset: after a rebalance it may be before the last
+        # one.
         start = first if where is None else min(where, first)
         return self._made(start, start, limits, answer)
 
     def rest(self, limits: FetchLimits) -> MessageBatch:
-        """What the limits cut off the last batch."""
+        """Return the rows beyond the limits of the last batch."""
         answer, self.maker.rest = self.maker.rest, None
         assert answer is not None
         assert self.next is not None
@@ -210,7 +222,7 @@ class _Assigned:
     def lost(
         self, where: int, error: OffsetOutOfRange, limits: FetchLimits
     ) -> MessageBatch:
-        """Continue elsewhere, with a record, or raise (rule R7)."""
+        """Continue at another offset with a loss record, or raise (rule R7)."""
         elsewhere = self.bounds.check(where, refusal=error)
         self._seek(elsewhere)
         answer = Answer.of(elsewhere, Fetched(None, elsewhere))
@@ -223,8 +235,14 @@ class _Assigned:
         try:
             batch = self.maker.batch(start, where, None, limits, answer)
         except BaseException:
-            # What failed has not happened: the next call does it again.
+            # A failed call has no effect: the next one repeats it.
             self.maker.rest = answer
             raise
         self.next = batch.next_offset
+        self._tally.observe(batch)
         return batch
+
+    def close(self) -> None:
+        """Close the decoder; its counts remain."""
+        self._end_metrics()
+        self.maker.close()

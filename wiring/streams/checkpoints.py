@@ -1,4 +1,4 @@
-"""Checkpoint stores: in files of the framework's, or of a backend behind the guard."""
+"""Checkpoint stores: the framework's files, or a backend's store with retries."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ _SUFFIX: Final = ".json"
 
 @final
 class FileCheckpointStore(CheckpointStore):
-    """One file an instance: ``<folder>/<group>/<instance>.json``.
+    """Stores checkpoints in files ``<folder>/<group>/<instance>.json``.
 
     Written to a temporary name, fsynced, renamed over the old, folder fsynced (rule
-    P3). Instances of one group write different files, so they never wait.
+    P3). Instances of one group write different files, so they never block each other.
 
     Args:
-        folder: Made when the first checkpoint is saved.
+        folder: Created when the first checkpoint is saved.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -58,9 +58,23 @@ class FileCheckpointStore(CheckpointStore):
         except OSError as error:
             msg = f"the checkpoints in {folder} cannot be read: {_why(error)}"
             raise PositionRefused(msg) from error
-        # Names with a leading dot are what a crash left of a checkpoint half written.
+        # Files with a leading dot are incomplete checkpoints that a crash left.
         found = [n for n in names if n.endswith(_SUFFIX) and not n.startswith(".")]
         return {name.removesuffix(_SUFFIX): _read(folder / name) for name in found}
+
+    def groups(self) -> Sequence[str]:
+        """Names of the folders that have checkpoints, sorted."""
+        try:
+            with os.scandir(self._folder) as entries:
+                names = sorted(
+                    e.name for e in entries if e.is_dir() and _SAFE.fullmatch(e.name)
+                )
+            return [name for name in names if has_checkpoints(self._folder / name)]
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            msg = f"the checkpoints in {self._folder} cannot be read: {_why(error)}"
+            raise PositionRefused(msg, remedy="check the path") from error
 
     def save(self, group: str, instance: str, checkpoint: Checkpoint) -> None:
         """Replace an instance's checkpoint."""
@@ -77,16 +91,32 @@ class FileCheckpointStore(CheckpointStore):
         except OSError as error:
             msg = f"the checkpoint {path} could not be saved: {_why(error)}"
             raise CheckpointFailed(
-                msg, remedy="the previous one still holds"
+                msg, remedy="save it again; the previous one remains valid"
             ) from error
         try:
             sync_folder(path.parent)
         except OSError as error:
-            msg = f"the checkpoint {path} may not outlive a crash: {_why(error)}"
+            msg = f"the checkpoint {path} may not be durable: {_why(error)}"
             raise CheckpointFailed(msg, remedy="save it again") from error
 
     def _group(self, group: str) -> Path:
         return self._folder / _safe("group", group)
+
+
+def has_checkpoints(folder: Path) -> bool:
+    """Whether a folder has checkpoints of the instances of a group."""
+    if not folder.is_dir():
+        return False
+    names = os.listdir(folder)  # noqa: PTH208 - a path's own way hides errors
+    return any(n.endswith(_SUFFIX) and not n.startswith(".") for n in names)
+
+
+def merged(instances: Mapping[str, Checkpoint]) -> Position:
+    """The position of a group: the newest checkpoint of each partition."""
+    position = Position()
+    for one in sorted(instances.values(), key=lambda c: c.generation):
+        position = position.merge(one.position)
+    return position
 
 
 @final
@@ -94,8 +124,8 @@ class GuardedCheckpointStore(CheckpointStore):
     """A backend's store: errors translated, transient ones retried.
 
     Args:
-        author: The backend's.
-        guard: Of the stream.
+        author: The backend's store.
+        guard: Translates errors and retries.
         timeout: Seconds for one call with its retries.
     """
 
@@ -152,7 +182,7 @@ class GuardedCheckpointStore(CheckpointStore):
 def stream_checkpoints(
     factory: ConsumerFactory, guard: Guard, config: StreamConfig
 ) -> GuardedCheckpointStore | None:
-    """The store that a stream has itself; None where its type has none."""
+    """Return the stream's own store; None if its type has none."""
     with guard.border():
         made = factory.create_checkpoint_store()
     if made is None:
@@ -163,7 +193,7 @@ def stream_checkpoints(
 
 
 def _safe(what: str, name: str) -> str:
-    # A name becomes a file's name: it cannot be a path.
+    # The name becomes a file name, and must not be a path.
     if _SAFE.fullmatch(name) is None:
         msg = f"the {what} {name!r} cannot name a file"
         raise MisuseError(msg, remedy="use letters, digits, dots, dashes, underscores")
@@ -185,7 +215,7 @@ def _read(path: Path) -> Checkpoint:
         raise PositionRefused(msg) from error
     version = body.get("version") if isinstance(body, dict) else None
     if type(version) is int and version > _VERSION:
-        msg = f"the checkpoint {path} has version {version}, this reads {_VERSION}"
+        msg = f"the checkpoint {path} has version {version}, expected {_VERSION}"
         raise PositionRefused(msg, remedy="upgrade streamfactory")
     whole = type(version) is int and version == _VERSION and set(body) == _MEMBERS
     if not whole or type(body["generation"]) is not int or body["generation"] < 0:

@@ -1,4 +1,4 @@
-"""What an open stream shows of itself in notebooks: HTML and text of one preview."""
+"""Previews of open streams for notebooks, as HTML and text."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from streamfactory.spi import StreamError
+from streamfactory.spi import MisuseError, StreamError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -21,21 +21,21 @@ if TYPE_CHECKING:
     Row = tuple[str, ...]
 
 _SECONDS: Final = 1.0
-"""That fetching the rows takes at the most, after connecting."""
+"""Maximum seconds of fetching the rows, after connecting."""
 _BYTES: Final = 1 << 20
 _CELL_BYTES: Final = 1 << 16
 _CELL: Final = 60
-"""Characters of a value."""
+"""Maximum characters of a value."""
 _MANY: Final = 20
-"""Partitions, and columns, that are shown."""
+"""Maximum partitions and columns."""
 
 
 @dataclass(frozen=True)
 class Preview:
-    """What a stream is, its partitions and its first rows, as text and as HTML.
+    """Properties, partitions and first rows of a stream, as text and as HTML.
 
-    All of it comes from other programs: control characters are escaped in both forms,
-    and markup in HTML.
+    The values are untrusted: control characters are escaped in both forms, and markup
+    in HTML.
     """
 
     title: str
@@ -44,9 +44,9 @@ class Preview:
     partitions: tuple[Row, ...]
     """The first is the header."""
     rows: tuple[Row, ...]
-    """The first is the header; empty where there are none to show."""
+    """The first is the header; empty if there are no rows."""
     notes: tuple[str, ...]
-    """What is not shown, and why."""
+    """Notes on what is not shown."""
 
     def __str__(self) -> str:
         lines = [self.title, *_aligned(self.facts, "  ")]
@@ -68,17 +68,24 @@ class Preview:
 
 
 def preview(source: Source, position: Position | None, rows: int) -> Preview:
-    """Look at a stream without consuming anything.
+    """Preview a stream without consuming messages.
 
-    Rows are fetched with readers made for it, from the earliest that the stream holds,
-    and only where a stream can be read again.
+    Rows are fetched with separate readers, from the earliest offsets, and only if the
+    stream can be read again.
 
     Args:
         source: The stream.
-        position: Next offsets of its reader; None: it is closed.
-        rows: That are shown at the most.
+        position: Next offsets of its reader; None if it is closed.
+        rows: Maximum number of rows.
+
+    Raises:
+        MisuseError: misuse; ``rows`` is below 0.
     """
     config = source.config
+    if rows < 0:
+        msg = f"a preview of {rows} rows was requested"
+        remedy = "rows has to be at least 0"
+        raise MisuseError(msg, stream=config.name, remedy=remedy)
     shown: list[Row] = []
     cells: list[Row] = []
     notes: list[str] = []
@@ -125,7 +132,7 @@ def _rows(source: Source, infos: Sequence[PartitionInfo], most: int) -> Iterator
     names = source.schema.names
     more = ("...",) if len(names) > _MANY else ()
     yield (*map(_text, names[:_MANY]), *more)
-    filled = [i for i in infos if i.latest is None or i.latest > i.earliest]
+    filled = [i for i in infos if i.latest is None or i.latest > i.start]
     deadline = time.monotonic() + _SECONDS
     left = _SECONDS
     for info in filled:
@@ -133,7 +140,7 @@ def _rows(source: Source, infos: Sequence[PartitionInfo], most: int) -> Iterator
             return
         with closing(source.reader(info.partition, info=info)) as reader:
             batch = reader.fetch(
-                info.earliest, max_rows=most, max_bytes=_BYTES, timeout=left
+                info.start, max_rows=most, max_bytes=_BYTES, timeout=left
             )
         for index in range(min(most, batch.num_rows)):
             row = batch.rows.slice(index, 1)
@@ -148,13 +155,13 @@ def _cell(column: pa.Array) -> str:
         return _text(f"<{column.type}, {column.nbytes} bytes>")
     try:
         value: Any = column[0].as_py()
-    except Exception:  # noqa: BLE001 - a date that Python has not, text that is none
+    except Exception:  # noqa: BLE001 - a date out of Python's range, invalid text
         return _text(f"<{column.type}>")
     return "null" if value is None else _text(str(value))
 
 
 def _text(text: str, most: int = _CELL) -> str:
-    """One line: what would break it, or a terminal obey, is escaped; the end is cut."""
+    """Return one line: control characters are escaped, and long text is cut."""
     cut = text[: most - 3] + "..." if len(text) > most else text
     return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in cut)
 

@@ -1,4 +1,4 @@
-"""Stream-level reading: a whole stream, shared among a group, with checkpoints."""
+"""Stream-level reading: a group of readers shares a stream, with checkpoints."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ from streamfactory.wiring.reading.counters import Counters
 from streamfactory.wiring.reading.losses import LossPolicy
 from streamfactory.wiring.reading.rotation import Rotation
 from streamfactory.wiring.reading.starts import starting_offsets
+from streamfactory.wiring.streams.checkpoints import merged
 from streamfactory.wiring.writing.diverting import Letters
 
 if TYPE_CHECKING:
@@ -42,10 +43,10 @@ _MEMBER: Final = re.compile(r"(0|[1-9][0-9]*)-of-([1-9][0-9]*)")
 
 
 def instance_of(partition: Partition, instances: int) -> int:
-    """Which of so many instances reads a partition.
+    """Return which of so many instances reads a partition.
 
-    Depends on the partition alone, so that growth moves none; partitions of a topic are
-    dealt out in turn, and topics begin at different instances.
+    It depends on the partition only, so new partitions move no other; partitions of a
+    topic are assigned round-robin, and topics begin at different instances.
     """
     return (partition.id + zlib.crc32(partition.topic.encode())) % instances
 
@@ -53,32 +54,32 @@ def instance_of(partition: Partition, instances: int) -> int:
 class GroupReader(ABC):
     """One member of a group of readers.
 
-    Rows of one partition come in order; each row to one member, unless restarted; a
-    restart goes on at the last `commit`. Not promised: an order among partitions, and
-    that rows after the last `commit` do not come again.
+    Rows of one partition are in order; each row is read by one member, except after
+    restarts; a restart continues at the last `commit`. Not guaranteed: an order among
+    partitions, and that rows after the last `commit` are not read again.
     """
 
     @abstractmethod
     def next_batch(self, timeout: float) -> MessageBatch | None:
-        """The next batch; None when none came within ``timeout`` seconds."""
+        """Return the next batch; None if none arrived within ``timeout`` seconds."""
 
     @abstractmethod
     def commit(self) -> Position:
-        """Save the position after the last batch handed out; nothing else saves it.
+        """Commit the position after the last returned batch; nothing else commits it.
 
         Raises:
-            CheckpointFailed: permanent; the previous checkpoint still holds.
+            CheckpointFailed: permanent; the previous checkpoint remains valid.
         """
 
     @property
     @abstractmethod
     def position(self) -> Position:
-        """Next offset of each partition of this member, saved or not."""
+        """Next offset of each partition of this member, committed or not."""
 
     @property
     @abstractmethod
     def counters(self) -> Counters:
-        """What this member has done so far."""
+        """The counters of this member."""
 
     @abstractmethod
     def close(self) -> None:
@@ -87,19 +88,20 @@ class GroupReader(ABC):
 
 @final
 class CheckpointedGroup(GroupReader):
-    """The framework's own, for every backend: partition readers and a store.
+    """The framework's groups, for every backend.
 
-    Members are named by number, not found out: instance k of n. When n changes, stop
-    all of them first; then each partition goes on at its newest checkpoint, whichever
-    member saved it.
+    Partition readers and a checkpoint store.
+
+    Members are numbered statically: instance k of n. To change n, stop all members
+    first; then each partition continues at its newest checkpoint of any member.
 
     Args:
         source: The stream.
-        store: Where checkpoints are kept.
+        store: The checkpoint store.
         group: Name of the group.
-        instance: This one, counted from 0.
-        instances: How many there are.
-        clock: Time.
+        instance: Index of this instance, from 0.
+        instances: Number of instances.
+        clock: The clock.
 
     Raises:
         PositionRefused: permanent; a checkpoint is corrupt, foreign or newer.
@@ -140,7 +142,7 @@ class CheckpointedGroup(GroupReader):
         def mine(partition: Partition) -> bool:
             return instance_of(partition, instances) == instance
 
-        # The last run may have ended between its commit and this.
+        # The last run may have ended between commit and acknowledgement.
         self._acknowledger.acknowledge(
             saved.position.only({*filter(mine, saved.position)})
         )
@@ -205,7 +207,7 @@ class CheckpointedGroup(GroupReader):
         there: set[Partition],
         mine: Callable[[Partition], bool],
     ) -> None:
-        """Tell of partitions that were read before and are no longer there."""
+        """Report partitions that were read before and no longer exist."""
         for partition in sorted(set(saved) - there):
             if not mine(partition) or not _wanted(source, partition):
                 continue
@@ -216,15 +218,13 @@ class CheckpointedGroup(GroupReader):
 
 
 class _Saved:
-    """What the members of a group saved, whatever their number was."""
+    """The checkpoints of all members of a group, for any number of members."""
 
     def __init__(self, group: str, checkpoints: Mapping[str, Checkpoint]) -> None:
         self._members = [_member(group, name) for name in checkpoints]
-        ordered = sorted(checkpoints.values(), key=lambda c: c.generation)
-        self.generation = max((c.generation for c in ordered), default=0)
-        self.position = Position()
-        for one in ordered:
-            self.position = self.position.merge(one.position)
+        generations = (one.generation for one in checkpoints.values())
+        self.generation = max(generations, default=0)
+        self.position = merged(checkpoints)
 
     def starts(
         self,
@@ -232,14 +232,12 @@ class _Saved:
         infos: Sequence[PartitionInfo],
         mine: Callable[[Partition], bool],
     ) -> dict[Partition, int]:
-        """Where a member begins with each of its partitions."""
+        """Return the start of each of a member's partitions."""
         wanted = [info for info in infos if mine(info.partition)]
-        starts = {
-            i.partition: self.position.get(i.partition, i.earliest) for i in wanted
-        }
+        starts = {i.partition: self.position.get(i.partition, i.start) for i in wanted}
         fresh = [p for p in starts if p not in self.position and not self._had(p)]
         if fresh:
-            # Of all partitions: start options may name each of them.
+            # Resolved for all partitions: start options may contain each of them.
             first = starting_offsets(
                 source.config, source.metadata, infos, start=None, default="latest"
             )
@@ -247,10 +245,10 @@ class _Saved:
         return starts
 
     def _had(self, partition: Partition) -> bool:
-        """Whether a member whose it would have been saved a checkpoint without it.
+        """Whether the partition's member has a checkpoint without it.
 
-        Then it is new, and begins at its earliest. Otherwise nobody has read it yet,
-        and the start options hold.
+        Then it is new, and starts at its earliest offset. Otherwise it was never read,
+        and the start options apply.
         """
         return any(instance_of(partition, n) == k for k, n in self._members)
 
@@ -258,16 +256,16 @@ class _Saved:
 def _member(group: str, name: str) -> tuple[int, int]:
     found = _MEMBER.fullmatch(name)
     if found is None or int(found[1]) >= int(found[2]):
-        msg = f"the group {group!r} has a checkpoint of {name!r}, which is no member"
+        msg = f"the group {group!r} has a checkpoint of {name!r}, which is not a member"
         raise PositionRefused(msg)
     return int(found[1]), int(found[2])
 
 
 def _wanted(source: Source, partition: Partition) -> bool:
-    """Whether the stream, as it is configured, still has the partition's topic."""
+    """Whether the configured stream still has the partition's topic."""
     config = source.config
     if "assign" in config:
-        return False  # the user says which: those that are not there fail by themselves
+        return False  # assigned partitions that do not exist are reported elsewhere
     if "subscribePattern" in config:
         return bool(matching_topics(config["subscribePattern"], [partition.topic]))
     return partition.topic in source.metadata.topics()

@@ -1,4 +1,4 @@
-"""From a name, or properties, to an open stream."""
+"""Opens sinks by name or properties."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def open_sink(
     stream: Named,
     *,
-    options: Mapping[str, str] | None = None,
+    options: Mapping[str, object] | None = None,
     allow_class_paths: bool = False,
     plugins: PluginManager | None = None,
     faults: Faults | None = None,
@@ -28,12 +28,12 @@ def open_sink(
         stream: The name of a stream in the catalogue, or its properties.
         options: Properties that replace those of the definition.
         allow_class_paths: Whether the configuration may name Python objects.
-        plugins: Where types are found; the process's own by default.
-        faults: Goes around the backend: the simulator for tests.
+        plugins: Finds types; by default those of the process.
+        faults: A `streamfactory.Faults`: injects faults, for tests.
 
     Raises:
-        ConfigError: config; every problem at once.
-        UnknownStream: config; no stream of that name.
+        ConfigError: config; with all problems.
+        UnknownStream: config; no stream has that name.
         PluginError: plugin; the type is not installed, or broken.
         Unsupported: misuse; the type cannot be written.
     """

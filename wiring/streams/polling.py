@@ -1,8 +1,8 @@
 """Batches of a stream for asyncio: polled in a bounded pool of threads.
 
-A stream has no thread of its own. While few streams wait, each waits in the pool, and
-a batch is there at once; when more wait than the pool has room for, they are polled
-without waiting, and their tasks sleep in between.
+Streams have no threads of their own. While few streams wait, each blocks a thread of
+the pool, and gets a batch immediately; if more wait than the pool has threads, they are
+polled without blocking, and their tasks sleep between polls.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ if TYPE_CHECKING:
     from streamfactory.spi import MessageBatch, Position
 
 _THREADS: Final = min(32, (os.cpu_count() or 1) + 4)
-"""Threads of the pool of a process, for all of its streams."""
+"""Threads of the pool, which all streams of a process share."""
 _WAIT: Final = 0.25
-"""Seconds that a poll waits in the pool while there is room."""
+"""Seconds that a poll blocks while the pool has free threads."""
 _SHORTEST_PAUSE: Final = 0.001
 _LONGEST_PAUSE: Final = 0.05
 """Seconds between polls of an idle stream, for up to `_AT_ONCE` streams; more streams
-pause longer, so that idle ones cost the same together."""
+pause longer, so that the total cost of idle streams is constant."""
 _AT_ONCE: Final = 64
 _LONGEST: Final = 1.0
 
 _lock = threading.Lock()
 _pools: Final[dict[int, ThreadPoolExecutor]] = {}
-"""By process: a forked child has none of the threads."""
+"""The pool by process: a forked child has no threads."""
 _waiting: Final[set[int]] = set()
 """Ids of the `AsyncBatches` that a task waits for."""
 
@@ -51,14 +51,13 @@ def _pool() -> ThreadPoolExecutor:
 class AsyncBatches:
     """An asynchronous iterator over the batches of one stream. One task at a time.
 
-    A wait that is cancelled loses no batch: what its poll fetches comes with the next
-    wait.
+    A cancelled wait loses no batch: the next wait returns the batch of its poll.
 
     Args:
-        poll: Answers the next batch, or None when none came within so many seconds.
-        position: The next offsets after the last batch that ``poll`` answered.
-        finished: Whether the stream is at its end.
-        ends: Whether a `ClosedError` is the end of the iteration.
+        poll: Returns the next batch, or None if none arrived within so many seconds.
+        position: Returns the next offsets after the last batch of ``poll``.
+        finished: Whether the stream has ended.
+        ends: Whether a `ClosedError` ends the iteration.
     """
 
     def __init__(
@@ -78,17 +77,17 @@ class AsyncBatches:
 
     @property
     def before(self) -> Position | None:
-        """The position before a batch that was fetched and not handed out."""
+        """The position before a batch that was fetched, but not returned yet."""
         return self._before
 
     def take(self, timeout: float) -> tuple[bool, MessageBatch | None]:
-        """What a cancelled wait left, for a reader that is not asynchronous.
+        """Return the batch of a cancelled wait, for synchronous reading.
 
         Args:
             timeout: Seconds to wait for its poll.
 
         Returns:
-            Whether the poll is over, and its batch, if it has one.
+            Whether the poll has finished, and its batch, if any.
         """
         future = self._future
         if future is None:
@@ -99,7 +98,7 @@ class AsyncBatches:
         return True, None if future.cancelled() else future.result()
 
     def check_handed_out(self, stream: str) -> None:
-        """Refuse to go on while there is a batch that nobody received.
+        """Raise if a fetched batch was not returned yet.
 
         Raises:
             MisuseError: misuse; a cancelled wait left a batch.
@@ -108,7 +107,7 @@ class AsyncBatches:
         if future is None or future.cancelled():
             return
         if future.exception() is None and future.result() is not None:
-            msg = "a batch that was fetched for a cancelled wait was not handed out yet"
+            msg = "a batch that was fetched for a cancelled wait was not returned yet"
             raise MisuseError(msg, stream=stream, remedy="read it before commit")
 
     def __aiter__(self) -> AsyncBatches:
@@ -116,8 +115,8 @@ class AsyncBatches:
 
     async def __anext__(self) -> MessageBatch:
         if id(self) in _waiting:
-            msg = "two tasks wait for one stream"
-            raise MisuseError(msg, remedy="open the stream once for each")
+            msg = "two tasks iterate over one stream"
+            raise MisuseError(msg, remedy="open the stream once per task")
         _waiting.add(id(self))
         try:
             return await self._next()
@@ -158,7 +157,7 @@ class AsyncBatches:
         return batch
 
     def _fetch(self, timeout: float) -> MessageBatch | None:
-        """In a thread of the pool."""
+        """Poll; runs in a thread of the pool."""
         self._before = self._position()
         return self._poll(timeout)
 

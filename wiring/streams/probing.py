@@ -1,4 +1,4 @@
-"""Loading plug-ins in a child process: one that hangs or crashes hurts no other."""
+"""Loads plug-ins in a child process, so that a hang or crash affects no other."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ report()
 def probe(
     plugins: Sequence[Plugin], seconds: float
 ) -> dict[Plugin, PluginError | None]:
-    """Load each plug-in in a child process; answers why one cannot be, or None.
+    """Load each plug-in in a child process; return its error, or None.
 
-    The child loads one after the other. Where one takes too long, or ends the process,
-    the next child begins behind it.
+    The child loads one after the other. If one takes too long, or ends the process,
+    another child continues with the next.
 
     Args:
-        plugins: Which, by group and name.
-        seconds: That each may take.
+        plugins: The plug-ins, by group and name.
+        seconds: Timeout of each.
     """
     found: dict[Plugin, PluginError | None] = {}
     while len(found) < len(plugins):
@@ -51,7 +51,7 @@ def probe(
 def _outcomes(
     plugins: Sequence[Plugin], seconds: float
 ) -> Iterator[PluginError | None]:
-    """What becomes of plug-ins in one child, up to the one that ends it."""
+    """Yield the results of plug-ins in one child, up to the one that ends it."""
     reading, writing = os.pipe()
     with (
         os.fdopen(reading, "rb", buffering=0) as answers,
@@ -89,7 +89,7 @@ class Lines:
     """The lines of a pipe, each with a deadline.
 
     Args:
-        pipe: Unbuffered. Several lines may come at once; the rest is kept.
+        pipe: Unbuffered. Lines that are read ahead are kept.
     """
 
     def __init__(self, pipe: IO[bytes]) -> None:
@@ -97,7 +97,7 @@ class Lines:
         self._text = b""
 
     def next(self, seconds: float) -> bytes | None:
-        """The next line; empty at the end, None where it takes too long."""
+        """Return the next line; empty at the end, None after the timeout."""
         deadline = time.monotonic() + seconds
         with selectors.DefaultSelector() as selector:
             selector.register(self._pipe, selectors.EVENT_READ)
@@ -122,7 +122,7 @@ def _error(plain: dict[str, Any] | None) -> PluginError | None:
 
 
 def report() -> None:
-    """In the child: load what standard input names, and write a line for each."""
+    """Run in the child: load the plug-ins in standard input; write a line for each."""
     with os.fdopen(int(sys.argv[1]), "w") as answers:
         for group, name in json.load(sys.stdin):
             try:
@@ -132,10 +132,11 @@ def report() -> None:
             except PluginError as error:
                 plain = error.to_dict()
             except KeyboardInterrupt as error:
-                # No terminal interrupts this process: the plug-in has raised it.
+                # Not from the terminal, which does not interrupt this process: from the
+                # plug-in.
                 msg = f"plug-in {name!r} failed to load: {type(error).__name__}"
                 plain = BrokenPlugin(msg).to_dict()
             answers.write(f"{json.dumps(plain)}\n")
             answers.flush()
-        # A plug-in's threads must not keep the process.
+        # Threads of a plug-in must not keep the process alive.
     os._exit(0)

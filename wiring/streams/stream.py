@@ -1,4 +1,4 @@
-"""`streamfactory.open`: any stream as an iterator of batches, or as an Arrow reader."""
+"""`streamfactory.open`: a stream as an iterator of batches or an Arrow reader."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from streamfactory.wiring.testing.faults import Faults
 
 _PATIENCE: Final = 1.0
-"""Seconds that one turn waits; only closing has to interrupt it."""
+"""Maximum seconds of one poll; only closing interrupts it."""
 
 
 def open_stream(
@@ -58,7 +58,7 @@ def open_stream(
     start: Start | None = None,
     follow: bool = False,
     columns: Sequence[str] | None = None,
-    options: Mapping[str, str] | None = None,
+    options: Mapping[str, object] | None = None,
     allow_class_paths: bool = False,
     plugins: PluginManager | None = None,
     faults: Faults | None = None,
@@ -67,22 +67,22 @@ def open_stream(
 
     Args:
         stream: The name of a stream in the catalogue, or its properties.
-        start: ``earliest``, ``latest``, a datetime with time zone, or a `Position`;
-            over all start options. By default the options decide; else the earliest,
-            and when following the latest.
-        follow: Go on when the latest is reached, new partitions included, until
-            closed. Otherwise the stream ends at what is there now.
-        columns: Columns wanted, in this order; None means all.
+        start: ``earliest``, ``latest``, a datetime with time zone, or a `Position`; has
+            precedence over all start options. The default is the start options, then
+            earliest, or latest if ``follow``.
+        follow: Continue after the latest offset is reached, with new partitions, until
+            closed. Otherwise the stream ends at the latest offsets of now.
+        columns: Columns to read, in this order; None means all.
         options: Properties that replace those of the definition.
         allow_class_paths: Whether the configuration may name Python objects.
-        plugins: Where types are found; the process's own by default.
-        faults: Goes around the backend: the simulator for tests.
+        plugins: Finds types; by default those of the process.
+        faults: A `streamfactory.Faults`: injects faults, for tests.
 
     Raises:
-        ConfigError: config; every problem at once.
-        UnknownStream: config; no stream of that name.
+        ConfigError: config; with all problems.
+        UnknownStream: config; no stream has that name.
         PluginError: plugin; the type is not installed, or broken.
-        StreamError: The source's, when it is asked for partitions.
+        StreamError: Raised by the source when its partitions are fetched.
     """
     configured = load(
         stream,
@@ -109,14 +109,14 @@ def open_stream(
 class Stream(Closing):
     """An open stream: a context manager and an iterator of `MessageBatch`.
 
-    One thread iterates; ``close`` may be called from any. Closing ends the iteration
-    of a stream that is followed, for which nothing else does; one that has an end of
-    its own raises `ClosedError` instead, so that a part is never taken for the whole.
-    It can be handed to whatever takes Arrow streams: pyarrow, Polars, DuckDB, pandas.
+    One thread iterates; ``close`` may be called from any thread. Closing ends the
+    iteration of a followed stream, which has no other end; a bounded one raises
+    `ClosedError`, so that a part is never mistaken for the whole. It can be passed to
+    all consumers of Arrow streams: pyarrow, Polars, DuckDB, pandas.
 
     In asyncio, ``async with`` closes it and ``async for`` iterates, without blocking
-    the event loop. A wait that is cancelled, by a deadline for instance, loses no
-    batch: go on with ``async for`` or ``anext``.
+    the event loop. A cancelled wait, by a timeout for example, loses no batch: continue
+    with ``async for`` or ``anext``.
     """
 
     def __init__(self, source: Source, *, start: Start | None, follow: bool) -> None:
@@ -152,16 +152,16 @@ class Stream(Closing):
 
     @property
     def guarantee(self) -> Verdict:
-        """What reading promises, with reasons."""
+        """The guarantee of reading, with reasons."""
         return self._source.guarantee
 
     @property
     def position(self) -> Position:
-        """Next offset of each partition, after the last batch handed out.
+        """Next offset of each partition, after the last returned batch.
 
-        Give it to ``open(..., start=)`` to go on from here.
+        Pass it to ``open(..., start=)`` to continue from here.
         """
-        # In this order: a poll may fetch a batch meanwhile.
+        # In this order: a poll may fetch a batch between the two calls.
         after, before = self._reading.position, self._async.before
         return after if before is None else before
 
@@ -172,57 +172,57 @@ class Stream(Closing):
 
     @property
     def ends(self) -> Mapping[Partition, End]:
-        """How partitions ended, for those that did."""
+        """The ends of partitions that have ended."""
         return {} if self._rotation is None else self._rotation.ends
 
     def lag(self) -> dict[Partition, int | None]:
-        """How far each partition is behind its latest; asks the source."""
+        """Return the lag of each partition; calls the source."""
         return self._source.metadata.lag(self.position)
 
     def commit(self) -> Position:
-        """Save the group's position; only with ``consumer.type=highlevel``.
+        """Commit the group's position; only with ``consumer.type=highlevel``.
 
         Raises:
             Unsupported: misuse; this stream is read by partition, without a group.
-            MisuseError: misuse; a cancelled wait left a batch that was not handed out.
-            CheckpointFailed: permanent; the previous checkpoint still holds.
+            MisuseError: misuse; a cancelled wait left a batch that was not returned.
+            CheckpointFailed: permanent; the previous checkpoint remains valid.
         """
         self._check_open()
         if self._group is None:
-            msg = "a stream read by partition has no group to commit for"
+            msg = "a stream that is read by partition has no group to commit for"
             raise Unsupported(
                 msg,
                 stream=self.config.name,
-                remedy="keep `position`, or set consumer.type=highlevel",
+                remedy="store `position`, or set consumer.type=highlevel",
             )
         self._async.check_handed_out(self.config.name)
         return self._group.commit()
 
     def next_batch(self, timeout: float) -> MessageBatch | None:
-        """The next batch, without waiting for ever.
+        """Return the next batch, or None after a timeout.
 
         Args:
             timeout: Seconds.
 
         Returns:
-            A batch with rows, losses or an end; None when none came in time, or when
-            the stream is at its end.
+            A batch with rows, losses or an end; None if none arrived in time, or if the
+            stream has ended.
 
         Raises:
-            ConnectionFailed: transient; the other side broke off, after its last rows.
-            StreamError: As it fits.
+            ConnectionFailed: transient; the stream broke off after its last rows.
+            StreamError: Other errors of the source.
         """
         self._check_open()
         over, batch = self._async.take(timeout)
         return self._read(timeout) if over and batch is None else batch
 
     def to_reader(self) -> pa.RecordBatchReader:
-        """The rest of the stream as an Arrow reader."""
+        """Return the rest of the stream as an Arrow reader."""
         batches = (batch.rows for batch in self if batch.num_rows)
         return pa.RecordBatchReader.from_batches(self.schema, batches)
 
     def close(self) -> None:
-        """Close everything; twice is fine."""
+        """Close the stream; may be called twice."""
         if self._closed:
             return
         self._closed = True
@@ -232,7 +232,7 @@ class Stream(Closing):
             self._source.close()
 
     async def aclose(self) -> None:
-        """Close everything without blocking the event loop; twice is fine."""
+        """Close the stream without blocking the event loop; may be called twice."""
         await asyncio.to_thread(self.close)
 
     async def __aenter__(self) -> Self:
@@ -261,14 +261,18 @@ class Stream(Closing):
                 yield batch
 
     def preview(self, rows: int = 5) -> Preview:
-        """What the stream is, its partitions and its first rows; consumes nothing.
+        """Return properties, partitions and first rows of the stream; consumes nothing.
 
-        Notebooks show it where a cell ends with a stream; ``print(stream.preview())``
-        shows it as text. The source is asked for its partitions. Rows are those at
-        the earliest offsets, and only of streams that can be read again.
+        Notebooks show it for a cell that ends with a stream;
+        ``print(stream.preview())`` shows it as text. It fetches the partitions from the
+        source. Rows are those at the earliest offsets, only for streams that can be
+        read again.
 
         Args:
-            rows: That are shown at the most.
+            rows: Maximum number of rows.
+
+        Raises:
+            MisuseError: misuse; ``rows`` is below 0.
         """
         return preview(self._source, None if self._closed else self.position, rows)
 
@@ -276,7 +280,8 @@ class Stream(Closing):
         return self.preview()._repr_html_()
 
     def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
-        # Both forms of one preview: Jupyter takes both, and would ask the source twice.
+        # Both forms of one preview: Jupyter requests both, which would call the source
+        # twice.
         found = self.preview()
         return {"text/plain": str(found), "text/html": found._repr_html_()}
 
@@ -329,7 +334,7 @@ def _group(source: Source) -> GroupReader:
 
 
 def _checkpoints(source: Source) -> CheckpointStore:
-    """Where a group keeps its checkpoints: a folder, or the stream itself."""
+    """Return the checkpoint store of a group: a folder, or the stream's own."""
     config = source.config
     location = config.get("checkpoint.location")
     if location is not None:

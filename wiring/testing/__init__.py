@@ -1,1 +1,1 @@
-"""Faults on purpose, for the tests of users and the conformance kit."""
+"""Injected faults, for the tests of users and the conformance kit."""

@@ -1,8 +1,7 @@
-"""Faults around any backend, on a seeded clock: the simulator for users' tests.
+"""Injects faults into any backend, with a simulated clock, for users' tests.
 
-Whatever is injected stays within the contract: a reader that is told of every fault
-and retries still gets every row once, in order. The same seed makes the same faults,
-partition by partition::
+Injected faults stay within the contract: a reader that retries still gets every row
+once, in order. The same seed produces the same faults, by partition::
 
     with streamfactory.open("clicks", faults=Faults(seed=7, fail=0.2, tear=0.5)) as s:
         ...
@@ -52,18 +51,18 @@ if TYPE_CHECKING:
 
 @final
 class SimulatedClock(Clock):
-    """Real time, but waiting takes none: it moves the clock instead."""
+    """Real time, except that waiting only advances the clock."""
 
     def __init__(self) -> None:
         self._ahead = 0.0
         self._lock = threading.Lock()
 
     def now(self) -> float:
-        """Seconds from some start; never goes back."""
+        """Return monotonic seconds."""
         return time.monotonic() + self._ahead
 
     def wait(self, event: threading.Event, seconds: float) -> bool:
-        """Move on by ``seconds`` at once."""
+        """Advance by ``seconds`` immediately."""
         with self._lock:
             self._ahead += max(0.0, seconds)
         return event.is_set()
@@ -72,12 +71,12 @@ class SimulatedClock(Clock):
 @final
 @dataclass(slots=True)
 class Faults:
-    """How often what goes wrong. Each rate is the chance that one call is hit.
+    """Rates of injected faults: the probability that a call is affected.
 
-    Reading: a call fails before it is made (``fail``); its answer is lost on the way
-    (``drop``); rows of the previous answer come again with it (``duplicate``); only a
-    part of it comes (``tear``); the source asks to slow down (``throttle``). Writing:
-    a call fails before it is made, or the verdict of a commit is lost (``drop``).
+    Reading: a call fails before it is made (``fail``); its result is lost (``drop``);
+        rows of the previous result are repeated (``duplicate``); only a part is
+        returned (``tear``); the source throttles (``throttle``). Writing: a call fails
+        before it is made, or the reply of a commit is lost (``drop``).
     """
 
     seed: int = 0
@@ -87,32 +86,32 @@ class Faults:
     tear: float = 0.0
     throttle: float = 0.0
     delay: float = 0.0
-    """Seconds that a call takes longer, at the most."""
+    """Maximum delay of a call, in seconds."""
     clock: Clock = field(default_factory=SimulatedClock)
     injected: Counter[str] = field(default_factory=Counter)
-    """How often each fault was made."""
+    """Number of injected faults by kind."""
     _dice: dict[str, random.Random] = field(default_factory=dict, init=False)
 
     def around_consumers(self, factory: ConsumerFactory) -> ConsumerFactory:
-        """The factory, with faults in everything it makes."""
+        """Return the factory, with faults in all objects that it creates."""
         return _FaultyConsumerFactory(factory, self)
 
     def around_producers(self, factory: ProducerFactory) -> ProducerFactory:
-        """The factory, with faults in everything it makes."""
+        """Return the factory, with faults in all objects that it creates."""
         return _FaultyProducerFactory(factory, self)
 
     def dice(self, name: str) -> random.Random:
-        """Chance for one partition, writer and so on; no other disturbs it.
+        """Return the random generator of one partition, writer and so on.
 
-        Which of them is asked first depends on time: they share nothing.
+        They share no state, because their order of calls depends on timing.
         """
         if name not in self._dice:
             seed = f"{self.seed} {name}"
-            self._dice[name] = random.Random(seed)  # noqa: S311 - has to repeat itself
+            self._dice[name] = random.Random(seed)  # noqa: S311 - must be reproducible
         return self._dice[name]
 
     def hits(self, fault: str, name: str) -> bool:
-        """Whether this call is hit."""
+        """Whether this call is affected."""
         rate: float = getattr(self, fault)
         hit = self.dice(name).random() < rate
         self.injected[fault] += hit
@@ -123,7 +122,7 @@ class Faults:
         if self.delay:
             self.clock.wait(_NEVER, self.dice(name).uniform(0, self.delay))
         if self.hits("fail", name):
-            msg = "injected: the source cannot be reached"
+            msg = "injected: the source is unreachable"
             raise ConnectionFailed(msg)
 
 
@@ -148,7 +147,7 @@ class _FaultyConsumer(PartitionLevelConsumer):
             return Fetched(None, start, state=BatchState.THROTTLED)
         fetched = self._fetch(start, end, limits)
         if faults.hits("drop", name):
-            msg = "injected: the answer was lost"
+            msg = "injected: the result was lost"
             raise StreamTimeout(msg)
         if (
             fetched.rows is not None
@@ -173,7 +172,7 @@ class _FaultyConsumer(PartitionLevelConsumer):
             return self._inner.fetch_messages(start, end, limits)
         try:
             fetched = self._inner.fetch_messages(early, end, limits)
-        except DataLossError:  # what came before is gone meanwhile: nothing to repeat
+        except DataLossError:  # the previous rows were removed: nothing to repeat
             return self._inner.fetch_messages(start, end, limits)
         if fetched.rows is None or fetched.offsets is not None:
             return fetched
@@ -205,7 +204,7 @@ def _torn(fetched: Fetched, start: int, rows: int) -> Fetched:
 
 
 class _FaultyMetadata(MetadataProvider):
-    """Every question may fail; the answers are the backend's."""
+    """Every call may fail; results are those of the backend."""
 
     def __init__(self, inner: MetadataProvider, faults: Faults) -> None:
         self._inner = inner
@@ -219,6 +218,14 @@ class _FaultyMetadata(MetadataProvider):
         self._faults.before("metadata")
         self._inner.publish_position(group, position)
 
+    def fetch_groups(self) -> Any:
+        self._faults.before("metadata")
+        return self._inner.fetch_groups()
+
+    def fetch_positions(self, groups: Any) -> Any:
+        self._faults.before("metadata")
+        return self._inner.fetch_positions(groups)
+
     def fetch_bounds(self, partitions: Any) -> Any:
         self._faults.before("metadata")
         return self._inner.fetch_bounds(partitions)
@@ -226,6 +233,12 @@ class _FaultyMetadata(MetadataProvider):
     def fetch_offsets_at(self, timestamp_ms: int, partitions: Any) -> Any:
         self._faults.before("metadata")
         return self._inner.fetch_offsets_at(timestamp_ms, partitions)
+
+    def fetch_extents(
+        self, partition: Partition, start: int, end: int, most: int | None
+    ) -> Any:
+        self._faults.before("metadata")
+        return self._inner.fetch_extents(partition, start, end, most)
 
     def fetch_schema(self, topic: str) -> Any:
         self._faults.before("metadata")
@@ -242,6 +255,7 @@ class _FaultyMetadata(MetadataProvider):
 class _FaultyConsumerFactory(ConsumerFactory):
     def __init__(self, inner: ConsumerFactory, faults: Faults) -> None:
         super().__init__(inner.config)
+        self.SPARSE_OFFSETS = inner.SPARSE_OFFSETS  # type: ignore[misc]  # of this one
         self._inner = inner
         self._faults = faults
 
@@ -265,7 +279,7 @@ class _FaultyConsumerFactory(ConsumerFactory):
     def create_stream_level_consumer(
         self, client_id: str, group_id: str
     ) -> StreamLevelConsumer | None:
-        # What a group's own client has lost is lost: it is left as it is.
+        # A group's client cannot repeat lost messages: no faults are injected.
         return self._inner.create_stream_level_consumer(client_id, group_id)
 
     def acknowledge(self, position: Position) -> None:
@@ -345,7 +359,7 @@ class _FaultyCommitter(StreamCommitter):
 
     def _lost(self, held: LastCommit | None) -> LastCommit | None:
         if self._faults.hits("drop", "committer"):
-            msg = "injected: the verdict of the commit was lost"
+            msg = "injected: the reply of the commit was lost"
             raise StreamTimeout(msg)
         return held
 

@@ -1,4 +1,4 @@
-"""Topics for whoever operates them: the guarded front to an author's `TopicAdmin`."""
+"""Topic administration: calls a backend's `TopicAdmin` with translation and retries."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ from streamfactory.spi import (
     MisuseError,
     PartitionInfo,
     PartitionState,
-    Setting,
     StreamError,
     TopicAdmin,
     TopicNotFound,
     Unsupported,
+    Yields,
 )
+from streamfactory.spi.config import Setting
 from streamfactory.wiring.config.loading import Named, find_definition, load
 from streamfactory.wiring.core.canonical import canonical_schema
 from streamfactory.wiring.core.clock import Clock
@@ -54,36 +55,36 @@ _CHOOSERS: Final = ("subscribe", "subscribePattern", "assign")
 
 @dataclass(frozen=True, slots=True)
 class Overview:
-    """One topic of a place."""
+    """One topic in a list of topics."""
 
     topic: str
     partitions: tuple[PartitionInfo, ...] = ()
     problem: StreamError | None = None
-    """Why nothing else is known of it."""
+    """Why its other properties are unknown."""
 
 
 def open_admin(
     stream: Named,
     *,
     topic: str | None = None,
-    options: Mapping[str, str] | None = None,
+    options: Mapping[str, object] | None = None,
     allow_class_paths: bool = False,
     plugins: PluginManager | None = None,
 ) -> Admin:
-    """Open a stream's topic for operating it; the topic need not be there yet.
+    """Open the administration of a stream's topic; the topic need not exist yet.
 
-    Of a stream with a spool it is the spool's: the transport is not opened.
+    For a stream with a spool it is that of the spool: the transport is not opened.
 
     Args:
         stream: The name of a stream in the catalogue, or its properties.
-        topic: Another topic of the same place; None for the stream's own.
+        topic: Another topic of the same storage or server; None for the stream's own.
         options: Properties that replace those of the definition.
         allow_class_paths: Whether the configuration may name Python objects.
-        plugins: Where types are found; the process's own by default.
+        plugins: Finds types; by default those of the process.
 
     Raises:
-        ConfigError: config; every problem at once.
-        UnknownStream: config; no stream of that name.
+        ConfigError: config; with all problems.
+        UnknownStream: config; no stream has that name.
         PluginError: plugin; the type is not installed, or broken.
     """
     definition = find_definition(stream).with_overrides(options or {})
@@ -98,7 +99,7 @@ def open_admin(
 
 
 def of_topic(configured: Configured, topic: str | None) -> Configured:
-    """The same place with another topic; None leaves it as it is.
+    """Return the configuration with another topic; None returns it unchanged.
 
     Raises:
         MisuseError: misuse; the name is empty.
@@ -107,7 +108,7 @@ def of_topic(configured: Configured, topic: str | None) -> Configured:
         return configured
     config = configured.config
     if not topic.strip():
-        msg = "an empty name names no topic"
+        msg = "the name of a topic must not be empty"
         raise MisuseError(msg, stream=config.name)
     return replace(configured, config=_named(config, topic))
 
@@ -124,19 +125,20 @@ def _named(config: StreamConfig, topic: str) -> StreamConfig:
 
 @final
 class Admin(Closing):
-    """One topic, and a look at those beside it. Thread-safe.
+    """Administers one topic, and lists the others. Thread-safe.
 
-    Connects when something is asked. What can be repeated is tried again after passing
-    trouble, within ``connection.timeout.millis``.
+    Connects on first use. Idempotent operations are retried after transient errors,
+    within ``connection.timeout.millis``.
 
     Args:
         configured: The configuration and its plug-ins.
-        clock: Time; another one in simulations.
+        clock: The clock; simulations replace it.
     """
 
     def __init__(self, configured: Configured, *, clock: Clock | None = None) -> None:
         self.config = configured.config
         self._backend = configured.backend
+        self._decodes = configured.decoder is not None
         self._guard = Guard(self.config, self._backend, clock or Clock())
         self._timeout = self.config["connection.timeout.millis"] / 1000
         self._closed = threading.Event()
@@ -156,10 +158,18 @@ class Admin(Closing):
         self._refuse_several()
         return self.config.topic
 
-    # --- looking --------------------------------------------------------------------
+    @property
+    def holds_messages(self) -> bool:
+        """Whether its topics hold undecoded messages, which have no columns.
+
+        So it is where the type has no others, or the stream has a decoder.
+        """
+        return self._backend.yields is Yields.ENVELOPE or self._decodes
+
+    # --- queries --------------------------------------------------------------------
 
     def topics(self) -> list[str]:
-        """The names of all topics of the place.
+        """Return the names of all topics.
 
         Raises:
             Unsupported: misuse; the type cannot list topics.
@@ -167,7 +177,7 @@ class Admin(Closing):
         return self.metadata.list_topics()
 
     def overview(self) -> list[Overview]:
-        """All topics of the place; one that cannot be read hides no other.
+        """Return all topics; one that cannot be read has an error.
 
         Raises:
             Unsupported: misuse; the type cannot list topics.
@@ -186,7 +196,7 @@ class Admin(Closing):
         return found
 
     def partitions(self) -> list[PartitionInfo]:
-        """The topic's partitions with their bounds, as they are now.
+        """Return the topic's partitions with their current bounds.
 
         Raises:
             TopicNotFound: permanent.
@@ -196,7 +206,7 @@ class Admin(Closing):
         return [info for info in infos if info.state is not PartitionState.VANISHED]
 
     def schema(self) -> pa.Schema:
-        """The schema of what the topic holds, before any decoding.
+        """Return the schema of the topic, before decoding.
 
         Raises:
             SchemaUnknown: config.
@@ -204,11 +214,11 @@ class Admin(Closing):
         self._refuse_several()
         return self.metadata.schema()
 
-    def refuse_another_life(self, incarnations: Mapping[Partition, str | None]) -> None:
-        """Refuse to go on where the topic is not the one that was looked at.
+    def refuse_recreated(self, incarnations: Mapping[Partition, str | None]) -> None:
+        """Refuse to change a topic that was recreated since it was looked at.
 
         Args:
-            incarnations: What the offsets counted, by partition, when it was.
+            incarnations: The incarnation of each partition at that time.
 
         Raises:
             IncarnationChanged: data_loss; it was deleted and created again.
@@ -217,52 +227,52 @@ class Admin(Closing):
             expected, found = incarnations.get(info.partition), info.incarnation
             if was_recreated(expected, found):
                 error = recreated(info.partition, expected, found, None)
-                error.remedy = "look at it again: nothing was done"
+                error.remedy = "repeat the command; nothing was changed"
                 raise error.at(stream=self.config.name)
 
     def facts(self) -> Mapping[str, str | int]:
-        """What is worth showing beside partitions; empty where the type knows none."""
+        """Return properties to show with the partitions; empty if the type has none."""
         if self._backend.topic_admin is None:
             return {}
         topic = self.topic
         try:
-            return self._ask("ask for facts", lambda admin: admin.facts(topic))
+            return self._ask("fetch properties", lambda admin: admin.facts(topic))
         except Unsupported:
-            return {}  # files of others, say: they have no operator here
+            return {}  # foreign files, for example, do not support administration
 
     def verify(self) -> Verification:
-        """Read everything, and check it against what was committed."""
+        """Read all messages, and check them against the commits."""
         topic = self.topic
         return self._ask("verify the topic", lambda admin: admin.verify(topic))
 
     def checkpoints(self) -> CheckpointStore:
-        """Where groups keep checkpoints that have no ``checkpoint.location``.
+        """Return the checkpoint store of groups without ``checkpoint.location``.
 
         Raises:
-            Unsupported: misuse; the type keeps none.
+            Unsupported: misuse; the type stores no checkpoints.
         """
         with self._lock:
             self._check_open()
             found = stream_checkpoints(self._consumers(), self._guard, self.config)
             if found is None:
-                msg = f"stream type {self._backend.name!r} keeps no checkpoints"
-                remedy = "give the folder that checkpoint.location names"
+                msg = f"stream type {self._backend.name!r} stores no checkpoints"
+                remedy = "pass the folder of checkpoint.location"
                 raise Unsupported(msg, stream=self.config.name, remedy=remedy)
             self._opened.callback(found.close)
             return found
 
-    # --- doing ----------------------------------------------------------------------
+    # --- operations -------------------------------------------------------------
 
     def create(self, schema: pa.Schema | None, partitions: int | None = None) -> None:
         """Create the topic.
 
         Args:
-            schema: Of its rows, in any types; None for undecoded messages.
-            partitions: How many; None for what the configuration says.
+            schema: Schema of its rows, in any types; None for undecoded messages.
+            partitions: Their number; None for that of the configuration.
 
         Raises:
-            MisuseError: misuse; it is there already.
-            SchemaMismatch: permanent; a column is there twice, or there is none.
+            MisuseError: misuse; the topic exists.
+            SchemaMismatch: permanent; a column is repeated, or there is none.
         """
         if schema is not None:
             check_columns(schema)
@@ -271,7 +281,7 @@ class Admin(Closing):
         self._do(lambda admin: admin.create(topic, stored, partitions))
 
     def grow(self, partitions: int) -> None:
-        """Have so many partitions.
+        """Increase the number of partitions.
 
         Raises:
             MisuseError: misuse; there are more.
@@ -280,17 +290,20 @@ class Admin(Closing):
         self._ask("grow the topic", lambda admin: admin.grow(topic, partitions))
 
     def truncate(self, before: Mapping[int, int]) -> None:
-        """Let go of everything before these offsets, by partition; exclusive."""
+        """Delete the messages before these offsets, by partition; exclusive."""
         topic = self.topic
         self._ask("truncate the topic", lambda admin: admin.truncate(topic, before))
 
     def retain(self, hold: Mapping[int, int]) -> None:
-        """Apply the configured retention; by partition, keep all from ``hold`` on."""
+        """Apply the configured retention.
+
+        By partition, keep messages from ``hold`` on.
+        """
         topic = self.topic
         self._ask("apply retention", lambda admin: admin.retain(topic, hold))
 
     def delete(self) -> None:
-        """Delete the topic and all that it holds.
+        """Delete the topic and all its messages.
 
         Raises:
             TopicNotFound: permanent.
@@ -299,23 +312,23 @@ class Admin(Closing):
         self._do(lambda admin: admin.delete(topic))
 
     def compact(self) -> None:
-        """Merge small files and sweep what nobody needs; offsets stay."""
+        """Merge small files and remove unused ones; offsets are unchanged."""
         topic = self.topic
         self._ask("compact the topic", lambda admin: admin.compact(topic))
 
     def close(self) -> None:
-        """Close everything; twice is fine."""
+        """Close; may be called twice."""
         self._closed.set()
         with self._lock:
             opened = self._opened.pop_all()
         with self._guard.border():
             opened.close()
 
-    # --- the border -----------------------------------------------------------------
+    # --- calls of the backend ---------------------------------------------------
 
     @property
     def metadata(self) -> Metadata:
-        """What answers names, bounds and schemas; made on first use."""
+        """The metadata: names, bounds and schemas; created on first use."""
         with self._lock:
             if self._metadata is None:
                 self._check_open()
@@ -331,7 +344,7 @@ class Admin(Closing):
         if self._factory is None:
             make = self._backend.consumer_factory
             if make is None:
-                msg = f"the stream type {self._backend.name!r} cannot be read"
+                msg = f"stream type {self._backend.name!r} cannot be read"
                 raise Unsupported(msg, stream=self.config.name)
             with self._guard.border():
                 self._factory = make(self.config)
@@ -346,14 +359,14 @@ class Admin(Closing):
                 if make is None:
                     msg = f"stream type {self._backend.name!r} does not support topic "
                     msg += "administration"
-                    remedy = "use the tools of the other side"
+                    remedy = "use the tools of the source"
                     raise Unsupported(msg, stream=self.config.name, remedy=remedy)
                 self._author = make(self.config)
                 self._opened.callback(self._author.close)
             return self._author
 
     def _ask(self, operation: str, question: Callable[[TopicAdmin], T]) -> T:
-        """Call the author's code; again after passing trouble."""
+        """Call the backend; retry after transient errors."""
         return self._guard.call(
             operation,
             lambda: question(self._operator()),
@@ -362,7 +375,7 @@ class Admin(Closing):
         )
 
     def _do(self, action: Callable[[TopicAdmin], None]) -> None:
-        """Call the author's code once: what cannot be repeated blindly."""
+        """Call the backend once, for operations that are not idempotent."""
         with self._guard.border():
             action(self._operator())
 
@@ -378,5 +391,5 @@ class Admin(Closing):
 
     def _check_open(self) -> None:
         if self._closed.is_set():
-            msg = "the topic's operator is closed"
+            msg = "the topic administration is closed"
             raise ClosedError(msg, stream=self.config.name)

@@ -1,26 +1,23 @@
-"""What a truncation lets go of: looked at before it is done.
-
-Nothing here changes a topic. `Admin.truncate` and `Admin.retain` do what was planned.
-"""
+"""Planned truncation of topics: what would be deleted, known before it is done."""
 
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
-from streamfactory.spi import ConfigError, MisuseError, Position, PositionRefused
+from streamfactory.spi import ConfigError, MisuseError, PositionRefused
 from streamfactory.wiring.reading.losses import was_recreated
 from streamfactory.wiring.reading.position_arguments import offsets_of
 from streamfactory.wiring.reading.starts import starting_offsets
-from streamfactory.wiring.streams.checkpoints import FileCheckpointStore
+from streamfactory.wiring.streams.checkpoints import FileCheckpointStore, merged
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from streamfactory.spi import Checkpoint, Partition, PartitionInfo
+    from streamfactory.spi import Checkpoint, Partition, PartitionInfo, Position
     from streamfactory.wiring.reading.position_arguments import Marks
     from streamfactory.wiring.topics.admin import Admin
 
@@ -31,7 +28,7 @@ _ROWS: Final = "retention.rows"
 
 @dataclass(frozen=True, slots=True)
 class Hold:
-    """Who still wants a partition, and from where on."""
+    """A group that still needs a partition, and from which offset on."""
 
     offset: int
     group: str
@@ -45,49 +42,49 @@ class Cut:
     earliest: int
     latest: int | None
     before: int
-    """Everything before this offset goes; equal to ``earliest`` where nothing does."""
+    """Messages before this offset are deleted; equal to ``earliest`` if none is."""
     incarnation: str | None = None
-    """What the offsets count."""
+    """Incarnation of the offsets."""
     held_by: str | None = None
-    """The group of readers that keeps more from going."""
+    """The group that prevents the deletion of more."""
 
     @property
     def rows(self) -> int:
-        """Offsets that go."""
+        """Number of offsets to delete."""
         return self.before - self.earliest
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What would go."""
+    """The messages to delete."""
 
     cuts: tuple[Cut, ...]
     unforeseen: tuple[str, ...] = ()
-    """Options that let go of more, which only the backend can count."""
+    """Retention options whose effect only the backend can compute."""
 
     @property
     def rows(self) -> int:
-        """Offsets that go, of all partitions."""
+        """Number of offsets to delete, of all partitions."""
         return sum(cut.rows for cut in self.cuts)
 
     @property
     def before(self) -> dict[int, int]:
-        """The new earliest of each partition that loses something."""
+        """The new earliest offset of each partition with deletions."""
         return {cut.partition.id: cut.before for cut in self.cuts if cut.rows}
 
 
 def plan_truncation(
     admin: Admin, before: Marks, hold: Mapping[Partition, Hold] | None = None
 ) -> Plan:
-    """What letting go of everything before some marks would take.
+    """Plan the deletion of messages before some marks.
 
     Args:
-        admin: The topic's.
-        before: Exclusive.
-        hold: From where on readers still want partitions.
+        admin: Administration of the topic.
+        before: The marks, exclusive.
+        hold: Offsets that readers still need.
 
     Raises:
-        StreamError: As `offsets_of`.
+        StreamError: See `offsets_of`.
     """
     infos = admin.partitions()
     offsets = offsets_of(admin.config, admin.metadata, infos, before)
@@ -95,11 +92,11 @@ def plan_truncation(
 
 
 def plan_retention(admin: Admin, hold: Mapping[Partition, Hold] | None = None) -> Plan:
-    """What applying the configured retention would take, as far as it can be told.
+    """Plan the configured retention, as far as it can be computed here.
 
     Args:
-        admin: The topic's.
-        hold: From where on readers still want partitions.
+        admin: Administration of the topic.
+        hold: Offsets that readers still need.
 
     Raises:
         ConfigError: config; no retention is configured.
@@ -107,9 +104,11 @@ def plan_retention(admin: Admin, hold: Mapping[Partition, Hold] | None = None) -
     config, infos = admin.config, admin.partitions()
     said = retention_of(admin)
     if not said:
-        msg = "no retention is configured, so there is none to apply"
+        msg = "no retention is configured"
         key = f"stream.{config.type}.{_AGE}"
-        raise ConfigError(msg, stream=config.name, remedy=f"set {key}, or its like")
+        raise ConfigError(
+            msg, stream=config.name, remedy=f"set {key} or another retention option"
+        )
     offsets = {info.partition: info.earliest for info in infos}
     if _ROWS in said:
         for info in infos:
@@ -126,55 +125,88 @@ def plan_retention(admin: Admin, hold: Mapping[Partition, Hold] | None = None) -
     return Plan(_cuts(infos, offsets, hold or {}), others)
 
 
+def apply_plan(
+    admin: Admin, plan: Plan, hold: Mapping[Partition, Hold] | None = None
+) -> Plan:
+    """Truncate a topic as planned.
+
+    Args:
+        admin: The topic's.
+        plan: Of this topic.
+        hold: As the plan was made with.
+
+    Returns:
+        What was deleted: ``before`` of each cut is the new earliest.
+
+    Raises:
+        IncarnationChanged: data_loss; the topic was recreated since. Nothing is done.
+        StreamError: As `Admin.truncate` and `Admin.retain`.
+    """
+    admin.refuse_recreated({cut.partition: cut.incarnation for cut in plan.cuts})
+    if plan.unforeseen:
+        held = (hold or {}).items()
+        admin.retain({partition.id: one.offset for partition, one in held})
+    else:
+        admin.truncate(plan.before)  # as planned, however long the confirmation took
+    after = {info.partition: info for info in admin.partitions()}
+    return Plan(
+        tuple(
+            replace(cut, before=info.earliest, latest=info.latest)
+            for cut in plan.cuts
+            if (info := after.get(cut.partition)) is not None
+        )
+    )
+
+
 def retention_of(admin: Admin) -> dict[str, str]:
-    """The options of retention that are set, as they were written."""
+    """Return the retention options that are set, as written."""
     settings = admin.config.settings
     return {k: s.text for k, s in settings.items() if k.startswith(_RETENTION)}
 
 
 def held_by_checkpoints(admin: Admin, folder: Path) -> dict[Partition, Hold]:
-    """What the groups of readers whose checkpoints a folder has still want.
+    """Return the offsets that groups with checkpoints in a folder still need.
 
-    A group that reads the topic and has no checkpoint of a partition begins at its
-    earliest, and so wants all of it.
+    A group that reads the topic without a checkpoint of a partition starts at its
+    earliest offset, and so needs all of it.
 
     Args:
-        admin: The topic's.
-        folder: As ``checkpoint.location`` names it: a folder for each group.
+        admin: Administration of the topic.
+        folder: The folder of ``checkpoint.location``, with a folder per group.
 
     Raises:
-        MisuseError: misuse; the folder has no checkpoints. Holding nothing by mistake
-            would delete what is wanted.
+        MisuseError: misuse; the folder has no checkpoints. A wrong folder would delete
+            messages that are still needed.
         PositionRefused: permanent; a checkpoint is corrupt, newer, or of an earlier
-            life of the topic.
+            incarnation of the topic.
     """
     store = FileCheckpointStore(folder)
     groups = {name: store.load(name) for name in _groups(folder)}
     if not any(groups.values()):
-        msg = f"there are no checkpoints in {folder}"
-        remedy = "give the folder that checkpoint.location names, or leave it out"
+        msg = f"the folder {folder} has no checkpoints"
+        remedy = "give the folder that checkpoint.location names, or omit it"
         raise MisuseError(msg, stream=admin.config.name, remedy=remedy)
     return _held(admin, groups)
 
 
 def held_by_groups(admin: Admin) -> dict[Partition, Hold]:
-    """The same, of groups whose checkpoints are where the topic is: on its server.
+    """Return the offsets that groups with checkpoints on the topic's server still need.
 
     Raises:
-        MisuseError: misuse; there are none that this user may read.
-        PositionRefused: permanent; as `held_by_checkpoints`.
-        Unsupported: misuse; the type keeps no checkpoints.
+        MisuseError: misuse; there are no checkpoints that this user may read.
+        PositionRefused: permanent; see `held_by_checkpoints`.
+        Unsupported: misuse; the type stores no checkpoints.
     """
     store = admin.checkpoints()
     groups = {name: store.load(name) for name in store.groups()}
     if not any(groups.values()):
         msg = "no group has a checkpoint on the server, or none that may be read"
-        raise MisuseError(msg, stream=admin.config.name, remedy="leave the option out")
+        raise MisuseError(msg, stream=admin.config.name, remedy="omit the option")
     return _held(admin, groups)
 
 
 def nearest(*holds: Mapping[Partition, Hold]) -> dict[Partition, Hold]:
-    """What some readers, and others, still want."""
+    """Return the smallest offset that any of several groups still needs."""
     found: dict[Partition, Hold] = {}
     for held in holds:
         for partition, hold in held.items():
@@ -187,13 +219,13 @@ def nearest(*holds: Mapping[Partition, Hold]) -> dict[Partition, Hold]:
 def _held(
     admin: Admin, groups: Mapping[str, Mapping[str, Checkpoint]]
 ) -> dict[Partition, Hold]:
-    """What some groups still want, those aside that read something else."""
+    """Return the offsets that groups of this topic still need."""
     infos = admin.partitions()
     found: dict[Partition, Hold] = {}
     for group, checkpoints in groups.items():
-        position = _merged(checkpoints)
+        position = merged(checkpoints)
         if not any(p.topic == admin.topic for p in position):
-            continue  # a group that reads something else
+            continue  # a group of another topic
         wanted = {i.partition: _wanted(admin, group, i, position) for i in infos}
         found = nearest(found, {p: Hold(offset, group) for p, offset in wanted.items()})
     return found
@@ -207,15 +239,7 @@ def _groups(folder: Path) -> list[str]:
             )
     except OSError as error:
         msg = f"the checkpoints in {folder} cannot be read: {error.strerror}"
-        raise MisuseError(msg, remedy="look at the path") from error
-
-
-def _merged(checkpoints: Mapping[str, Checkpoint]) -> Position:
-    """Where a group stands: of each partition, its newest checkpoint holds."""
-    position = Position()
-    for one in sorted(checkpoints.values(), key=lambda c: c.generation):
-        position = position.merge(one.position)
-    return position
+        raise MisuseError(msg, remedy="check the path") from error
 
 
 def _wanted(admin: Admin, group: str, info: PartitionInfo, position: Position) -> int:
@@ -223,10 +247,11 @@ def _wanted(admin: Admin, group: str, info: PartitionInfo, position: Position) -
     counted = position.incarnations.get(partition)
     if was_recreated(counted, info.incarnation):
         msg = (
-            f"the checkpoint of group {group!r} is of an earlier life of {partition}: "
-            "what it still wants cannot be told"
+            f"the checkpoint of group {group!r} is of an earlier incarnation of "
+            f"{partition}: "
+            "the offsets that it still needs are unknown"
         )
-        remedy = "remove it if no reader uses it any more"
+        remedy = "delete it if no reader uses it any more"
         raise PositionRefused(msg, stream=admin.config.name, remedy=remedy)
     return position.get(partition, info.earliest)
 
@@ -244,6 +269,7 @@ def _cuts(
         group = None
         if held is not None and held.offset < before:
             before, group = max(info.earliest, held.offset), held.group
-        life = info.incarnation
-        cuts.append(Cut(partition, info.earliest, info.latest, before, life, group))
+        cuts.append(
+            Cut(partition, info.earliest, info.latest, before, info.incarnation, group)
+        )
     return tuple(cuts)

@@ -1,1 +1,1 @@
-"""From rows to committed epochs: writers, committers, routing."""
+"""Writes streams: from rows to committed epochs; writers, committers, routing."""

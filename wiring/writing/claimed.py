@@ -1,4 +1,4 @@
-"""Committers that have claimed their writer, kept from one put to the next."""
+"""A cache of committers that have claimed their writer, for consecutive puts."""
 
 from __future__ import annotations
 
@@ -13,25 +13,26 @@ if TYPE_CHECKING:
     from streamfactory.wiring.writing.committer import Committer
 
 _SECONDS: Final = 1.0
-"""Idle committers are not used again: connections and claims expire."""
+"""Seconds after which an idle committer is closed: connections and claims expire."""
 _MOST: Final = 4
 
 
 @dataclass(slots=True)
 class _Process:
-    """What one process keeps."""
+    """The cache of one process."""
 
     lock: threading.Lock = field(default_factory=threading.Lock)
     kept: dict[str, tuple[float, Committer]] = field(default_factory=dict)
-    """Until when, by writer; the one that is idle for longest is the first."""
+    """Expiry by writer; the writer that is idle for longest is the first."""
     closed: bool = False
 
 
 @final
 class ClaimedCommitters:
-    """The committers of the writers that put last. Thread-safe.
+    """Caches the committers of recent writers. Thread-safe.
 
-    A forked child keeps its own: connections and locks of its parent are not touched.
+    A forked child has its own cache: it does not use connections and locks of its
+    parent.
 
     Args:
         clock: Time.
@@ -42,7 +43,7 @@ class ClaimedCommitters:
         self._processes: dict[int, _Process] = {}
 
     def take(self, writer_id: str) -> Committer | None:
-        """The committer of a writer, which is the caller's from here on."""
+        """Remove and return the committer of a writer; the caller owns it."""
         own = self._own
         with own.lock:
             until, committer = own.kept.pop(writer_id, (0.0, None))
@@ -52,12 +53,12 @@ class ClaimedCommitters:
         return committer
 
     def keep(self, writer_id: str, committer: Committer) -> None:
-        """Keep a committer after a commit that succeeded."""
+        """Cache a committer after a successful commit."""
         until = self._clock.now() + _SECONDS
         own = self._own
         with own.lock:
             dropped = []
-            if writer_id in own.kept:  # of a put in another thread
+            if writer_id in own.kept:  # by a put of another thread
                 dropped.append(own.kept.pop(writer_id))
             own.kept[writer_id] = until, committer
             while len(own.kept) > (0 if own.closed else _MOST):
@@ -65,7 +66,7 @@ class ClaimedCommitters:
         _close(dropped)
 
     def close(self) -> None:
-        """Close what is kept, and what is given back later; twice is allowed."""
+        """Close all cached committers, and later ones; may be called twice."""
         own = self._own
         with own.lock:
             own.closed = True

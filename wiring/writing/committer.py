@@ -1,7 +1,8 @@
-"""The final `Committer`: decides epochs, each once (rules W2 to W7)."""
+"""The final `Committer`: commits epochs, each once (rules W2 to W7)."""
 
 from __future__ import annotations
 
+from time import perf_counter
 from typing import TYPE_CHECKING, final
 
 from streamfactory.spi import (
@@ -15,10 +16,13 @@ from streamfactory.spi import (
     MisuseError,
     Position,
     StreamCommitter,
+    StreamError,
     Summary,
     WriteKind,
 )
 from streamfactory.wiring.core.guard import log
+from streamfactory.wiring.metrics.registry import registry
+from streamfactory.wiring.writing.counters import CommitCounters, SinkTally
 from streamfactory.wiring.writing.summary import difference, incomparable
 
 if TYPE_CHECKING:
@@ -29,7 +33,7 @@ if TYPE_CHECKING:
 
 @final
 class Committer:
-    """Decides the epochs of one writer. One thread at a time."""
+    """Commits the epochs of one writer. Not thread-safe."""
 
     def __init__(
         self,
@@ -45,25 +49,26 @@ class Committer:
         self._closed = False
         self._sure = False
         self._known: int | None = None
-        """The last epoch, -1 where there is none; None until the writer is claimed."""
-        self.mismatches = 0
-        """Epochs that were repeated with other rows: `difference`."""
+        """The last epoch, -1 if there is none; None until the writer is claimed."""
+        self.counters = CommitCounters()
+        tally = SinkTally(producer.config.name, self.counters)
+        self._end_metrics = registry.track(self, tally)
 
     def last(self) -> LastCommit | None:
-        """What this writer committed last; None where nothing is remembered.
+        """Return the last commit of this writer; None if none is remembered.
 
-        Claims the writer: no earlier instance of it can commit any more.
+        Claims the writer: earlier instances can no longer commit.
         """
         self._check_open()
-        last = self._producer.ask("ask for the last epoch", self._author.last)
+        last = self._producer.ask("fetch the last epoch", self._author.last)
         self._known = -1 if last is None else last.epoch
         return last
 
     def precedes(self, epoch: int) -> bool:
-        """Whether this committer knows, without a call, that an epoch is not committed.
+        """Whether an epoch is known, without a call, not to be committed.
 
-        It has claimed the writer. Where another instance has committed the epoch since,
-        the commit has no effect all the same.
+        The committer has claimed the writer. If another instance has committed the
+        epoch since, a commit has no effect.
         """
         return self._known is not None and self._known < epoch
 
@@ -78,23 +83,44 @@ class Committer:
         """Make an epoch visible.
 
         Args:
-            epoch: At least the last one; the same again is a no-op (rule W3).
+            epoch: At least the last one; repeating that has no effect (rule W3).
             messages: One for each task that wrote.
             source_position: Stored with the commit.
-            replace_all: The epoch replaces everything before it, in one step.
+            replace_all: Whether the epoch atomically replaces all earlier rows.
 
         Returns:
-            True where this call made the commit, False where it was there.
+            True if this call made the commit, False if it was committed before.
 
         Raises:
             EpochInThePast: misuse.
-            EpochMarkerLost: data_loss; nobody remembers the epoch before (rule W7).
+            EpochMarkerLost: data_loss; the previous epoch was forgotten (rule W7).
             EpochMismatch: misuse; another number of rows or other content, under
                 ``epoch.mismatch=fail``.
-            MisuseError: misuse; a message is missing, came twice, or is of another
-                epoch or configuration.
+            MisuseError: misuse; a message is missing, repeated, or of another epoch or
+                configuration.
         """
         self._check_open()
+        began = perf_counter()
+        try:
+            made = self._commit(epoch, messages, source_position, replace_all)
+        except StreamError:
+            self.counters.failures += 1
+            raise
+        finally:
+            self.counters.seconds += perf_counter() - began
+        if made:
+            self.counters.commits += 1
+        else:
+            self.counters.repeated += 1
+        return made
+
+    def _commit(
+        self,
+        epoch: int,
+        messages: Sequence[CommitMessage | None],
+        source_position: Position | None,
+        replace_all: bool,
+    ) -> bool:
         whole = self._checked(epoch, messages)
         summary = sum((m.summary for m in whole), Summary())
         drained = any(message.drained for message in whole)
@@ -102,7 +128,7 @@ class Committer:
             self._meet_last(epoch, drained=drained)
         staged = [message for message in whole if not message.drained]
         decide = self._author.replace if replace_all else self._author.commit
-        # After a lost verdict nothing is known of the epoch before, as at the start.
+        # After a lost reply the last epoch is unknown, as at the start.
         self._sure = False
         known, self._known = self._known, None
         held = self._producer.call(lambda: decide(epoch, staged, source_position))
@@ -115,15 +141,17 @@ class Committer:
         return False
 
     def abort(self, epoch: int, messages: Sequence[CommitMessage | None]) -> None:
-        """Forget what was staged; missing messages are fine, and so is twice (W4)."""
+        """Remove staged rows; messages may be missing, and calls repeated (rule W4)."""
         self._check_open()
         whole = [m for m in messages if m is not None and not m.drained]
         self._producer.call(lambda: self._author.abort(epoch, whole))
+        self.counters.aborts += 1
 
     def close(self) -> None:
-        """Close; twice is fine."""
+        """Close; may be called twice."""
         if not self._closed:
             self._closed = True
+            self._end_metrics()
             self._producer.call(self._author.close)
 
     def _checked(
@@ -137,17 +165,17 @@ class Committer:
             context = message.context
             if (context.writer_id, context.epoch) != (self._writer_id, epoch):
                 whose = f"epoch {context.epoch} of writer {context.writer_id!r}"
-                raise self._refused(epoch, f"a message is of {whose}")
+                raise self._refused(epoch, f"a message belongs to {whose}")
             if context.task in checked:
                 raise self._refused(epoch, f"task {context.task} sent two messages")
             if message.config_digest != digest:
-                raise self._refused(epoch, "a task wrote under another configuration")
+                raise self._refused(epoch, "a task used another configuration")
             checked[context.task] = message
         return list(checked.values())
 
     def _refused(self, epoch: int, what: str) -> MisuseError:
         msg = f"epoch {epoch}: {what}"
-        remedy = "abort the epoch, and write it again"
+        remedy = "abort the epoch and write it again"
         return MisuseError(msg, stream=self._producer.config.name, remedy=remedy)
 
     def _meet_last(self, epoch: int, *, drained: bool) -> None:
@@ -155,17 +183,20 @@ class Committer:
             return
         last = self.last()
         if drained and (last is None or last.epoch < epoch):
-            # A task skipped what it took for done: to commit now would lose its rows.
+            # A task skipped the epoch as committed: committing now would lose its rows.
             msg = f"a task saw epoch {epoch} committed, but the sink no longer has it"
-            remedy = "abort the epoch, and write it again"
+            remedy = "abort the epoch and write it again"
             raise EpochMarkerLost(msg, stream=self._producer.config.name, remedy=remedy)
         streaming = self._kind is WriteKind.STREAMING
         adopted = self._producer.config.get("epoch.adopt") == epoch
         if last is None and epoch > 0 and streaming and not adopted:
-            msg = f"epoch {epoch} of writer {self._writer_id!r} has no predecessor here"
+            msg = (
+                f"the last epoch before {epoch} of writer {self._writer_id!r} "
+                f"is unknown"
+            )
             remedy = (
-                "where the topic was deleted, or `path` and its like lead elsewhere "
-                "than before, put that right; to take the epoch for new, name it once "
+                "if the topic was deleted, or `path` or another option changed, "
+                "correct it; to write the epoch as a new one, set it once "
                 "with `epoch.adopt`"
             )
             raise EpochMarkerLost(msg, stream=self._producer.config.name, remedy=remedy)
@@ -173,7 +204,7 @@ class Committer:
     def _compare(self, epoch: int, held: LastCommit, summary: Summary) -> None:
         name = self._producer.config.name
         if held.epoch > epoch:
-            msg = f"epoch {epoch} is older than the last one, {held.epoch}"
+            msg = f"epoch {epoch} is older than the last committed one, {held.epoch}"
             raise EpochInThePast(msg, stream=name)
         if held.epoch < epoch:
             msg = f"rule W3: epoch {epoch} was refused for the older one {held.epoch}"
@@ -187,7 +218,7 @@ class Committer:
         what = difference(summary, held.summary)
         if what is None:
             return
-        self.mismatches += 1
+        self.counters.mismatches += 1
         msg = f"epoch {epoch} was repeated with {what}; the first commit is kept"
         if self._producer.config["epoch.mismatch"] == "fail":
             raise EpochMismatch(msg, stream=name)

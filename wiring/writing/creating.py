@@ -1,4 +1,4 @@
-"""Making sure that a topic is there before it is written."""
+"""Creates topics before they are written."""
 
 from __future__ import annotations
 
@@ -27,24 +27,25 @@ def ensure_topic(
     create: bool = True,
     partitions: int | None = None,
 ) -> bool:
-    """Create the topic of a sink where it is not there.
+    """Create the topic of a sink if it does not exist.
 
-    A type without an operator's half creates what it writes to in its own way, or not.
+    Types without topic administration are left unchanged.
 
     Args:
-        sink: Open already; knows whether the topic is to hold undecoded messages.
-        schema: Of the rows to come; the framework's columns are left out.
-        create: Whether it may be created.
-        partitions: Of a topic that is created; None for what the configuration says.
+        sink: An open sink; determines whether the topic has undecoded messages.
+        schema: Schema of the rows; the framework's columns are removed.
+        create: Whether the topic may be created.
+        partitions: Number of partitions of a new topic; None for that of the
+            configuration.
 
     Returns:
-        True where this call created it.
+        True if this call created it.
 
     Raises:
-        TopicNotFound: permanent; it is not there, and may not be created.
-        SchemaMismatch: permanent; a column is there twice, or there is none.
-        Unsupported: misuse; partitions are wanted of a type that cannot create topics.
-        StreamError: The other side's.
+        TopicNotFound: permanent; it does not exist, and may not be created.
+        SchemaMismatch: permanent; a column is repeated, or there is none.
+        Unsupported: misuse; partitions are set for a type that cannot create topics.
+        StreamError: Raised by the backend.
     """
     config, configured = sink.config, sink.configured
     there = _is_there(configured)
@@ -54,12 +55,15 @@ def ensure_topic(
         if there is None:
             return False
         msg = f"the topic {config.topic!r} does not exist, and may not be created"
-        raise TopicNotFound(msg, stream=config.name, remedy="leave --no-create out")
+        raise TopicNotFound(msg, stream=config.name, remedy="omit --no-create")
     if configured.backend.topic_admin is None:
         if partitions is None:
             return False
-        msg = f"{config.type} cannot create topics, so it takes no number of partitions"
-        remedy = "create the topic with the tools of the other side"
+        msg = (
+            f"partitions cannot be set: stream type {config.type!r} cannot "
+            f"create topics"
+        )
+        remedy = "create the topic with the tools of the sink"
         raise Unsupported(msg, stream=config.name, remedy=remedy)
     messages = sink.schema is not None and sink.schema.equals(envelope_schema())
     stored = None
@@ -85,12 +89,12 @@ def _create(
         except MisuseError:
             if not _is_there(configured):
                 raise
-            return False  # another one was first
+            return False  # created by another process
     return True
 
 
 def _is_there(configured: Configured) -> bool | None:
-    """Whether the topic exists; None where the type cannot be asked."""
+    """Whether the topic exists; None if the type cannot determine it."""
     config, backend = configured.config, configured.backend
     if backend.consumer_factory is None or "topic.name" not in config:
         return None

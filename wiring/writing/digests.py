@@ -8,7 +8,7 @@ Everything is computed over whole columns with numpy.
 The hash depends on values only: dictionary, run-end-encoded, view and large columns
 equal the plain one, and a narrow integer equals the wide one. All NaN are equal; -0.0
 differs from 0.0; the entries of a map count without their order. The hash detects
-accidents; it does not withstand somebody who constructs two contents with one digest.
+accidents; it is not cryptographic.
 
 `ALGORITHM` names all of this. A change that affects a hash needs another name, because
 sinks store digests and later versions compare them.
@@ -29,28 +29,28 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     Block = Callable[[np.ndarray, np.ndarray], np.ndarray]
-    """Hashes, (2, n), of consecutive elements, of which these are the numbers of the
-    runs that they belong to and their places within these."""
+    """Returns the hashes, (2, n), of consecutive elements, given their run numbers and
+    their positions within the runs."""
 
 ALGORITHM: Final = "content-1"
-"""Name of the digest, for whoever stores it."""
+"""Name of the digest algorithm, which sinks store."""
 
 MODULUS: Final = 2**128
-"""Digests are added modulo this."""
+"""Digests are added modulo this number."""
 
 _ROWS: Final = 8192
-"""Rows hashed at once: what numpy keeps of them stays within a processor's cache."""
+"""Rows hashed at once, so that numpy's arrays fit a processor's cache."""
 _ELEMENTS: Final = 32768
-"""Elements of lists, and words of text, that are hashed at once, however long."""
+"""List elements, and 8-byte words of text, that are hashed at once."""
 _SEEDS: Final = np.array([[0x243F6A8885A308D3], [0x13198A2E03707344]], np.uint64)
-"""The two halves of a hash begin with different digits of pi."""
+"""Initial values of the two halves of a hash: different digits of pi."""
 _STEP: Final = np.uint64(0x9E3779B97F4A7C15)
 _FIRST: Final = np.uint64(0xBF58476D1CE4E5B9)
 _SECOND: Final = np.uint64(0x94D049BB133111EB)
 
 
 def digest_columns(columns: Mapping[str, pa.Array]) -> int:
-    """The digest of rows, below `MODULUS`; 0 of no rows.
+    """Return the digest of rows, below `MODULUS`; 0 for no rows.
 
     Args:
         columns: By name, all of one length; their order has no effect.
@@ -67,7 +67,7 @@ def digest_columns(columns: Mapping[str, pa.Array]) -> int:
 
 
 def _sum(hashes: np.ndarray) -> int:
-    """Exact: the carry counts."""
+    """Sum hashes exactly, with the carry."""
     low = int((hashes & np.uint64(0xFFFFFFFF)).sum())
     return (int((hashes >> np.uint64(32)).sum()) << 32) + low
 
@@ -91,7 +91,7 @@ def _salt(text: str) -> np.ndarray:
 def _combined(
     names: Sequence[str], columns: Iterable[pa.Array], rows: int
 ) -> np.ndarray:
-    """Of rows or structs: which value belongs to which name counts."""
+    """Combine the hashes of named values of rows or structs."""
     total = np.zeros((2, rows), np.uint64)
     seen: dict[str, int] = {}
     for name, column in zip(names, columns, strict=True):
@@ -110,7 +110,7 @@ def _hash(column: pa.Array) -> np.ndarray:
 
 
 def _values(column: pa.Array) -> np.ndarray:
-    """As `_hash`; anything where the value is null."""
+    """Like `_hash`, but undefined for nulls."""
     kind, types = column.type, pa.types
     if isinstance(kind, pa.BaseExtensionType):
         return _hash(column.storage)
@@ -137,7 +137,7 @@ def _values(column: pa.Array) -> np.ndarray:
 
 
 def _numbers(column: pa.Array) -> np.ndarray:
-    """Numbers and times of at most 64 bits, each as the same 64 bits everywhere."""
+    """Return numbers and times of at most 64 bits as canonical 64 bits."""
     kind = column.type
     if pa.types.is_boolean(kind):
         column, kind = column.cast(pa.uint8()), pa.uint8()
@@ -189,7 +189,7 @@ def _variable(column: pa.Array) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 def _of_octets(
     octets: np.ndarray, starts: np.ndarray, lengths: np.ndarray
 ) -> np.ndarray:
-    """Eight octets at a time; the last ones of a value are filled up with zeros."""
+    """Hash eight octets at a time; the last ones of a value are padded with zeros."""
 
     def block(rows: np.ndarray, within: np.ndarray) -> np.ndarray:
         skipped = within * 8
@@ -224,12 +224,12 @@ def _of_list(column: pa.Array) -> np.ndarray:
 
 
 def _folded(lengths: np.ndarray, block: Block, *, ordered: bool) -> np.ndarray:
-    """One hash for each run of elements.
+    """Return one hash per run of elements.
 
     Args:
         lengths: Elements of each run; the runs follow one another.
         block: The hashes of some elements.
-        ordered: Whether the place of an element in its run counts.
+        ordered: Whether the order of the elements counts.
     """
     total = np.zeros((2, len(lengths)), np.uint64)
     runs = np.flatnonzero(lengths)

@@ -1,8 +1,8 @@
-"""Dead letters on their way to a stream, each range of them one epoch (rule D3).
+"""Writes dead letters to a stream, one epoch per range (rule D3).
 
-They are committed before the range that they come from, with the position that it will
-have. Whoever begins again asks the target where it stands: letters before that are
-there. So a crash between the two commits neither loses a letter nor repeats it.
+They are committed before their range, together with the position at its end. After a
+restart the position in the target shows which dead letters are committed already. So a
+crash between the two commits neither loses nor repeats a dead letter.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 def diverts(config: StreamConfig) -> bool:
-    """Whether a stream's bad messages are to go to another stream."""
+    """Whether a stream's bad messages are written to another stream."""
     return config["decode.on.error"] == "dead-letter" and "dead.letter.stream" in config
 
 
@@ -43,18 +43,18 @@ def open_target(
     allow_class_paths: bool = False,
     faults: Faults | None = None,
 ) -> Sink:
-    """Open the stream that takes the dead letters of another; its topic is made.
+    """Open the stream for the dead letters of another; creates its topic.
 
     Args:
-        config: Of the stream that they come from.
-        plugins: Where types are found; the process's own by default.
+        config: Configuration of the source of the dead letters.
+        plugins: Finds types; by default those of the process.
         allow_class_paths: Whether the configuration may name Python objects.
-        faults: Around the target: the simulator for tests.
+        faults: Injects faults into the target, for tests.
 
     Raises:
         ConfigError: config; no stream is named, it is the same, or it is misconfigured.
-        SchemaMismatch: permanent; it holds something else than dead letters.
-        StreamError: As the target raises.
+        SchemaMismatch: permanent; it has another schema than dead letters.
+        StreamError: Raised by the target.
     """
     name = config.get("dead.letter.stream")
     if name is None:
@@ -64,8 +64,10 @@ def open_target(
         )
     definition = find_definition(name)
     if definition.name == config.name:
-        msg = "a stream cannot take its own dead letters"
-        raise ConfigError(msg, stream=config.name, remedy="name another stream")
+        msg = "a stream cannot be its own dead.letter.stream"
+        raise ConfigError(
+            msg, stream=config.name, remedy="set dead.letter.stream to another stream"
+        )
     configured = load(
         definition, "write", allow_class_paths=allow_class_paths, plugins=plugins
     )
@@ -76,8 +78,8 @@ def open_target(
         unless_made.callback(sink.close)
         raw = configured.decoder is not None and configured.decoder.encoder is None
         if raw and sink.schema is not None and sink.schema.equals(envelope_schema()):
-            msg = f"{name!r} holds undecoded messages: a dead letter is a row"
-            remedy = "name an encoder there, or a stream of typed rows"
+            msg = f"stream {name!r} has undecoded messages, but dead letters are rows"
+            remedy = "set an encoder there, or use a stream of typed rows"
             raise ConfigError(msg, stream=config.name, remedy=remedy)
         ensure_topic(sink, DEAD_LETTER_SCHEMA, create=True, partitions=None)
         sink.check(DEAD_LETTER_SCHEMA)
@@ -87,12 +89,12 @@ def open_target(
 
 @final
 class Diversion:
-    """Takes the dead letters of one reading, range after range. One thread at a time.
+    """Writes the dead letters of one read, range by range. Not thread-safe.
 
     Args:
-        sink: Where to; the caller closes it, later.
+        sink: The target; the caller closes it later.
         writer_id: Survives restarts; None claims no idempotence.
-        clock: Time.
+        clock: The clock.
 
     Raises:
         StreamError: As `Epochs`.
@@ -107,23 +109,23 @@ class Diversion:
         self._there = Position() if found is None else found
         self._failure: StreamError | None = None
         self.known = 0
-        """Letters that came again, and were there."""
+        """Number of repeated dead letters that were committed before."""
 
     @property
     def rows(self) -> int:
-        """Letters committed here."""
+        """Number of dead letters committed here."""
         return self._epochs.rows
 
     @property
     def due(self) -> bool:
-        """Whether the letters of the open range have reached a threshold."""
+        """Whether the dead letters of the open range have reached a threshold."""
         return self._epochs.pending > 0 and self._epochs.due
 
     def add(self, batch: MessageBatch) -> None:
-        """Take the dead letters of a batch, if it has any.
+        """Add the dead letters of a batch, if it has any.
 
         Raises:
-            StreamError: As `put`.
+            StreamError: See `put`.
         """
         letters = batch.dead_letters
         if letters is not None:
@@ -137,16 +139,16 @@ class Diversion:
         offsets: pa.Array,
         incarnation: str | None,
     ) -> None:
-        """Take letters; those that are there already are dropped.
+        """Add dead letters; those that are committed already are dropped.
 
         Args:
-            partition: What was read.
-            letters: As they are to be kept.
-            offsets: Where what was read stands, of each of them.
-            incarnation: What these offsets count.
+            partition: Partition of their messages.
+            letters: The dead letters.
+            offsets: Offset of the message of each.
+            incarnation: Incarnation of the offsets.
 
         Raises:
-            StreamError: As `Epochs.write`; the same again for whoever goes on.
+            StreamError: See `Epochs.write`; raised again by later calls.
         """
         self._check()
         until = self._there.get(partition, 0)
@@ -164,14 +166,14 @@ class Diversion:
             raise
 
     def commit(self, position: Position) -> None:
-        """Commit the letters of the open range, if there are any.
+        """Commit the dead letters of the open range, if there are any.
 
         Args:
-            position: Where the range ends; committed with it afterwards.
+            position: The end of the range, which is committed afterwards.
 
         Raises:
-            StreamError: As `Epochs.commit`. Whoever would go on gets it again: what
-                was taken is lost here, and comes again with the range.
+            StreamError: See `Epochs.commit`; raised again by later calls. The added
+                dead letters are created again when the range is read again.
         """
         self._check()
         if not self._epochs.pending:
@@ -183,10 +185,10 @@ class Diversion:
             raise
 
     def close(self) -> None:
-        """Close; an open range is aborted. Twice is fine."""
+        """Close; aborts an open range. May be called twice."""
         self._epochs.close()
         if self.known:
-            log.info("%d dead letters were there already", self.known)
+            log.info("%d dead letters were committed before", self.known)
             self.known = 0
 
     def _check(self) -> None:
@@ -196,12 +198,12 @@ class Diversion:
 
 @final
 class Letters:
-    """Where the dead letters of one member go; nowhere if the stream names no place.
+    """Writes the dead letters of one group member, if the stream has a target for them.
 
     Args:
         source: The stream.
-        member: Names the member, and survives restarts; None where nothing does.
-        clock: Time.
+        member: Id of the member, which survives restarts; None if it has none.
+        clock: The clock.
     """
 
     def __init__(self, source: Source, member: str | None, clock: Clock) -> None:
@@ -219,15 +221,15 @@ class Letters:
             self._opened = stack.pop_all()
 
     def add(self, batch: MessageBatch) -> None:
-        """Take the dead letters of a batch, if it has any."""
+        """Add the dead letters of a batch, if it has any."""
         if self._diversion is not None:
             self._diversion.add(batch)
 
     def commit(self, position: Position) -> None:
-        """Commit the letters of all that lies before a position."""
+        """Commit the dead letters of all messages before a position."""
         if self._diversion is not None:
             self._diversion.commit(position)
 
     def close(self) -> None:
-        """Close; what was not committed is aborted. Twice is fine."""
+        """Close; aborts uncommitted dead letters. May be called twice."""
         self._opened.close()

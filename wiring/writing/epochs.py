@@ -1,4 +1,4 @@
-"""One writer's epochs, one after another: rows in, whole epochs out."""
+"""Writes consecutive epochs of one writer, for jobs without Spark."""
 
 from __future__ import annotations
 
@@ -25,18 +25,21 @@ _BYTES: Final = 128 * 1024**2
 
 @dataclass(frozen=True, slots=True)
 class Thresholds:
-    """When an epoch is cut: with the batch that reaches one of these."""
+    """Thresholds of an epoch: it ends with the batch that reaches one of them."""
 
     rows: int = _ROWS
-    """At the most, where batches can be cut."""
+    """Maximum rows, if batches can be split."""
     seconds: float = _SECONDS
-    """Since the first row of the epoch."""
+    """Seconds since the first row of the epoch."""
     size: int = _BYTES
     """Bytes, about."""
 
     @classmethod
     def of(cls, config: StreamConfig) -> Thresholds:
-        """As the options ``realtime.segment.flush.threshold.*`` say; 0 is not set."""
+        """Create it from the options ``realtime.segment.flush.threshold.*``.
+
+        0 is not set.
+        """
         given = [config.get(_PREFIX + key) for key in ("rows", "segment.rows")]
         rows = [number for number in given if number]
         millis = config.get(_PREFIX + "time")
@@ -49,33 +52,33 @@ class Thresholds:
 
 @final
 class Epochs(Closing):
-    """The epochs of one writer, from one task. One thread at a time.
+    """The epochs of one writer with one task. Not thread-safe.
 
-    With a writer id, the writer is claimed: no earlier instance commits any more.
+    With a writer id the writer is claimed: earlier instances can no longer commit.
 
     Args:
-        sink: Where to; the caller closes it, later.
-        schema: Of the rows to come, the framework's columns among them.
+        sink: The sink; the caller closes it later.
+        schema: Schema of the rows, with the framework's columns.
         writer_id: Survives restarts; None claims no idempotence.
-        clock: Time.
+        clock: The clock.
 
     Raises:
-        StreamError: As `Sink.committer`, `Committer.last` and `Sink.writer`: rows that
-            do not fit are refused here, before anything is written.
+        StreamError: See `Sink.committer`, `Committer.last` and `Sink.writer`: a schema
+            that does not fit is refused here, before any row is written.
     """
 
     def __init__(
         self, sink: Sink, schema: pa.Schema, *, writer_id: str | None, clock: Clock
     ) -> None:
         self.last: LastCommit | None = None
-        """What the writer had committed when it was claimed."""
+        """The writer's last commit when it was claimed."""
         self.thresholds = Thresholds.of(sink.config)
         self.rows = 0
         """Rows committed here."""
         self.epochs = 0
         """Epochs committed here."""
         self.pending = 0
-        """Rows of the epoch that is open."""
+        """Rows of the open epoch."""
         self._sink = sink
         self._schema = schema
         self._writer_id = writer_id
@@ -94,6 +97,11 @@ class Epochs(Closing):
             unless_made.pop_all()
 
     @property
+    def epoch(self) -> int:
+        """Number of the open epoch."""
+        return self._epoch
+
+    @property
     def due(self) -> bool:
         """Whether the open epoch has reached a threshold."""
         return (
@@ -104,12 +112,15 @@ class Epochs(Closing):
 
     @property
     def room(self) -> int:
-        """Rows that the open epoch may still have; at least 1 where none is due."""
+        """Number of rows that can be added to the open epoch.
+
+        At least 1 unless it is due.
+        """
         return self.thresholds.rows - self.pending
 
     @property
     def patience(self) -> float:
-        """Seconds until time alone cuts the open epoch."""
+        """Seconds until the open epoch ends by time."""
         if self._since is None:
             return self.thresholds.seconds
         return self._since + self.thresholds.seconds - self._clock.now()
@@ -118,7 +129,8 @@ class Epochs(Closing):
         """Add rows to the open epoch; blocks while the sink is full.
 
         Raises:
-            StreamError: As `Writer.write`. The epoch is lost: begin anew.
+            StreamError: See `Writer.write`. The epoch is aborted: restart from the last
+                commit.
         """
         self._open().write(rows)
         self.pending += rows.num_rows
@@ -127,11 +139,11 @@ class Epochs(Closing):
             self._since = self._clock.now()
 
     def commit(self, position: Position) -> None:
-        """End the open epoch, which may be empty; the next one begins with a write.
+        """Commit the open epoch, which may be empty; the next one begins with a write.
 
         Raises:
-            StreamError: As `Committer.commit`. After a `TransientError` nobody knows
-                whether it is there: begin anew, and `last` tells.
+            StreamError: See `Committer.commit`. After a `TransientError` it is unknown
+                whether the epoch was committed: restart, and read `last`.
         """
         writer = self._open()
         self._committer.commit(self._epoch, [writer.commit()], position)
@@ -144,7 +156,7 @@ class Epochs(Closing):
         self._since = None
 
     def close(self) -> None:
-        """Close; an open epoch is aborted. Twice is fine."""
+        """Close; aborts an open epoch. May be called twice."""
         if self._closed:
             return
         self._closed = True

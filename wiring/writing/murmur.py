@@ -1,4 +1,4 @@
-"""Kafka's partitioner over whole columns: murmur2, as the Java client computes it."""
+"""Kafka's partitioner for columns: murmur2, as in the Java client."""
 
 from __future__ import annotations
 
@@ -6,55 +6,80 @@ from typing import Final
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 _SEED: Final = np.uint32(0x9747B28C)
 _M: Final = np.uint32(0x5BD1E995)
+_WORD: Final = 4
+"""Bytes that are hashed at once."""
+_TAILS: Final = np.array([0, 0xFF, 0xFFFF, 0xFFFFFF], np.uint32)
+"""The bytes of a word that a rest of so many bytes has."""
 
 
 def murmur2(keys: pa.Array) -> np.ndarray:
-    """The hash of each key, as unsigned 32-bit numbers.
+    """Return the hash of each key, as unsigned 32-bit numbers.
 
     Args:
         keys: binary, no nulls.
     """
     if not len(keys):
         return np.empty(0, np.uint32)
-    keys = keys.cast(pa.large_binary())
-    lengths = pc.binary_length(keys).to_numpy(zero_copy_only=False).astype(np.int64)
-    offsets = np.frombuffer(keys.buffers()[1], np.int64)[keys.offset :][: len(keys)]
-    data = keys.buffers()[2]
-    octets = np.frombuffer(data or b"", np.uint8)
+    starts, lengths, octets = _buffers(keys)
+    counts = lengths // _WORD
+    if counts[0] == counts.max() == counts.min():
+        return _hash(starts, lengths, octets, counts)
+    # Keys with more words come last: each step hashes a word of the keys that have it.
+    order = stable_order(counts)
     hashes = np.empty(len(keys), np.uint32)
-    # Keys of one length are hashed together, a word of four bytes at a time.
-    for length in np.unique(lengths):
-        chosen = np.nonzero(lengths == length)[0]
-        index = offsets[chosen, None] + np.arange(length)
-        hashes[chosen] = _hash(octets[index].astype(np.uint32), int(length))
+    hashes[order] = _hash(starts[order], lengths[order], octets, counts[order])
     return hashes
 
 
 def partition_of(keys: pa.Array, partitions: int) -> np.ndarray:
-    """The partition of each key, as Java's default partitioner chooses it."""
+    """Return the partition of each key, like Java's default partitioner."""
     positive = murmur2(keys) & np.uint32(0x7FFFFFFF)
     return (positive % np.uint32(partitions)).astype(np.int32)
 
 
-def _hash(rows: np.ndarray, length: int) -> np.ndarray:
-    """Hash rows of one length; columns are octets."""
-    h = np.full(len(rows), _SEED ^ np.uint32(length), np.uint32)
-    whole = length - length % 4
-    for at in range(0, whole, 4):
-        k = rows[:, at] | rows[:, at + 1] << 8 | rows[:, at + 2] << 16
-        k = (k | rows[:, at + 3] << 24) * _M
+def stable_order(numbers: np.ndarray) -> np.ndarray:
+    """The indices that sort numbers of at least 0; equal ones keep their order."""
+    # NumPy sorts 16 bits by radix, which is seven times as fast.
+    small = numbers.max() < 1 << 16
+    return np.argsort(numbers.astype(np.uint16) if small else numbers, kind="stable")
+
+
+def _buffers(keys: pa.Array) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Start and length of each key, and the little-endian word at each start."""
+    wide = pa.types.is_large_binary(keys.type)
+    kind = np.int64 if wide else np.int32
+    offsets = np.frombuffer(keys.buffers()[1], kind)[keys.offset :][: len(keys) + 1]
+    first, end = int(offsets[0]), int(offsets[-1])
+    octets = np.zeros(end - first + _WORD, np.uint8)  # a word is read past the end
+    if end > first:
+        octets[:-_WORD] = np.frombuffer(keys.buffers()[2], np.uint8)[first:end]
+    words = np.ndarray((len(octets) - _WORD + 1,), "<u4", octets, strides=(1,))
+    starts = offsets[:-1].astype(np.int64) - first
+    return starts, np.diff(offsets).astype(np.int64), words
+
+
+def _hash(
+    starts: np.ndarray, lengths: np.ndarray, words: np.ndarray, counts: np.ndarray
+) -> np.ndarray:
+    """Hash keys in ascending order of the words that they have."""
+    h = lengths.astype(np.uint32) ^ _SEED
+    begins = np.searchsorted(counts, np.arange(counts[-1]), side="right")
+    for at, begin in enumerate(begins.tolist()):
+        k = words[starts[begin:] + at * _WORD] * _M
         k ^= k >> np.uint32(24)
-        h = (h * _M) ^ (k * _M)
-    rest = length - whole
-    if rest:
-        for at in range(rest):
-            h ^= rows[:, whole + at] << np.uint32(8 * at)
-        h = h * _M
+        k *= _M
+        some = h[begin:]
+        some *= _M
+        some ^= k
+    rest = lengths % _WORD
+    if rest.any():
+        h = np.where(
+            rest, (h ^ (words[starts + counts * _WORD] & _TAILS[rest])) * _M, h
+        )
     h ^= h >> np.uint32(13)
-    h = h * _M
+    h *= _M
     h ^= h >> np.uint32(15)
     return h

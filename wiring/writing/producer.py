@@ -1,4 +1,4 @@
-"""The producer factory of a stream behind the guard: what its writers share."""
+"""Calls a stream's producer factory with translation of errors and retries."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ T = TypeVar("T")
 
 @final
 class Producer:
-    """Calls an author's producer factory for a sink, its writers and committers.
+    """Calls the backend's producer factory for a sink, its writers and committers.
 
-    Thread-safe. Made and closed by `Sink`.
+    Thread-safe. Created and closed by `Sink`.
 
     Args:
         configured: The configuration and its plug-ins.
-        clock: Time.
-        wrap: Puts something around the author's factory: faults, in simulations.
+        clock: The clock.
+        wrap: Wraps the backend's factory, to inject faults in simulations.
 
     Raises:
         Unsupported: misuse; the type cannot be written.
@@ -43,7 +43,7 @@ class Producer:
         self.config = configured.config
         backend = configured.backend
         if backend.producer_factory is None:
-            msg = f"the stream type {backend.name!r} cannot be written"
+            msg = f"stream type {backend.name!r} cannot be written"
             raise Unsupported(msg, stream=self.config.name)
         factory = backend.producer_factory(self.config)
         self.keeps_dictionaries = factory.KEEPS_DICTIONARIES
@@ -54,15 +54,15 @@ class Producer:
         self._counts: dict[str, int] = {}
 
     def partition_count(self, topic: str | None = None) -> int:
-        """How many partitions the rows of a topic are spread over.
+        """Return the number of partitions of a topic.
 
         Args:
-            topic: Where a sink takes several; None is its own.
+            topic: The topic, if a sink accepts several; None is the sink's own.
         """
         name = self.config.get("topic.name", "") if topic is None else topic
         if name not in self._counts:
             count = self.ask(
-                "ask for partitions", lambda: self.factory.fetch_partition_count(name)
+                "fetch partitions", lambda: self.factory.fetch_partition_count(name)
             )
             if count < 1:
                 msg = f"the topic {name!r} has {count} partitions"
@@ -71,7 +71,7 @@ class Producer:
         return self._counts[name]
 
     def ask(self, operation: str, function: Callable[[], T]) -> T:
-        """Call the author's code; a transient error is retried.
+        """Call the backend; retry after transient errors.
 
         Raises:
             ClosedError: misuse; the sink is closed.
@@ -85,17 +85,17 @@ class Producer:
         )
 
     def call(self, function: Callable[[], T]) -> T:
-        """Call the author's code once: what cannot be repeated blindly."""
+        """Call the backend once, for operations that are not idempotent."""
         with self.guard.border():
             return function()
 
     @cached_property
     def config_digest(self) -> str:
-        """Of the configuration, which commit messages carry."""
+        """Digest of the configuration, part of commit messages."""
         return self.config.digest()
 
     def close(self, *others: Callable[[], object]) -> None:
-        """Close what the factory shares, after ``others``; twice is fine."""
+        """Close the factory, after ``others``; may be called twice."""
         if not self._closed.is_set():
             self._closed.set()
             with ExitStack() as last:

@@ -1,4 +1,4 @@
-"""Which partition rows go to, and what travels beside them (rule W8)."""
+"""Routes rows to partitions, and separates the framework's columns (rule W8)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from streamfactory.spi import Outgoing, SchemaMismatch, headers_type
 from streamfactory.spi.producer import CARRIED_COLUMNS
 from streamfactory.wiring.core.conform import check_names, conform
-from streamfactory.wiring.writing.murmur import partition_of
+from streamfactory.wiring.writing.murmur import partition_of, stable_order
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -27,22 +27,52 @@ _KINDS: Final = {
     "_timestamp": pa.timestamp("us", tz="UTC"),
     "_topic": pa.string(),
 }
+_SAMPLE: Final = 1024
+"""Rows that decide whether keys repeat."""
+_BINARY: Final = (
+    pa.types.is_binary,
+    pa.types.is_large_binary,
+    pa.types.is_binary_view,
+    pa.types.is_fixed_size_binary,
+)
+# Not floating-point numbers: equal ones can have two texts, 0 and -0.
+_ENCODED: Final = (
+    pa.types.is_integer,
+    pa.types.is_date,
+    pa.types.is_timestamp,
+    pa.types.is_string,
+    pa.types.is_large_string,
+    pa.types.is_binary,
+    pa.types.is_large_binary,
+    pa.types.is_fixed_size_binary,
+)
+"""Types that can be made a dictionary, of equal texts for equal values."""
 
 
 @dataclass(frozen=True, slots=True)
 class Parcel:
-    """Rows without the framework's columns, and these beside them."""
+    """Rows without the framework's columns, and these columns."""
 
     rows: pa.RecordBatch
     special: dict[str, pa.Array]
 
+    def take(self, index: pa.Array) -> Parcel:
+        """The rows of some indices, in their order."""
+        special = {name: column.take(index) for name, column in self.special.items()}
+        return Parcel(self.rows.take(index), special)
+
+    def slice(self, begin: int, size: int) -> Parcel:
+        """Consecutive rows; nothing is copied."""
+        special = {n: c.slice(begin, size) for n, c in self.special.items()}
+        return Parcel(self.rows.slice(begin, size), special)
+
 
 def unpack(rows: pa.RecordBatch) -> Parcel:
-    """Take the framework's columns out of the rows.
+    """Separate the framework's columns from the rows.
 
     Raises:
-        SchemaMismatch: permanent; one of them has a type that it cannot have, or two
-            columns have one name.
+        SchemaMismatch: permanent; one of them has an invalid type, or two columns have
+            the same name.
     """
     check_names(rows.schema)
     present = [name for name in SPECIAL if name in rows.schema.names]
@@ -64,11 +94,12 @@ def _cast(name: str, column: pa.Array) -> pa.Array:
 
 
 def home_of(writer_id: str | None, epoch: int, task: int | None) -> int:
-    """What rows without key and partition are spread by.
+    """Return the number that determines the partition of rows without a key.
 
-    The number of the task where there are tasks. Else each epoch of a writer goes to
-    the next partition, and the same epoch to the same one when it is tried again;
-    writers begin at different partitions. Nothing is ever tried again for nobody.
+    It is the number of the task, if there are tasks. Otherwise each epoch of a writer
+    goes to the next partition, and a repeated epoch to the same one; writers begin at
+    different partitions. Without a writer id, epochs are never repeated, so it is
+    random.
     """
     if task is not None:
         return task
@@ -78,12 +109,14 @@ def home_of(writer_id: str | None, epoch: int, task: int | None) -> int:
 
 
 class Router:
-    """Spreads rows over partitions.
+    """Distributes rows to partitions.
 
     Args:
-        count: Answers how many partitions a topic has; None is the sink's own topic.
-        home: Modulo the number of partitions: where rows without key or partition go.
-        key_columns: Columns whose values are the key, where there is no ``_key``.
+        count: Returns the number of partitions of a topic; None is the sink's own
+            topic.
+        home: Modulo the number of partitions, the partition of rows without key or
+            partition.
+        key_columns: Columns whose values are the key, if there is no ``_key``.
     """
 
     def __init__(
@@ -97,47 +130,56 @@ class Router:
         self._key_columns = list(key_columns)
 
     def key_of(self, parcel: Parcel) -> pa.Array | None:
-        """What chooses the partition of each row; None where nothing does.
+        """Return the key that determines the partition of each row.
+
+        None if there is none.
+
+        Binary, or a dictionary of it where keys repeat.
 
         Raises:
             SchemaMismatch: permanent; a key column is missing, or cannot be a key.
         """
         key = parcel.special.get("_key")
-        if key is not None or not self._key_columns:
-            return key
+        if key is not None:
+            return _octets("_key", _distinct(key))
+        if not self._key_columns:
+            return None
         rows = parcel.rows
         missing = [n for n in self._key_columns if n not in rows.schema.names]
         if missing:
             msg = f"the key column {missing[0]!r} is not among the rows"
             raise SchemaMismatch(msg)
-        parts = [_octets(name, rows.column(name)) for name in self._key_columns]
-        if len(parts) == 1:
-            return parts[0]
-        return pc.binary_join_element_wise(*parts, pa.scalar(b"\0"))
+        columns = [(name, rows.column(name)) for name in self._key_columns]
+        if len(columns) == 1:
+            return _octets(columns[0][0], _distinct(columns[0][1]))
+        parts = [plain(_octets(name, _distinct(column))) for name, column in columns]
+        return _distinct(pc.binary_join_element_wise(*parts, pa.scalar(b"\0")))
 
     def route(self, parcel: Parcel, key: pa.Array | None) -> Iterator[Outgoing]:
-        """Rows by partition and topic; their order within a partition is kept.
+        """Yield rows by partition and topic; preserves the order within a partition.
 
         Args:
-            parcel: The rows, and what travels with them.
-            key: As `key_of` answers it.
+            parcel: The rows, and the framework's columns.
+            key: The result of `key_of`.
 
         Raises:
-            SchemaMismatch: permanent; a partition is null, or not there.
+            SchemaMismatch: permanent; a partition is null, or does not exist.
         """
         for topic, part, keys in _by_topic(parcel, key):
             chosen = self._choose(part, keys, self._count(topic))
             if isinstance(chosen, int):
-                yield _outgoing(part, chosen, topic, None)
+                yield _outgoing(part, chosen, topic)
                 continue
-            order = np.argsort(chosen, kind="stable")
-            partitions, begins = np.unique(chosen[order], return_index=True)
-            if len(partitions) == 1:
-                yield _outgoing(part, int(partitions[0]), topic, None)
-                continue
-            groups = np.split(order, begins[1:])
-            for partition, group in zip(partitions, groups, strict=True):
-                yield _outgoing(part, int(partition), topic, pa.array(group))
+            sizes = np.bincount(chosen)
+            partitions = np.flatnonzero(sizes).tolist()
+            ordered = part
+            if len(partitions) > 1:
+                ordered = part.take(pa.array(stable_order(chosen)))
+            begin = 0
+            for partition in partitions:
+                size = int(sizes[partition])
+                yield _outgoing(ordered.slice(begin, size), partition, topic)
+                begin += size
 
     def _choose(
         self, parcel: Parcel, key: pa.Array | None, count: int
@@ -148,12 +190,23 @@ class Router:
         home = self._home % count
         if key is None or count == 1:
             return home
-        chosen = np.full(len(key), home, np.int32)
-        valid = key.is_valid().to_numpy(zero_copy_only=False)
-        if valid.any():
-            hashed = key.drop_null().cast(pa.binary())
-            chosen[valid] = partition_of(hashed, count)
-        return chosen
+        if pa.types.is_dictionary(key.type):
+            # The last entry is that of rows without a key.
+            partitions = np.append(_hashed(key.dictionary, count, home), home)
+            indices = key.indices.cast(pa.int64()).fill_null(len(key.dictionary))
+            chosen: np.ndarray = partitions[indices.to_numpy()]
+            return chosen
+        return _hashed(key, count, home)
+
+
+def _hashed(keys: pa.Array, count: int, home: int) -> np.ndarray:
+    """The partition of each key; ``home`` for nulls."""
+    if not keys.null_count:
+        return partition_of(keys, count)
+    chosen = np.full(len(keys), home, np.int32)
+    valid = keys.is_valid().to_numpy(zero_copy_only=False)
+    chosen[valid] = partition_of(keys.drop_null(), count)
+    return chosen
 
 
 def _given(column: pa.Array, count: int) -> np.ndarray:
@@ -162,24 +215,41 @@ def _given(column: pa.Array, count: int) -> np.ndarray:
         raise SchemaMismatch(msg)
     numbers = column.to_numpy()
     if numbers.min() < 0 or numbers.max() >= count:
-        msg = f"'_partition' has {numbers.min()} to {numbers.max()}"
-        remedy = f"the stream has partitions 0 to {count - 1}"
+        msg = f"column '_partition' has values {numbers.min()} to {numbers.max()}"
+        remedy = f"use partitions 0 to {count - 1}"
         raise SchemaMismatch(msg, remedy=remedy)
     return np.asarray(numbers)
 
 
+def _distinct(column: pa.Array) -> pa.Array:
+    """The column, as a dictionary where its values repeat: each is hashed once."""
+    if len(column) <= _SAMPLE or not any(fits(column.type) for fits in _ENCODED):
+        return column
+    found = pc.count_distinct(column.slice(0, _SAMPLE)).as_py()
+    return column.dictionary_encode() if found <= _SAMPLE // 2 else column
+
+
+def plain(column: pa.Array) -> pa.Array:
+    """The column without dictionary, as sinks store it."""
+    return column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
+
+
 def _octets(name: str, column: pa.Array) -> pa.Array:
-    """Binary as it is, everything else as the octets of its text."""
+    """Binary as it is, everything else as the octets of its text.
+
+    A dictionary keeps its indices.
+    """
     if pa.types.is_dictionary(column.type):
-        column = column.dictionary_decode()
+        values = _octets(name, column.dictionary)
+        return pa.DictionaryArray.from_arrays(column.indices, values)
     if pa.types.is_binary(column.type):
         return column
     try:
-        if not pa.types.is_fixed_size_binary(column.type):
+        if not any(fits(column.type) for fits in _BINARY):
             column = column.cast(pa.string())
         return column.cast(pa.binary())
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-        msg = f"the key column {name!r} is {column.type}, which cannot be a key"
+        msg = f"the key column {name!r} has type {column.type}, which cannot be a key"
         raise SchemaMismatch(msg) from error
 
 
@@ -200,17 +270,12 @@ def _by_topic(
         yield topic, part, None if key is None else key.filter(mask)
 
 
-def _outgoing(
-    parcel: Parcel, partition: int, topic: str | None, index: pa.Array | None
-) -> Outgoing:
-    def take(column: pa.Array | None) -> pa.Array | None:
-        return column if column is None or index is None else column.take(index)
-
+def _outgoing(parcel: Parcel, partition: int, topic: str | None) -> Outgoing:
     return Outgoing(
-        rows=parcel.rows if index is None else parcel.rows.take(index),
+        rows=parcel.rows,
         partition=partition,
-        key=take(parcel.special.get("_key")),
-        headers=take(parcel.special.get("_headers")),
-        timestamp=take(parcel.special.get("_timestamp")),
+        key=parcel.special.get("_key"),
+        headers=parcel.special.get("_headers"),
+        timestamp=parcel.special.get("_timestamp"),
         topic=topic,
     )

@@ -1,8 +1,8 @@
-"""One stream opened for writing: what Spark, the command line and pipelines hold.
+"""A stream opened for writing, as used by Spark, the command line and pipelines.
 
-`Sink`, `Writer` and `Committer` make the [f] rules of W true once: routing, schema,
-draining of what is there already, comparison of summaries, refusal of epochs whose
-predecessor nobody remembers.
+`Sink`, `Writer` and `Committer` implement the [f] rules of W: routing, schema, draining
+of committed epochs, comparison of summaries, refusal of epochs whose predecessor was
+forgotten.
 """
 
 from __future__ import annotations
@@ -39,6 +39,7 @@ from streamfactory.wiring.core.conform import (
     empty_rows,
 )
 from streamfactory.wiring.core.guard import log_warnings
+from streamfactory.wiring.writing.changes import change_column, check_changes
 from streamfactory.wiring.writing.claimed import ClaimedCommitters
 from streamfactory.wiring.writing.committer import Committer
 from streamfactory.wiring.writing.producer import Producer
@@ -53,12 +54,14 @@ if TYPE_CHECKING:
 
 @final
 class Sink(Closing):
-    """A stream's writers and committers. Thread-safe; connects when something is asked.
+    """Creates the writers and committers of a stream.
+
+    Thread-safe; connects on first use.
 
     Args:
         configured: The configuration and its plug-ins.
-        clock: Time; another one in simulations.
-        wrap: Puts something around the author's factory: faults, in simulations.
+        clock: The clock; simulations replace it.
+        wrap: Wraps the backend's factory, to inject faults in simulations.
 
     Raises:
         Unsupported: misuse; the type cannot be written.
@@ -72,7 +75,7 @@ class Sink(Closing):
         wrap: Wrap | None = None,
     ) -> None:
         self.configured = configured
-        """What it was made of."""
+        """The configuration and its plug-ins."""
         self.config = configured.config
         self.producer = Producer(configured, clock or Clock(), wrap)
         self.factory = self.producer.factory
@@ -82,18 +85,18 @@ class Sink(Closing):
         self._claimed = ClaimedCommitters(clock or Clock())
         self._schema: pa.Schema | None = None
         self._decided: tuple[pa.Schema, Target] | None = None
-        """What the rows before became, by their schema."""
+        """Targets of previous rows, by their schema."""
         log_warnings(self.config)
 
     def guarantee(self, *, writer_id: str | None) -> Verdict:
-        """What writing under this id promises.
+        """Return the guarantee of writing with this writer id.
 
         Raises:
-            GuaranteeRefused: config; ``guarantee`` asks for more.
+            GuaranteeRefused: config; ``guarantee`` is stronger.
         """
         if writer_id == "":
             msg = "writer.id must not be empty"
-            raise MisuseError(msg, stream=self.config.name, remedy="leave it out")
+            raise MisuseError(msg, stream=self.config.name, remedy="omit it")
         verdict = end_verdict(
             self.config, self.claims, Role.WRITE, writer_id=writer_id is not None
         )
@@ -101,17 +104,17 @@ class Sink(Closing):
 
     @property
     def schema(self) -> pa.Schema | None:
-        """The schema that rows have to fit; None where the first rows decide it."""
-        # None is asked again: a first writer may have decided meanwhile.
+        """The schema that rows must fit; None if the first rows decide it."""
+        # None is not cached: a first writer may have decided it meanwhile.
         if self._schema is None:
             topic = self.config.get("topic.name", "")
             self._schema = self.producer.ask(
-                "ask for the schema", lambda: self.factory.fetch_schema(topic)
+                "fetch the schema", lambda: self.factory.fetch_schema(topic)
             )
         return self._schema
 
     def canonical(self, schema: pa.Schema) -> pa.Schema:
-        """What typed rows of a schema are stored as, where they decide it."""
+        """Return the stored schema of typed rows, if they decide it."""
         return canonical_schema(schema, dictionaries=self.producer.keeps_dictionaries)
 
     def partition_count(self, topic: str | None = None) -> int:
@@ -119,11 +122,11 @@ class Sink(Closing):
         return self.producer.partition_count(topic)
 
     def check(self, schema: pa.Schema) -> None:
-        """Refuse rows of this schema that would not fit; makes nothing.
+        """Refuse a schema that does not fit; creates nothing.
 
         Raises:
             ConfigError: config; typed rows with a decoder, or messages without one.
-            SchemaMismatch: permanent; the column is named.
+            SchemaMismatch: permanent; has the column.
         """
         self._target(schema)
 
@@ -137,19 +140,20 @@ class Sink(Closing):
         kind: WriteKind = WriteKind.STREAMING,
         committer: Committer | None = None,
     ) -> Writer:
-        """The writer of one attempt. The caller commits or aborts, and closes it.
+        """Create the writer of one attempt.
+
+        The caller commits or aborts, and closes it.
 
         Args:
-            schema: Of the rows to come, the framework's columns (``_key``, ...) among
-                them.
+            schema: Schema of the rows, with the framework's columns (``_key``, ...).
             writer_id: Survives restarts; None claims no idempotence.
-            epoch: At least 0, rising per writer.
-            task: Number of the task within the epoch, which rows without a key are
-                spread by; None where the epoch has no others: then they are spread by
-                writer and epoch.
-            kind: Whether epochs continue one another.
-            committer: Of this writer, where it is in the same process: saves a call
-                where it knows that the epoch is not committed yet.
+            epoch: At least 0, increasing per writer.
+            task: Number of the task within the epoch, which determines the partition of
+                rows without a key; None if the epoch has one task: then writer and
+                epoch determine it.
+            kind: Whether epochs form a sequence.
+            committer: Committer of this writer in the same process, if any: saves a
+                call if the epoch is known not to be committed.
 
         Raises:
             GuaranteeRefused: config.
@@ -159,7 +163,7 @@ class Sink(Closing):
         self.guarantee(writer_id=writer_id)
         number = task or 0
         if epoch < 0 or number < 0:
-            msg = f"epoch {epoch} of task {number}: both count from 0"
+            msg = f"epoch {epoch} or task {number} is negative"
             raise MisuseError(msg, stream=self.config.name)
         target = self._target(schema)
         attempt = uuid.uuid4().hex
@@ -177,14 +181,14 @@ class Sink(Closing):
     def committer(
         self, *, writer_id: str | None = None, kind: WriteKind = WriteKind.STREAMING
     ) -> Committer:
-        """The committer of one writer. The caller closes it.
+        """Create the committer of one writer. The caller closes it.
 
         Raises:
             GuaranteeRefused: config.
         """
         self.guarantee(writer_id=writer_id)
         author = self.producer.ask(
-            "make a committer", lambda: self.factory.create_committer(writer_id)
+            "create a committer", lambda: self.factory.create_committer(writer_id)
         )
         return Committer(self.producer, author, writer_id, kind)
 
@@ -196,22 +200,22 @@ class Sink(Closing):
         epoch: int = 0,
         source_position: Position | None = None,
     ) -> bool:
-        """Write one epoch, whole, from this process.
+        """Write and commit one epoch from this process.
 
-        Puts of one writer within a second of one another claim it once.
+        Consecutive puts of one writer within a second claim it once.
 
         Args:
             rows: All rows of the epoch.
-            writer_id: Survives restarts; with it, the same epoch again has no effect.
-            epoch: At least 0, rising per writer.
+            writer_id: Survives restarts; with it, repeating an epoch has no effect.
+            epoch: At least 0, increasing per writer.
             source_position: Stored with the commit.
 
         Returns:
-            True where this call wrote it, False where it was there.
+            True if this call wrote it, False if it was committed before.
 
         Raises:
-            StreamError: As `Writer.write` and `Committer.commit`. A `TransientError`
-                may come after the commit: with a writer id, put the epoch again.
+            StreamError: See `Writer.write` and `Committer.commit`. A `TransientError`
+                may be raised after the commit: with a writer id, put the epoch again.
         """
         kept = None if writer_id is None else self._claimed.take(writer_id)
         if kept is not None:
@@ -230,7 +234,7 @@ class Sink(Closing):
         epoch: int,
         source_position: Position | None,
     ) -> bool:
-        """Write an epoch; the committer is kept for the next one, or closed."""
+        """Write an epoch; the committer is cached for the next one, or closed."""
         batches = rows.to_batches() if isinstance(rows, pa.Table) else [rows]
         with ExitStack() as unless_kept:
             unless_kept.callback(committer.close)
@@ -247,11 +251,11 @@ class Sink(Closing):
         return written
 
     def end_stream(self, end: End) -> None:
-        """Tell readers how the stream ends, where its kind has an end."""
+        """End the stream for its readers, if its type has an end."""
         self.producer.ask("end the stream", lambda: self.factory.end_stream(end))
 
     def close(self) -> None:
-        """Close what the factory shares; twice is fine."""
+        """Close the factory; may be called twice."""
         self.producer.close(self._claimed.close)
 
     def _target(self, schema: pa.Schema) -> Target:
@@ -277,39 +281,44 @@ class Sink(Closing):
 
     def _decide_target(self, schema: pa.Schema) -> Target:
         check_names(schema)
-        plain = pa.schema([field for field in schema if field.name not in SPECIAL])
         wanted, carries = self.schema, self.factory.CARRIES
+        changes = change_column(self.config)
+        if changes is not None:
+            check_changes(self.config, schema, wanted, carries)
+        left = {*SPECIAL, changes}
+        plain = pa.schema([field for field in schema if field.name not in left])
         if wanted is not None and wanted.equals(envelope_schema()):
             stored = pa.schema([wanted.field("value")])
             encodes = self._encodes()
             if encodes:
-                check_columns(plain)  # without one, `raw` takes rows for tombstones
+                # without columns, `raw` would read rows as tombstones
+                check_columns(plain)
             rows = canonical_schema(plain) if encodes else stored
         else:
             self._refuse_decoder()
             check_columns(plain)
             stored = rows = self.canonical(plain) if wanted is None else wanted
             carries &= {"_topic"}
-        # Told now rather than with the first rows: an empty table has to fit as well.
+        # Checked here, not with the first rows: an empty table must fit as well.
         self.producer.call(lambda: conform(empty_rows(plain), rows))
         return Target(rows, stored, carries)
 
     def _refuse_decoder(self) -> None:
         if self._descriptor is not None:
             name = self._descriptor.name
-            msg = f"this stream has typed rows: the decoder {name!r} is refused"
-            raise ConfigError(msg, stream=self.config.name, remedy="leave it out")
+            msg = f"this stream has typed rows, so the decoder {name!r} cannot be used"
+            raise ConfigError(msg, stream=self.config.name, remedy="omit it")
 
     def _encodes(self) -> bool:
-        """Whether rows become messages here; ``raw`` takes them as they are."""
+        """Whether rows are encoded to messages; ``raw`` writes them unchanged."""
         decoder = self._descriptor
         if decoder is None:
-            msg = "this stream holds undecoded messages, and no decoder is named"
+            msg = "this stream has undecoded messages, but no decoder is configured"
             key = f"stream.{self.config.type}.decoder.class.name"
-            remedy = f"set {key}; raw takes the column `value` as it is"
+            remedy = f"set {key}; raw writes the column `value` unchanged"
             raise ConfigError(msg, stream=self.config.name, remedy=remedy)
         if decoder.encoder is None and decoder.decoder is not None:
-            msg = f"{decoder.name!r} can read messages, not write them"
+            msg = f"the decoder {decoder.name!r} cannot encode messages"
             raise Unsupported(msg, stream=self.config.name)
         return decoder.encoder is not None
 

@@ -1,4 +1,4 @@
-"""What was written, in a form that no order and no number of tasks can change."""
+"""Summaries of written rows, independent of their order and the number of tasks."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ if TYPE_CHECKING:
 
 
 class Summing:
-    """Sums up the rows of one attempt.
+    """Summarises the rows of one attempt.
 
     Args:
-        content: Whether somebody will compare the content: a digest of it is made.
-            Otherwise rows are counted only.
-        without: Columns that are no content.
+        content: Whether the content is compared, so a digest is computed; otherwise
+            rows are only counted.
+        without: Columns to ignore.
     """
 
     def __init__(self, *, content: bool, without: frozenset[str] = frozenset()) -> None:
@@ -33,7 +33,7 @@ class Summing:
 
         Args:
             rows: The rows.
-            beside: Columns that are stored beside them (``_key``, ...), by name.
+            beside: The framework's columns of these rows (``_key``, ...), by name.
         """
         self._rows += rows.num_rows
         if self._content:
@@ -43,14 +43,14 @@ class Summing:
             self._digest = (self._digest + digest) % MODULUS
 
     def total(self) -> Summary:
-        """Of all rows so far."""
+        """The summary of all rows so far."""
         return Summary(self._rows, {ALGORITHM: self._digest} if self._content else {})
 
 
 def difference(again: Summary, held: Summary) -> str | None:
-    """How a repeated epoch differs from the committed one; None where it does not.
+    """Return how a repeated epoch differs from the committed one; None if it does not.
 
-    The content is compared where both have a digest of the same algorithm.
+    The content is compared if both have a digest of the same algorithm.
     """
     if again.rows != held.rows:
         return f"{again.rows} rows instead of {held.rows}"
@@ -61,5 +61,5 @@ def difference(again: Summary, held: Summary) -> str | None:
 
 
 def incomparable(again: Summary, held: Summary) -> bool:
-    """Whether the content should be compared and the committed one has no digest."""
+    """Whether the content should be compared but the committed epoch has no digest."""
     return bool(again.rows and again.sums and not again.sums.keys() & held.sums.keys())

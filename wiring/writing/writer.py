@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import threading
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from time import perf_counter
 from typing import TYPE_CHECKING, final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from streamfactory.spi import (
     ClosedError,
@@ -26,53 +28,44 @@ from streamfactory.spi import (
 from streamfactory.wiring.core.conform import conform
 from streamfactory.wiring.core.guard import log
 from streamfactory.wiring.decoding.deadletters import varying_columns
+from streamfactory.wiring.metrics.registry import registry
+from streamfactory.wiring.writing.changes import apply_changes, change_column
+from streamfactory.wiring.writing.counters import SinkTally, WriteCounters
+from streamfactory.wiring.writing.counting import Counting, PartitionCounts
 from streamfactory.wiring.writing.routing import Parcel, Router, unpack
 from streamfactory.wiring.writing.summary import Summing
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from streamfactory.spi import End
     from streamfactory.wiring.writing.producer import Producer
 
 
-@dataclass(slots=True)
-class WriteCounters:
-    """What a writer has done so far."""
-
-    rows: int = 0
-    """Rows taken."""
-    drained: int = 0
-    """Rows not written, for their epoch is there already."""
-    unread: int = 0
-    """Rows not written, for the reader has finished."""
-    dropped_columns: int = 0
-    """Framework columns that the sink cannot store, once for each batch."""
-
-
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What becomes of rows."""
+    """The schemas of rows of one input schema."""
 
     rows: pa.Schema
-    """What they have to fit."""
+    """The schema that rows must fit."""
     stored: pa.Schema
-    """What of them is stored: the same, or one column of encoded messages."""
+    """The stored schema: the same, or one column of encoded messages."""
     carries: frozenset[str]
-    """The framework's columns that are stored beside them."""
+    """The framework's columns that are stored."""
 
 
 @final
 class Writer:
-    """Writes the rows of one attempt. One thread at a time; any may close.
+    """Writes the rows of one attempt. One thread writes; any thread may close.
 
     Args:
-        producer: Calls the author.
-        context: Which attempt.
-        target: What becomes of the rows.
-        encoder: Makes messages of rows; None where rows are stored as they are.
-        home: Modulo the number of partitions: where rows without key or partition go.
-        fresh: Whether the epoch is known not to be committed yet.
+        producer: Calls the backend.
+        context: The attempt.
+        target: The schemas of the rows.
+        encoder: Encodes rows to messages; None if rows are stored unencoded.
+        home: Modulo the number of partitions, the partition of rows without key or
+            partition.
+        fresh: Whether the epoch is known not to be committed.
     """
 
     def __init__(
@@ -87,70 +80,72 @@ class Writer:
     ) -> None:
         self.context = context
         self.counters = WriteCounters()
+        tally = SinkTally(producer.config.name, self.counters)
+        self._end_metrics = registry.track(self, tally)
         self._producer = producer
         self._target = target
         self._encoder = encoder
-        # Only an epoch that its writer may repeat is ever compared with another.
+        # Only epochs that their writer can repeat are compared.
         named = context.writer_id is not None and producer.claims.idempotent
         compared = named and producer.config["epoch.mismatch"] == "fail"
         self._summing = Summing(content=compared, without=varying_columns(target.rows))
+        messages = target.stored.names == ["value"] and "_key" in target.carries
+        topic = producer.config.get("topic.name", producer.config.name)
+        self._counting = Counting(topic, messages=messages)
         self._state = "open"
         self._busy = threading.Lock()
         self._closing = threading.Event()
         self._warned: set[str] = set()
         keys = producer.config.get("producer.key.columns", ())
         self._router = Router(producer.partition_count, home, keys)
-        # An epoch that is there already is not staged again, but its input is read to
-        # the end: whatever feeds it (Spark's stateful operators) relies on that (W3).
+        self._changes = change_column(producer.config)
+        # A committed epoch is not staged again, but its input is read to the end:
+        # Spark's stateful operators rely on that (rule W3).
         self._author: StreamWriter | None = None
         if fresh or not self._is_there():
             self._author = producer.ask(
-                "make a writer", lambda: producer.factory.create_writer(context)
+                "create a writer", lambda: producer.factory.create_writer(context)
             )
 
     @property
     def end(self) -> End | None:
-        """How the other side ended the stream; None while it has not."""
+        """Return how the other side ended the stream; None if it has not."""
         author = self._author
         return None if author is None else self._producer.call(lambda: author.end)
+
+    @property
+    def written(self) -> tuple[PartitionCounts, ...]:
+        """What was written to each partition; nothing of an epoch that is there."""
+        return self._counting.total()
 
     def write(self, rows: pa.RecordBatch) -> None:
         """Write rows; blocks while the sink is full.
 
         Raises:
-            SchemaMismatch: permanent; the rows do not fit. None of them was taken.
-            ConnectionFailed: transient; the other side broke off. The attempt is over.
-            StreamError: The sink's failure, translated. The attempt is over.
-            ClosedError: misuse; closed before, or while it waited.
+            SchemaMismatch: permanent; the rows do not fit. None of them was written.
+            ConnectionFailed: transient; the other side broke off. The attempt has
+                failed.
+            StreamError: The sink's error, translated. The attempt has failed.
+            ClosedError: misuse; closed before or during the call.
         """
         with self._busy:
             self._check_open()
-            try:
-                parcel = self._unpacked(rows)
-                routed = self._routed(parcel)
-            except StreamError as error:
-                error.at(stream=self._producer.config.name)
-                raise
-            plain = parcel.rows
-            self._summing.add(plain, self._carried(parcel))
-            self.counters.rows += plain.num_rows
-            if self._author is None:
-                self.counters.drained += plain.num_rows
-            for outgoing in routed:
-                self._write(outgoing)
+            with self._timed():
+                self._take(rows)
 
     def commit(self) -> CommitMessage:
-        """End the attempt; the message goes to the committer.
+        """End the attempt; pass the returned message to the committer.
 
         Raises:
-            StreamError: The sink's failure, translated. The attempt is over.
+            StreamError: The sink's error, translated. The attempt has failed.
         """
         with self._busy:
             self._check_open()
             author, payload = self._author, None
             if author is not None:
                 try:
-                    payload = self._producer.call(author.commit)
+                    with self._timed():
+                        payload = self._producer.call(author.commit)
                 except StreamError:
                     self._give_up()
                     raise
@@ -164,14 +159,14 @@ class Writer:
             )
 
     def abort(self) -> None:
-        """Leave nothing behind; after a failure, and twice, it is fine."""
+        """Remove staged rows; may be called after a failure, and twice."""
         with self._busy:
             self._abort()
 
     def close(self) -> None:
-        """Close; an attempt that was not committed is aborted. Twice is fine.
+        """Close; aborts an uncommitted attempt. May be called twice.
 
-        A write that waits in another thread is woken.
+        Wakes a blocked write of another thread.
         """
         self._closing.set()
         if not self._busy.acquire(blocking=False):
@@ -185,22 +180,55 @@ class Writer:
                     last.callback(self._producer.call, self._encoder.close)
                 if self._author is not None:
                     last.callback(self._producer.call, self._author.close)
+                last.callback(self._end_metrics)
                 last.callback(setattr, self, "_state", "closed")
                 self._abort()
         finally:
             self._busy.release()
 
-    def _unpacked(self, rows: pa.RecordBatch) -> Parcel:
-        parcel = unpack(rows)
-        return replace(parcel, rows=conform(parcel.rows, self._target.rows))
+    def _take(self, rows: pa.RecordBatch) -> None:
+        try:
+            parcel, deleted = self._unpacked(rows)
+            routed = self._routed(parcel, deleted)
+        except StreamError as error:
+            error.at(stream=self._producer.config.name)
+            raise
+        plain, counters = parcel.rows, self.counters
+        self._summing.add(plain, self._carried(parcel))
+        counters.rows += plain.num_rows
+        counters.bytes += plain.nbytes
+        counters.batches += 1
+        if self._author is None:
+            counters.drained += plain.num_rows
+        for outgoing in routed:
+            self._write(outgoing)
+
+    @contextmanager
+    def _timed(self) -> Iterator[None]:
+        began = perf_counter()
+        try:
+            yield
+        except StreamError:
+            self.counters.failures += 1
+            raise
+        finally:
+            self.counters.seconds += perf_counter() - began
+
+    def _unpacked(self, rows: pa.RecordBatch) -> tuple[Parcel, pa.Array | None]:
+        """Return the rows, and which of them are deletions, if rows are changes."""
+        parcel, deleted = unpack(rows), None
+        if self._changes is not None:
+            parcel, deleted = apply_changes(parcel, self._changes, self._router)
+        fitting = conform(parcel.rows, self._target.rows)
+        return replace(parcel, rows=fitting), deleted
 
     def _carried(self, parcel: Parcel) -> dict[str, pa.Array]:
-        """The framework's columns that are stored beside the rows."""
+        """Return the framework's columns that are stored with the rows."""
         carries, special = self._target.carries, parcel.special
         return {name: special[name] for name in special if name in carries}
 
-    def _routed(self, parcel: Parcel) -> Sequence[Outgoing]:
-        """Where the rows go: checked before the first is written."""
+    def _routed(self, parcel: Parcel, deleted: pa.Array | None) -> Sequence[Outgoing]:
+        """Route the rows; all are checked before the first is written."""
         if self._author is None or not parcel.rows.num_rows:
             return ()
         key = self._router.key_of(parcel)
@@ -210,12 +238,17 @@ class Writer:
             special["_partition"] = parcel.special["_partition"]
         if self._encoder is not None:
             rows = self._encoded(self._encoder, rows)
+        if deleted is not None:
+            values = pc.if_else(deleted, None, rows.column(0))
+            rows = pa.RecordBatch.from_arrays([values], schema=self._target.stored)
         return list(self._router.route(Parcel(rows, special), key))
 
     def _encoded(self, encoder: MessageEncoder, rows: pa.RecordBatch) -> pa.RecordBatch:
         values = self._producer.call(lambda: encoder.encode(rows))
         if len(values) != rows.num_rows:
-            msg = f"the encoder made {len(values)} messages of {rows.num_rows} rows"
+            msg = (
+                f"the encoder returned {len(values)} messages for {rows.num_rows} rows"
+            )
             raise ContractBroken(msg, stream=self._producer.config.name)
         messages = pa.RecordBatch.from_arrays([values], names=["value"])
         return conform(messages, self._target.stored)
@@ -225,7 +258,8 @@ class Writer:
         assert author is not None
         try:
             end = self.end
-            if isinstance(end, ReaderFinished):  # it has enough: that is no error
+            # the reader stopped early, which is not an error
+            if isinstance(end, ReaderFinished):
                 self.counters.unread += outgoing.rows.num_rows
                 return
             if end is not None:
@@ -234,6 +268,7 @@ class Writer:
                 raise ConnectionFailed(msg, stream=self._producer.config.name)
             self._producer.call(lambda: author.write(outgoing))
             self._check_open()
+            self._counting.add(outgoing)
         except StreamError as error:
             self._give_up()
             if self._closing.is_set() and not isinstance(error, ClosedError):
@@ -247,7 +282,7 @@ class Writer:
                 self._producer.call(self._author.abort)
 
     def _give_up(self) -> None:
-        """Abort after a failure, which is the error to tell."""
+        """Abort after a failure, and log errors of the abort."""
         try:
             self._abort()
         except StreamError as error:
@@ -261,14 +296,14 @@ class Writer:
             try:
                 self._producer.call(author.wake)
             except Unsupported:
-                return  # it does not block for good
+                return  # its writes do not block indefinitely
 
     def _is_there(self) -> bool:
         writer_id = self.context.writer_id
         if writer_id is None or not self._producer.claims.idempotent:
             return False
         last = self._producer.ask(
-            "ask for the last epoch",
+            "fetch the last epoch",
             lambda: self._producer.factory.fetch_last_commit(writer_id),
         )
         return last is not None and last.epoch >= self.context.epoch
@@ -280,7 +315,7 @@ class Writer:
             self.counters.dropped_columns += 1
             if name not in self._warned:
                 self._warned.add(name)
-                what = "the sink cannot store the column %s: it is dropped"
+                what = "the sink cannot store the column %s, which is dropped"
                 log.warning("stream %r: " + what, self._producer.config.name, name)
 
     def _check_open(self) -> None:

@@ -1,4 +1,4 @@
-"""Apache Hop's `data-stream` metadata, read as it lies in a Hop project."""
+"""Reads Apache Hop's `data-stream` metadata, as found in a Hop project."""
 
 from __future__ import annotations
 
@@ -30,7 +30,8 @@ _FLIGHT: Final[dict[str, str | None]] = {
     "batchSize": "batch.rows",
     "bufferSize": None,
 }
-"""Host and port become one option, `_LOCATION`; None has no meaning here."""
+"""Our option for each Hop key. Host and port become `_LOCATION`; None: no
+equivalent."""
 _IMPLEMENTATIONS: Final = {
     "ArrowRandomAccessFile": ("file", {"stream.file.format": "file"}, _FILE),
     "ArrowStreamFile": ("file", {"stream.file.format": "stream"}, _FILE),
@@ -40,7 +41,8 @@ _IMPLEMENTATIONS: Final = {
         _FLIGHT,
     ),
 }
-"""By implementation id: our type, what the id says by itself, our names of its keys."""
+"""By implementation id: our type, properties implied by the id, our names of its
+keys."""
 
 _NUMBERS: Final = frozenset({"batchSize", "bufferSize", "port"})
 _TOP: Final = frozenset({"name", "description", "virtualPath", "dataStream"})
@@ -54,17 +56,17 @@ def read_hop(
 
     Args:
         body: The JSON object of the file.
-        origin_of: Answers where the key at a JSON pointer stands.
-        default_name: The name of an element that does not say its own.
+        origin_of: Returns the origin of the key at a JSON pointer.
+        default_name: The name of an element without a name.
 
     Raises:
-        ConfigError: config; with all problems of its form.
+        ConfigError: config; with all problems.
     """
     return [_Element(body, origin_of, default_name).definition()]
 
 
 class _Element:
-    """One element while it is read."""
+    """One element while it is converted."""
 
     def __init__(
         self,
@@ -86,7 +88,7 @@ class _Element:
             origin = self._origin_of("/virtualPath")
             properties.append(Property("stream.meta.virtualPath", folder, origin))
         for key in [key for key in self._body if key not in _TOP]:
-            self._note(key, "is not carried over", self._origin_of(pointer_of(key)))
+            self._note(key, "is not imported", self._origin_of(pointer_of(key)))
         origin = self._origin_of("")
         if self._problems:
             raise refusal(origin, self._problems)
@@ -117,10 +119,10 @@ class _Element:
         return [Property(key, text, origins[key]) for key, text in texts.items()]
 
     def _reachable(self, host: str, origin: str) -> str:
-        """The host that clients connect to, where Hop has the server's own address."""
+        """Return the host for clients, if Hop has the server's listening address."""
         if host.strip() not in ("0.0.0.0", "::"):  # noqa: S104 - refused, not used
             return host.strip()
-        what = f"{host} is an address of servers: clients connect to 127.0.0.1"
+        what = f"{host} is an address to listen on: clients connect to 127.0.0.1"
         self._note(_HOST, what, origin, "set stream.flight.location")
         return "127.0.0.1"
 
@@ -129,13 +131,13 @@ class _Element:
         listed = ", ".join(_IMPLEMENTATIONS)
         choices = self._body.get("dataStream")
         if not isinstance(choices, dict) or len(choices) != 1:
-            what = "wants one member, the implementation with its settings"
+            what = "must have one key, the implementation, with its settings"
             self._problem("dataStream", what, origin, f"known are {listed}")
             return None
         [(known, settings)] = choices.items()
         if known not in _IMPLEMENTATIONS:
             origin = self._origin_of(pointer_of("dataStream", known))
-            what = "is no implementation of a data stream that is known here"
+            what = "is not a known implementation of a data stream"
             self._problem(known, what, origin, f"known are {listed}")
             return None
         if not isinstance(settings, dict):
@@ -146,12 +148,12 @@ class _Element:
     def _setting(
         self, key: str, value: object, renamed: Mapping[str, str | None], origin: str
     ) -> str | None:
-        """The text of one setting; None where there is none to carry over."""
+        """Return the text of one setting; None if there is nothing to import."""
         text = canonical_text(value)
         if text is None:
             self._problem(key, not_text(value), origin)
             return None
-        # Hop's dialog writes what was left empty as empty text.
+        # Hop's dialog writes empty fields as empty strings.
         if not text.strip():
             return None
         if key == "schemaDefinition" and renamed is _FLIGHT:
@@ -159,14 +161,14 @@ class _Element:
             self._note(key, what, origin, "declare the option `schema`")
             return None
         if key not in renamed:
-            self._note(key, "is not carried over", origin)
+            self._note(key, "is not imported", origin)
             return None
         text = _VARIABLE.sub(lambda match: self._variable(key, match, origin), text)
         if key in _NUMBERS and not text.strip().isdecimal() and not has_reference(text):
-            # Hop would silently go on with its default.
+            # Hop silently uses its default.
             self._problem(key, f"{text!r} is not a whole number", origin)
         if renamed[key] is None:
-            what = "has no meaning: the server stores rows, and readers bound memory"
+            what = "has no equivalent: the server stores rows, and readers bound memory"
             self._note(key, what, origin)
             return None
         return text

@@ -1,8 +1,8 @@
-"""Apache Pinot's table configs, read as they are: the streams in them.
+"""Reads the streams of Apache Pinot's table configs.
 
-What has another name here is renamed; what has no meaning here is left out and named in
-a note. Options are not validated: a key that is neither Pinot's nor Kafka's is passed
-on, and the validator says what is wrong with it.
+Keys with an equivalent are renamed; keys without one are dropped and reported in a
+note. Options are not validated: a key that is neither Pinot's nor Kafka's is passed on,
+and the validator reports it.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _INGESTION: Final = ("ingestionConfig", "streamIngestionConfig")
 _PLACES: Final = (
     _LEGACY,
     (*_INGESTION, "streamConfigMaps"),
-    # not Pinot's, but what people cut out of a table config
+    # not a Pinot file, but a part that users copy from a table config
     ("streamConfigs",),
     ("streamConfigMaps",),
 )
@@ -49,22 +49,22 @@ def read_pinot(
     """Read the streams of a table config, or of a bare map of stream configs.
 
     Args:
-        body: The JSON object of the file, or what Pinot's REST interface answers.
-        origin_of: Answers where the key at a JSON pointer stands.
-        default_name: The name of a table that does not say its own.
+        body: The JSON object of the file, or the response of Pinot's REST interface.
+        origin_of: Returns the origin of the key at a JSON pointer.
+        default_name: The name of a table without a name.
 
     Returns:
-        One definition for each stream config, in their order.
+        One definition per stream config, in order.
 
     Raises:
-        ConfigError: config; with all problems of its form.
+        ConfigError: config; with all problems.
     """
     return _Table(body, origin_of, default_name).definitions()
 
 
 @dataclass(slots=True)
 class _Findings:
-    """What reading has found so far."""
+    """Problems and notes of an import."""
 
     origin_of: Callable[[str], str]
     problems: list[Problem] = field(default_factory=list)
@@ -83,7 +83,7 @@ class _Findings:
 
 
 class _Table:
-    """One table config while it is read."""
+    """One table config while it is converted."""
 
     def __init__(
         self,
@@ -124,10 +124,10 @@ class _Table:
         ]
 
     def _carry_columns(self, streams: list[_Stream]) -> None:
-        """Let streams carry the metadata whose columns the table names."""
+        """Enable the metadata columns that the table uses."""
         columns = pinot_columns(self._table, *self._wrapper)
         for column in columns:
-            what = "has no counterpart here"
+            what = "has no equivalent here"
             if column.place is not None:
                 what = f"is {column.place} here"
             self._found.note(column.name, what, column.pointer)
@@ -144,12 +144,12 @@ class _Table:
         if count == 1:
             return self._name
         topic = stream.topic
-        # Pulsar's topics hold slashes, which names of streams may not.
+        # Pulsar topics contain slashes, which stream names must not.
         suffix = re.sub(r"[^\w.-]+", "_", topic.text) if topic else str(number)
         return f"{self._name}_{suffix}"
 
     def _maps(self) -> dict[str, Mapping[str, Any]]:
-        """The stream configs, each by its JSON pointer."""
+        """Return the stream configs by JSON pointer."""
         places = {p: v for p in _PLACES if (v := _at(self._table, p))}
         if not places and "streamConfigs" not in self._table and self._is_bare():
             return {"": self._table}
@@ -165,7 +165,7 @@ class _Table:
         (place, value), *others = places.items()
         if others:
             other = ".".join(others[0][0])
-            what = f"stands beside {other}: Pinot refuses both"
+            what = f"and {other} exclude each other: Pinot refuses both"
             self._found.problem(".".join(place), what, self._pointer(*place))
         return self._listed(place, value)
 
@@ -193,12 +193,12 @@ class _Table:
         return maps
 
     def _tell_unread(self) -> None:
-        """One note for what is no stream config, one each for what is about streams."""
+        """Add notes on keys that are not imported."""
         for key in _members(self._table, _INGESTION):
             if key != "streamConfigMaps":
-                reason = pinotnames.PINOT_TABLE_LEVEL.get(key, "it is not known here")
+                reason = pinotnames.PINOT_TABLE_LEVEL.get(key, "the key is unknown")
                 pointer = self._pointer(*_INGESTION, key)
-                self._found.note(key, f"is not carried over: {reason}", pointer)
+                self._found.note(key, f"is not imported: {reason}", pointer)
         if self._is_bare():
             return
         used = {"tableName", "tableType", *self._wrapper, *(p[0] for p in _PLACES)}
@@ -209,7 +209,7 @@ class _Table:
             rest = [key for key in _members(self._table, (outer,)) if key != inner]
             parts += [f"{outer}.{key}" for key in rest]
         if parts:
-            what = f"no stream configuration, and not read: {', '.join(parts)}"
+            what = f"not part of a stream, and not imported: {', '.join(parts)}"
             self._found.note("table config", what, "")
 
     def _pointer(self, *keys: str) -> str:
@@ -228,7 +228,7 @@ def _members(value: Any, path: tuple[str, ...]) -> list[str]:
 
 
 def _rules_of_many(streams: list[_Stream]) -> list[Problem]:
-    """What Pinot demands of several stream configs in one table."""
+    """Check Pinot's rules for several stream configs in one table."""
     problems: list[Problem] = []
     topics: dict[str, Property] = {}
     first = streams[0]
@@ -239,13 +239,15 @@ def _rules_of_many(streams: list[_Stream]) -> list[Problem]:
         if stream.topic is not None:
             same = topics.setdefault(stream.topic.text, stream.topic)
             if same is not stream.topic:
-                what = f"{same.text!r} is read already, at {same.origin}"
+                what = (
+                    f"{same.text!r} is read by another stream config, at {same.origin}"
+                )
                 problems.append(Problem(same.key, what, stream.topic.origin))
         mine, theirs = stream.thresholds(), first.thresholds()
         for key in sorted(
             key for key in mine | theirs if mine.get(key) != theirs.get(key)
         ):
-            what = "differs from the first stream config: Pinot wants them the same"
+            what = "differs from the first stream config: Pinot requires the same value"
             problems.append(Problem(key, what, stream.origin))
     return problems
 
@@ -254,7 +256,7 @@ def _rules_of_many(streams: list[_Stream]) -> list[Problem]:
 
 
 class _Stream(_Findings):
-    """One map of stream configs, carried over key by key."""
+    """One stream config, converted key by key."""
 
     def __init__(
         self, keys: Mapping[str, Any], pointer: str, origin_of: Callable[[str], str]
@@ -274,12 +276,12 @@ class _Stream(_Findings):
 
     @property
     def topic(self) -> Property | None:
-        """The property that names the topic."""
+        """Return the property with the topic."""
         wanted = f"stream.{self.type}.topic.name"
         return next((p for p in self.properties if p.key == wanted), None)
 
     def thresholds(self) -> dict[str, object]:
-        """The flush thresholds by our keys, as values that can be compared."""
+        """Return the flush thresholds by our keys, as comparable values."""
         values: dict[str, object] = {}
         for option in FRAMEWORK_OPTIONS.values():
             spellings = option.spellings
@@ -294,29 +296,29 @@ class _Stream(_Findings):
     def _carry(self, key: str, text: str) -> None:
         suffix = self._suffix(key)
         if reason := self._reason_to_drop(key, suffix, text):
-            self.note(key, f"is not carried over: {reason}", self._at(key))
+            self.note(key, f"is not imported: {reason}", self._at(key))
         elif ignored := ignored_value(key, suffix, text, self._given):
             what, hint = ignored
-            self.note(key, f"is not carried over: {what}", self._at(key), hint)
+            self.note(key, f"is not imported: {what}", self._at(key), hint)
         elif suffix is not None:
             self._put(
                 f"stream.{self.type}.{suffix}", self._text(key, suffix, text), key
             )
         elif key == "streamType":
             if text.lower() != self.type:
-                what = f"{text!r} is {self.type!r} here, as its consumer factory says"
+                what = f"{text!r} is imported as {self.type!r}, by its consumer factory"
                 self.note(key, what, self._at(key))
             self._put(key, self.type, key)
         elif key == "stopOnDecodeError":
             self._carry_decode_errors(key, text)
         elif place := self._place(key):
-            self.note(key, f"stands here as {place}", self._at(key))
+            self.note(key, f"is imported as {place}", self._at(key))
             self._put(place, text, key)
         else:
             self._put(key, text, key)
 
     def _suffix(self, key: str) -> str | None:
-        # Pinot's Kafka plug-in reads stream.kafka.* whatever the type is called.
+        # Pinot's Kafka plug-in reads stream.kafka.* under any name of the type.
         for prefix in (f"stream.{self._written}.", f"stream.{self.type}."):
             if key.startswith(prefix):
                 return key.removeprefix(prefix)
@@ -340,7 +342,7 @@ class _Stream(_Findings):
         return own or pinotnames.PINOT_DROPPED.get(key)
 
     def _place(self, key: str) -> str | None:
-        """Where a key of the client stands here, which Pinot has unprefixed."""
+        """Return our key of a client property, which has no prefix in Pinot."""
         if self.type == "kafka" and (
             key in clients.KAFKA_CLIENT_KEYS
             or key.startswith(clients.KAFKA_CLIENT_PREFIXES)
@@ -357,7 +359,7 @@ class _Stream(_Findings):
             return self._class(key, text, pinotnames.PINOT_DECODERS)
         client = suffix.removeprefix("consumer.prop.")
         if client not in (suffix, "auto.offset.reset"):
-            what = "Pinot ignores it; here it reaches the client of the stream"
+            what = "Pinot ignores it; here it is passed to the client"
             self.note(key, what, self._at(key))
         return text
 
@@ -365,12 +367,12 @@ class _Stream(_Findings):
         ours = pinotnames.pinot_name(text, names)
         if ours is None:
             if "." in text:
-                what = f"{text!r} is a Java class that has no counterpart here"
+                what = f"{text!r} is a Java class without an equivalent here"
                 self.note(key, what, self._at(key), "docs/spi.md: how to write one")
             return text
         loss = pinotnames.PINOT_DECODER_LOSSES.get(text.strip().rpartition(".")[2])
         if loss:
-            self.note(key, f"is read as {ours!r}: {loss}", self._at(key))
+            self.note(key, f"is imported as {ours!r}: {loss}", self._at(key))
         return ours
 
     def _carry_decode_errors(self, key: str, text: str) -> None:
@@ -381,18 +383,18 @@ class _Stream(_Findings):
             self._put("decode.on.error", policy, key)
 
     def _reference(self, key: str, text: str) -> str:
-        """Pinot's ``${NAME}`` and ``${NAME:default}``, which are a whole value."""
+        """Convert Pinot's ``${NAME}`` and ``${NAME:default}``, if alone in a value."""
         match = _VARIABLE.fullmatch(text)
         if match is None:
-            # Within a longer text Pinot leaves them alone, and so must we.
+            # Pinot does not replace them within a longer text.
             return _FOREIGN.sub("$${", text)
         name, default = match.groups()
         if name in _OURS and default is not None:
             return text
         what = f"{text if default is None else f'${{{name}:...}}'} is a variable"
         if default is not None:
-            what += ", whose default is not carried over"
-        self.note(key, what, self._at(key), f"read as ${{env:{name}}}")
+            what += ", whose default is not imported"
+        self.note(key, what, self._at(key), f"imported as ${{env:{name}}}")
         return f"${{env:{name}}}"
 
     def _put(self, key: str, text: str, written: str) -> None:
@@ -404,7 +406,7 @@ class _Stream(_Findings):
 
 
 def _types(keys: Mapping[str, Any]) -> tuple[str, str]:
-    """The stream type as written, and ours."""
+    """Return the stream type as written, and ours."""
     written = str(keys.get("streamType") or "")
     if not written:
         prefixed = [key.split(".") for key in keys if key.startswith("stream.")]

@@ -1,4 +1,4 @@
-"""Keys of the Kafka and Kinesis clients, which Pinot's files have without a prefix."""
+"""Client properties of Kafka and Kinesis, which Pinot's files have without a prefix."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ KAFKA_DROPPED: Final[Mapping[str, str]] = MappingProxyType(
         "zk.broker.url": HIGH_LEVEL,
     }
 )
-"""Keys behind ``stream.kafka.`` without meaning here, each with the reason."""
+"""Keys after ``stream.kafka.`` without an equivalent, each with the reason."""
 
 KAFKA_CLIENT_PREFIXES: Final = ("sasl.", "security.", "ssl.")
 
@@ -71,25 +71,25 @@ KAFKA_CLIENT_KEYS: Final = frozenset(
         "socket.connection.setup.timeout.ms",
     }
 )
-"""Names that the Java client 2.x to 4.x knows, but for the families above and for what
-is replaced below."""
+"""Properties of the Java client 2.x to 4.x, without the families above and those that
+are replaced below."""
 
 KAFKA_CLIENT_DROPPED: Final[Mapping[str, str]] = MappingProxyType(
     {
-        "auto.commit.interval.ms": "positions are saved when told to, never by the "
+        "auto.commit.interval.ms": "positions are committed on request, never by the "
         "client",
-        "auto.offset.reset": "it is never passed to the client; for offsets that are "
-        "gone say out.of.range=earliest or latest",
+        "auto.offset.reset": "it is never passed to the client; for offsets out of "
+        "range set out.of.range=earliest or latest",
         "bootstrap.servers": "Pinot replaces it by stream.kafka.broker.list",
         "client.id": "Pinot replaces it, and so does streamfactory",
         "config.providers": "write a secret as ${env:NAME} or ${file:PATH}",
-        "enable.auto.commit": "positions are saved when told to, never by the client",
+        "enable.auto.commit": "positions are committed on request, never by the client",
         "interceptor.classes": "Java classes cannot run here",
-        "key.deserializer": "messages are read as bytes; the decoder reads them",
-        "value.deserializer": "messages are read as bytes; the decoder reads them",
+        "key.deserializer": "messages are read as bytes; the decoder decodes them",
+        "value.deserializer": "messages are read as bytes; the decoder decodes them",
     }
 )
-"""Names of the Java client that have no place here."""
+"""Properties of the Java client without an equivalent."""
 
 # --- Kinesis ----------------------------------------------------------------------
 
@@ -110,9 +110,9 @@ KINESIS_KEYS: Final = frozenset(
         "sessionDurationSeconds",
     }
 )
-"""What Pinot's Kinesis plug-in reads unprefixed, and uses."""
+"""Keys that Pinot's Kinesis plug-in reads without a prefix, and uses."""
 
 KINESIS_DROPPED: Final[Mapping[str, str]] = MappingProxyType(
     {"shardIteratorType": NO_EFFECT}
 )
-"""What it reads unprefixed, and does not use."""
+"""Keys that it reads without a prefix, but does not use."""

@@ -1,7 +1,8 @@
-"""Columns that Pinot makes of a message's metadata, and what they are here.
+"""Pinot's metadata columns, and their equivalents here.
 
-Pinot writes them wherever a column may stand: in transforms, filters, upsert settings.
-A table config that names one reads metadata, so its streams have to carry it.
+They can occur wherever a table config has a column: in transforms, filters, upsert
+settings. A table config that contains one uses metadata, so its streams must include
+it.
 """
 
 from __future__ import annotations
@@ -24,14 +25,14 @@ _METADATA: Final = {
 
 
 class PinotColumn(NamedTuple):
-    """One column by its Pinot name, and where it is written first."""
+    """One column by its Pinot name, and its first occurrence."""
 
     name: str
     pointer: str
 
     @property
     def place(self) -> str | None:
-        """What it is here, in words; None where it has no counterpart."""
+        """Our equivalent as text; None if there is none."""
         if self.name == "__key":
             return "the column _key"
         kind, _, rest = self.name.partition("$")
@@ -47,11 +48,11 @@ class PinotColumn(NamedTuple):
 
 
 def pinot_columns(table: Mapping[str, Any], *place: str) -> list[PinotColumn]:
-    """The metadata columns that a table config names, each once.
+    """Return the metadata columns in a table config, each once.
 
     Args:
-        table: The config.
-        place: The keys that lead to it.
+        table: The table config.
+        place: The path of keys to it.
     """
     found: dict[str, str] = {}
     for text, pointer in _texts(table, pointer_of(*place)):
@@ -61,7 +62,7 @@ def pinot_columns(table: Mapping[str, Any], *place: str) -> list[PinotColumn]:
 
 
 def _texts(value: Any, pointer: str) -> Iterator[tuple[str, str]]:
-    """Every string of a document and every key, with where it stands."""
+    """Yield every string and every key of a document, with its JSON pointer."""
     if isinstance(value, str):
         yield value, pointer
     elif isinstance(value, list):

@@ -1,4 +1,4 @@
-"""Names in Apache Pinot's files: classes, and keys that have no effect here."""
+"""Names in Apache Pinot's files: classes, and keys without an equivalent."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 PINOT_PACKAGES: Final = ("org.apache.pinot.", "com.linkedin.pinot.core.")
-"""Where Pinot's own classes have lived. They moved with every plug-in version but kept
-their last name, so that the package tells whose a class is and the name which."""
+"""Packages of Pinot's classes. They changed with every plug-in version, but the class
+names did not: the package identifies Pinot's classes, and the name identifies the
+class."""
 
 
 def pinot_name(java: str, names: Mapping[str, str]) -> str | None:
-    """Our name of one of Pinot's own classes; None for anybody else's."""
+    """Return our name of one of Pinot's classes; None for other classes."""
     name = java.strip()
     if not name.removeprefix("shaded.").startswith(PINOT_PACKAGES):
         return None
@@ -55,19 +56,19 @@ PINOT_DECODERS: Final[Mapping[str, str]] = MappingProxyType(
 PINOT_DECODER_LOSSES: Final[Mapping[str, str]] = MappingProxyType(
     {
         "KafkaAvroMessageDecoder": "the 16-byte schema hash that it expects before "
-        "each message is not understood here",
+        "each message is not supported",
         "KafkaConfluentSchemaRegistryJsonMessageDecoder": "the registry's five bytes "
-        "before each message are not understood here",
+        "before each message are not supported",
         "ProtoBufCodeGenMessageDecoder": "classes in a Java archive cannot be used "
-        "here: give the decoder a descriptor file",
+        "here: configure a descriptor file for the decoder",
     }
 )
-"""What does not come along when a decoder is replaced."""
+"""Features of Pinot's decoder that its replacement does not have."""
 
 # --- Pinot's keys -----------------------------------------------------------------
 
 _SERVERS: Final = "it is about Pinot's servers"
-_RATE: Final = "Pinot's servers hold it; on Spark say maxOffsetsPerTrigger"
+_RATE: Final = "it limits Pinot's servers; on Spark set maxOffsetsPerTrigger"
 NO_EFFECT: Final = "it has no effect in Pinot either"
 HIGH_LEVEL: Final = "it is of Pinot's high-level consumer, which was removed"
 _JAVA: Final = "it names a Java class"
@@ -90,12 +91,13 @@ PINOT_DROPPED: Final[Mapping[str, str]] = MappingProxyType(
         "value.serializer": NO_EFFECT,
     }
 )
-"""Unprefixed keys without meaning here, each with the reason."""
+"""Keys without a prefix and without an equivalent, each with the reason."""
 
 PINOT_DROPPED_SUFFIXES: Final[Mapping[str, str]] = MappingProxyType(
     {
         "partition.offset.factory.class.name": _JAVA,
-        "stopOnDecodeError": "Pinot reads it unprefixed only; say decode.on.error=fail",
+        "stopOnDecodeError": "Pinot reads it without a prefix only; set "
+        "decode.on.error=fail",
         "decoder.prop.recordExtractorClass": _JAVA,
         "decoder.prop.recordExtractorConfigClass": _JAVA,
     }
@@ -103,13 +105,14 @@ PINOT_DROPPED_SUFFIXES: Final[Mapping[str, str]] = MappingProxyType(
 """The same behind ``stream.<type>.``, for every type."""
 
 PINOT_GROUPS: Final = (
-    "Pinot reads partitions whatever it says; to read as a group say so with group.id "
+    "Pinot ignores it and reads partitions; to read as a member of a group set "
+    "group.id "
     "and checkpoint.location"
 )
-"""Why ``consumer.type=highlevel`` does not come along."""
+"""Why ``consumer.type=highlevel`` is not imported."""
 
 PINOT_HIGH_LEVEL: Final = ("hlc.", HIGH_LEVEL)
-"""What the keys of the high-level consumer begin with, and the reason."""
+"""Prefixes of the high-level consumer's keys, with the reason."""
 
 PINOT_TABLE_LEVEL: Final[Mapping[str, str]] = MappingProxyType(
     dict.fromkeys(
@@ -128,4 +131,4 @@ PINOT_TABLE_LEVEL: Final[Mapping[str, str]] = MappingProxyType(
         _SERVERS,
     )
 )
-"""Members of ``streamIngestionConfig`` beside the maps."""
+"""Keys of ``streamIngestionConfig`` other than the stream configs."""

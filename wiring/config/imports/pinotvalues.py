@@ -1,4 +1,4 @@
-"""Values of Pinot's table configs that Pinot itself does not use."""
+"""Values in Pinot's table configs that Pinot ignores."""
 
 from __future__ import annotations
 
@@ -32,21 +32,21 @@ _TIMEOUTS: Final = {
     )
 }
 _DATA_SIZE: Final = re.compile(r"\d+(?:\.\d+)?[KMGTP]?B?", re.IGNORECASE)
-"""What Pinot reads as a size (its DataSizeUtils)."""
+"""Sizes that Pinot accepts (its DataSizeUtils)."""
 
 
 def ignored_value(
     key: str, suffix: str | None, text: str, given: Collection[str]
 ) -> tuple[str, str] | None:
-    """Why Pinot does not use a value, and what to write; None where it does.
+    """Return why Pinot ignores a value, and the remedy; None if Pinot uses it.
 
-    Of thresholds, Pinot looks for the newest spelling first and uses no other then. For
-    thresholds and timeouts that it cannot parse it takes the default (newer versions
-    refuse the thresholds).
+    Of several spellings of a threshold Pinot uses the newest only. For thresholds and
+    timeouts that it cannot parse it uses the default (newer versions refuse the
+    thresholds).
 
     Args:
-        key: As it is written.
-        suffix: Of the key, behind ``stream.<type>.``; None where it has no such prefix.
+        key: The key as written.
+        suffix: The key after ``stream.<type>.``; None without that prefix.
         text: The value.
         given: All keys of the stream config.
     """
@@ -59,18 +59,18 @@ def ignored_value(
     if used is not None:
         return f"Pinot uses {used} instead", ""
     if "${" in text:
-        return None  # a reference, which only the reading process can resolve
+        return None  # only the reading process can resolve a reference
     try:
         option.parse(text)
     except ValueError as error:
         if option.type is SIZE and _DATA_SIZE.fullmatch(text):
-            return None  # Pinot uses it, and the validator says why it cannot be used
+            return None  # Pinot uses it; the validator reports why it is invalid
         return f"{text!r} {error}; Pinot ignores such a value", _hint(option, text)
     return None
 
 
 def _hint(option: Option, text: str) -> str:
-    """What to write where a number of rows is a size in bytes."""
+    """Return the remedy if a number of rows is a size in bytes."""
     if option is _ROWS and _DATA_SIZE.fullmatch(text):
         return f"for a size in bytes write {_SEGMENT_SIZE.key}"
     return ""

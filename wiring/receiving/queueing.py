@@ -1,8 +1,8 @@
-"""One partition of a spool: what was received waits here until it is committed.
+"""The queue of one partition of a spool, from receiving to commit.
 
-A receiver's thread puts batches in, the lane's own thread commits everything that waits
-as one epoch. Small batches then share a commit when the medium is slow, and each is
-committed at once when it is not.
+A receiver's thread adds batches; the queue's own thread commits all waiting batches as
+one epoch. Small batches share a commit if storage is slow, and are committed
+individually if it is fast.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import time
 import uuid
 from dataclasses import dataclass
 from itertools import accumulate
+from math import inf
 from typing import TYPE_CHECKING, Final, final
 
 from streamfactory.arrowlog.log import Retention
@@ -24,7 +25,14 @@ from streamfactory.spi import (
     TransientError,
     WriterFenced,
 )
+from streamfactory.wiring.core.defects import with_code
 from streamfactory.wiring.core.guard import log as logger
+from streamfactory.wiring.metrics.batches import (
+    FinishedBatch,
+    StreamEnd,
+    batches,
+    ranges_between,
+)
 from streamfactory.wiring.spool.rows import to_stored
 
 if TYPE_CHECKING:
@@ -39,26 +47,35 @@ if TYPE_CHECKING:
     from streamfactory.wiring.receiving.statistics import Statistics
 
 _WAITING_BYTES: Final = 32 << 20
-"""Received and not committed, by partition; more makes the receiver wait."""
+"""Maximum bytes that are received but not committed, by partition; more block the
+receiver."""
+_EPOCH_BYTES: Final = 16 << 20
+_LINGER: Final = 0.01
+"""Seconds that a queue waits for an epoch of so many bytes, while batches of some size
+follow each other: a commit costs files of its own, which are merged later. A batch that
+comes after a pause, and small ones, are committed at once."""
+_SOME_BYTES: Final = 64 << 10
 _IDLE: Final = 1.0
-"""Seconds without rows after which a lane looks whether it is still the receiver."""
+"""Seconds without rows after which a queue checks that it is still the receiver."""
 _LOOK: Final = 0.05
-"""Seconds between two looks at whether a full spool has room again."""
+"""Seconds between checks whether a full spool has room again."""
 _TRIES_AT_END: Final = 3
-"""Of a commit that fails while the receiver is stopped."""
+"""Attempts at a commit that fails while the receiver is being stopped."""
 
 
 @dataclass(frozen=True, slots=True)
-class LanePlan:
-    """How a lane stores.
+class QueueSettings:
+    """Settings of one partition's queue.
 
     Args:
         writer: Writer id of the partition in the spool.
-        instance: Of this receiver; the last one that claimed the writer may commit.
+        instance: Instance id of this receiver; the last one that claimed the writer may
+            commit.
         full: ``block``, ``drop-oldest`` or ``fail``.
-        most: Bytes that the partition holds at the most; None for any number.
-        retention: What the spool keeps.
-        policy: How long to wait between attempts at a commit.
+        most: Maximum bytes of the partition; None for no limit.
+        retention: Retention of the spool.
+        policy: Pauses between attempts at a commit.
+        stream: The stream, for traces.
     """
 
     writer: str
@@ -67,6 +84,7 @@ class LanePlan:
     most: int | None
     retention: Retention
     policy: RetryPolicy
+    stream: StreamEnd
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,25 +97,24 @@ class _Item:
 
 
 @final
-class Lane:
-    """Stores one partition. One thread puts, any may ask.
+class PartitionQueue:
+    """Stores one partition. One thread adds; any thread may read its state.
 
     Args:
-        partition: Of the transport.
-        log: The spool's.
-        plan: How it stores.
+        partition: Partition of the transport.
+        log: The spool's log.
+        plan: Settings.
         statistics: Counts what is stored.
-        acknowledge: Is called with each position that is committed, in the lane's
-            thread.
+        acknowledge: Called with each committed position, in the queue's thread.
 
-    The last commit of the writer is claimed when a lane is made: see `last`.
+    The caller claims the writer before it creates a queue: see `last`.
     """
 
     def __init__(
         self,
         partition: Partition,
         log: DiskLog,
-        plan: LanePlan,
+        plan: QueueSettings,
         statistics: Statistics,
         acknowledge: Callable[[Position], None],
     ) -> None:
@@ -109,11 +126,14 @@ class Lane:
         self._changed = threading.Condition()
         self._items: list[_Item] = []
         self._waiting = 0
+        """Bytes of them."""
+        self._stored_at = -inf
+        """When the last commit ended, by the monotonic clock."""
         self._closing = False
         self.error: BaseException | None = None
-        """Why nothing more is stored; None while it is."""
+        """The error that ended the queue; None while it runs."""
         self.last: LastCommit | None = log.last(plan.writer)
-        """What the writer committed last."""
+        """The last commit of the writer."""
         self._epoch = -1 if self.last is None else self.last.epoch
         self._retained = 0.0
         name = f"streamfactory-spool-{partition}"
@@ -122,19 +142,19 @@ class Lane:
 
     @property
     def position(self) -> Position | None:
-        """Up to where the transport is stored; None where nothing is."""
+        """The stored position of the transport; None if nothing is stored."""
         return None if self.last is None else self.last.source_position
 
     def put(self, batch: MessageBatch, losses: Sequence[Loss], wait: float) -> bool:
-        """Add a batch with rows; False where there was no room in time.
+        """Add a batch with rows; False if there was no room in time.
 
         Args:
-            batch: What was received.
-            losses: What is known to be missing before it.
-            wait: Seconds that it may take.
+            batch: The received batch.
+            losses: Losses before it.
+            wait: Maximum seconds.
 
         Raises:
-            StreamError: What ended the lane.
+            StreamError: The error that ended the queue.
         """
         stored = to_stored(batch.rows, self._log.schema, time.time_ns() // 1000, losses)
         size = batch.size or int(batch.rows.nbytes)
@@ -153,10 +173,10 @@ class Lane:
         return True
 
     def close(self) -> None:
-        """Commit what waits, and end; what could not be committed is logged.
+        """Commit the waiting batches, and end; logs those that could not be committed.
 
         Raises:
-            StreamError: What ended the lane.
+            StreamError: The error that ended the queue.
         """
         with self._changed:
             self._closing = True
@@ -166,7 +186,7 @@ class Lane:
             first = self.position
             begin = "?" if first is None else first.get(self._partition, "?")
             end = self._items[-1].next_offset
-            what = "partition %s: offsets %s to %s were received and not stored: %s"
+            what = "partition %s: offsets %s to %s were received, but not stored: %s"
             logger.error(what, self._partition, begin, end, self.error)
         if self.error is not None:
             raise self.error
@@ -181,23 +201,35 @@ class Lane:
                     self._changed.wait_for(lambda: self._items or self._closing, _IDLE)
                     if self._closing and not self._items:
                         return
+                    if self._is_flowing():
+                        self._changed.wait_for(self._has_epoch, _LINGER)
                     items = self._group()
                 if items:
                     self._store(items)
+                    self._stored_at = time.monotonic()
                     with self._changed:
                         del self._items[: len(items)]
                         self._waiting -= sum(item.size for item in items)
                         self._changed.notify_all()
                 else:
                     self._check_owner()
-                self._release()  # age releases rows while nothing is received, too
-        except BaseException as error:  # noqa: BLE001 - raised where rows are put
+                # retention by age applies while nothing is received, too
+                self._release()
+        except BaseException as error:  # noqa: BLE001 - raised by `put`
             with self._changed:
                 self.error = error
                 self._changed.notify_all()
 
+    def _is_flowing(self) -> bool:
+        """Whether more can be expected at once; with the lock held."""
+        recent = time.monotonic() - self._stored_at < _LINGER
+        return recent and self._waiting >= _SOME_BYTES
+
+    def _has_epoch(self) -> bool:
+        return self._closing or self._waiting >= _EPOCH_BYTES
+
     def _group(self) -> list[_Item]:
-        """What waits, as much of it as the partition may hold; at least one batch."""
+        """Return waiting batches within the partition's limit; at least one."""
         if self._plan.most is None:
             return list(self._items)
         sizes = accumulate(item.size for item in self._items)
@@ -215,27 +247,49 @@ class Lane:
         summary = Summary(rows)
         failures = 0
         staged: Staged | None = None
+        before, began = self.position, time.time()
+        committing = began
         while True:
             try:
                 if staged is None:
                     staged = self._staged(items)
+                    committing = time.time()
                 self._commit(staged, summary, position)
                 break
             except (StorageFailed, TransientError) as error:
                 failures += 1
                 self._blocked(error, failures)
         self._statistics.stored(rows, sum(item.size for item in items), last)
+        if batches.watched:
+            plan = self._plan
+            batches.report(
+                FinishedBatch(
+                    "spool",
+                    plan.stream.stream,
+                    began,
+                    committing,
+                    time.time(),
+                    plan.stream,
+                    [StreamEnd(f"{plan.stream.stream} (spool)", "file")],
+                    ranges_between(before, position),
+                    self._epoch,
+                    rows,
+                    writer_id=plan.writer,
+                )
+            )
         self._acknowledge(position)
 
     def _check_owner(self) -> None:
-        """End where another receiver has taken over, though there is no commit to fail.
+        """Raise if another receiver has claimed the writer.
+
+        Called when there is no commit.
 
         Raises:
             WriterFenced: permanent.
         """
         plan = self._plan
         if self._log.owner(plan.writer) != plan.instance:
-            msg = f"another receiver has taken over {plan.writer!r}"
+            msg = f"another receiver has claimed writer {plan.writer!r}"
             raise WriterFenced(msg, partition=self._partition)
 
     def _staged(self, items: Sequence[_Item]) -> Staged:
@@ -258,7 +312,7 @@ class Lane:
             summary=summary,
             source_position=position,
         )
-        # An attempt whose verdict was lost may have committed: then it is ours.
+        # An attempt with a lost reply may have committed: then the commit is ours.
         if held is not None and held.source_position != position:
             msg = f"epoch {epoch} of {plan.writer!r} was committed by another receiver"
             raise WriterFenced(msg)
@@ -266,10 +320,10 @@ class Lane:
         self._epoch = epoch
 
     def _blocked(self, error: StreamError, failures: int) -> None:
-        """Wait before the next attempt; give up where the receiver is to end."""
+        """Wait before the next attempt; raise if the receiver is being stopped."""
         if self._closing and failures >= _TRIES_AT_END:
             raise error
-        self._statistics.blocked(str(error))
+        self._statistics.blocked(with_code(error))
         if failures == 1:
             logger.error("partition %s: not stored: %s", self._partition, error)
         with self._changed:
@@ -278,14 +332,14 @@ class Lane:
             )
 
     def _make_room(self, size: int) -> None:
-        """Wait, release or refuse, where the spool is full."""
+        """Wait, release rows or raise if the spool is full."""
         plan = self._plan
         if plan.most is None or plan.full == "drop-oldest":
             return
         while self._log.held(self._partition.id) + size > plan.most:
             if self._log.held(self._partition.id) == 0:
-                return  # one batch that is larger than the bound
-            msg = f"the spool holds {plan.most} bytes of the partition: it is full"
+                return  # a single batch that exceeds the limit
+            msg = f"the spool is full: the partition has {plan.most} bytes"
             if plan.full == "fail" or self._closing:
                 raise SpoolFull(msg, partition=self._partition)
             self._statistics.blocked(msg)
@@ -294,7 +348,7 @@ class Lane:
             self._release(at_once=True)
 
     def _release(self, *, at_once: bool = False) -> None:
-        """Release what retention, or the bound, does not keep."""
+        """Release rows by retention and limit."""
         plan, size = self._plan, self._plan.retention.size
         if plan.full == "drop-oldest" and plan.most is not None:
             size = plan.most if size is None else min(size, plan.most)

@@ -1,6 +1,6 @@
-"""The HTTP endpoint of a server: its metrics for Prometheus, statistics and health.
+"""The HTTP endpoint of a process: metrics for Prometheus, statistics and health.
 
-``GET /metrics`` answers the Prometheus exposition, ``/statistics`` the same values as
+``GET /metrics`` returns the Prometheus exposition, ``/statistics`` the same values as
 JSON, ``/health`` status 200 or 503 with the reasons.
 """
 
@@ -12,7 +12,7 @@ import socket
 import threading
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from socketserver import ThreadingMixIn
-from typing import TYPE_CHECKING, Any, Final, final
+from typing import TYPE_CHECKING, Any, Final, Protocol, final
 
 from streamfactory.spi import (
     BOOLEAN,
@@ -25,24 +25,27 @@ from streamfactory.spi import (
     UntranslatedError,
 )
 from streamfactory.spi.addresses import is_loopback, parse_address
+from streamfactory.wiring.core.closing import Closing
+from streamfactory.wiring.metrics.registry import registry
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from types import ModuleType
 
-    from streamfactory.spi import Sample, StreamConfig, StreamServer
+    from streamfactory.spi import Metric, Sample, StreamConfig
 
 SERVER_OPTIONS: Final = (
     Option(
         "metrics.address",
         "Host and port of the HTTP endpoint with /metrics (Prometheus), /statistics "
-        "(JSON) and /health; port 0 takes a free one. Without it there is none.",
+        "(JSON) and /health; port 0 selects a free one. Without it there is no "
+        "endpoint.",
         example="127.0.0.1:9815",
     ),
     Option(
         "metrics.allow.remote",
         "Listen on another address than loopback with the HTTP endpoint: it shows the "
-        "names of topics to everybody who can connect, without TLS.",
+        "names of topics to every client that can connect, without TLS.",
         BOOLEAN,
         default="false",
     ),
@@ -57,31 +60,117 @@ _logger = logging.getLogger("streamfactory.metrics")
 
 
 def metrics_problems(config: StreamConfig) -> Iterator[Problem]:
-    """What is wrong with the address of the endpoint."""
+    """Yield problems with the address of the endpoint."""
     if "metrics.address" not in config:
         if config.given("metrics.allow.remote"):
             what = "has no effect without metrics.address"
             yield config.problem("metrics.allow.remote", what, level="warning")
         return
     address: str = config["metrics.address"]
+    allowing = "set metrics.allow.remote=true"
+    found = _address_problem(address, config["metrics.allow.remote"], allowing)
+    if found is not None:
+        yield config.problem("metrics.address", *found)
+
+
+def _address_problem(
+    address: str, remote: bool, allowing: str
+) -> tuple[str, str] | None:
+    """Why an address cannot be used, and the remedy; None if it can.
+
+    Args:
+        address: ``host:port``.
+        remote: Whether another address than loopback is allowed.
+        allowing: How that is allowed.
+    """
     try:
         host, _ = parse_address(address)
     except ValueError as error:
-        hint = "write for instance 127.0.0.1:9815"
-        yield config.problem("metrics.address", str(error), hint)
-        return
-    if not is_loopback(host) and not config["metrics.allow.remote"]:
-        what = f"{address!r} is open to the network"
-        hint = "use 127.0.0.1, or set metrics.allow.remote=true"
-        yield config.problem("metrics.address", what, hint)
+        return str(error), "write for example 127.0.0.1:9815"
+    if is_loopback(host) or remote:
+        return None
+    return f"{address!r} is open to the network", f"use 127.0.0.1, or {allowing}"
+
+
+class Monitored(Protocol):
+    """What an endpoint shows. A `StreamServer` is one."""
+
+    @property
+    def METRICS(self) -> Sequence[Metric]:  # noqa: N802 - as `StreamServer` names it
+        """What `statistics` has samples of."""
+
+    def statistics(self) -> Sequence[Sample]:
+        """One sample for each metric and each set of its labels."""
+
+    def problems(self) -> Sequence[str]:
+        """Why the process is not healthy, one line each."""
 
 
 @final
-class MetricsEndpoint:
-    """Serves the metrics of a server over HTTP, from its construction on.
+class ProcessMonitor:
+    """The metrics of this process, and of a server in it.
 
     Args:
-        server: Asked at each request, from threads of the endpoint.
+        server: Its metrics come first; None where there is none.
+        problems: Called at each health check.
+    """
+
+    def __init__(
+        self,
+        server: Monitored | None = None,
+        problems: Callable[[], Sequence[str]] = tuple,
+    ) -> None:
+        self._server = server
+        self._problems = problems
+        own = () if server is None else server.METRICS
+        self.METRICS: Sequence[Metric] = (*own, *registry.metrics)
+
+    def statistics(self) -> Sequence[Sample]:
+        """See `Monitored`."""
+        own = () if self._server is None else self._server.statistics()
+        return [*own, *registry.samples()]
+
+    def problems(self) -> Sequence[str]:
+        """See `Monitored`."""
+        own = () if self._server is None else self._server.problems()
+        return [*own, *self._problems()]
+
+
+def serve_metrics(
+    address: str,
+    *,
+    allow_remote: bool = False,
+    problems: Callable[[], Sequence[str]] = tuple,
+) -> MetricsEndpoint:
+    """Serve the metrics of this process over HTTP, until the endpoint is closed.
+
+    Args:
+        address: ``host:port``; port 0 takes a free one.
+        allow_remote: Whether another address than loopback is allowed. The endpoint has
+            neither TLS nor authentication.
+        problems: Called at each health check: why the process is not healthy.
+
+    Returns:
+        The endpoint: its ``location`` is the URL of the metrics, ``close`` ends it.
+
+    Raises:
+        ConfigError: config; the address cannot be used.
+        NotInstalled: plugin; prometheus-client is missing.
+    """
+    allowing = "allow it: allow_remote=True, or --metrics-allow-remote"
+    found = _address_problem(address, allow_remote, allowing)
+    if found is not None:
+        msg = f"the metrics cannot be served: the address {found[0]}"
+        raise ConfigError(msg, remedy=found[1])
+    return MetricsEndpoint(ProcessMonitor(problems=problems), address)
+
+
+@final
+class MetricsEndpoint(Closing):
+    """Serves metrics over HTTP, from its construction on. A context manager.
+
+    Args:
+        monitored: Asked at each request, from threads of the endpoint.
         address: ``host:port``.
 
     Raises:
@@ -89,13 +178,13 @@ class MetricsEndpoint:
         NotInstalled: plugin; prometheus-client is missing.
     """
 
-    def __init__(self, server: StreamServer, address: str) -> None:
-        handler = _handler(server, _exposition(_prometheus_client(), server))
+    def __init__(self, monitored: Monitored, address: str) -> None:
+        handler = _handler(monitored, _exposition(_prometheus_client(), monitored))
         host, port = parse_address(address)
         try:
             self._http = _Http(host, port, handler)
         except OSError as error:
-            msg = f"metrics.address: cannot listen on {address}: {error.strerror}"
+            msg = f"the metrics cannot be served on {address}: {error.strerror}"
             raise ConfigError(msg, remedy="choose another address") from error
         self._thread = threading.Thread(
             target=self._http.serve_forever, name="metrics", daemon=True
@@ -149,20 +238,20 @@ class _Http(ThreadingMixIn, HTTPServer):
             self._free.release()
 
     def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ARG002
-        _logger.debug("a client broke off")
+        _logger.debug("a client disconnected")
 
 
 def _handler(
-    server: StreamServer, exposition: Callable[[], bytes]
+    monitored: Monitored, exposition: Callable[[], bytes]
 ) -> type[BaseHTTPRequestHandler]:
     def health() -> tuple[int, bytes]:
-        problems = list(server.problems())
+        problems = list(monitored.problems())
         answer = {"ready": not problems, "problems": problems}
         return (503 if problems else 200), _json(answer)
 
     answers: dict[str, Callable[[], tuple[int, bytes]]] = {
         "/metrics": lambda: (200, exposition()),
-        "/statistics": lambda: (200, _json(plain_samples(server.statistics()))),
+        "/statistics": lambda: (200, _json(plain_samples(monitored.statistics()))),
         "/health": health,
     }
 
@@ -211,13 +300,13 @@ def plain_samples(samples: Sequence[Sample]) -> list[dict[str, Any]]:
     ]
 
 
-def _exposition(client: ModuleType, server: StreamServer) -> Callable[[], bytes]:
-    """A function that answers the metrics as Prometheus reads them."""
+def _exposition(client: ModuleType, monitored: Monitored) -> Callable[[], bytes]:
+    """Return a function that returns the metrics in Prometheus's format."""
 
     class Collector:
         def collect(self) -> Iterator[Any]:
             families: dict[str, Any] = {}
-            for metric in server.METRICS:
+            for metric in monitored.METRICS:
                 kind = (
                     client.core.CounterMetricFamily
                     if metric.kind is MetricKind.COUNTER
@@ -225,7 +314,7 @@ def _exposition(client: ModuleType, server: StreamServer) -> Callable[[], bytes]
                 )
                 name = metric.prometheus_name.removesuffix("_total")
                 families[metric.name] = kind(name, metric.doc, labels=metric.labels)
-            for sample in server.statistics():
+            for sample in monitored.statistics():
                 families[sample.metric.name].add_metric(sample.labels, sample.value)
             yield from families.values()
 
@@ -242,7 +331,7 @@ def _prometheus_client() -> ModuleType:
         import prometheus_client
         import prometheus_client.core
     except ImportError as error:
-        msg = "metrics.address needs prometheus-client, which is not installed"
+        msg = "the metrics endpoint needs prometheus-client, which is not installed"
         remedy = "run: pip install 'streamfactory[metrics]'"
         raise NotInstalled(msg, remedy=remedy) from error
     return prometheus_client

@@ -1,0 +1,1 @@
+"""Metrics of the framework: one vocabulary, one registry, several ways to read it."""

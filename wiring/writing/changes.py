@@ -1,0 +1,111 @@
+"""Rows of changes written as messages of their keys: upserts, and tombstones."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from streamfactory.spi import ConfigError, SchemaMismatch, envelope_schema
+from streamfactory.wiring.writing.routing import plain
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from streamfactory.spi import StreamConfig
+    from streamfactory.wiring.writing.routing import Parcel, Router
+
+OPTION: Final = "producer.change.column"
+INSERT: Final = "insert"
+UPDATE_BEFORE: Final = "update_before"
+UPDATE_AFTER: Final = "update_after"
+DELETE: Final = "delete"
+_KINDS: Final = (INSERT, UPDATE_BEFORE, UPDATE_AFTER, DELETE)
+
+
+def change_column(config: StreamConfig) -> str | None:
+    """The column with the kind of each change; None if rows are not changes."""
+    found: str | None = config.get(OPTION)
+    return found
+
+
+def check_changes(
+    config: StreamConfig,
+    rows: pa.Schema,
+    wanted: pa.Schema | None,
+    carries: Collection[str],
+) -> None:
+    """Refuse rows that cannot be written as changes.
+
+    Args:
+        config: Of the sink, with a change column.
+        rows: Schema of the rows.
+        wanted: Schema that the sink stores; None if the first rows decide it.
+        carries: The framework's columns that the sink stores.
+
+    Raises:
+        ConfigError: config; the sink stores no messages with keys, or no key is given.
+        SchemaMismatch: permanent; the rows have no such column.
+    """
+    name = change_column(config)
+    stores_messages = wanted is not None and wanted.equals(envelope_schema())
+    if not stores_messages or "_key" not in carries:
+        msg = f"{OPTION} requires a stream of messages with keys, and this stream "
+        msg += "stores rows, which keep the column as it is"
+        raise ConfigError(msg, stream=config.name, remedy=f"remove {OPTION}")
+    if "_key" not in rows.names and not config.get("producer.key.columns"):
+        msg = f"{OPTION} requires the key of each row"
+        remedy = "set producer.key.columns, or write a column _key"
+        raise ConfigError(msg, stream=config.name, remedy=remedy)
+    if name not in rows.names:
+        msg = f"the rows have no column {name!r}, which {OPTION} names"
+        raise SchemaMismatch(msg, stream=config.name)
+
+
+def apply_changes(
+    parcel: Parcel, column: str, router: Router
+) -> tuple[Parcel, pa.Array]:
+    """Rows without before-images and without the change column, and which are deleted.
+
+    The key of each row becomes its ``_key``.
+
+    Raises:
+        SchemaMismatch: permanent; a kind is unknown or null, or a key is null.
+    """
+    kinds = _kinds_of(parcel.rows, column)
+    kept = pc.not_equal(kinds, UPDATE_BEFORE)
+    if not pc.all(kept).as_py():
+        kinds = kinds.filter(kept)
+        special = {name: one.filter(kept) for name, one in parcel.special.items()}
+        parcel = replace(parcel, rows=parcel.rows.filter(kept), special=special)
+    key = router.key_of(parcel)
+    if key is None or key.null_count:
+        missing = parcel.rows.num_rows if key is None else key.null_count
+        msg = f"{missing} changes have no key"
+        remedy = "set producer.key.columns to columns without nulls, or fill _key"
+        raise SchemaMismatch(msg, remedy=remedy)
+    names = [name for name in parcel.rows.schema.names if name != column]
+    rows, special = parcel.rows.select(names), {**parcel.special, "_key": plain(key)}
+    return replace(parcel, rows=rows, special=special), pc.equal(kinds, DELETE)
+
+
+def _kinds_of(rows: pa.RecordBatch, column: str) -> pa.Array:
+    index = rows.schema.get_field_index(column)
+    if index < 0:
+        msg = f"the rows have no column {column!r}, which {OPTION} names"
+        raise SchemaMismatch(msg)
+    kinds = rows.column(index)
+    if pa.types.is_dictionary(kinds.type):
+        kinds = kinds.dictionary_decode()
+    if not pa.types.is_string(kinds.type) and not pa.types.is_large_string(kinds.type):
+        msg = f"column {column!r} is {kinds.type}, kinds of changes are text"
+        raise SchemaMismatch(msg, remedy="cast it to string")
+    known = pc.is_in(kinds, value_set=pa.array(_KINDS, kinds.type))
+    if not pc.all(known).as_py():
+        other = kinds.filter(pc.invert(known))[0].as_py()
+        msg = f"column {column!r} has {other!r}, which is no kind of change"
+        remedy = f"kinds are {', '.join(_KINDS)}"
+        raise SchemaMismatch(msg, remedy=remedy)
+    return kinds

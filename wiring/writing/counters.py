@@ -1,0 +1,96 @@
+"""What writers and committers have done so far: plain numbers, cheap to keep."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, final
+
+from streamfactory.spi import Sample
+from streamfactory.wiring.metrics import vocabulary as v
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from streamfactory.spi import Metric
+
+
+@dataclass(slots=True)
+class WriteCounters:
+    """What a writer has done so far."""
+
+    rows: int = 0
+    """Rows taken."""
+    bytes: int = 0
+    """Of these rows, as they are in memory."""
+    batches: int = 0
+    seconds: float = 0.0
+    """Time in `Writer.write` and `Writer.commit`."""
+    failures: int = 0
+    """Writes that raised an error."""
+    drained: int = 0
+    """Rows not written, for their epoch is there already."""
+    unread: int = 0
+    """Rows not written, for the reader has finished."""
+    dropped_columns: int = 0
+    """Framework columns that the sink cannot store, once for each batch."""
+
+
+@dataclass(slots=True)
+class CommitCounters:
+    """What a committer has done so far."""
+
+    commits: int = 0
+    """Epochs that it made visible."""
+    repeated: int = 0
+    """Commits without effect, for their epoch was there already."""
+    failures: int = 0
+    """Commits that raised an error."""
+    seconds: float = 0.0
+    """Time in commits."""
+    mismatches: int = 0
+    """Epochs that were repeated with other rows."""
+    aborts: int = 0
+
+
+_METRICS: Final[dict[type, tuple[tuple[Metric, str], ...]]] = {
+    WriteCounters: (
+        (v.WRITE_ROWS, "rows"),
+        (v.WRITE_BYTES, "bytes"),
+        (v.WRITE_BATCHES, "batches"),
+        (v.WRITE_SECONDS, "seconds"),
+        (v.WRITE_FAILURES, "failures"),
+        (v.WRITE_DRAINED, "drained"),
+        (v.WRITE_DROPPED_COLUMNS, "dropped_columns"),
+    ),
+    CommitCounters: (
+        (v.COMMITS, "commits"),
+        (v.COMMITS_REPEATED, "repeated"),
+        (v.COMMITS_FAILED, "failures"),
+        (v.COMMIT_SECONDS, "seconds"),
+        (v.COMMIT_MISMATCHES, "mismatches"),
+        (v.COMMIT_ABORTS, "aborts"),
+    ),
+}
+
+
+@final
+class SinkTally:
+    """The metrics of one writer or committer. One thread counts, any may read.
+
+    Args:
+        stream: Name of the stream.
+        counters: Its counts.
+    """
+
+    def __init__(self, stream: str, counters: WriteCounters | CommitCounters) -> None:
+        self._labels = (stream,)
+        self._counters = counters
+
+    def counters(self) -> Iterator[Sample]:
+        """See `Tally`."""
+        for metric, name in _METRICS[type(self._counters)]:
+            yield Sample(metric, self._labels, getattr(self._counters, name))
+
+    def gauges(self) -> Iterator[Sample]:
+        """See `Tally`; there are none."""
+        yield from ()
