@@ -9,6 +9,7 @@ from streamfactory.arrowlog import LOG_OPTIONS
 from streamfactory.arrowlog.disk.options import (
     LOCATION,
     MODE_OPTIONS,
+    SEGMENT_OPTIONS,
     STORAGE_OPTIONS,
     WRITING_OPTIONS,
 )
@@ -52,6 +53,7 @@ OPTIONS: Final = (
         default=LOG,
     ),
     *LOG_OPTIONS,
+    *SEGMENT_OPTIONS,
     *WRITING_OPTIONS,
     *MODE_OPTIONS,
     *STORAGE_OPTIONS,

@@ -27,3 +27,6 @@ def check_options(config: StreamConfig, role: Role | None) -> Iterator[Problem]:
                     "programs"
                 )
                 yield config.problem(key, what, level="warning")
+    elif config.given("segment.format"):
+        what = f"has no effect with format={config['format']}: it applies to topics"
+        yield config.problem("segment.format", what, level="warning")

@@ -42,7 +42,7 @@ def check_options(config: StreamConfig, role: Role | None) -> Iterator[Problem]:
             yield config.problem("protocol", what, "set stream.flight.protocol=log")
         grouped = config.get("consumer.type") == "highlevel"
         if grouped and not config.given("checkpoint.location"):
-            what = "a plain Flight server keeps no checkpoints of groups"
+            what = "a plain Flight server stores no checkpoints of groups"
             yield config.problem("consumer.type", what, "set checkpoint.location")
         return
     for key in _OF_PLAIN:

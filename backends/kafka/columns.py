@@ -23,11 +23,23 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from streamfactory.spi import StreamConfig
+
     Numbers = NDArray[Any]
 
 CHUNK: Final = 500
 _TIME: Final = pa.timestamp("us", tz="UTC")
 _BINARY: Final = pa.binary()
+
+
+def wants_headers(config: StreamConfig) -> bool:
+    """Whether headers are used; reading them costs time."""
+    return (
+        config.decoder in (None, "raw")
+        or config["metadata.populate"]
+        or config["includeHeaders"]
+        or config["decode.on.error"] == "dead-letter"
+    )
 
 
 class Columns:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from streamfactory.backends.kafka.markers import Place
-    from streamfactory.backends.kafka.writing import KafkaProducerFactory
+    from streamfactory.backends.kafka.writing_resources import WritingResources
     from streamfactory.backends.kafka.writing_topics import TopicPartitionKey
 
 _logger = logging.getLogger("streamfactory")
@@ -77,12 +77,12 @@ class EpochCommitter(StreamCommitter):
     prevents that.
 
     Args:
-        factory: Provides topics, markers and staged rows.
+        resources: Provides topics, markers and staged rows.
         writer_id: None if idempotence is not required: then there is no marker.
     """
 
-    def __init__(self, factory: KafkaProducerFactory, writer_id: str | None) -> None:
-        self._factory = factory
+    def __init__(self, resources: WritingResources, writer_id: str | None) -> None:
+        self._resources = resources
         self._writer_id = writer_id
         self._instance = uuid.uuid4().hex
         self._claim: int | None = None
@@ -102,7 +102,7 @@ class EpochCommitter(StreamCommitter):
         summary = sum((message.summary for message in messages), Summary())
         held = self._decide(LastCommit(epoch, source_position, summary), staged)
         self._forget(staged)
-        self._factory.staging.sweep()
+        self._resources.staging.sweep()
         return held
 
     def abort(self, epoch: int, messages: Sequence[CommitMessage]) -> None:
@@ -173,28 +173,26 @@ class EpochCommitter(StreamCommitter):
         if self._producer is not None and self._producer.timeout >= timeout:
             return
         self._drop()
-        factory, writer = self._factory, self._writer_id
-        connecting = Deadline(factory.patience)
+        resources, writer = self._resources, self._writer_id
+        connecting = Deadline(resources.patience)
         try:
             if writer is not None:
-                topic = factory.config.topic
-                self._place = factory.markers.ensure(topic, writer, connecting)
+                topic = resources.config.topic
+                self._place = resources.markers.ensure(topic, writer, connecting)
                 self._check_claim(self._place, connecting)
             self._producer = TransactionalProducer(
-                factory.producer(),
+                resources.producer(),
                 self._name(),
-                factory.config.topic,
+                resources.config.topic,
                 timeout,
                 connecting,
             )
         except (KafkaException, StreamTimeout) as error:
             if connecting.left:
                 raise
-            doing, where = (
-                f"writing to {factory.config.topic!r}",
-                brokers(factory.config),
-            )
-            raise factory.watch.unreachable(doing, where, factory.patience) from error
+            doing = f"writing to {resources.config.topic!r}"
+            where, patience = brokers(resources.config), resources.patience
+            raise resources.watch.unreachable(doing, where, patience) from error
         if self._place is not None:
             self._claim_writer(self._producer, self._place, deadline)
 
@@ -204,7 +202,7 @@ class EpochCommitter(StreamCommitter):
         A negative result proves nothing: an open transaction may hide the marker.
         """
         if self._claim is not None:
-            marker = self._factory.markers.read(place, deadline)
+            marker = self._resources.markers.read(place, deadline)
             if marker is not None and marker.claim > self._claim:
                 raise self._fenced(marker)
 
@@ -212,7 +210,7 @@ class EpochCommitter(StreamCommitter):
         self, producer: TransactionalProducer, place: Place, deadline: Deadline
     ) -> None:
         """Claim the writer in its marker, and read its last commit."""
-        marker = self._factory.markers.read(place, deadline, settled=True)
+        marker = self._resources.markers.read(place, deadline, settled=True)
         ours = marker is not None and marker.instance == self._instance
         if self._claim is not None and marker is None:
             raise self._lost()
@@ -243,7 +241,7 @@ class EpochCommitter(StreamCommitter):
         producer.begin()
         partitions: set[TopicPartitionKey] = set()
         for one in staged:
-            for topic, partition, rows in self._factory.staging.read(one):
+            for topic, partition, rows in self._resources.staging.read(one):
                 producer.send(topic, partition, rows, deadline)
                 partitions.add((topic, partition))
         if place is not None:
@@ -259,7 +257,7 @@ class EpochCommitter(StreamCommitter):
     def _await_visible(self, partitions: set[TopicPartitionKey]) -> None:
         """Wait until readers see the commit: the broker responds before that (W2)."""
         try:
-            seen = self._factory.topics.await_visible(partitions, Deadline(_SIGHT))
+            seen = self._resources.topics.await_visible(partitions, Deadline(_SIGHT))
         except (KafkaException, StreamError) as error:
             text = "%s: committed, but its visibility is unknown: %s"
             _logger.warning(text, self._name(), error)
@@ -298,9 +296,9 @@ class EpochCommitter(StreamCommitter):
             EpochMarkerLost: data_loss; the topic of markers is missing.
             TopicNotFound: permanent; the target topic is missing.
         """
-        factory, patience = self._factory, Deadline(self._factory.patience)
+        resources, patience = self._resources, Deadline(self._resources.patience)
         writer = self._writer_id or ""
-        if factory.markers.find(factory.config.topic, writer, patience) is None:
+        if resources.markers.find(resources.config.topic, writer, patience) is None:
             raise self._lost()
 
     def _lost(self) -> EpochMarkerLost:
@@ -317,16 +315,16 @@ class EpochCommitter(StreamCommitter):
         producer.close()
 
     def _forget(self, staged: Sequence[Staged]) -> None:
-        self._factory.staging.remove([one.file for one in staged if one.file])
+        self._resources.staging.remove([one.file for one in staged if one.file])
 
     def _name(self) -> str:
         """The transactional id."""
         who = self._writer_id or f"anonymous/{self._instance}"
-        return f"streamfactory/{self._factory.config.topic}/{who}"
+        return f"streamfactory/{self._resources.config.topic}/{who}"
 
     def _timeout(self, staged: Sequence[Staged]) -> float:
         """Timeout of the transaction in seconds."""
-        given: int | None = self._factory.config.get("transaction.timeout.millis")
+        given: int | None = self._resources.config.get("transaction.timeout.millis")
         if given is not None:
             return given / 1000
         timeout, needed = _SHORTEST, sum(one.size for one in staged) / _RATE
@@ -335,7 +333,7 @@ class EpochCommitter(StreamCommitter):
         return timeout
 
     def _deadline(self, seconds: float) -> Deadline:
-        return Deadline(self._factory.patience + seconds)
+        return Deadline(self._resources.patience + seconds)
 
 
 def _unknown(error: BaseException) -> StreamTimeout:

@@ -23,9 +23,8 @@ from confluent_kafka import (
 
 from streamfactory.backends.kafka.client_pool import consumer_settings
 from streamfactory.backends.kafka.clients import Watch, brokers, refused
-from streamfactory.backends.kafka.columns import CHUNK, Columns
+from streamfactory.backends.kafka.columns import CHUNK, Columns, wants_headers
 from streamfactory.backends.kafka.errors import failure
-from streamfactory.backends.kafka.reading import wants_headers
 from streamfactory.spi import (
     BatchState,
     CheckpointFailed,

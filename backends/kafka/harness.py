@@ -41,7 +41,7 @@ of a partition's end."""
 class KafkaHarness:
     """Topics of a running broker."""
 
-    told_within = 8.0
+    recreation_timeout = 8.0
 
     def __init__(self, folder: Path) -> None:
         self._bootstrap = os.environ.get("KAFKA_BOOTSTRAP", "localhost:9092")
@@ -66,14 +66,32 @@ class KafkaHarness:
             "stream.kafka.producer.prop.reconnect.backoff.ms": _PAUSE,
         }
 
+    def group_properties(self) -> Mapping[str, str]:
+        """The shortest session timeout that a broker accepts by default."""
+        return {
+            "stream.kafka.consumer.prop.session.timeout.ms": "6000",
+            "stream.kafka.consumer.prop.heartbeat.interval.ms": "500",
+        }
+
     def partitions(self) -> Sequence[int]:
         return sorted(self._found(self._topic))
 
     def write(self, partition: int, numbers: Sequence[int]) -> None:
-        self._send(partition, [str(number).encode() for number in numbers])
+        self._send(partition, [{"value": str(number)} for number in numbers])
+
+    def write_messages(self, partition: int, messages: Sequence[Any]) -> None:
+        sent: list[dict[str, Any]] = []
+        for message in messages:
+            fields: dict[str, Any] = {"value": str(message.number), "key": message.key}
+            if message.headers:
+                fields["headers"] = list(message.headers)
+            if message.timestamp_ms is not None:
+                fields["timestamp"] = message.timestamp_ms
+            sent.append(fields)
+        self._send(partition, sent)
 
     def tombstone(self, partition: int) -> None:
-        self._send(partition, [None])
+        self._send(partition, [{"value": None}])
 
     def numbers(self, rows: pa.RecordBatch) -> list[int]:
         return [int(value) for value in rows.column("value").to_pylist()]
@@ -154,7 +172,8 @@ class KafkaHarness:
 
     @cached_property
     def _producer(self) -> Producer:
-        # Idempotent: retries after a change of leader must not reorder messages.
+        # Idempotent: retries after a change of leader must not reorder messages. One
+        # request in flight alone does not suffice (seen with a new partition).
         ordered = {"linger.ms": 0, "enable.idempotence": True}
         return Producer(self._settings | ordered)
 
@@ -162,16 +181,17 @@ class KafkaHarness:
     def _topic(self) -> str:
         return self._made[-1]
 
-    def _send(self, partition: int, values: Sequence[bytes | None]) -> None:
+    def _send(self, partition: int, messages: Sequence[Mapping[str, Any]]) -> None:
+        """Send messages, each given by the arguments of ``produce``."""
         failed: list[object] = []
 
-        def told(error: object, _: object) -> None:
+        def on_delivery(error: object, _: object) -> None:
             if error is not None:
                 failed.append(error)
 
-        for value in values:
+        for message in messages:
             self._producer.produce(
-                self._topic, value, partition=partition, on_delivery=told
+                self._topic, partition=partition, on_delivery=on_delivery, **message
             )
         if self._producer.flush(_TIMEOUT) or failed:
             msg = f"the broker did not accept messages: {failed or 'no answer'}"
@@ -180,7 +200,9 @@ class KafkaHarness:
     def _make(self, topic: str, partitions: int) -> None:
         deadline = time.monotonic() + _TIMEOUT
         while True:
-            asked = self._admin.create_topics([NewTopic(topic, partitions)])
+            # Cases write messages of past years, which retention would delete.
+            new = NewTopic(topic, partitions, config={"retention.ms": "-1"})
+            asked = self._admin.create_topics([new])
             try:
                 asked[topic].result(_TIMEOUT)
                 break

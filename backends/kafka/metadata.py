@@ -36,6 +36,7 @@ from streamfactory.spi import (
     MetadataProvider,
     Partition,
     PartitionInfo,
+    Position,
     TopicNotFound,
     TransientError,
     envelope_schema,
@@ -47,7 +48,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from streamfactory.spi import Position, StreamConfig, StreamError
+    from streamfactory.spi import StreamConfig, StreamError
 
 T = TypeVar("T")
 """Result of a call."""
@@ -291,6 +292,44 @@ class KafkaMetadata(MetadataProvider):
             for one in answer.topic_partitions:
                 if one.error is not None:
                     raise failure(one.error, doing)
+
+    def fetch_groups(self) -> Sequence[str]:
+        timeout = self._config["connection.timeout.millis"] / 1000
+        doing = "groups cannot be listed"
+
+        def ask(client: AdminClient) -> Mapping[Any, Future[Any]]:
+            return {"groups": client.list_consumer_groups(request_timeout=timeout)}
+
+        listed = self._admin.call(doing, ask)["groups"]
+        for error in listed.errors:
+            raise failure(error, doing, where=self._admin.where) from error
+        return sorted(group.group_id for group in listed.valid)
+
+    def fetch_positions(self, groups: Collection[str]) -> Mapping[str, Position]:
+        doing = f"offsets of {len(groups)} groups cannot be read"
+        if len(groups) == 1:
+            doing = f"offsets of group {next(iter(groups))!r} cannot be read"
+
+        def ask(client: AdminClient) -> Mapping[Any, Future[Any]]:
+            asked: dict[Any, Future[Any]] = {}
+            for group in groups:
+                wanted = [ConsumerGroupTopicPartitions(group)]
+                asked.update(client.list_consumer_group_offsets(wanted))
+            return asked
+
+        found = {}
+        for group, answer in self._admin.call(doing, ask).items():
+            for place in answer.topic_partitions:
+                if place.error is not None:
+                    raise failure(place.error, doing, where=self._admin.where)
+            found[group] = Position(
+                {
+                    Partition(place.topic, place.partition): place.offset
+                    for place in answer.topic_partitions
+                    if place.offset >= 0
+                }
+            )
+        return found
 
     def _infos(
         self, described: Mapping[str, Any], partitions: Sequence[Partition]

@@ -9,7 +9,13 @@ from confluent_kafka import KafkaError, KafkaException, Message
 
 from streamfactory.backends.kafka.client_pool import ClientPool
 from streamfactory.backends.kafka.clients import brokers
-from streamfactory.backends.kafka.columns import CHUNK, Columns, Kept, payload_size
+from streamfactory.backends.kafka.columns import (
+    CHUNK,
+    Columns,
+    Kept,
+    payload_size,
+    wants_headers,
+)
 from streamfactory.backends.kafka.errors import failure
 from streamfactory.backends.kafka.metadata import KafkaMetadata
 from streamfactory.spi import (
@@ -43,16 +49,6 @@ _RECORD: Final = 10
 """Approximate bytes of a record besides key and value."""
 _KEPT: Final = 2**20
 """Bytes of messages beyond a range that one reader keeps."""
-
-
-def wants_headers(config: StreamConfig) -> bool:
-    """Whether headers are used; reading them costs time."""
-    return (
-        config.decoder in (None, "raw")
-        or config["metadata.populate"]
-        or config["includeHeaders"]
-        or config["decode.on.error"] == "dead-letter"
-    )
 
 
 class KafkaConsumer(PartitionLevelConsumer):
@@ -137,20 +133,24 @@ class KafkaConsumer(PartitionLevelConsumer):
         self, client: Client, start: int, end: int | None, limits: FetchLimits
     ) -> Columns:
         most = limits.max_rows if end is None else min(limits.max_rows, end - start)
-        until = time.monotonic() + min(limits.timeout, _SLICE)
+        began = time.monotonic()
+        until = began + min(limits.timeout, _SLICE)
         columns = Columns(self._partition, headers=self._headers)
         most_bytes = min(limits.max_bytes, _MOST_BYTES)
         self._raise_error()
-        wanted, patience = 1, max(0.0, until - time.monotonic())
+        wanted, patience = 1, max(0.0, until - began)
         while True:
             messages = client.consumer.consume(wanted, patience)
             full = len(messages) == wanted
             self._take(client, messages, columns)
             left = most - columns.rows
-            over = columns.size >= most_bytes or time.monotonic() >= until
+            now = time.monotonic()
+            over = columns.size >= most_bytes or now >= began + _SLICE
             if not full or left <= 0 or over or self._error or self._at == self._end:
                 return columns
-            wanted, patience = min(CHUNK, left), _LINGER
+            # A reader of several partitions asks each without waiting: the timeout ends
+            # the wait for the first message, not the reading of those that are queued.
+            wanted, patience = min(CHUNK, left), min(_LINGER, max(0.0, until - now))
 
     def _release_early(self, client: Client, end: int | None) -> None:
         """Release the client at the end of a range, or if a larger one pays off.

@@ -6,14 +6,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from streamfactory.arrowlog.messages import stored_messages
-from streamfactory.backends.kafka.clients import Watch, brokers, client_settings
 from streamfactory.backends.kafka.committing import EpochCommitter
-from streamfactory.backends.kafka.markers import Markers
 from streamfactory.backends.kafka.producing import Deadline, TransactionalProducer
-from streamfactory.backends.kafka.row_checks import RowChecks
-from streamfactory.backends.kafka.staging import Stage, StagingArea
+from streamfactory.backends.kafka.staging import Stage
 from streamfactory.backends.kafka.writing_options import TASK
-from streamfactory.backends.kafka.writing_topics import WrittenTopics
+from streamfactory.backends.kafka.writing_resources import WritingResources
 from streamfactory.spi import (
     Claims,
     CommitMessage,
@@ -33,15 +30,12 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from streamfactory.backends.kafka.row_checks import RowChecks
     from streamfactory.backends.kafka.writing_topics import TopicPartitionKey
     from streamfactory.spi import StreamConfig
 
-_CLIENT: Final = "streamfactory-writer"
-"""Client id in the brokers' logs."""
 _SIGHT: Final = 0.5
 """Seconds for which a task waits until its rows are visible."""
-_BATCH: Final = 1_000_000
-"""librdkafka's default of batch.size, in bytes."""
 _TASK_TIMEOUT: Final = 900.0
 """Timeout of a task's transaction in seconds; the default maximum of brokers."""
 
@@ -49,16 +43,16 @@ _TASK_TIMEOUT: Final = 900.0
 class EpochWriter(StreamWriter):
     """Stages the rows of one attempt; the committer sends them to Kafka."""
 
-    def __init__(self, factory: KafkaProducerFactory, context: WriteContext) -> None:
-        self._factory = factory
-        self._stage = Stage(factory.staging, context.attempt)
+    def __init__(self, resources: WritingResources, context: WriteContext) -> None:
+        self._resources = resources
+        self._stage = Stage(resources.staging, context.attempt)
         self._checks: dict[str, RowChecks] = {}
 
     def write(self, outgoing: Outgoing) -> None:
-        topic = outgoing.topic or self._factory.config.topic
+        topic = outgoing.topic or self._resources.config.topic
         rows = stored_messages(outgoing)
         if topic not in self._checks:
-            self._checks[topic] = self._factory.row_checks(topic)
+            self._checks[topic] = self._resources.row_checks(topic)
         self._checks[topic](rows, outgoing.partition)
         self._stage.append(topic, outgoing.partition, rows)
 
@@ -79,20 +73,20 @@ class TaskWriter(StreamWriter):
     one.
     """
 
-    def __init__(self, factory: KafkaProducerFactory, context: WriteContext) -> None:
-        self._topic = factory.config.topic
-        given: int | None = factory.config.get("transaction.timeout.millis")
+    def __init__(self, resources: WritingResources, context: WriteContext) -> None:
+        self._topic = resources.config.topic
+        given: int | None = resources.config.get("transaction.timeout.millis")
         timeout = _TASK_TIMEOUT if given is None else given / 1000
         whose = context.writer_id or f"anonymous/{context.attempt}"
-        self._deadline = Deadline(timeout + factory.patience)
+        self._deadline = Deadline(timeout + resources.patience)
         self._producer = TransactionalProducer(
-            factory.producer(),
+            resources.producer(),
             f"streamfactory/{self._topic}/{whose}/task-{context.task}",
             self._topic,
             timeout,
-            Deadline(factory.patience),
+            Deadline(resources.patience),
         )
-        self._factory = factory
+        self._resources = resources
         self._checks: dict[str, RowChecks] = {}
         self._partitions: set[TopicPartitionKey] = set()
         self._committed = False
@@ -102,7 +96,7 @@ class TaskWriter(StreamWriter):
         topic = outgoing.topic or self._topic
         rows = stored_messages(outgoing)
         if topic not in self._checks:
-            self._checks[topic] = self._factory.row_checks(topic)
+            self._checks[topic] = self._resources.row_checks(topic)
         self._checks[topic](rows, outgoing.partition)
         self._producer.send(topic, outgoing.partition, rows, self._deadline)
         self._partitions.add((topic, outgoing.partition))
@@ -114,7 +108,7 @@ class TaskWriter(StreamWriter):
         self._producer.commit(self._deadline)
         self._committed = True
         # A short wait: tasks that write to one partition hide each other's rows.
-        self._factory.topics.await_visible(self._partitions, Deadline(_SIGHT))
+        self._resources.topics.await_visible(self._partitions, Deadline(_SIGHT))
         return {}
 
     def abort(self) -> None:
@@ -151,37 +145,30 @@ class KafkaProducerFactory(ProducerFactory):
 
     def __init__(self, config: StreamConfig) -> None:
         super().__init__(config)
-        self.patience: float = config["connection.timeout.millis"] / 1000
-        self.watch = Watch()
-        self.topics = WrittenTopics(
-            lambda: self.client("admin"), self.watch, brokers(config)
-        )
-        self.markers = Markers(
-            self.topics,
-            lambda: self.client("consumer"),
-            config["epochs.topic"],
-            config["writer.memory.millis"],
-        )
-        self.staging = StagingArea(config)
+        self._resources = WritingResources(config)
 
     def create_writer(self, context: WriteContext) -> StreamWriter:
         if self._by_task:
-            return TaskWriter(self, context)
-        return EpochWriter(self, context)
+            return TaskWriter(self._resources, context)
+        return EpochWriter(self._resources, context)
 
     def create_committer(self, writer_id: str | None) -> StreamCommitter:
-        return TaskCommitter() if self._by_task else EpochCommitter(self, writer_id)
+        if self._by_task:
+            return TaskCommitter()
+        return EpochCommitter(self._resources, writer_id)
 
     def fetch_last_commit(self, writer_id: str) -> LastCommit | None:
         if self._by_task:
             return None
-        deadline = Deadline(self.patience)
-        place = self.markers.find(self.config.topic, writer_id, deadline)
-        marker = None if place is None else self.markers.read(place, deadline)
+        markers = self._resources.markers
+        deadline = Deadline(self._resources.patience)
+        place = markers.find(self.config.topic, writer_id, deadline)
+        marker = None if place is None else markers.read(place, deadline)
         return None if marker is None else marker.commit
 
     def fetch_partition_count(self, topic: str) -> int:
-        return self.topics.facts(topic, Deadline(self.patience)).partitions
+        resources = self._resources
+        return resources.topics.facts(topic, Deadline(resources.patience)).partitions
 
     def fetch_schema(self, topic: str) -> pa.Schema | None:
         return envelope_schema()
@@ -194,30 +181,7 @@ class KafkaProducerFactory(ProducerFactory):
         return self.CLAIMS
 
     def close(self) -> None:
-        self.staging.close()
-        self.topics.close()
-
-    def client(self, kind: str) -> dict[str, Any]:
-        """The settings of a client: ``consumer``, ``producer`` or ``admin``."""
-        return client_settings(self.config, kind, _CLIENT, self.watch)
-
-    def producer(self) -> dict[str, Any]:
-        """The settings of a producer, whose batches must fit the topic."""
-        limit = self._limit(self.config.topic)
-        fits = _BATCH if limit is None else min(limit, _BATCH)
-        return {"batch.size": fits, **self.client("producer")}
-
-    def row_checks(self, topic: str) -> RowChecks:
-        """Checks of rows for a topic."""
-        given = self.config.client_properties("producer")
-        codec = given.get("compression.type", given.get("compression.codec", "none"))
-        settings = self.topics.settings(topic, Deadline(self.patience))
-        return RowChecks(topic, settings, lengths=codec == "none")
-
-    def _limit(self, topic: str) -> int | None:
-        found = self.topics.settings(topic, Deadline(self.patience))
-        limit = found.get("max.message.bytes")
-        return None if limit is None else int(limit)
+        self._resources.close()
 
     @property
     def _by_task(self) -> bool:

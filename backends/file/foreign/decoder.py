@@ -9,12 +9,8 @@ import pyarrow as pa
 from streamfactory.backends.file.foreign.framing import Malformed, uncompressed
 from streamfactory.backends.file.foreign.medium import translated
 from streamfactory.backends.file.foreign.types import plain_rows
-from streamfactory.spi import (
-    UNPACKED_BYTES,
-    BatchValidator,
-    CorruptData,
-    MessageTooLarge,
-)
+from streamfactory.spi import BatchValidator, CorruptData, MessageTooLarge
+from streamfactory.spi.soundness import UNPACKED_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

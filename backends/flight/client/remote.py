@@ -11,14 +11,14 @@ from math import inf
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from streamfactory.arrowlog import (
-    LaneBounds,
     Log,
     LogStage,
     LogStore,
+    PartitionBounds,
     Retention,
     Staged,
 )
-from streamfactory.backends.flight.client.uploading import RemoteStage
+from streamfactory.backends.flight.client.uploading import RemoteStage, UploadTarget
 from streamfactory.backends.flight.protocol import messages as m
 from streamfactory.backends.flight.protocol.rows import INLINE, inline_rows
 from streamfactory.backends.flight.protocol.schemas import decode_schema, encode_schema
@@ -66,9 +66,9 @@ class RemoteLog(Log):
         self._sessions = sessions
         self._confirmed = time.monotonic()
 
-    def bounds(self) -> Sequence[LaneBounds]:
+    def bounds(self) -> Sequence[PartitionBounds]:
         topic = self.connection.call("describe", m.Topic(self.name), m.TopicDescription)
-        return [LaneBounds(p.id, p.earliest, p.latest) for p in topic.partitions]
+        return [PartitionBounds(p.id, p.earliest, p.latest) for p in topic.partitions]
 
     def read(
         self, partition: int, start: int, *, max_rows: int, max_bytes: int
@@ -94,8 +94,9 @@ class RemoteLog(Log):
         found = self.connection.call("offsets-at", wanted, m.Offsets)
         return found.offsets[self.name]
 
-    def stage(self, attempt: str) -> LogStage:
-        return RemoteStage(self, attempt)
+    def stage(self, attempt: str, *, validated: bool = False) -> LogStage:
+        target = UploadTarget(self.connection, self.name, self.schema, self.incarnation)
+        return RemoteStage(target, attempt)
 
     def discard(self, staged: Staged) -> None:
         if inline_rows(staged) is None:  # otherwise the server does not have the rows

@@ -20,7 +20,7 @@ from streamfactory.spi import ConnectionFailed, FormatRefused
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from streamfactory.backends.flight.client.remote import RemoteLog
+    from streamfactory.backends.flight.client.connection import Connection
 
 _SMALL_ROWS: Final = 8192
 """Batches with fewer rows are concatenated: each message has a fixed cost."""
@@ -62,6 +62,16 @@ class _Pending:
         return size
 
 
+@dataclass(frozen=True, slots=True)
+class UploadTarget:
+    """The topic on a server to which rows are uploaded."""
+
+    connection: Connection
+    name: str
+    schema: pa.Schema
+    incarnation: str
+
+
 class RemoteStage(LogStage):
     """Rows of one attempt, uploaded to the server.
 
@@ -69,15 +79,15 @@ class RemoteStage(LogStage):
     call: its rows are sent with the commit.
     """
 
-    def __init__(self, log: RemoteLog, attempt: str) -> None:
-        self._log = log
+    def __init__(self, target: UploadTarget, attempt: str) -> None:
+        self._target = target
         self._attempt = attempt
         self._pending: dict[int, _Pending] = {}
         self._pending_bytes = 0
         self._upload: Upload | None = None
 
     def append(self, partition: int, rows: pa.RecordBatch) -> None:
-        check_schema(rows, self._log.schema)
+        check_schema(rows, self._target.schema)
         if rows.num_rows >= _SMALL_ROWS:
             self._flush(partition)
             self._send(partition, rows)
@@ -93,7 +103,7 @@ class RemoteStage(LogStage):
         if self._upload is None and self._pending_bytes <= _INLINE_BYTES:
             taken = self._take_all()
             if sum(rows.nbytes for _, rows in taken) <= _INLINE_BYTES:
-                inline = InlineRows(tuple(taken), self._log.schema)
+                inline = InlineRows(tuple(taken), self._target.schema)
                 return Staged(self._attempt, ({INLINE: inline},))
             for partition, rows in taken:
                 self._send_joined(partition, rows)
@@ -134,21 +144,21 @@ class RemoteStage(LogStage):
 
     def _opened(self) -> Upload:
         if self._upload is None:
-            self._upload = Upload(self._log, self._attempt)
+            self._upload = Upload(self._target, self._attempt)
         return self._upload
 
 
 class Upload:
     """The ``DoPut`` call of one attempt; its deadline is ``upload.timeout.millis``."""
 
-    def __init__(self, log: RemoteLog, attempt: str) -> None:
-        self._connection = connection = log.connection
-        wanted = m.Stage(log.name, attempt, log.incarnation)
+    def __init__(self, target: UploadTarget, attempt: str) -> None:
+        self._connection = connection = target.connection
+        wanted = m.Stage(target.name, attempt, target.incarnation)
         descriptor = fl.FlightDescriptor.for_command(encode(wanted))
         with connection.translated():
             client = connection.client()
             self._writer, self._replies = client.do_put(
-                descriptor, log.schema, connection.options(connection.upload_timeout)
+                descriptor, target.schema, connection.options(connection.upload_timeout)
             )
         self._attempt = attempt
         self._rows = 0

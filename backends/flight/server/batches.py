@@ -26,7 +26,24 @@ def sound_batches(
     context: fl.ServerCallContext,
     most_bytes: int,
 ) -> Iterator[tuple[pa.RecordBatch | None, bytes]]:
-    """Each batch of a put with its metadata; None for metadata alone.
+    """Each batch of a put, validated, with its metadata; None for metadata alone.
+
+    Raises:
+        StreamError: As `received_batches`; or a value of a batch is refused.
+    """
+    validator = BatchValidator(reader.schema)
+    for batch, metadata in received_batches(reader, context, most_bytes):
+        if batch is not None:
+            validator.validate(batch)
+        yield batch, metadata
+
+
+def received_batches(
+    reader: fl.MetadataRecordBatchReader,
+    context: fl.ServerCallContext,
+    most_bytes: int,
+) -> Iterator[tuple[pa.RecordBatch | None, bytes]]:
+    """As `sound_batches`, without validation: the caller validates before any use.
 
     gRPC assembles a message before it can be checked: the limit keeps large ones out of
     the store, and a client has to send the bytes that it makes the server hold.
@@ -35,9 +52,7 @@ def sound_batches(
         ConnectionFailed: transient; the client disconnected before it ended the call.
         FormatRefused: permanent; a batch is no Arrow data.
         MessageTooLarge: permanent; a batch has more than ``most_bytes``.
-        StreamError: The schema or a value of a batch is refused.
     """
-    validator = BatchValidator(reader.schema)
     while True:
         try:
             chunk = reader.read_chunk()
@@ -58,5 +73,4 @@ def sound_batches(
             if size > most_bytes:
                 msg = f"a batch has {size} bytes; {most_bytes} are allowed"
                 raise MessageTooLarge(msg, remedy="send smaller batches")
-            validator.validate(batch)
         yield batch, metadata

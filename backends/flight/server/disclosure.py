@@ -54,7 +54,7 @@ class NoSuchTopic(TopicNotFound):
     """A topic that the store does not have; the names of others are added later."""
 
     def __init__(self, name: str) -> None:
-        super().__init__(f"there is no topic {name!r}", remedy=NO_TOPIC_REMEDY)
+        super().__init__(f"topic {name!r} does not exist", remedy=NO_TOPIC_REMEDY)
 
 
 @final

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import threading
     from collections.abc import Iterator, Sequence
 
-    from streamfactory.arrowlog import LaneBounds, Log, LogSlice, LogStore
+    from streamfactory.arrowlog import Log, LogSlice, LogStore, PartitionBounds
     from streamfactory.backends.flight.protocol.messages import Subscribe, Ticket
     from streamfactory.backends.flight.server.metrics import Meters
 
@@ -138,21 +138,17 @@ def read_coalesced(
     found = log.read(partition, start, max_rows=max_rows, max_bytes=max_bytes)
     if found.rows is None or found.rows.num_rows >= _SMALL_ROWS:
         return found
-    parts, count, size = [found.rows], found.rows.num_rows, found.size
-    while count < max_rows and size < max_bytes and start + count < found.bounds.latest:
-        more = log.read(
-            partition,
-            start + count,
-            max_rows=max_rows - count,
-            max_bytes=max_bytes - size,
-        )
-        if more.rows is None:
-            break
-        parts.append(more.rows)
-        count, size = count + more.rows.num_rows, size + more.size
-    if len(parts) == 1:
+    end = start + found.rows.num_rows
+    rows, size = max_rows - found.rows.num_rows, max_bytes - found.size
+    if rows <= 0 or size <= 0 or end >= found.bounds.latest:
         return found
-    return replace(found, rows=pa.concat_batches(parts), size=size)
+    more = log.read_run(partition, end, max_rows=rows, max_bytes=size)
+    run = [found, *(one for one in more if one.rows is not None)]
+    if len(run) == 1:
+        return found
+    parts = pa.concat_batches([one.rows for one in run])
+    size = sum(one.size for one in run)
+    return replace(run[-1], start=start, rows=parts, size=size)
 
 
 def _answer(found: LogSlice, fields: Sequence[str] | None, number: int) -> Answer:
@@ -168,7 +164,7 @@ def _delivery(found: LogSlice, number: int) -> bytes:
     return encode(Delivery(found.start, place.earliest, place.latest, number))
 
 
-def _lane(log: Log, partition: int) -> LaneBounds:
+def _lane(log: Log, partition: int) -> PartitionBounds:
     lanes = log.bounds()
     for lane in lanes:
         if lane.id == partition:
@@ -177,7 +173,7 @@ def _lane(log: Log, partition: int) -> LaneBounds:
 
 
 def _beyond(
-    log: Log, lane: LaneBounds, what: str, offset: int, remedy: str
+    log: Log, lane: PartitionBounds, what: str, offset: int, remedy: str
 ) -> OffsetOutOfRange:
     msg = (
         f"{what} is beyond latest: partition {lane.id} of topic {log.name!r} has "

@@ -317,7 +317,7 @@ class LogService(fl.FlightServerBase):  # type: ignore[misc]
                 _logger.error("%s: %s", what, error)  # noqa: TRY400 - no defect
             if isinstance(error, NoSuchTopic):
                 known = ", ".join(self._readable(context)) or "none"
-                error.what += f"; there are: {known}"
+                error.what += f"; existing topics: {known}"
             raise to_status(self.store.disclosure.public_error(error)) from None
         except Exception as error:
             if context.is_cancelled():

@@ -13,7 +13,7 @@ from streamfactory.spi import Sample, StreamError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from streamfactory.arrowlog import LaneBounds
+    from streamfactory.arrowlog import PartitionBounds
     from streamfactory.backends.flight.server.checkpoints import CheckpointKeeper
     from streamfactory.backends.flight.server.disclosure import ServedStore
     from streamfactory.backends.flight.server.limits import Limits
@@ -35,7 +35,7 @@ class _Survey:
     """Number of all topics."""
     groups: Sequence[str] = ()
     """Number of all groups of readers."""
-    bounds: Mapping[str, Mapping[int, LaneBounds]] = field(default_factory=dict)
+    bounds: Mapping[str, Mapping[int, PartitionBounds]] = field(default_factory=dict)
     """By topic and partition, of the topics that samples are taken of."""
     lags: Mapping[tuple[str, str], int] = field(default_factory=dict)
     """Lag of the checkpoints, by group and topic."""
@@ -168,7 +168,7 @@ class Statistics:
 
     def _read(self) -> _Survey:
         names, groups = self._store.names(), self._checkpoints.groups()
-        bounds: dict[str, Mapping[int, LaneBounds]] = {}
+        bounds: dict[str, Mapping[int, PartitionBounds]] = {}
         incarnations: dict[str, str] = {}
         left = _MOST_PARTITIONS
         for name in names:

@@ -87,15 +87,19 @@ class Uploads:
         self._sealed: dict[tuple[str, str], list[_Sealed]] = {}
         """By incarnation and attempt."""
 
-    def stage(self, log: Log, attempt: str, client: str) -> Upload:
+    def stage(
+        self, log: Log, attempt: str, client: str, *, validated: bool = False
+    ) -> Upload:
         """Begin an attempt.
 
         Args:
             log: The topic.
             attempt: A fresh uuid.
             client: Key by which bytes are counted.
+            validated: As for `Log.stage`.
         """
-        upload = Upload(self, log, log.stage(attempt), client)
+        stage = log.stage(attempt, validated=validated)
+        upload = Upload(self, log, stage, client)
         with self._lock:
             self._open.add(upload)
         return upload

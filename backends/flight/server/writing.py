@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Final, final
 
 from streamfactory.backends.flight.protocol.codec import decode, encode
 from streamfactory.backends.flight.protocol.messages import Part, Received, Sealed
-from streamfactory.backends.flight.server.batches import sound_batches
+from streamfactory.backends.flight.server.batches import received_batches
 from streamfactory.backends.flight.server.logs import open_topic
-from streamfactory.spi import MisuseError
+from streamfactory.spi import BatchValidator, MisuseError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -38,9 +38,11 @@ def receive_stage(
 ) -> None:
     """Stage the batches of a put, and send the result before the call ends."""
     log = open_topic(store, wanted.topic, wanted.incarnation)
-    stage = uploads.stage(log, wanted.attempt, client)
+    validator = BatchValidator(reader.schema)
+    stage = uploads.stage(log, wanted.attempt, client, validated=True)
     try:
-        _receive(stage, sound_batches(reader, context, most_bytes), writer)
+        stager = Stager(stage, validator, writer)
+        _receive(stager, received_batches(reader, context, most_bytes))
         sealed = stage.seal()
     except BaseException:
         stage.discard()
@@ -50,12 +52,9 @@ def receive_stage(
 
 
 def _receive(
-    stage: LogStage,
-    batches: Iterable[tuple[pa.RecordBatch | None, bytes]],
-    writer: fl.FlightMetadataWriter,
+    stager: Stager, batches: Iterable[tuple[pa.RecordBatch | None, bytes]]
 ) -> None:
-    """Stage all batches; the next one is received while one is written."""
-    stager = Stager(stage, writer)
+    """Stage all batches; the next one is received while one is staged."""
     try:
         for batch, metadata in batches:
             part = decode(metadata, Part)
@@ -71,15 +70,24 @@ def _receive(
 
 @final
 class Stager:
-    """Stages batches of one put in a thread, and acknowledges them. One thread puts.
+    """Validates and stages batches of one put in a thread, and acknowledges them.
+
+    The thread of the call then does nothing but receive. One thread puts.
 
     Args:
         stage: Receives the batches.
+        validator: Of the put's schema.
         writer: For acknowledgements; no other thread uses it until the end.
     """
 
-    def __init__(self, stage: LogStage, writer: fl.FlightMetadataWriter) -> None:
+    def __init__(
+        self,
+        stage: LogStage,
+        validator: BatchValidator,
+        writer: fl.FlightMetadataWriter,
+    ) -> None:
         self._stage = stage
+        self._validator = validator
         self._writer = writer
         self._queue: queue.Queue[tuple[Part, pa.RecordBatch] | None] = queue.Queue(
             _QUEUED
@@ -93,7 +101,7 @@ class Stager:
         """Queue a batch for staging; blocks while the queue is full.
 
         Raises:
-            StreamError: Why a batch before could not be staged.
+            StreamError: Why a batch before was refused, or could not be staged.
         """
         self._raise_failure()
         if self._thread is None:
@@ -135,6 +143,7 @@ class Stager:
                     self._failure = error
 
     def _append(self, part: Part, batch: pa.RecordBatch) -> None:
+        self._validator.validate(batch)
         self._stage.append(part.partition, batch)
         self._rows += batch.num_rows
         self._bytes += batch.nbytes

@@ -1,0 +1,37 @@
+"""``delta``: Delta Lake tables as streams.
+
+A stream is a snapshot of the table, then the changes of each commit. Where the change
+data feed of the table is on, updates and deletes are read from it; without it, commits
+that only add rows are read. Read-only. See `streamfactory.tables` for offsets.
+"""
+
+from __future__ import annotations
+
+from streamfactory.backends.delta.errors import TRANSLATION
+from streamfactory.backends.delta.options import OPTIONS
+from streamfactory.backends.delta.reading import DeltaConsumerFactory
+from streamfactory.spi import Backend, hookimpl
+from streamfactory.tables import check_options
+
+__all__ = ["DeltaConsumerFactory", "streamfactory_backend"]
+
+
+@hookimpl
+def streamfactory_backend() -> Backend:
+    """The descriptor."""
+    return Backend(
+        name="delta",
+        doc="Delta Lake tables: a snapshot, then the changes of each commit.",
+        spi_level=1,
+        consumer_factory=DeltaConsumerFactory,
+        options=OPTIONS,
+        translate=TRANSLATION,
+        check_options=check_options,
+        bare_names={"startingversion": "start.commit"},
+        bare_hints={
+            "readchangefeed": "changes are read anyway, with their kind in _change",
+            "ignorechanges": "set changes=appends to leave out commits that rewrite",
+            "skipchangecommits": "set changes=appends",
+            "ignoredeletes": "set changes=appends",
+        },
+    )

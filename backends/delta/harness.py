@@ -1,0 +1,50 @@
+"""The conformance kit's access to ``delta``: writes with ``deltalake``."""
+
+from __future__ import annotations
+
+import shutil
+import uuid
+from typing import TYPE_CHECKING, Final
+
+from deltalake import DeltaTable, PostCommitHookProperties, write_deltalake
+
+from streamfactory.tables.harness import NUMBERS, TableHarness, numbers_table
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+_HOOKS: Final = PostCommitHookProperties(
+    create_checkpoint=False, cleanup_expired_logs=False
+)
+
+
+class DeltaHarness(TableHarness):
+    """A table of numbers in a folder; each write is a commit."""
+
+    stream_type = "delta"
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self._path = folder
+
+    def path(self) -> str:
+        return str(self._path)
+
+    def create(self, partitions: int) -> None:
+        self._path = self.folder / uuid.uuid4().hex
+        self._table = self._created()
+
+    def write(self, partition: int, numbers: Sequence[int]) -> None:
+        rows = numbers_table(numbers)
+        # The table stays open: opening it takes as long as the write.
+        write_deltalake(
+            self._table, rows, mode="append", post_commithook_properties=_HOOKS
+        )
+
+    def recreate(self) -> None:
+        shutil.rmtree(self._path)
+        self._table = self._created()
+
+    def _created(self) -> DeltaTable:
+        return DeltaTable.create(str(self._path), NUMBERS)

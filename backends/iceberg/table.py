@@ -1,0 +1,390 @@
+"""An Iceberg table: commits, pieces and rows."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, Final, final
+
+import pyarrow as pa
+from pyiceberg.manifest import (
+    DataFileContent,
+    FileFormat,
+    ManifestContent,
+    ManifestEntryStatus,
+)
+from pyiceberg.table.snapshots import Operation
+
+from streamfactory.backends.iceberg.deletes import chosen_rows, targets
+from streamfactory.backends.iceberg.metadata import IcebergMetadata, path_in
+from streamfactory.backends.iceberg.schemas import FileSchema, arrow_schema
+from streamfactory.spi import ConfigError, FormatRefused, OffsetOutOfRange
+from streamfactory.tables import (
+    APPENDS,
+    DELETE,
+    INSERT,
+    START_REMEDY,
+    Chunk,
+    Commit,
+    Layout,
+    Oldest,
+    Piece,
+    Table,
+    conform_rows,
+    count_rows,
+    select_rows,
+    stream_rows,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Iterator, Sequence
+
+    from pyiceberg.manifest import DataFile, ManifestEntry
+    from pyiceberg.schema import Schema
+    from pyiceberg.table.metadata import TableMetadata
+    from pyiceberg.table.snapshots import Snapshot
+
+    from streamfactory.spi import StreamConfig
+    from streamfactory.tables import TableFiles
+
+_CREATED: Final = Commit(0, "0", None)
+"""Before the first snapshot: sequence numbers start with 1."""
+_FORMATS: Final = (
+    "rewrite the table with Parquet data files and position deletes in Parquet: others "
+    "are not supported"
+)
+
+
+@final
+class IcebergTable(Table):
+    """See `Table`. Ordinals are sequence numbers of the main branch.
+
+    Args:
+        config: Names what to do with commits that rewrite rows.
+        files: Of the table.
+    """
+
+    layout = Layout(row_bits=38)
+
+    def __init__(self, config: StreamConfig, files: TableFiles) -> None:
+        self._appends = config["changes"] == APPENDS
+        self._files = files
+        self._metadata = IcebergMetadata(files, config["log.max.bytes"])
+
+    def identity(self) -> str:
+        return str(self._metadata.current().table_uuid)
+
+    def newest(self) -> Commit:
+        line = _main_line(self._metadata.current())
+        return _commit(line[-1]) if line else _CREATED
+
+    def oldest(self) -> Oldest:
+        metadata = self._metadata.current()
+        line = _main_line(metadata)
+        if not line or line[0].parent_snapshot_id is None:
+            return Oldest(0, changes=True, created=True)
+        return Oldest(_sequence(line[0]), changes=True)
+
+    def at_or_after(self, ordinal: int) -> Commit | None:
+        line = _main_line(self._metadata.current())
+        whole = not line or line[0].parent_snapshot_id is None
+        if ordinal == 0 and whole:
+            return _CREATED
+        if not whole and ordinal < _sequence(line[0]):
+            what = f"the snapshots of sequence numbers {ordinal} to "
+            what += f"{_sequence(line[0]) - 1} were expired"
+            raise OffsetOutOfRange(what, offset=self.layout.changes(ordinal))
+        found = (s for s in line if _sequence(s) >= ordinal)
+        snapshot = next(found, None)
+        return None if snapshot is None else _commit(snapshot)
+
+    def at_time(self, timestamp_ms: int) -> Commit | None:
+        line = _main_line(self._metadata.current())
+        # Clocks of writers differ: the first behind which no earlier one comes.
+        found = None
+        for snapshot in reversed(line):
+            if snapshot.timestamp_ms < timestamp_ms:
+                break
+            found = snapshot
+        return None if found is None else _commit(found)
+
+    def ordinal_of(self, commit: str) -> int:
+        line = _main_line(self._metadata.current())
+        for snapshot in line:
+            if str(snapshot.snapshot_id) == commit:
+                return _sequence(snapshot)
+        what = f"start.commit is {commit[:40]!r}, which is no snapshot of the main "
+        what += "branch of the table: "
+        if not line:
+            what += "it has none yet"
+        else:
+            what += f"it has {len(line)}, from {line[0].snapshot_id} to "
+            what += str(line[-1].snapshot_id)
+        raise ConfigError(what, remedy=START_REMEDY)
+
+    def schema(self) -> pa.Schema:
+        return arrow_schema(self._metadata.current().schema())
+
+    def snapshot(self, commit: Commit) -> Sequence[Piece]:
+        metadata, snapshot = self._find(commit)
+        if snapshot is None:
+            return []
+        live = [e for e in self._entries(metadata, snapshot) if _is_live(e)]
+        data = sorted((e for e in live if _is_data(e)), key=_data_sequence)
+        deletes = [e for e in live if not _is_data(e)]
+        return [self._piece(metadata, e, snapshot, deletes, INSERT) for e in data]
+
+    def changes(self, commit: Commit) -> Sequence[Piece]:
+        metadata, snapshot = self._find(commit)
+        if snapshot is None or not self._changes_rows(snapshot):
+            return []
+        own = snapshot.snapshot_id
+        entries = self._entries(metadata, snapshot, own=True)
+        removed = [
+            e
+            for e in entries
+            if _is_data(e)
+            and e.status is ManifestEntryStatus.DELETED
+            and e.snapshot_id == own
+        ]
+        added = [
+            e
+            for e in entries
+            if e.status is ManifestEntryStatus.ADDED and e.snapshot_id == own
+        ]
+        # Rows that were marked as deleted before are not deleted once more. Delete
+        # files that this commit removed applied before it; those that were removed
+        # earlier did not.
+        before = [
+            e
+            for e in entries
+            if not _is_data(e)
+            and _data_sequence(e) < commit.ordinal
+            and (_is_live(e) or e.snapshot_id == own)
+        ]
+        pieces = [self._piece(metadata, e, snapshot, before, DELETE) for e in removed]
+        marks = [e for e in added if not _is_data(e)]
+        pieces += self._marked(metadata, marks, before, snapshot)
+        data = [e for e in added if _is_data(e)]
+        return pieces + [self._piece(metadata, e, snapshot, (), INSERT) for e in data]
+
+    def has_changes(self, commit: Commit) -> bool:
+        _, snapshot = self._find(commit)
+        return snapshot is not None and self._changes_rows(snapshot)
+
+    def read(
+        self, piece: Piece, skip: int, fields: Sequence[str] | None, rows: int
+    ) -> Generator[Chunk]:
+        detail: Any = piece.detail
+        schema = FileSchema(detail["schema"], fields)
+        chosen = chosen_rows(self._files, piece, detail)
+        names = schema.columns(self._files, piece.path)
+        found = stream_rows(
+            self._files, piece.path, columns=[*names], skip=skip, most=rows
+        )
+        for batch, first in found:
+            renamed = batch.rename_columns([names[n] for n in batch.schema.names])
+            constants = {
+                name: value
+                for name, value in detail["constants"].items()
+                if name in schema.wanted.names and name not in renamed.schema.names
+            }
+            conformed = conform_rows(renamed, schema.wanted, constants, piece.path)
+            chunk = Chunk(conformed, first)
+            if chosen is not None:
+                chunk = select_rows(chunk, chosen[0], inside=chosen[1])
+            yield chunk
+
+    def _changes_rows(self, snapshot: Snapshot) -> bool:
+        summary = snapshot.summary
+        operation = None if summary is None else summary.operation
+        if operation is Operation.REPLACE:
+            return False
+        return not self._appends or operation is Operation.APPEND
+
+    def _find(self, commit: Commit) -> tuple[TableMetadata, Snapshot | None]:
+        metadata = self._metadata.current()
+        if commit.ordinal == 0:
+            return metadata, None
+        for snapshot in _main_line(metadata):
+            if _sequence(snapshot) == commit.ordinal:
+                return metadata, snapshot
+        what = f"snapshot {commit.id} is no longer in the metadata of the table"
+        raise OffsetOutOfRange(what, offset=self.layout.changes(commit.ordinal))
+
+    def _entries(
+        self, metadata: TableMetadata, snapshot: Snapshot, *, own: bool = False
+    ) -> list[ManifestEntry]:
+        """Entries of the manifests of a snapshot.
+
+        Args:
+            metadata: Of the table.
+            snapshot: Which.
+            own: Leave out manifests of data files that earlier snapshots wrote: the
+                work is that of the commit then, however large the table is.
+        """
+        found: list[ManifestEntry] = []
+        location = metadata.location
+        for manifest in self._metadata.manifests(snapshot, location):
+            earlier = manifest.added_snapshot_id != snapshot.snapshot_id
+            if own and earlier and manifest.content is ManifestContent.DATA:
+                continue
+            found += self._metadata.entries(manifest, location)
+        return found
+
+    def _piece(
+        self,
+        metadata: TableMetadata,
+        entry: ManifestEntry,
+        snapshot: Snapshot,
+        deletes: Sequence[ManifestEntry],
+        change: str,
+    ) -> Piece:
+        file = entry.data_file
+        _check_format(file, snapshot)
+        applied = [
+            _delete_path(metadata, e.data_file, snapshot)
+            for e in deletes
+            if _data_sequence(e) >= _data_sequence(entry)
+            and _partition(e) == _partition(entry)
+        ]
+        schema = _schema_of(metadata, snapshot)
+        detail = {
+            "schema": schema,
+            "constants": _constants(metadata, schema, file),
+            "deletes": applied,
+            "name": file.file_path,
+            "only": False,
+            "before": (),
+        }
+        path = path_in(metadata.location, file.file_path)
+        size = file.file_size_in_bytes
+        # Rows of a file that is said to have none are not passed over.
+        span = file.record_count
+        if span <= 0:
+            span = count_rows(self._files, path)
+        return Piece(path, span, size, change, detail)
+
+    def _marked(
+        self,
+        metadata: TableMetadata,
+        marks: Sequence[ManifestEntry],
+        before: Sequence[ManifestEntry],
+        snapshot: Snapshot,
+    ) -> Iterator[Piece]:
+        """Pieces of the rows that files of position deletes mark.
+
+        A delete file applies to data files of its own partition.
+        """
+        older: dict[object, list[str]] = {}
+        for entry in before:
+            path = _delete_path(metadata, entry.data_file, snapshot)
+            older.setdefault(_partition(entry), []).append(path)
+        found: dict[str, dict[str, ManifestEntry]] = {}
+        for entry in marks:
+            path = _delete_path(metadata, entry.data_file, snapshot)
+            for name in targets(self._files, path):
+                found.setdefault(name, {})[path] = entry
+        schema = _schema_of(metadata, snapshot)
+        for name, deletes in sorted(found.items()):
+            path = path_in(metadata.location, name)
+            same = dict.fromkeys(map(_partition, deletes.values()))
+            mark = next(iter(deletes.values())).data_file
+            detail = {
+                "schema": schema,
+                "constants": _constants(metadata, schema, mark),
+                "deletes": list(deletes),
+                "name": name,
+                "only": True,
+                "before": [one for key in same for one in older.get(key, ())],
+            }
+            span = count_rows(self._files, path)
+            yield Piece(path, span, None, DELETE, detail)
+
+
+def _main_line(metadata: TableMetadata) -> list[Snapshot]:
+    """Snapshots of the main branch that are left, the oldest first."""
+    by_id = {snapshot.snapshot_id: snapshot for snapshot in metadata.snapshots}
+    line: list[Snapshot] = []
+    at = metadata.current_snapshot_id
+    while at is not None and at in by_id and len(line) <= len(by_id):
+        line.append(by_id[at])
+        at = by_id[at].parent_snapshot_id
+    line.reverse()
+    numbers = [_sequence(snapshot) for snapshot in line]
+    if any(a >= b for a, b in pairwise(numbers)):
+        what = "the snapshots of the table are not in order of their sequence numbers"
+        raise FormatRefused(what)
+    return line
+
+
+def _sequence(snapshot: Snapshot) -> int:
+    return snapshot.sequence_number or 0
+
+
+def _commit(snapshot: Snapshot) -> Commit:
+    return Commit(_sequence(snapshot), str(snapshot.snapshot_id), snapshot.timestamp_ms)
+
+
+def _is_live(entry: ManifestEntry) -> bool:
+    return entry.status is not ManifestEntryStatus.DELETED
+
+
+def _is_data(entry: ManifestEntry) -> bool:
+    return entry.data_file.content is DataFileContent.DATA
+
+
+def _partition(entry: ManifestEntry) -> object:
+    return entry.data_file.spec_id, entry.data_file.partition
+
+
+def _data_sequence(entry: ManifestEntry) -> int:
+    return entry.sequence_number or 0
+
+
+def _check_format(file: DataFile, snapshot: Snapshot) -> None:
+    if file.file_format is not FileFormat.PARQUET:
+        what = f"snapshot {snapshot.snapshot_id} has files in {file.file_format.value}"
+        raise FormatRefused(what, remedy=_FORMATS)
+
+
+def _delete_path(metadata: TableMetadata, file: DataFile, snapshot: Snapshot) -> str:
+    if file.content is not DataFileContent.POSITION_DELETES:
+        what = f"snapshot {snapshot.snapshot_id} has equality deletes"
+        raise FormatRefused(what, remedy=_FORMATS)
+    _check_format(file, snapshot)
+    return path_in(metadata.location, file.file_path)
+
+
+def _schema_of(metadata: TableMetadata, snapshot: Snapshot) -> Any:
+    for schema in metadata.schemas:
+        if schema.schema_id == snapshot.schema_id:
+            return schema
+    return metadata.schema()
+
+
+def _constants(
+    metadata: TableMetadata, schema: Schema, file: DataFile
+) -> dict[str, pa.Scalar]:
+    """Values of identity partitions, for files that do not repeat them.
+
+    Args:
+        metadata: Of the table.
+        schema: Of the rows that are made: its names are the keys.
+        file: A data file, or a delete file of the same partition.
+    """
+    spec = metadata.specs().get(file.spec_id)
+    names = {field.field_id: field.name for field in schema.fields}
+    kinds = arrow_schema(schema)
+    constants = {}
+    for at, field in enumerate(() if spec is None else spec.fields):
+        name = names.get(field.source_id)
+        if str(field.transform) == "identity" and name is not None:
+            constants[name] = _scalar(file.partition[at], kinds.field(name).type)
+    return constants
+
+
+def _scalar(value: Any, kind: pa.DataType) -> pa.Scalar:
+    if value is not None and pa.types.is_temporal(kind) and isinstance(value, int):
+        width = pa.int32() if pa.types.is_date32(kind) else pa.int64()
+        return pa.scalar(value, width).cast(kind)
+    return pa.scalar(value, kind)

@@ -1,0 +1,112 @@
+"""The common base of stream types that read lakehouse tables.
+
+A backend implements `Table` for its format, and a `TableConsumerFactory` that opens it;
+offsets, bounds, consumers, change columns and the cutting of plans are here.
+
+**The stream of a table.** One topic with one partition, 0. A new reader starts with a
+*snapshot*: all rows of the table as of its newest commit. Behind it come the *changes*
+of each later commit. An offset names (commit, phase, row); see `Layout`. The phase is
+0 for the changes of a commit, 1 for the snapshot as of it. So offsets are sparse, and
+order by commit. From the last row of a snapshot as of V, and from the last change of
+V, reading continues with the changes of V + 1. `earliest` is the first change that
+can still be read, `latest` the first change of the commit to come; a new reader starts
+with the snapshot as of the newest commit (`PartitionInfo.begin`).
+
+**What a format implements** (`Table`): its commits, each with an ordinal that every
+reader agrees on; and for each commit two lists of `Piece`, mostly data files: those of
+the snapshot, and those of the changes. The lists are functions of the commit alone, in
+an order that the log fixes. A piece takes ``span`` offsets: exactly its rows, or an
+upper bound where the number is not known without reading, then offsets without a row
+are gaps. `Table.read` streams the rows of a piece from some row number on, the same at
+every call. A missing file is `PieceGone`: the base makes a recorded loss of it (rule
+R7). A commit without changed rows (compaction) has no pieces of changes.
+
+**Parts for it**: `TableFiles` opens files of a folder or an object store by the
+options ``storage.*``; `relative_path` refuses paths of the log that lead out of the
+table; `stream_rows` and `count_rows` read Parquet files a batch at a time,
+`conform_rows` casts rows to the schema of the table; `check_avro_file` refuses files
+that inflate beyond the limit; `TABLE_OPTIONS` and `PATH_OPTION`
+are the options that all formats share.
+"""
+
+from __future__ import annotations
+
+from streamfactory.tables.avro import check_avro_file, check_avro_schema
+from streamfactory.tables.consumer import TableConsumer
+from streamfactory.tables.detection import missing_table
+from streamfactory.tables.errors import error_table, store_failure
+from streamfactory.tables.factory import TableConsumerFactory
+from streamfactory.tables.forks import ForkGuard
+from streamfactory.tables.kept import Kept
+from streamfactory.tables.layout import Layout, Place
+from streamfactory.tables.metadata import TableMetadata
+from streamfactory.tables.options import (
+    APPENDS,
+    PATH_OPTION,
+    START_REMEDY,
+    TABLE_OPTIONS,
+    changes_option,
+)
+from streamfactory.tables.parquet import (
+    conform_rows,
+    count_rows,
+    file_schema,
+    stream_rows,
+)
+from streamfactory.tables.places import TableFiles, check_size, relative_path
+from streamfactory.tables.selection import MOST_MARKED, select_rows, without_rows
+from streamfactory.tables.stores import check_options, client_options
+from streamfactory.tables.table import (
+    DELETE,
+    INSERT,
+    UPDATE_AFTER,
+    UPDATE_BEFORE,
+    Chunk,
+    Commit,
+    Oldest,
+    Piece,
+    PieceGone,
+    Table,
+)
+
+__all__ = [
+    "APPENDS",
+    "DELETE",
+    "INSERT",
+    "MOST_MARKED",
+    "PATH_OPTION",
+    "START_REMEDY",
+    "TABLE_OPTIONS",
+    "UPDATE_AFTER",
+    "UPDATE_BEFORE",
+    "Chunk",
+    "Commit",
+    "ForkGuard",
+    "Kept",
+    "Layout",
+    "Oldest",
+    "Piece",
+    "PieceGone",
+    "Place",
+    "Table",
+    "TableConsumer",
+    "TableConsumerFactory",
+    "TableFiles",
+    "TableMetadata",
+    "changes_option",
+    "check_avro_file",
+    "check_avro_schema",
+    "check_options",
+    "check_size",
+    "client_options",
+    "conform_rows",
+    "count_rows",
+    "error_table",
+    "file_schema",
+    "missing_table",
+    "relative_path",
+    "select_rows",
+    "store_failure",
+    "stream_rows",
+    "without_rows",
+]

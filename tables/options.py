@@ -1,0 +1,78 @@
+"""Options that the streams of all table formats have."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from streamfactory.arrowlog.disk.options import LOCATION, STORAGE_OPTIONS
+from streamfactory.spi import BOOLEAN, PERIOD, SIZE, Option, choice
+
+_READ: Final = frozenset({"read", "spark"})
+
+APPENDS: Final = "appends"
+"""Value of the option ``changes``."""
+
+START_REMEDY: Final = (
+    "name one of these; startingOffsets=latest reads what is committed from now on"
+)
+"""Remedy for a ``start.commit`` that the table does not have."""
+
+
+def changes_option(doc: str) -> Option:
+    """The option ``changes`` of a format whose commits may rewrite rows.
+
+    Args:
+        doc: What ``all`` and ``appends`` give.
+    """
+    return Option("changes", doc, choice("all", APPENDS), default="all", applies=_READ)
+
+
+PATH_OPTION: Final = Option(
+    "path",
+    "Folder, or URL of an object store, of the table.",
+    LOCATION,
+    required=True,
+    example="s3://lake/flights",
+)
+
+TABLE_OPTIONS: Final = (
+    Option(
+        "topic.name",
+        "Name of the table in positions and metadata columns; any name will do.",
+        default="table",
+        example="flights",
+    ),
+    Option(
+        "start.commit",
+        "Start with the changes of this commit, inclusive. Without it a new reader "
+        "starts with a snapshot of the table, and continues with the changes behind "
+        "it. A checkpoint, and the options of starts, apply first.",
+        applies=_READ,
+        example="12",
+    ),
+    Option(
+        "change.columns",
+        "Add the columns _change (insert, update_before, update_after, delete), "
+        "_commit and _commit_time.",
+        BOOLEAN,
+        default="true",
+        applies=_READ,
+    ),
+    Option(
+        "poll.interval.millis",
+        "Time between two looks for a new commit.",
+        PERIOD,
+        default="1s",
+        minimum=1,
+        applies=_READ,
+    ),
+    Option(
+        "log.max.bytes",
+        "Maximum size of one file of the table's log.",
+        SIZE,
+        default="256M",
+        minimum=1024,
+        applies=_READ,
+    ),
+    *STORAGE_OPTIONS,
+)
