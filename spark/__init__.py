@@ -12,22 +12,124 @@ from __future__ import annotations
 import os
 import shutil
 import sys
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, final
 
 from streamfactory.spark.interpreter import python_of_workers
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from collections.abc import Callable, Mapping, Sequence
 
-__all__ = ["prepare_environment", "register"]
+    from pyspark.sql import DataFrame, SparkSession
+
+    from streamfactory.spi import Position
+    from streamfactory.wiring.reading.starts import Start
+
+__all__ = ["Branch", "fan_out", "prepare_environment", "register", "scan"]
 
 
 def register(spark: SparkSession) -> None:
-    """Register ``format("streamfactory")`` in a session."""
+    """Register ``format("streamfactory")`` in a session; twice is allowed."""
+    from pyspark.errors import AnalysisException
+
     from streamfactory.spark.source import StreamFactorySource
 
-    spark.dataSource.register(StreamFactorySource)
+    try:
+        spark.dataSource.register(StreamFactorySource)
+    except AnalysisException as error:
+        # PySpark 4.0 raises this for a source that it discovered at start.
+        if error.getCondition() != "DATA_SOURCE_ALREADY_EXISTS":
+            raise
+
+
+def scan(
+    stream: str | Mapping[str, str],
+    *,
+    start: Start | None = None,
+    end: Position | None = None,
+    spark: SparkSession | None = None,
+) -> DataFrame:
+    """Return the rows of an offset range, read by Spark's own Parquet reader.
+
+    For topics of ``file`` that were created with ``segment.format=parquet``, in a
+    folder that every executor reaches by the same path. The rows are those of
+    ``format("streamfactory")``, with the columns ``_partition`` and ``_offset``; all
+    columns are nullable. The range is planned now; Spark reads it when the frame is
+    evaluated, prunes columns and pushes filters down. Values are not validated.
+
+    A file that retention or a merge removes after the scan was planned fails the query
+    with Spark's ``FAILED_READ_FILE``: plan it again.
+
+    Args:
+        stream: Name of a stream of the catalogue, or its properties, with the start and
+            end options of a batch.
+        start: ``earliest``, a time, or a position: has precedence over the start
+            options. Inclusive.
+        end: Has precedence over the end options for its partitions. Exclusive.
+        spark: The session; by default the active one.
+
+    Raises:
+        ConfigError: config; invalid options, all at once.
+        Unsupported: misuse; the stream is not stored in Parquet files of a folder.
+        SchemaMismatch: permanent; a column has a type that Spark's reader does not read
+            as ``format("streamfactory")`` does.
+        OffsetOutOfRange: data_loss; the start is out of range.
+        CorruptData: data_loss; a file is not of the topic, or has other rows than were
+            committed.
+        MisuseError: misuse; no session is active.
+    """
+    from streamfactory.spark.scanning import scan_range
+
+    return scan_range(stream, start, end, spark)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Branch:
+    """One sink of `fan_out`."""
+
+    stream: str | Mapping[str, str]
+    """Name of a stream of the catalogue, or its properties."""
+    name: str | None = None
+    """Name of the sink, part of its writer id; by default that of the stream, or its
+    topic. Keep it when the stream changes."""
+    select: Callable[[DataFrame], DataFrame] | None = None
+    """Makes the rows of this sink from the rows of the batch; by default all of them.
+    Only row by row: an aggregation would be of one batch."""
+
+
+def fan_out(
+    frame: DataFrame,
+    epoch: int,
+    *,
+    streams: Sequence[str | Mapping[str, str] | Branch],
+    query: str | None = None,
+) -> None:
+    """Write the rows of a micro-batch to several streams, each exactly once.
+
+    For functions of ``foreachBatch``, beside other writes of the same rows. The frame
+    is evaluated once; cache it before, if it is written elsewhere too. The sinks are
+    written at the same time, each as an epoch of its own writer id, ``<query>/<name of
+    the sink>``. Every sink is tried: one that fails does not keep the epoch from the
+    others. When Spark repeats the batch, sinks that have the epoch take no second copy.
+
+    Args:
+        frame: The rows.
+        epoch: Number of the batch, as Spark passes it to the function.
+        streams: At least one; with `Branch` for a name, or rows of its own.
+        query: First part of the writer ids. By default the id of Spark's streaming
+            query, which is that of its checkpoint.
+
+    Raises:
+        ConfigError: config; invalid streams, all at once. Nothing was written.
+        MisuseError: misuse; no ``query``, and not called in ``foreachBatch``.
+        FanOutFailed: permanent; some of the sinks failed, the others have the epoch.
+            Calling again with the same epoch writes it where it is missing.
+    """
+    from streamfactory.spark.fanout import fan_out_frame
+
+    fan_out_frame(frame, epoch, streams, query)
 
 
 def prepare_environment(*, local: bool = False) -> None:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
 
+from streamfactory.spark.checkpoints.written import Ledger
 from streamfactory.wiring.config.definition import Property, StreamDefinition
 
 if TYPE_CHECKING:
@@ -26,10 +27,15 @@ class Arrangement:
     definition: StreamDefinition
     drain: str | None = None
     """A file on the driver. Once it exists, the source plans no further rows."""
+    available_now: bool = False
+    """Whether the source plans up to the latest offsets of its start, and no further.
+    For a PySpark without `Trigger.AvailableNow`."""
     sink: str | None = None
     """The sink's name within its pipeline."""
     streaming: bool = False
     """Whether a batch write is an epoch of a streaming query."""
+    ledger: Ledger | None = None
+    """Where commits of the sink are recorded; None if they are not."""
 
     @property
     def draining(self) -> bool:
@@ -44,8 +50,10 @@ class Arrangement:
             "origin": found.origin,
             "properties": [[p.key, p.text, p.origin] for p in found.properties],
             "drain": self.drain,
+            "available_now": self.available_now,
             "sink": self.sink,
             "streaming": self.streaming,
+            "ledger": None if self.ledger is None else asdict(self.ledger),
         }
         return {**more, OPTION: json.dumps(plain)}
 
@@ -61,4 +69,12 @@ class Arrangement:
             tuple(Property(*one) for one in plain["properties"]),
             origin=plain["origin"],
         )
-        return cls(definition, plain["drain"], plain["sink"], plain["streaming"])
+        ledger = plain["ledger"]
+        return cls(
+            definition,
+            plain["drain"],
+            plain["available_now"],
+            plain["sink"],
+            plain["streaming"],
+            None if ledger is None else Ledger(**ledger),
+        )

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 from streamfactory.spi import StreamError
+from streamfactory.wiring.core.defects import with_code
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -48,8 +49,7 @@ def translate_errors() -> Iterator[None]:
     try:
         yield
     except StreamError as error:
-        msg = f"[{error.code}] {error}"
-        raise StreamFactoryError(msg) from None
+        raise StreamFactoryError(with_code(error)) from None
 
 
 def reason(error: BaseException) -> str | None:

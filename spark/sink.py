@@ -9,16 +9,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from pyspark import TaskContext
-from pyspark.sql.datasource import (
-    DataSourceArrowWriter,
-    DataSourceStreamArrowWriter,
-    WriterCommitMessage,
-)
+from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from streamfactory.spark.failures import translate_errors
 from streamfactory.spark.shipping import Shipped
 from streamfactory.spark.types import arrow_schema
+from streamfactory.spark.versions import StreamArrowWriter
 from streamfactory.spi import (
     CommitMessage,
     ConfigError,
@@ -26,6 +23,7 @@ from streamfactory.spi import (
     Guarantee,
     MisuseError,
     StreamCommitter,
+    StreamError,
     Unsupported,
     WriteKind,
 )
@@ -40,6 +38,7 @@ if TYPE_CHECKING:
 
     from streamfactory.spark.arrangement import Arrangement
     from streamfactory.spi import StreamConfig, Verdict
+    from streamfactory.wiring.writing.counting import PartitionCounts
 
 _QUERY: Final = "sql.streaming.queryId"
 _BATCH: Final = "streaming.sql.batchId"
@@ -55,6 +54,8 @@ class TaskMessage(WriterCommitMessage):
     """The commit message of one task."""
 
     message: CommitMessage
+    written: tuple[PartitionCounts, ...] = ()
+    """What the task wrote; empty if the sink has the epoch already."""
 
 
 def check_sink(
@@ -150,6 +151,7 @@ class _Writing(Shipped):
         self._schema = _nullable(schema)
         self._overwrite = overwrite
         self._name = None if arranged is None else arranged.sink
+        self._ledger = None if arranged is None else arranged.ledger
         if arranged is not None and arranged.streaming:
             self.kind = WriteKind.STREAMING
 
@@ -172,7 +174,7 @@ class _Writing(Shipped):
             stack.callback(writer.close)  # aborts what is not committed
             for batch in batches:
                 writer.write(batch)
-            return TaskMessage(writer.commit())
+            return TaskMessage(writer.commit(), writer.written)
 
     def _decide(
         self,
@@ -191,10 +193,31 @@ class _Writing(Shipped):
             stack.callback(sink.close)
             committer = sink.committer(writer_id=writer_id, kind=self.kind)
             stack.callback(committer.close)
+            self._record(messages, epoch, made=made)
             if made:
                 committer.commit(epoch, found, replace_all=self._overwrite)
             else:
                 committer.abort(epoch, found)
+
+    def _record(
+        self,
+        messages: Sequence[WriterCommitMessage | None],
+        epoch: int,
+        *,
+        made: bool,
+    ) -> None:
+        """Record what the epoch writes; a failure to do so does not stop it."""
+        done = [one for one in messages if isinstance(one, TaskMessage)]
+        if self._ledger is None or any(one.message.drained for one in done):
+            return  # the record of a repeated epoch is there already
+        try:
+            if made:
+                counts = [found for one in done for found in one.written]
+                self._ledger.record(epoch, counts)
+            else:
+                self._ledger.record_failure(epoch)
+        except StreamError as error:
+            log.warning("stream %r: %s", self._config.name, error)
 
 
 class BatchWriter(_Writing, DataSourceArrowWriter):
@@ -220,7 +243,7 @@ class BatchWriter(_Writing, DataSourceArrowWriter):
             self._decide(messages, *self._who, made=False)
 
 
-class MicroBatchWriter(_Writing, DataSourceStreamArrowWriter):
+class MicroBatchWriter(_Writing, StreamArrowWriter):
     """Writes the epochs of a streaming query exactly once, by the id of the query."""
 
     kind = WriteKind.STREAMING

@@ -11,11 +11,6 @@ from pyspark.sql.datasource import (
     DataSourceStreamReader,
     InputPartition,
 )
-from pyspark.sql.streaming.datasource import (
-    ReadAllAvailable,
-    ReadMaxRows,
-    SupportsTriggerAvailableNow,
-)
 
 from streamfactory.spark.definition import configured_by
 from streamfactory.spark.failures import translate_errors
@@ -23,8 +18,15 @@ from streamfactory.spark.shipping import Shipped
 from streamfactory.spark.sink import BatchWriter, MicroBatchWriter, check_sink
 from streamfactory.spark.tasks import read
 from streamfactory.spark.types import arrow_schema, spark_schema
+from streamfactory.spark.versions import (
+    ADMISSION,
+    AvailableNowMixin,
+    without_admission,
+)
 from streamfactory.spi import SchemaMismatch
 from streamfactory.wiring.config.loading import load_again
+from streamfactory.wiring.core.guard import log
+from streamfactory.wiring.core.logs import log_in_worker
 from streamfactory.wiring.microbatch import (
     BatchOffset,
     Planner,
@@ -59,6 +61,7 @@ class StreamFactorySource(DataSource):
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
         super().__init__({})
+        log_in_worker()
         with translate_errors():
             configured, self._arranged = configured_by(options)
             self._config = configured.config
@@ -88,6 +91,8 @@ class StreamFactorySource(DataSource):
         """A reader of micro-batches."""
         with translate_errors():
             check_stream(self._config)
+        if not ADMISSION:
+            log.warning("stream %r: %s", self._config.name, without_admission())
         return MicroBatchReader(self._config, schema, self._arranged)
 
     def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
@@ -160,6 +165,8 @@ class _Reading(Shipped):
             check_shared(self._source)
             self._check_schema(self._source.schema)
             self._planner = Planner(self._source)
+            if self._arranged is not None and self._arranged.available_now:
+                self._planner.prepare_for_available_now()
         return self._planner
 
     def _check_schema(self, found: pa.Schema) -> None:
@@ -209,40 +216,67 @@ class BatchReader(_Reading, DataSourceReader):
                 self._close()
 
 
-class MicroBatchReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailableNow):
+class MicroBatchReader(_Reading, DataSourceStreamReader, AvailableNowMixin):
     """Reader of a streaming query."""
 
     _progress: ProgressGroup | None = None
     _acknowledger: Acknowledger | None = None
+    _reached: dict[str, Any] | None = None
+    """The last offset that Spark has got or named: the start of the next batch, for a
+    PySpark that does not pass it."""
+    _initial: BatchOffset | None = None
+    """The start of the query, if it is new."""
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
         """Start offset of a new query."""
         with translate_errors():
-            return self._plan().initial().to_plain()
+            if self._initial is None:
+                self._initial = self._plan().initial()
+            found = self._initial.to_plain()
+            self._reached = self._reached or found
+            return found
 
     def latestOffset(  # noqa: N802
-        self, start: dict[str, Any], limit: ReadLimit | None = None
+        self, start: dict[str, Any] | None = None, limit: ReadLimit | None = None
     ) -> dict[str, Any]:
-        """End offset of the next batch."""
+        """End offset of the next batch; before 4.2 Spark passes nothing."""
+        with translate_errors():
+            before = self._reached if start is None else start
+            self._reached = (
+                self._first() if before is None else self._next(before, limit)
+            )
+            return self._reached
+
+    def _first(self) -> dict[str, Any]:
+        """The end of the first batch of a run, before Spark has passed an offset.
+
+        The query is new; or it is not, and has `Trigger.AvailableNow`, whose wrapper
+        asks for the end before Spark reads the checkpoint.
+        """
+        self._initial = self._plan().initial()
+        return self._plan().first(self._initial).to_plain()
+
+    def _next(self, start: dict[str, Any], limit: ReadLimit | None) -> dict[str, Any]:
         # Compared by name, because managed platforms load two copies of PySpark.
         limited = type(limit).__name__ != "ReadAllAvailable"
-        with translate_errors():
-            before = BatchOffset.from_plain(start)
-            if self._arranged is not None and self._arranged.draining:
-                self._plan().drain()
-            # Spark calls `commit` for a batch only when there is a next one. It asks
-            # for another end after every batch, and by then the start is committed.
-            self._publish(before)
-            end = self._plan().latest(before, limited=limited)
-            if end.begun and before.at is not None:
-                self._check_again()
-            return end.to_plain()
+        before = BatchOffset.from_plain(start)
+        if self._arranged is not None and self._arranged.draining:
+            self._plan().drain()
+        # Spark calls `commit` for a batch only when there is a next one. It asks
+        # for another end after every batch, and by then the start is committed.
+        self._publish(before)
+        end = self._plan().latest(before, limited=limited)
+        if end.begun and before.at is not None:
+            self._check_again()
+        return end.to_plain()
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         """A placeholder if the configuration limits batches, which we apply ourselves.
 
         Spark passes it back, except for triggers that read all available rows.
         """
+        from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
+
         with translate_errors():
             return (
                 ReadMaxRows(2**63 - 1) if self._plan().limited else ReadAllAvailable()
@@ -262,8 +296,13 @@ class MicroBatchReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailabl
     def partitions(
         self, start: dict[str, Any], end: dict[str, Any]
     ) -> Sequence[InputPartition]:
-        """The ranges of a batch. Pure."""
+        """The ranges of a batch. Pure.
+
+        A PySpark without admission control calls it with one offset twice at a
+        restart, to say how far the query is.
+        """
         with translate_errors():
+            self._reached = end
             before, after = BatchOffset.from_plain(start), BatchOffset.from_plain(end)
             return [RangePartition(one) for one in self._plan().ranges(before, after)]
 

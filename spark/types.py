@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
+from streamfactory.spark.versions import IN_UTC
 from streamfactory.spi import SchemaMismatch
 from streamfactory.wiring.core.canonical import canonical_schema
 
@@ -42,7 +43,7 @@ def spark_schema(schema: pa.Schema) -> StructType:
 
 def arrow_schema(schema: StructType) -> pa.Schema:
     """The Arrow schema that Spark exchanges for such a DataFrame."""
-    return to_arrow_schema(schema, timezone="UTC")
+    return to_arrow_schema(schema, **IN_UTC)
 
 
 def _type(kind: pa.DataType, name: str) -> pa.DataType:

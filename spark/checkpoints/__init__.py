@@ -23,9 +23,23 @@ from streamfactory.spark.checkpoints.resolving import (
     Resolution,
     resolve,
 )
+from streamfactory.spark.checkpoints.rewinding import (
+    Rewind,
+    Rewound,
+    apply_rewind,
+    plan_rewind,
+)
+from streamfactory.spark.checkpoints.written import (
+    Ledger,
+    SinkCommit,
+    ledger_folder,
+    plain_counts,
+    read_commits,
+)
 
 __all__ = [
     "Batch",
+    "Ledger",
     "Memory",
     "Moved",
     "NextBatch",
@@ -36,10 +50,18 @@ __all__ = [
     "Record",
     "Reset",
     "Resolution",
+    "Rewind",
+    "Rewound",
+    "SinkCommit",
+    "apply_rewind",
     "differences",
     "is_query_checkpoint",
+    "ledger_folder",
     "measure_lag",
     "next_batch",
+    "plain_counts",
+    "plan_rewind",
+    "read_commits",
     "read_query",
     "read_record",
     "resolve",

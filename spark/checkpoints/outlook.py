@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from streamfactory.spark.checkpoints.reading import QueryCheckpoint
     from streamfactory.spi import Partition, PartitionInfo, Position
+    from streamfactory.wiring.reading.metadata import Metadata
     from streamfactory.wiring.reading.source import Source
 
 
@@ -30,7 +31,7 @@ class PartitionLag:
     behind: int | None
     """``latest`` minus ``offset`` (rule M7); None if unknown."""
     remark: str | None
-    """A note: new, vanished, begun again, or expired."""
+    """``new``, ``vanished``, ``recreated``, ``beyond latest`` or ``N expired``."""
 
 
 def measure_lag(position: Position, source: Source) -> list[PartitionLag]:
@@ -42,25 +43,25 @@ def measure_lag(position: Position, source: Source) -> list[PartitionLag]:
     """
     source.metadata.check_position(position)
     infos = source.metadata.partitions(known=position)
-    return [_lag(info, position) for info in infos]
+    return [_lag(source.metadata, info, position) for info in infos]
 
 
-def _lag(info: PartitionInfo, position: Position) -> PartitionLag:
+def _lag(metadata: Metadata, info: PartitionInfo, position: Position) -> PartitionLag:
     partition, latest = info.partition, info.latest
     offset = position.get(partition)
     if offset is None:
-        behind = None if latest is None else latest - info.earliest
-        return PartitionLag(partition, info.earliest, latest, behind, "new")
+        behind = metadata.behind(info, info.start)
+        return PartitionLag(partition, info.start, latest, behind, "new")
     if info.state is PartitionState.VANISHED:
         return PartitionLag(partition, offset, None, None, "vanished")
     if was_recreated(position.incarnations.get(partition), info.incarnation):
-        return PartitionLag(partition, offset, latest, None, "begun again")
+        return PartitionLag(partition, offset, latest, None, "recreated")
     remark = None
     if offset < info.earliest:
         remark = f"{info.earliest - offset} expired"
     elif latest is not None and offset > latest:
-        return PartitionLag(partition, offset, latest, None, "cut off")
-    behind = None if latest is None else latest - offset
+        return PartitionLag(partition, offset, latest, None, "beyond latest")
+    behind = metadata.behind(info, offset)
     return PartitionLag(partition, offset, latest, behind, remark)
 
 
@@ -75,7 +76,7 @@ class Moved:
     offsets: int | None
     """Negative if it moved back; None if the incarnations differ."""
     remark: str | None
-    """A note: new, gone, or begun again."""
+    """``new``, ``gone`` or ``recreated``."""
 
 
 def differences(before: Position, after: Position) -> list[Moved]:
@@ -89,7 +90,7 @@ def differences(before: Position, after: Position) -> list[Moved]:
             continue
         incarnations = (p.incarnations.get(partition) for p in (before, after))
         if was_recreated(*incarnations):
-            found.append(Moved(partition, old, new, None, "begun again"))
+            found.append(Moved(partition, old, new, None, "recreated"))
         else:
             found.append(Moved(partition, old, new, new - old, None))
     return found

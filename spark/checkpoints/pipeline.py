@@ -31,6 +31,7 @@ from streamfactory.spark.checkpoints.starting import (
     same_stream,
     start_options,
 )
+from streamfactory.spark.checkpoints.written import Ledger, ledger_folder
 from streamfactory.spi import PositionRefused
 
 if TYPE_CHECKING:
@@ -115,6 +116,11 @@ class PipelineCheckpoint:
             why,
             place,
         )
+
+    def ledger(self, sink: str, *, dead_letters: bool = False) -> Ledger:
+        """Where the commits of a sink are recorded."""
+        folder = ledger_folder(self._place, self.generation).text
+        return Ledger(folder, sink, dead_letters)
 
     def note_begun(self) -> None:
         """Record that a batch was committed; call it after the first one.

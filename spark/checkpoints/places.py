@@ -65,6 +65,11 @@ class Place:
         """A folder in this one."""
         return Place(f"{self.text}/{name}", self._fs, f"{self._path}/{name}")
 
+    @property
+    def local(self) -> Path | None:
+        """The path, if it is on a local file system."""
+        return Path(self._path) if self._fs.type_name == "local" else None
+
     def names(self) -> list[str] | None:
         """Names of the entries, sorted; None if the folder does not exist.
 
@@ -121,7 +126,7 @@ class Place:
         """Write a file atomically and durably (rule P3).
 
         Raises:
-            CheckpointFailed: permanent; the previous one still holds.
+            CheckpointFailed: permanent; the previous checkpoint remains valid.
             Unsupported: misuse; this file system cannot do that.
         """
         kind = self._fs.type_name
@@ -139,7 +144,7 @@ class Place:
                 raise Unsupported(msg, remedy=remedy)
         except OSError as error:
             msg = f"{self.text}/{name} could not be saved: {_why(error)}"
-            remedy = "the previous one still holds"
+            remedy = "save it again; the previous one remains valid"
             raise CheckpointFailed(msg, remedy=remedy) from error
         try:
             if kind == "local":

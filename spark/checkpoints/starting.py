@@ -134,7 +134,7 @@ def _offsets(position: Position, source: Source) -> str:
     for info in source.metadata.partitions(known=mine):
         partition = info.partition
         # A partition that is not in the position is new: start at earliest.
-        offset = mine.get(partition, info.earliest)
+        offset = mine.get(partition, info.start)
         if partition in mine:
             _check_held(info, offset, mine.incarnations.get(partition), source)
         elif info.state is PartitionState.VANISHED:

@@ -2,9 +2,9 @@
 
 Rows are processed as a stream up to one id, the trunk. With a single sink that is the
 last id, and Spark's own writer writes it. With several sinks, or in update mode, the
-rows of the trunk are cached per batch, later steps are evaluated over them, and each
-sink is written with its own writer id and the batch number, so a repeated batch is
-written only where it is missing.
+rows of the trunk are cached per batch, later steps are evaluated over them, and all
+sinks are written at the same time, each with its own writer id and the batch number, so
+a repeated batch is written only where it is missing.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from __future__ import annotations
 import copy
 import re
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.errors import PySparkException
@@ -19,22 +20,31 @@ from pyspark.sql import functions as F  # noqa: N812 - as all of Spark's users w
 
 from streamfactory.spark.arrangement import Arrangement
 from streamfactory.spark.failures import describe_failure, words_of
+from streamfactory.spark.fanout import (
+    FORMAT,
+    QUERY_PROPERTY,
+    SinkWrite,
+    describe_failures,
+    evaluated_once,
+    write_all,
+)
 from streamfactory.spark.pipelines.deadletters import BAD, GOOD, source_of
 from streamfactory.spark.pipelines.sql import stateful_between, with_watermark
+from streamfactory.spark.pipelines.tables import write_table
+from streamfactory.spark.versions import ADMISSION
 from streamfactory.spi import Problem
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
+    from streamfactory.spark.checkpoints import PipelineCheckpoint
     from streamfactory.spark.pipelines.deadletters import Inflow
     from streamfactory.spark.pipelines.model import Outlet, Pipeline
     from streamfactory.spark.pipelines.sql import Analysis
 
-FORMAT: Final = "streamfactory"
-_QUERY: Final = "sql.streaming.queryId"
 _SCAN: Final = re.compile(r"^[\s:+\-]*~?StreamingRelation", re.MULTILINE)
 _GOOD: Final = "good"
 _BAD: Final = "bad"
@@ -53,17 +63,18 @@ class Shape:
 
 def shape_of(pipeline: Pipeline, analysis: Analysis) -> Shape | Problem:
     """The shape of a pipeline, or why it is not possible."""
-    targets = [sink.rows for sink in pipeline.sinks]
+    targets = [sink.rows for sink in pipeline.targets]
     trunk = _trunk(pipeline, analysis, targets)
     loose = stateful_between(analysis, trunk, targets)
     if loose:
-        names = " and ".join(repr(sink.name) for sink in pipeline.sinks)
-        what = f"the rows of {names} part ways at {trunk!r}, before step {loose[0]!r}, "
-        what += "which looks at more than one row: its state would be that of a batch"
+        names = " and ".join(repr(sink.name) for sink in pipeline.targets)
+        what = f"the sinks {names} have no common step after {trunk!r}, and step "
+        what += f"{loose[0]!r} aggregates, joins or sorts: it would see one batch only"
         hint = "give one of them a pipeline of its own, which reads the stream too"
-        return Problem("sinks", what, pipeline.sinks[0].origin, hint)
+        return Problem("sinks", what, pipeline.targets[0].origin, hint)
     if pipeline.dead_letters is None:
-        batched = len(pipeline.sinks) > 1 or pipeline.mode == "update"
+        several = len(pipeline.targets) > 1 or bool(pipeline.tables)
+        batched = several or pipeline.mode == "update"
         return Shape(trunk, batched, joined=False)
     if stateful_between(analysis, pipeline.source_id, targets):
         return Shape(trunk, batched=True, joined=True)
@@ -119,6 +130,7 @@ class Building:
         self._shape = shape
         self._inflow = inflow
         self._drain = drain
+        self._checkpoint: PipelineCheckpoint | None = None
         self.failure: str | None = None
         """Why a batch could not be written."""
         self._steps = {step.id: step for step in pipeline.steps}
@@ -131,6 +143,11 @@ class Building:
         other._raw = other._read(start)
         other.frame = other._frame()
         return other
+
+    @property
+    def pins_end(self) -> bool:
+        """Whether the source itself stops at the latest offsets of the start."""
+        return self._pipeline.trigger.millis is None and not ADMISSION
 
     @property
     def scans(self) -> int:
@@ -152,13 +169,18 @@ class Building:
             return [Problem("output.mode", what, self._pipeline.origin)]
         return []
 
-    def writer(self) -> DataStreamWriter:
-        """The writer of the query, without checkpoint and trigger."""
+    def writer(self, checkpoint: PipelineCheckpoint) -> DataStreamWriter:
+        """The writer of the query, without checkpoint and trigger.
+
+        Args:
+            checkpoint: Where commits of the sinks are recorded.
+        """
+        self._checkpoint = checkpoint
         writer = self.frame.writeStream.outputMode(self._pipeline.mode)
         if self._shape.batched:
             return writer.foreachBatch(self._write)
         [sink] = self._pipeline.sinks
-        arranged = Arrangement(sink.stream, sink=sink.name)
+        arranged = self._arranged(sink)
         return writer.format(FORMAT).options(**arranged.to_options())
 
     # --- as a stream ------------------------------------------------------------
@@ -181,7 +203,9 @@ class Building:
 
     def _read(self, start: Mapping[str, str]) -> DataFrame:
         stream = source_of(self._pipeline).with_overrides(start)
-        options = Arrangement(stream, self._drain).to_options()
+        options = Arrangement(
+            stream, self._drain, available_now=self.pins_end
+        ).to_options()
         return self._spark.readStream.format(FORMAT).options(**options).load()
 
     def _good(self, rows: DataFrame) -> DataFrame:
@@ -204,18 +228,35 @@ class Building:
 
     def _write(self, batch: DataFrame, epoch: int) -> None:
         """Write one batch to all sinks."""
-        query = batch.sparkSession.sparkContext.getLocalProperty(_QUERY)
-        batch.persist()
+        session, pipeline = batch.sparkSession, self._pipeline
+        query = str(session.sparkContext.getLocalProperty(QUERY_PROPERTY))
+        count = len(pipeline.outlets) + len(pipeline.tables)
         try:
-            frames = self._parts(batch)
-            for outlet in self._pipeline.outlets:
-                self._write_outlet(outlet, frames[outlet.name], str(query), epoch)
+            with evaluated_once(batch, sinks=count):
+                frames = self._parts(batch)
+                writes: dict[str, Callable[[], None]] = {
+                    one.name: partial(
+                        self._write_outlet, one, frames[one.name], query, epoch
+                    )
+                    for one in pipeline.outlets
+                }
+                for table in pipeline.tables:
+                    writes[table.name] = partial(
+                        write_table,
+                        table,
+                        frames[table.name],
+                        query,
+                        epoch,
+                        replaces=pipeline.mode == "complete",
+                    )
+                failures = write_all(session, writes)
         except Exception as error:
             # The error loses its details on its way through Java.
             self.failure = describe_failure(error)
             raise
-        finally:
-            batch.unpersist()
+        if failures:
+            self.failure = describe_failures(failures)
+            raise next(iter(failures.values()))
 
     def _parts(self, batch: DataFrame) -> dict[str, DataFrame]:
         """The rows of each sink."""
@@ -229,14 +270,14 @@ class Building:
         frames = {self._shape.trunk: trunk}
         behind = {
             name
-            for sink in self._pipeline.sinks
+            for sink in self._pipeline.targets
             for name in self._analysis.reach(sink.rows)
         } - self._analysis.reach(self._shape.trunk)
         for name in self._analysis.order:
             if name in behind:
                 frames[name] = batch.sparkSession.sql(self._steps[name].sql)
                 frames[name].createOrReplaceTempView(name)
-        parts = {sink.name: frames[sink.rows] for sink in self._pipeline.sinks}
+        parts = {sink.name: frames[sink.rows] for sink in self._pipeline.targets}
         if dead is not None and self._pipeline.dead_letters is not None:
             parts[self._pipeline.dead_letters.name] = dead
         return parts
@@ -244,11 +285,12 @@ class Building:
     def _write_outlet(
         self, outlet: Outlet, rows: DataFrame, query: str, epoch: int
     ) -> None:
-        arranged = Arrangement(outlet.stream, sink=outlet.name, streaming=True)
-        options = {"writer.id": f"{query}/{outlet.name}", "epoch": str(epoch)}
-        if any(prop.key.lower() == "writer.id" for prop in outlet.stream.properties):
-            del options["writer.id"]  # the sink has an explicit one
         dead = outlet is self._pipeline.dead_letters
-        replaced = self._pipeline.mode == "complete" and not dead
-        writer = rows.write.format(FORMAT).options(**arranged.to_options(**options))
-        writer.mode("overwrite" if replaced else "append").save()
+        replaces = self._pipeline.mode == "complete" and not dead
+        SinkWrite(self._arranged(outlet), rows, replaces).run(query, epoch)
+
+    def _arranged(self, outlet: Outlet) -> Arrangement:
+        dead = outlet is self._pipeline.dead_letters
+        assert self._checkpoint is not None
+        ledger = self._checkpoint.ledger(outlet.name, dead_letters=dead)
+        return Arrangement(outlet.stream, sink=outlet.name, ledger=ledger)

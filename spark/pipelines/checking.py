@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING
 from streamfactory.spark.checkpoints import Place
 from streamfactory.spark.pipelines.deadletters import check_policy, source_of
 from streamfactory.spark.pipelines.hooks import hook_of
-from streamfactory.spi import (
-    ConfigError,
-    PositionRefused,
-    Problem,
-    Role,
-    StreamError,
-)
+from streamfactory.spark.pipelines.table_guarantees import table_guarantee
+from streamfactory.spi import ConfigError, PositionRefused, Problem, Role, StreamError
+from streamfactory.spi.claims import combine
 from streamfactory.wiring.config.configure import configured_of, inspect
-from streamfactory.wiring.config.guarantees import offline_verdict, path_problem
+from streamfactory.wiring.config.guarantees import (
+    check_guarantee,
+    offline_verdict,
+    path_problem,
+)
 from streamfactory.wiring.microbatch import check_shared, check_stream
 from streamfactory.wiring.plugins.manager import default_manager
 from streamfactory.wiring.reading.source import Source
@@ -59,6 +59,27 @@ def check_draft(draft: Draft) -> list[Problem]:
     return problems
 
 
+def pipeline_verdict(pipeline: Pipeline) -> Verdict:
+    """The delivery guarantee of a pipeline, from its source to all of its sinks.
+
+    Computed from claims and options; connects to nothing.
+
+    Raises:
+        ConfigError: config; the configuration of a stream is invalid.
+        StreamError: From the factory of a stream.
+    """
+    ends = [(source_of(pipeline), Role.READ)]
+    ends += [(one.stream, Role.WRITE) for one in pipeline.outlets]
+    verdicts = []
+    for definition, role in ends:
+        found = inspect(definition, default_manager(), use="spark", role=role)
+        configured = configured_of(
+            found, default_manager(), reads=role is not Role.WRITE
+        )
+        verdicts.append(offline_verdict(configured.config, configured.backend, role))
+    return combine(*verdicts, *map(table_guarantee, pipeline.tables))
+
+
 def refuse(problems: Sequence[Problem], origin: str) -> None:
     """Raise if there are errors.
 
@@ -94,6 +115,9 @@ def _end_problems(pipeline: Pipeline, source: Inspection) -> Iterator[Problem]:
             refused = path_problem(origin, _guaranteed(sink, Role.WRITE), name)
             if refused is not None:
                 yield refused
+        for table in pipeline.tables:
+            parts = combine(origin[1], table_guarantee(table))
+            check_guarantee(f"path to {table.name!r}", parts, [origin[0]])
     except StreamError as error:
         yield Problem("sinks", error.what, pipeline.origin, error.remedy)
 

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
+from streamfactory.spark.deadletters import dead_letter_expressions
 from streamfactory.spi import ConfigError, Problem, envelope_schema
 from streamfactory.spi.arrowjson import parse_schema
 from streamfactory.wiring.config.loading import load
-from streamfactory.wiring.decoding.deadletters import EVIDENCE, letter_expressions
+from streamfactory.wiring.decoding.deadletters import EVIDENCE
 from streamfactory.wiring.decoding.row_schema import metadata_fields
 from streamfactory.wiring.receiving.embedded import open_source
 
@@ -81,7 +82,7 @@ def inflow_of(pipeline: Pipeline) -> Inflow:
             msg = "[dead-letters] has no effect: the source does not decode messages"
             remedy = "remove the table"
             raise ConfigError(msg, stream=pipeline.source.name, remedy=remedy)
-        letters = tuple(letter_expressions(found, source.origin))
+        letters = tuple(dead_letter_expressions(found, source.origin))
     finally:
         source.close()
     hidden = _hidden(load(pipeline.source, "spark").config)

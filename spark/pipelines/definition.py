@@ -13,6 +13,7 @@ from streamfactory.spark.pipelines.model import (
     Outlet,
     Pipeline,
     Step,
+    Table,
     Watermark,
 )
 from streamfactory.spark.pipelines.options import (
@@ -21,7 +22,9 @@ from streamfactory.spark.pipelines.options import (
     SINK_OPTIONS,
     SOURCE_OPTIONS,
     STEP_OPTIONS,
+    TABLE_OPTIONS,
 )
+from streamfactory.spark.pipelines.table_guarantees import EPOCH_OPTIONS
 from streamfactory.spi import ConfigError
 from streamfactory.wiring.config.catalogue import Catalogue
 from streamfactory.wiring.config.documents import (
@@ -41,7 +44,9 @@ if TYPE_CHECKING:
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _ID: Final = re.compile("[A-Za-z_][A-Za-z0-9_]{0,99}")
-_TABLES: Final = ("source", "steps", "sinks", "dead-letters", "spark")
+_TABLES: Final = ("source", "steps", "sinks", "tables", "dead-letters", "spark")
+_TABLE_OPTION: Final = "option."
+"""Prefix of options of a table's connector."""
 _NOT_HERE: Final = {"spark.master": "set --master", "spark.app.name": "remove it"}
 """Spark settings that a pipeline cannot set."""
 
@@ -95,9 +100,9 @@ class _Reader:
         )
         ids = [source_id, *(step.id for step in steps)]
         self._check_ids(ids)
-        sinks = self._sinks(ids)
+        sinks, lake = self._sinks(ids), self._lake(ids)
         dead = self._dead_letters(source_id)
-        self._check_names([*sinks, dead])
+        self._check_names([*sinks, *lake, dead])
         watermark, hook, spark = _watermark(own), self._hook(options), self._spark()
         problems = tuple(self._document.problems)
         origin = str(self._document.path)
@@ -119,6 +124,7 @@ class _Reader:
                 idle_rounds=options.get("idle.stop.rounds"),
                 hook=hook,
                 spark=spark,
+                tables=lake,
             )
         return Draft(
             name=name,
@@ -126,7 +132,7 @@ class _Reader:
             source_id=source_id,
             watermark=watermark,
             steps=steps,
-            sinks=sinks,
+            targets=(*sinks, *lake),
             streams=tuple(self._streams),
             hook=hook,
             pipeline=pipeline,
@@ -183,7 +189,7 @@ class _Reader:
 
     def _sinks(self, ids: Sequence[str]) -> tuple[Outlet, ...]:
         tables = self._tables("sinks")
-        if not tables and not self._body.get("sinks"):
+        if not tables and not self._body.get("sinks") and "tables" not in self._body:
             self._problem("sinks", "a pipeline needs a sink", "", "add [[sinks]]")
         found = []
         for index, table in enumerate(tables):
@@ -191,13 +197,32 @@ class _Reader:
             sink = self._outlet(table, pointer, SINK_OPTIONS, ids[-1])
             if sink is None:
                 continue
-            if sink.rows not in ids:
-                near = difflib.get_close_matches(sink.rows, ids, n=1)
-                hint = f"did you mean {near[0]!r}?" if near else None
-                known = ", ".join(filter(None, ids))
-                what = f"{sink.rows!r} is no id; there are {known}"
-                self._problem("from", what, f"{pointer}/from", hint)
+            self._check_from(sink, ids, pointer)
             found.append(sink)
+        return tuple(found)
+
+    def _lake(self, ids: Sequence[str]) -> tuple[Table, ...]:
+        found = []
+        for index, table in enumerate(self._tables("tables")):
+            pointer = f"/tables/{index}"
+            given = list(flat(self._document, table, pointer))
+            more = [p for p in given if p.key.lower().startswith(_TABLE_OPTION)]
+            own = [prop for prop in given if prop not in more]
+            settled = self._settled(own, pointer, TABLE_OPTIONS)
+            kind, name = str(settled.get("format", "")), str(settled.get("name", ""))
+            # Spark compares short names without case; names of classes have dots.
+            kind = kind if "." in kind else kind.lower()
+            self._check_name(name or "t", pointer)
+            options = {p.key[len(_TABLE_OPTION) :]: p.text for p in more}
+            ours = {key.lower() for key in EPOCH_OPTIONS.get(kind, ())} | {"path"}
+            for key in options:
+                if key.lower() in ours:
+                    what = "is set by the pipeline, which numbers its batches"
+                    self._problem(_TABLE_OPTION + key, what, pointer, "remove it")
+            rows, path = str(settled.get("from", ids[-1])), str(settled.get("path", ""))
+            one = Table(name, rows, kind, path, options, self._at(pointer))
+            self._check_from(one, ids, pointer)
+            found.append(one)
         return tuple(found)
 
     def _dead_letters(self, source_id: str) -> Outlet | None:
@@ -217,9 +242,7 @@ class _Reader:
         if stream is None:
             return None
         name = str(own.get("name", stream.name))
-        if _NAME.fullmatch(name) is None:
-            what = f"{name!r} is no name: letters, digits, dots, dashes"
-            self._problem("name", what, f"{pointer}/name")
+        self._check_name(name, pointer)
         return Outlet(name, str(own.get("from", last)), stream, self._at(pointer))
 
     def _stream(
@@ -323,7 +346,7 @@ class _Reader:
             )
             self._problem(prop.key, what, None, hint, prop.origin)
         problems: list[Problem] = []
-        settings = Resolver(problems, "pipeline").settle(options, given, "")
+        settings = Resolver(problems, "pipeline").resolve_all(options, given, "")
         self._document.problems += [
             replace(problem, origin=problem.origin or self._at(pointer))
             for problem in problems
@@ -331,6 +354,21 @@ class _Reader:
         return {key: setting.value for key, setting in settings.items()}
 
     # --- checks -----------------------------------------------------------------
+
+    def _check_name(self, name: str, pointer: str) -> None:
+        if _NAME.fullmatch(name) is None:
+            what = f"{name!r} is no name: letters, digits, dots, dashes"
+            self._problem("name", what, f"{pointer}/name")
+
+    def _check_from(
+        self, target: Outlet | Table, ids: Sequence[str], pointer: str
+    ) -> None:
+        if target.rows not in ids:
+            near = difflib.get_close_matches(target.rows, ids, n=1)
+            hint = f"did you mean {near[0]!r}?" if near else None
+            known = ", ".join(filter(None, ids))
+            what = f"{target.rows!r} is no id; there are {known}"
+            self._problem("from", what, f"{pointer}/from", hint)
 
     def _check_id(self, name: str, pointer: str) -> None:
         if _ID.fullmatch(name) is None:
@@ -344,7 +382,7 @@ class _Reader:
                 what = f"{ids[index]!r} is an id already"
                 self._problem("id", what, f"/steps/{index - 1}/id")
 
-    def _check_names(self, outlets: Sequence[Outlet | None]) -> None:
+    def _check_names(self, outlets: Sequence[Outlet | Table | None]) -> None:
         names = [None if one is None else one.name for one in outlets]
         for index, outlet in enumerate(outlets):
             if outlet is not None and outlet.name in names[:index]:

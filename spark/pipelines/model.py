@@ -45,6 +45,23 @@ class Outlet:
 
 
 @dataclass(frozen=True, slots=True)
+class Table:
+    """A table for the rows of one id, written by a connector of Spark."""
+
+    name: str
+    """Unique within the pipeline, among sinks too."""
+    rows: str
+    """The id whose rows are written."""
+    format: str
+    """Name of the connector: ``delta``."""
+    path: str
+    """As the connector reads it: a path, a URL, or a name."""
+    options: Mapping[str, str]
+    """Options of the connector's writer."""
+    origin: str
+
+
+@dataclass(frozen=True, slots=True)
 class Hook:
     """The hook that is called after each committed batch."""
 
@@ -79,10 +96,16 @@ class Pipeline:
     hook: Hook
     spark: Mapping[str, str] = field(default_factory=dict)
     """Settings of the session."""
+    tables: tuple[Table, ...] = ()
+
+    @property
+    def targets(self) -> tuple[Outlet | Table, ...]:
+        """All sinks of rows: streams and tables."""
+        return (*self.sinks, *self.tables)
 
     @property
     def outlets(self) -> tuple[Outlet, ...]:
-        """All sinks, including that of dead letters."""
+        """All streams that are written, including that of dead letters."""
         return self.sinks + (() if self.dead_letters is None else (self.dead_letters,))
 
 
@@ -96,7 +119,8 @@ class Draft:
     watermark: Watermark | None
     """Watermark of the source."""
     steps: tuple[Step, ...]
-    sinks: tuple[Outlet, ...]
+    targets: tuple[Outlet | Table, ...]
+    """All sinks of rows."""
     streams: tuple[StreamDefinition, ...]
     """All named streams, without duplicates."""
     hook: Hook | None

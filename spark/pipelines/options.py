@@ -144,6 +144,23 @@ SINK_OPTIONS: Final = (
     Option("from", "Id whose rows are written; by default the last one.", STRING),
 )
 
+TABLE_OPTIONS: Final = (
+    Option(
+        "format",
+        "Format of the table: a connector of Spark, whose package [spark] names.",
+        required=True,
+        example="delta",
+    ),
+    Option(
+        "path",
+        "Path or URL of the table, or its name where the connector takes one.",
+        required=True,
+        example="s3a://lake/orders",
+    ),
+    Option("name", "Name of the table, unique among all sinks.", required=True),
+    Option("from", "Id whose rows are written; by default the last one."),
+)
+
 DEAD_LETTER_OPTIONS: Final = (
     Option("stream", "Name or file of the stream of bad messages.", required=True),
     Option("name", "Name of the sink.", default="dead-letters"),

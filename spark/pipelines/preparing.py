@@ -13,9 +13,12 @@ from streamfactory.spark.pipelines.building import Building, shape_of
 from streamfactory.spark.pipelines.checking import errors, refuse
 from streamfactory.spark.pipelines.hooks import hook_of
 from streamfactory.spark.pipelines.sql import analyse, session_like
+from streamfactory.spark.pipelines.table_guarantees import table_guarantee
+from streamfactory.spark.pipelines.tables import check_table
 from streamfactory.spark.sink import check_sink
 from streamfactory.spark.types import spark_schema
-from streamfactory.spi import ConfigError, Problem, StreamError, combine
+from streamfactory.spi import ConfigError, Problem, StreamError
+from streamfactory.spi.claims import combine
 from streamfactory.wiring.config.loading import load
 from streamfactory.wiring.core.guard import log
 from streamfactory.wiring.decoding.deadletters import DEAD_LETTER_SCHEMA
@@ -107,6 +110,10 @@ def build(
             problems.append(found)
         else:
             guarantees.append(found)
+    for table in pipeline.tables:
+        wrong = check_table(session, table)
+        problems += [] if wrong is None else [wrong]
+        guarantees.append(table_guarantee(table))
     refuse(problems, pipeline.origin)
     return Built(pipeline, inflow.configured, session, building, guarantees)
 

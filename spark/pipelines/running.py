@@ -12,10 +12,14 @@ from typing import TYPE_CHECKING, Any, Final
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
 from streamfactory.spark.failures import describe_failure, unlogged
+from streamfactory.spark.pipelines.counting import PipelineTally
 from streamfactory.spark.pipelines.hooks import HookFailed
 from streamfactory.spark.pipelines.progress import Batch, batch_of
+from streamfactory.spark.pipelines.tracing import PipelineTracer
 from streamfactory.spi import Partition, Position, StreamError
+from streamfactory.wiring.core.defects import with_code
 from streamfactory.wiring.core.guard import log
+from streamfactory.wiring.metrics.registry import registry
 from streamfactory.wiring.reading.progress import ProgressGroup
 from streamfactory.wiring.reading.source import Source
 
@@ -87,12 +91,12 @@ class _Listener(StreamingQueryListener):
         self.events.put(("end", ""))
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, weakref_slot=True)
 class _Run:
     """A running or ended pipeline."""
 
     prepared: Prepared
-    tell: Callable[[Batch], None]
+    on_batch: Callable[[Batch], None]
     outcome: Outcome
     listener: _Listener = field(default_factory=_Listener)
     query: StreamingQuery | None = None
@@ -102,6 +106,12 @@ class _Run:
     silent: bool = False
     """Whether the query has sent its last event."""
     ended: bool = False
+    tally: PipelineTally = field(init=False)
+    tracer: PipelineTracer = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.tally = PipelineTally(self.outcome.pipeline)
+        self.tracer = PipelineTracer(self.prepared)
 
     # --- start ------------------------------------------------------------------
 
@@ -114,18 +124,22 @@ class _Run:
         rounds = 0 if trigger.millis else interval
         session.conf.set("spark.sql.streaming.noDataProgressEventInterval", str(rounds))
         session.streams.addListener(self.listener)
-        writer = prepared.building.writer().queryName(pipeline.name)
+        writer = prepared.building.writer(prepared.checkpoint)
+        writer = writer.queryName(pipeline.name)
         writer = writer.option("checkpointLocation", prepared.checkpoint.folder)
-        if trigger.millis is None:
+        if trigger.millis is None and not prepared.building.pins_end:
             writer = writer.trigger(availableNow=True)
         else:
-            writer = writer.trigger(processingTime=f"{trigger.millis} milliseconds")
+            period = f"{trigger.millis or 0} milliseconds"
+            writer = writer.trigger(processingTime=period)
         self.began = time.monotonic()
+        registry.track(self, self.tally)
         context: Any = session.sparkContext
         before = context.getLocalProperty(_POOL)
         context.setLocalProperty(_POOL, pipeline.name)  # the query's thread inherits it
         try:
             self.query = writer.start()
+            self.tally.started()
         except Exception as error:  # noqa: BLE001 - other pipelines continue
             self._finish(describe_failure(error))
         finally:
@@ -172,6 +186,7 @@ class _Run:
             elif what == "batch":
                 self._batch(text)
             else:
+                self.tally.idle()
                 self._round(rows=0)
 
     def _batch(self, text: str) -> None:
@@ -179,6 +194,7 @@ class _Run:
         name = prepared.pipeline.name
         batch = batch_of(name, text, prepared.building.scans)
         if outcome.last is not None and batch.batch <= outcome.last.batch:
+            self.tally.idle()
             self._round(rows=0)  # Spark repeats the last report while idle
             return
         if outcome.batches == 0:
@@ -187,6 +203,9 @@ class _Run:
         outcome.rows += batch.rows
         outcome.dropped += batch.dropped
         outcome.last = batch
+        self.tally.add(batch)
+        self._count_written(batch)
+        self.tracer.committed(batch)
         if batch.dropped:
             log.warning(
                 "pipeline %r, batch %d: %d rows or groups came after the watermark, %s,"
@@ -196,9 +215,25 @@ class _Run:
                 batch.dropped,
                 batch.watermark,
             )
-        self.tell(batch)
+        self.on_batch(batch)
         self._call_hook(batch)
-        self._round(rows=batch.rows)
+        if prepared.building.pins_end:
+            self.idle = 0  # offsets without rows are no end
+        else:
+            self._round(rows=batch.rows)
+
+    def _count_written(self, batch: Batch) -> None:
+        """Count what the tasks wrote, which other processes recorded."""
+        pipeline, checkpoint = self.prepared.pipeline, self.prepared.checkpoint
+        for outlet in pipeline.outlets:
+            try:
+                commit = checkpoint.ledger(outlet.name).read(batch.batch)
+            except StreamError as error:
+                name = pipeline.name
+                log.warning("pipeline %r: its rows are not counted: %s", name, error)
+                continue
+            if commit is not None:
+                self.tally.wrote(commit)
 
     def _note_begun(self) -> None:
         try:
@@ -208,7 +243,7 @@ class _Run:
 
     def _fail(self, error: StreamError) -> None:
         """End the pipeline because of an error. Committed batches stay."""
-        self.outcome.failure = self.outcome.failure or f"[{error.code}] {error}"
+        self.outcome.failure = self.outcome.failure or with_code(error)
         self.drain(stopped=True)
 
     def _call_hook(self, batch: Batch) -> None:
@@ -225,6 +260,8 @@ class _Run:
     def _round(self, *, rows: int) -> None:
         self.idle = 0 if rows else self.idle + 1
         most = self.prepared.pipeline.idle_rounds
+        if self.prepared.building.pins_end:
+            most = 1
         if most is not None and self.idle >= most:
             self.drain(stopped=False)
 
@@ -271,13 +308,16 @@ class _Run:
         self._publish_end()
         self.outcome.seconds = time.monotonic() - self.began
         self.outcome.failure = self.outcome.failure or failure
+        if self.outcome.failure is not None:
+            self.tracer.failed(self.outcome.failure)
+        self.tally.ended(failed=self.outcome.failure is not None)
         self.prepared.session.streams.removeListener(self.listener)
 
 
 def run_prepared(
     prepared: Sequence[Prepared],
     stop: threading.Event,
-    tell: Callable[[Batch], None],
+    on_batch: Callable[[Batch], None],
 ) -> list[Outcome]:
     """Run pipelines concurrently until each has ended.
 
@@ -286,12 +326,12 @@ def run_prepared(
     Args:
         prepared: The pipelines, which share one Spark.
         stop: Once set, all finish their current batch and end.
-        tell: Called with each committed batch, in the calling thread.
+        on_batch: Called with each committed batch, in the calling thread.
     """
     runs = [
         _Run(
             one,
-            tell,
+            on_batch,
             Outcome(
                 one.pipeline.name,
                 went_on=one.checkpoint.why,

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from streamfactory.spark import find_java, prepare_environment, register
 from streamfactory.spi import NotInstalled, PermanentError
+from streamfactory.wiring.core.logs import LOG_FORMAT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -28,9 +29,21 @@ rootLogger.appenderRef.console.ref = console
 appender.console.type = Console
 appender.console.name = console
 appender.console.target = SYSTEM_ERR
+"""
+_TEXT_LAYOUT: Final = """
 appender.console.layout.type = PatternLayout
 appender.console.layout.pattern = %d{ISO8601} %p %c{1}: %m%n%ex
 """
+_JSON_LAYOUT: Final = """
+appender.console.layout.type = JsonTemplateLayout
+appender.console.layout.eventTemplateUri = classpath:org/apache/spark/SparkLayout.json
+"""
+"""As of Spark's own structured logs."""
+_JSON_SETTINGS: Final = {
+    # For the log of executors, which have their own configuration.
+    "spark.log.structuredLogging.enabled": "true",
+    f"spark.executorEnv.{LOG_FORMAT}": "json",
+}
 _QUIET: Final = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
@@ -74,7 +87,11 @@ def check_installed() -> None:
 
 @contextmanager
 def spark_session(
-    master: str = LOCAL, settings: Mapping[str, str] | None = None, *, log: Path
+    master: str = LOCAL,
+    settings: Mapping[str, str] | None = None,
+    *,
+    log: Path,
+    json_log: bool = False,
 ) -> Iterator[SparkSession]:
     """A session of a new Spark, stopped at the end.
 
@@ -84,6 +101,7 @@ def spark_session(
         master: Spark's master URL.
         settings: ``spark.*``, as for spark-submit.
         log: File for the output of Spark and its Java process.
+        json_log: Whether Spark and its Python workers log as JSON lines.
 
     Raises:
         NotInstalled: plugin; PySpark is missing.
@@ -99,8 +117,9 @@ def spark_session(
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     with tempfile.TemporaryDirectory(prefix="streamfactory-") as folder:
         layout = Path(folder, "log4j2.properties")
-        layout.write_text(_LOGGING, encoding="utf-8")
-        chosen = _QUIET | dict(settings or {})
+        kind = _JSON_LAYOUT if json_log else _TEXT_LAYOUT
+        layout.write_text(_LOGGING + kind, encoding="utf-8")
+        chosen = _QUIET | (_JSON_SETTINGS if json_log else {}) | dict(settings or {})
         chosen.setdefault(
             "spark.driver.extraJavaOptions", f"-Dlog4j2.configurationFile={layout}"
         )
@@ -108,7 +127,7 @@ def spark_session(
             # The default is 200, each with a task and a file in the checkpoint.
             chosen.setdefault("spark.sql.shuffle.partitions", str(os.cpu_count() or 2))
         chosen |= {"spark.master": master, "spark.app.name": "streamfactory"}
-        with _standard_error(log):
+        with _standard_error(log), _worker_log(json=json_log):
             try:
                 session = _started(chosen)
             except Exception as error:
@@ -194,6 +213,23 @@ def _started(settings: Mapping[str, str]) -> SparkSession:
     # Explicitly: Spark searches data sources only once.
     register(session)
     return session
+
+
+@contextmanager
+def _worker_log(*, json: bool) -> Iterator[None]:
+    """Set the log format of Python workers, which inherit Java's environment."""
+    if not json:
+        yield
+        return
+    before = os.environ.get(LOG_FORMAT)
+    os.environ[LOG_FORMAT] = "json"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[LOG_FORMAT]
+        else:
+            os.environ[LOG_FORMAT] = before
 
 
 @contextmanager

@@ -178,7 +178,7 @@ def _sort(draft: Draft, analysis: Analysis) -> set[str]:
 
 def _warn_unread(draft: Draft, analysis: Analysis) -> None:
     """Warn of steps that no sink reads, which are not run."""
-    needed = {name for sink in draft.sinks for name in analysis.reach(sink.rows)}
+    needed = {name for sink in draft.targets for name in analysis.reach(sink.rows)}
     for step in draft.steps:
         if step.id and step.id not in needed:
             what = f"step {step.id!r} is read by no sink: it is not run"

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import tempfile
 import threading
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, final
 
 from streamfactory.spark.checkpoints import Place
+from streamfactory.spark.checkpoints.holding import hold
 from streamfactory.spark.pipelines.checking import check_draft, errors, refuse
 from streamfactory.spark.pipelines.deadletters import inflow_of
 from streamfactory.spark.pipelines.definition import read_pipeline
@@ -99,7 +100,7 @@ class Pipelines:
         self,
         spark: SparkSession,
         stop: threading.Event | None = None,
-        tell: Callable[[Batch], None] | None = None,
+        on_batch: Callable[[Batch], None] | None = None,
     ) -> list[Outcome]:
         """Run the pipelines concurrently until each has ended.
 
@@ -107,7 +108,7 @@ class Pipelines:
             spark: A session. The pipelines run in copies of it, with its settings,
                 functions and views.
             stop: Once set, all finish their current batch and end.
-            tell: Called with each committed batch, in the calling thread.
+            on_batch: Called with each committed batch, in the calling thread.
 
         Raises:
             ConfigError: config; with all problems of all pipelines. None was started.
@@ -115,7 +116,7 @@ class Pipelines:
         """
         with self.prepared(spark) as prepared:
             return run_prepared(
-                prepared, stop or threading.Event(), tell or (lambda _: None)
+                prepared, stop or threading.Event(), on_batch or (lambda _: None)
             )
 
     @contextmanager
@@ -135,11 +136,15 @@ class Pipelines:
             for one in begun:
                 problems += one.build(spark)
             refuse(problems, self._origin)
-            # Nothing is saved before this point.
-            for one in begun:
-                problems += one.open(over.reset, over.ignore)
-            refuse(problems, self._origin)
-            yield [one.prepared for one in begun if one.prepared is not None]
+            with ExitStack() as held:
+                # Nothing is saved before this point.
+                for one in begun:
+                    problems += one.hold(held)
+                refuse(problems, self._origin)
+                for one in begun:
+                    problems += one.open(over.reset, over.ignore)
+                refuse(problems, self._origin)
+                yield [one.prepared for one in begun if one.prepared is not None]
 
     @property
     def _origin(self) -> str:
@@ -188,6 +193,14 @@ class _Begun:
             self.built = build(
                 spark, self.draft, self.analysis, self.inflow, self.drain
             )
+        return found
+
+    def hold(self, held: ExitStack) -> list[Problem]:
+        """Hold the checkpoint until the stack is closed."""
+        found: list[Problem] = []
+        assert self.built is not None
+        with self._noting(found):
+            held.enter_context(hold(Place.of(self.built.pipeline.checkpoint)))
         return found
 
     def open(self, reset: str | None, ignore: str | None) -> list[Problem]:

@@ -1,0 +1,104 @@
+"""One run of a pipeline at a time: a lock in its checkpoint folder.
+
+The lock is advisory and held by the process: it ends with the process, however that
+ends. On an object store, where there are no locks, recent files stand for it.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import socket
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Final
+
+from streamfactory.spark.checkpoints.reading import is_query_checkpoint, read_query
+from streamfactory.spark.checkpoints.record import read_record
+from streamfactory.spi import CheckpointFailed, MisuseError
+from streamfactory.wiring.core.durable import make_folder
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from streamfactory.spark.checkpoints.places import Place
+
+LOCK: Final = ".running"
+RECENT: Final = 60.0
+"""Seconds since the last batch for which a query on an object store may be running."""
+
+
+@contextmanager
+def hold(place: Place) -> Iterator[None]:
+    """Hold a checkpoint folder during a run.
+
+    Does nothing for a folder that is not on a local file system.
+
+    Raises:
+        MisuseError: misuse; another process holds it.
+        CheckpointFailed: permanent; the lock cannot be created.
+    """
+    folder = place.local
+    if folder is None:
+        yield
+        return
+    try:
+        make_folder(folder)
+        descriptor = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT, 0o644)
+    except OSError as error:
+        msg = f"{place.text} cannot be locked: {error.strerror}"
+        raise CheckpointFailed(msg, remedy="check the permissions") from error
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            msg = f"{place.text} is in use by {_holder(place)}"
+            remedy = "stop that run first: a pipeline runs only once at a time"
+            raise MisuseError(msg, remedy=remedy) from error
+        os.ftruncate(descriptor, 0)
+        os.write(
+            descriptor, f"process {os.getpid()} on {socket.gethostname()}".encode()
+        )
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def running(place: Place) -> str | None:
+    """Why a run may be using a checkpoint folder; None if none is."""
+    folder = place.local
+    if folder is None:
+        return _recent(place)
+    try:
+        descriptor = os.open(folder / LOCK, os.O_RDONLY)
+    except OSError:
+        return None  # never locked
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return f"it is in use by {_holder(place)}"
+    finally:
+        os.close(descriptor)
+    return None
+
+
+def _holder(place: Place) -> str:
+    found = (place.read(LOCK) or b"").decode(errors="replace").strip()
+    return found if found.isprintable() and found else "another process"
+
+
+def _recent(place: Place) -> str | None:
+    record = read_record(place)
+    if record is None:
+        return None
+    generation = place.child(str(record.generation))
+    if not is_query_checkpoint(generation):
+        return None
+    query, times = read_query(generation), []
+    for folder, numbers in (("offsets", query.planned), ("commits", query.committed)):
+        if numbers:
+            times.append(generation.child(folder).written(str(numbers[-1])))
+    ages = [(datetime.now(UTC) - when).total_seconds() for when in times if when]
+    if not ages or min(ages) > RECENT:
+        return None
+    return f"its last batch was written {min(ages):.0f} s ago"

@@ -1,0 +1,247 @@
+"""Batches that Spark's own Parquet reader reads, planned from the log of a topic."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+from pyspark.errors import AnalysisException
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - as Spark's documentation has it
+
+from streamfactory.spark.failures import describe_failure, unlogged
+from streamfactory.spark.types import spark_schema
+from streamfactory.spi import (
+    CorruptData,
+    MisuseError,
+    SchemaMismatch,
+    StorageFailed,
+)
+from streamfactory.wiring.config.loading import load
+from streamfactory.wiring.microbatch import Planner, Stored, check_batch, check_shared
+from streamfactory.wiring.receiving.embedded import open_source
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from pyspark.sql import Column, DataFrame
+    from pyspark.sql.types import StructType
+
+    from streamfactory.spi import Position
+    from streamfactory.wiring.config.loading import Named
+    from streamfactory.wiring.microbatch.stored import LogFile
+    from streamfactory.wiring.reading.starts import Start
+
+_TRIES: Final = 8
+"""Attempts to plan files that merges replace meanwhile."""
+_ONE_MAP: Final = 16
+"""Files whose numbers are looked up in one map; more are looked up by the first
+characters of their names first."""
+_DIGITS: Final = "0123456789abcdef"
+_OPTIONS: Final = {
+    # A file that retention removed must never be left out.
+    "ignoreMissingFiles": "false",
+    "ignoreCorruptFiles": "false",
+    "mergeSchema": "false",
+    "datetimeRebaseMode": "CORRECTED",
+}
+_WITH_TOPIC: Final = ("_topic", "_partition", "_offset")
+_REMEDY: Final = 'read it with format("streamfactory")'
+
+
+def scan_range(
+    named: Named,
+    start: Start | None,
+    end: Position | None,
+    spark: SparkSession | None,
+) -> DataFrame:
+    """See `streamfactory.spark.scan`."""
+    session = spark or SparkSession.getActiveSession()
+    if session is None:
+        msg = "no session of Spark is active in this thread"
+        raise MisuseError(msg, remedy="pass the session as `spark`")
+    configured = load(named, "spark")
+    check_batch(configured.config)
+    source = open_source(configured, aside=False)
+    try:
+        check_shared(source)
+        stored = Stored(source)
+        topic = source.config.topic if source.config["metadata.columns"] else None
+        check_columns(stored.schema, topic, source.config.name)
+        schema = spark_schema(stored.schema)
+        ranges = Planner(source).partition_ranges(start, end)
+        for _ in range(_TRIES):
+            try:
+                return _frame(session, schema, stored.files(ranges), topic)
+            except AnalysisException as error:
+                # A merge may have removed a file since: there are new ones.
+                if error.getCondition() != "PATH_NOT_FOUND":
+                    raise StorageFailed(describe_failure(error)) from error
+        msg = f"topic {source.config['topic.name']!r}: the files of the range are "
+        raise CorruptData(msg + "replaced or removed while they are planned")
+    finally:
+        source.close()
+
+
+# --- what can be read -----------------------------------------------------------
+
+
+def check_columns(schema: pa.Schema, topic: str | None, name: str | None) -> None:
+    """Refuse columns of a topic that a scan would return otherwise.
+
+    Args:
+        schema: Columns of the topic.
+        topic: Value of ``_topic``; None if there is no such column.
+        name: Name of the stream, for errors.
+
+    Raises:
+        SchemaMismatch: permanent; Spark's Parquet reader returns other values, or
+            its name differs from that of another column only in case, which Spark
+            ignores.
+    """
+    taken = {column: column for column in ("_metadata", *_added(topic))}
+    for field in schema:
+        if not _is_same(field.type):
+            msg = f"column {field.name!r} of the type {field.type}: Spark's Parquet "
+            msg += "reader does not read it as this source does"
+            raise SchemaMismatch(msg, stream=name, remedy=_REMEDY)
+        other = taken.get(field.name.lower())
+        if other is not None:
+            msg = f"column {field.name!r}: a scan has the column {other!r}, too, and "
+            msg += "Spark ignores case"
+            raise SchemaMismatch(msg, stream=name, remedy=_REMEDY)
+        taken[field.name.lower()] = field.name
+
+
+def _added(topic: str | None) -> tuple[str, ...]:
+    """Columns besides those of the topic."""
+    return ("_partition", "_offset") if topic is None else _WITH_TOPIC
+
+
+def _is_same(kind: pa.DataType) -> bool:
+    """Whether Spark's Parquet reader returns what `types.spark_schema` promises."""
+    types = pa.types
+    if types.is_timestamp(kind):
+        return bool(kind.unit in {"ms", "us"})
+    if types.is_decimal(kind):
+        return bool(0 <= kind.scale <= kind.precision <= 38)
+    if types.is_nested(kind) and not types.is_union(kind):
+        inner = range(kind.num_fields)
+        return all(_is_same(kind.field(number).type) for number in inner)
+    return bool(kind in _PLAIN or types.is_fixed_size_binary(kind))
+
+
+_PLAIN: Final = frozenset(
+    {
+        pa.bool_(),
+        *(pa.int8(), pa.int16(), pa.int32(), pa.int64()),
+        *(pa.uint8(), pa.uint16(), pa.uint32(), pa.uint64()),
+        *(pa.float32(), pa.float64(), pa.date32()),
+        *(pa.string(), pa.large_string(), pa.string_view()),
+        *(pa.binary(), pa.large_binary(), pa.binary_view()),
+    }
+)
+
+
+# --- the frame ------------------------------------------------------------------
+
+
+def _frame(
+    session: SparkSession,
+    schema: StructType,
+    files: Sequence[LogFile],
+    topic: str | None,
+) -> DataFrame:
+    whole: list[LogFile] = []
+    part: list[LogFile] = []
+    for f in files:
+        is_whole = f.start == f.base and f.end == f.base + f.rows
+        (whole if is_whole else part).append(f)
+    frames = [
+        _offsets(frame, some, topic)
+        for some, cut in ((whole, False), (part, True))
+        if some
+        for frame in [_read(session, schema, some, cut=cut)]
+    ]
+    if not frames:
+        empty = session.createDataFrame([], schema)
+        return _columns(empty, F.lit(None).cast("int"), F.lit(None).cast("long"), topic)
+    return frames[0] if len(frames) == 1 else frames[0].unionAll(frames[1])
+
+
+def _read(
+    session: SparkSession, schema: StructType, files: Sequence[LogFile], *, cut: bool
+) -> DataFrame:
+    with unlogged():
+        frame = (
+            session.read.options(**_OPTIONS)
+            .schema(schema)
+            .parquet(*[f"file://{_escaped(file.path)}" for file in files])
+        )
+    if cut:
+        index = F.col("_metadata.row_index")
+        frame = frame.where(
+            (index >= _by_file(files, lambda file: file.start - file.base))
+            & (index < _by_file(files, lambda file: file.end - file.base))
+        )
+    return frame
+
+
+def _escaped(path: str) -> str:
+    """Escape the characters of Hadoop's patterns."""
+    return re.sub(r"([{}\[\]*?\\])", r"\\\1", path)
+
+
+def _offsets(
+    frame: DataFrame, files: Sequence[LogFile], topic: str | None
+) -> DataFrame:
+    partition = _by_file(files, lambda file: file.partition).cast("int")
+    base = _by_file(files, lambda file: file.base)
+    offset = F.col("_metadata.row_index") + base
+    return _columns(frame, partition, offset, topic)
+
+
+def _columns(
+    frame: DataFrame, partition: Column, offset: Column, topic: str | None
+) -> DataFrame:
+    added: Mapping[str, Column] = {"_partition": partition, "_offset": offset}
+    if topic is not None:
+        added = {"_topic": F.lit(topic), **added}
+    return frame.withColumns(dict(added))
+
+
+def _by_file(files: Sequence[LogFile], number: Callable[[LogFile], int]) -> Column:
+    """Return a number of each file, as an expression of the file's name.
+
+    Names are random hexadecimal digits. A constant map is searched one name after the
+    other: with many files, there is a map for each of the first two digits.
+    """
+    numbers = {file.path.rpartition("/")[2]: number(file) for file in files}
+    if len(set(numbers.values())) == 1:
+        return F.lit(next(iter(numbers.values()))).cast("long")
+    if len(numbers) <= _ONE_MAP:
+        return F.expr(f"{_map(numbers)}[_metadata.file_name]")
+    maps = []
+    for high in _DIGITS:
+        for low in _DIGITS:
+            some = {k: v for k, v in numbers.items() if k.startswith(high + low)}
+            maps.append(_map(some))
+    digits = [
+        f"if({code} > 57, {code} - 87, {code} - 48)"
+        for code in (
+            "ascii(_metadata.file_name)",
+            "ascii(substring(_metadata.file_name, 2, 1))",
+        )
+    ]
+    found = f"array({', '.join(maps)})[16 * {digits[0]} + {digits[1]}]"
+    return F.expr(f"{found}[_metadata.file_name]")
+
+
+def _map(numbers: Mapping[str, int]) -> str:
+    """A constant map, in SQL."""
+    if not numbers:
+        return "cast(map() as map<string, bigint>)"
+    names, values = ",".join(numbers), ",".join(map(str, numbers.values()))
+    parts = f"split('{names}', ',')", f"cast(split('{values}', ',') as array<bigint>)"
+    return f"map_from_arrays({', '.join(parts)})"
