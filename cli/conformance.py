@@ -9,17 +9,16 @@ import sys
 import tempfile
 import time
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from streamfactory.cli.parameters import json_flag, one_definition
-from streamfactory.cli.results import Result, count, table
+from streamfactory.cli.results import count, table
 from streamfactory.cli.status import Status
 from streamfactory.conformance.benchmark import Figure, measure
-from streamfactory.conformance.decoders import decoder_cases, run_decoder
+from streamfactory.conformance.decoder_runner import decoder_cases, run_decoder
 from streamfactory.conformance.limits import SECONDS
 from streamfactory.conformance.report import FORMATS, Report, to_plain
 from streamfactory.conformance.runner import Result as CaseResult
@@ -42,40 +41,6 @@ if TYPE_CHECKING:
     Prove = Callable[[Iterable[Case], bool, int], Iterator[CaseResult]]
 
 log = logging.getLogger("streamfactory")
-
-
-@dataclass(frozen=True, slots=True)
-class Proof(Result):
-    """The answer of ``conformance``."""
-
-    report: Report
-    form: str
-    """One of `FORMATS`."""
-
-    def lines(self) -> Iterable[str]:
-        """The report, in its form."""
-        return FORMATS[self.form](self.report).splitlines()
-
-    def plain(self) -> Any:
-        """The report as plain values."""
-        return to_plain(self.report)
-
-
-@dataclass(frozen=True, slots=True)
-class Benchmark(Result):
-    """The answer of ``conformance --benchmark``."""
-
-    type: str
-    figures: list[Figure]
-
-    def lines(self) -> Iterable[str]:
-        """A line for each figure, with its spread."""
-        rows = [
-            [f.name, f"{f.value:,.2f}", f.unit, f"+-{100 * f.spread:.0f} %"]
-            for f in self.figures
-        ]
-        yield f"{self.type}: figures of this machine, now"
-        yield from table(rows, indent="  ")
 
 
 @click.command("conformance")
@@ -175,7 +140,7 @@ def conformance_command(
         # A console script does not look where it is started; `python -m` does.
         sys.path.append(str(Path.cwd()))
     if decoder is not None:
-        name, prove = _decoder(decoder.lower(), harness)
+        name, prove = _decoder(decoder.lower(), harness, time_limit)
     else:
         name, prove = _backend(str(type_name).lower(), harness, config, time_limit)
     started = time.monotonic()
@@ -189,7 +154,8 @@ def conformance_command(
     report = Report(name, found, seconds, seed, command)
     if output is not None:
         _write(output, FORMATS[form](report))
-    printer.show(Proof(report, form if output is None else "text"))
+    lines = FORMATS[form if output is None else "text"](report).splitlines()
+    printer.show(to_plain(report), lines)
     return Status.FAILED if report.failed else Status.FINE
 
 
@@ -203,7 +169,13 @@ def _measured(printer: Printer, name: str, harness: str | None) -> Status:
             printer.progress(f"{figure.name}, {figure.unit}")
             figures.append(figure)
     printer.progress("")
-    printer.show(Benchmark(subject.backend.name, figures))
+    name = subject.backend.name
+    rows = [
+        [f.name, f"{f.value:,.2f}", f.unit, f"+-{100 * f.spread:.0f} %"]
+        for f in figures
+    ]
+    lines = [f"{name}: measured on this machine, now", *table(rows, indent="  ")]
+    printer.show({"type": name, "figures": figures}, lines)
     return Status.FINE
 
 
@@ -228,12 +200,19 @@ def _backend(
     return subject.backend.name, prove
 
 
-def _decoder(name: str, harness: str | None) -> tuple[str, Prove]:
+def _decoder(name: str, harness: str | None, time_limit: float) -> tuple[str, Prove]:
     decoder, made = find_decoder(name, harness)
 
     def prove(cases: Iterable[Case], quick: bool, seed: int) -> Iterator[CaseResult]:
         for case in cases:
-            yield from run_decoder(decoder, made, cases=[case], quick=quick, seed=seed)
+            yield from run_decoder(
+                decoder,
+                made,
+                cases=[case],
+                quick=quick,
+                seed=seed,
+                time_limit=time_limit,
+            )
 
     return decoder.name, prove
 

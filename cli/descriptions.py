@@ -1,160 +1,168 @@
-"""What ``describe`` answers."""
+"""Documents and text of ``describe``."""
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from streamfactory.cli.results import Result, table
+from streamfactory.cli.results import table
+from streamfactory.spi.hooks import BACKENDS, DECODERS
+from streamfactory.wiring.config.configure import stream_options
+from streamfactory.wiring.config.describing import abilities, option_rows, promises
+from streamfactory.wiring.core.plain import plain
+from streamfactory.wiring.options.vocabulary import FRAMEWORK_OPTIONS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from streamfactory.wiring.config.describing import Abilities, OptionRow
+    from streamfactory.spi import Backend
+    from streamfactory.wiring.config.describing import OptionRow, Promise
+    from streamfactory.wiring.plugins.manager import PluginManager
 
 _ROWS: Final = {
     "typed": "typed rows",
     "envelope": "undecoded messages: a decoder is required",
-    "either": "typed rows, or undecoded messages, as the topic has them",
+    "either": "typed rows, or undecoded messages, depending on the topic",
 }
 
 _SPOOLED: Final = {
     False: "at-most-once until received, exactly-once from there (spool.path)",
-    True: "exactly-once where messages are acknowledged (spool.path)",
+    True: "exactly-once if messages are acknowledged (spool.path)",
 }
-"""What a source gives that cannot be read again by itself."""
+"""The guarantee of a source that is not replayable, by whether it redelivers."""
+
+Document = dict[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class Role:
+def backend_document(
+    manager: PluginManager, backend: Backend, *, everything: bool
+) -> Document:
+    """All that ``describe TYPE`` shows."""
+    prefix = f"stream.{backend.name}."
+    own = {option.key for option in backend.options}
+    options = sorted(
+        stream_options(backend).values(), key=lambda option: option.key not in own
+    )
+    source, sink = promises(backend)
+    return {
+        "name": backend.name,
+        "doc": backend.doc,
+        **_owner(manager, BACKENDS, backend.name),
+        "rows": backend.yields.value,
+        "abilities": plain(abilities(backend)),
+        "source": _role(source),
+        "sink": _role(sink),
+        "options": option_rows(options, prefix),
+        "words": option_rows(FRAMEWORK_OPTIONS.values()) if everything else [],
+        "namespaces": [
+            f"{prefix}{name}.prop." for name in sorted(backend.client_namespaces)
+        ],
+    }
+
+
+def decoder_document(manager: PluginManager, name: str) -> Document:
+    """All that ``describe --decoder NAME`` shows."""
+    decoder = manager.decoder(name.lower())
+    made = decoder.decoder
+    return {
+        "name": decoder.name,
+        "doc": decoder.doc,
+        **_owner(manager, DECODERS, decoder.name),
+        "decodes": made is not None,
+        "message_by_message": made is not None and made.MESSAGE_BY_MESSAGE,
+        "encodes": decoder.encoder is not None,
+        "options": option_rows(decoder.options, "decoder.prop."),
+    }
+
+
+def _owner(manager: PluginManager, group: str, name: str) -> Document:
+    """Distribution and version of a plug-in."""
+    infos = [
+        info for info in manager.list(group) if info.name == name and info.error is None
+    ]
+    return {"distribution": infos[0].distribution, "version": infos[0].version}
+
+
+def _role(promise: Promise | None) -> Document | None:
     """What a type promises as a source, or as a sink."""
-
-    claims: dict[str, Any]
-    guarantee: str
-    reasons: list[str]
+    return None if promise is None else plain(promise)
 
 
-@dataclass(frozen=True, slots=True)
-class BackendDescription(Result):
-    """The answer of ``describe TYPE``."""
-
-    name: str
-    doc: str
-    distribution: str
-    version: str
-    rows: str
-    """``typed``, ``envelope`` or ``either``."""
-    abilities: Abilities
-    source: Role | None
-    sink: Role | None
-    options: list[OptionRow]
-    """Under ``stream.<type>.``."""
-    words: list[OptionRow]
-    """Of the framework, the same for every type."""
-    namespaces: list[str]
-    """Prefixes of what goes to a client library as it is."""
-
-    def lines(self) -> Iterator[str]:
-        """The answer as text."""
-        facts = [("distribution", f"{self.distribution} {self.version}".strip())]
-        facts += [("rows", _ROWS[self.rows])]
-        facts += list(self._abilities())
-        yield f"{self.name}: {self.doc}"
+def backend_lines(document: Document) -> Iterator[str]:
+    """The description of a stream type as text."""
+    name = document["name"]
+    facts = [("distribution", _distribution(document))]
+    facts += [("rows", _ROWS[document["rows"]])]
+    facts += list(_abilities(document))
+    yield f"{name}: {document['doc']}"
+    yield ""
+    yield from table(facts)
+    yield ""
+    yield f"options, under stream.{name}.:"
+    yield from _options(document["options"])
+    for namespace in document["namespaces"]:
+        yield f"  {namespace}*"
+        yield "      Passed to the client library unchanged."
+    if document["words"]:
         yield ""
-        yield from table(facts)
-        yield ""
-        yield f"options, under stream.{self.name}.:"
-        yield from _options(self.options)
-        for namespace in self.namespaces:
-            yield f"  {namespace}*"
-            yield "      Goes to the client library as it is."
-        if self.words:
-            yield ""
-            yield "words of the framework, the same for every type:"
-            yield from _options(self.words)
-
-    def _abilities(self) -> Iterator[tuple[str, str]]:
-        shown: dict[str, Any] = asdict(self.abilities)
-        carries = shown.pop("carries")
-        words: dict[bool | None, list[str]] = {True: [], False: [], None: []}
-        for name, answer in shown.items():
-            words[answer].append(name.replace("_", " "))
-        heads: tuple[tuple[bool | None, str], ...] = (
-            (True, "can"),
-            (False, "cannot"),
-            (None, "can perhaps"),
-        )
-        for answer, head in heads:
-            if words[answer]:
-                yield head, ", ".join(words[answer])
-        if carries:
-            yield "stores", ", ".join(carries)
-        for head, role in (("as a source", self.source), ("as a sink", self.sink)):
-            if role is not None:
-                yield head, "; ".join([role.guarantee, *role.reasons])
-                yield "", f"claims {_claims(role)}"
-        if self.source is not None and not self.source.claims["replayable"]:
-            yield "with a spool", _SPOOLED[bool(self.source.claims["redelivers"])]
+        yield "options of the framework, the same for every type:"
+        yield from _options(document["words"])
 
 
-@dataclass(frozen=True, slots=True)
-class DecoderDescription(Result):
-    """The answer of ``describe --decoder NAME``."""
-
-    name: str
-    doc: str
-    distribution: str
-    version: str
-    decodes: bool
-    message_by_message: bool
-    """Whether Python runs for each message, which is slow, as no library does it."""
-    encodes: bool
-    options: list[OptionRow]
-
-    def lines(self) -> Iterator[str]:
-        """The answer as text."""
-        yield f"{self.name}: {self.doc}"
-        yield ""
-        yield from table(
-            [
-                ("distribution", f"{self.distribution} {self.version}".strip()),
-                ("decodes", self._decodes),
-                ("encodes", "yes" if self.encodes else "no"),
-            ]
-        )
-        yield ""
-        if self.options:
-            yield "options, under stream.<type>.:"
-            yield from _options(self.options)
-        else:
-            yield "no options"
-
-    @property
-    def _decodes(self) -> str:
-        if not self.decodes:
-            return "no: messages stay as they are"
-        return "yes, message by message" if self.message_by_message else "yes"
+def _abilities(document: Document) -> Iterator[tuple[str, str]]:
+    shown = dict(document["abilities"])
+    carries = shown.pop("carries")
+    words: dict[bool | None, list[str]] = {True: [], False: [], None: []}
+    for name, answer in shown.items():
+        words[answer].append(name.replace("_", " "))
+    heads: tuple[tuple[bool | None, str], ...] = (
+        (True, "can"),
+        (False, "cannot"),
+        (None, "can perhaps"),
+    )
+    for answer, head in heads:
+        if words[answer]:
+            yield head, ", ".join(words[answer])
+    if carries:
+        yield "stores", ", ".join(carries)
+    for head, role in (("as a source", "source"), ("as a sink", "sink")):
+        found = document[role]
+        if found is not None:
+            yield head, "; ".join([found["guarantee"], *found["reasons"]])
+            yield "", f"claims {_claims(found['claims'])}"
+    source = document["source"]
+    if source is not None and not source["claims"]["replayable"]:
+        yield "with a spool", _SPOOLED[bool(source["claims"]["redelivers"])]
 
 
-@dataclass(frozen=True, slots=True)
-class JsonSchema(Result):
-    """The answer of ``describe TYPE --schema``; printed the same either way."""
+def decoder_lines(document: Document) -> Iterator[str]:
+    """The description of a decoder as text."""
+    yield f"{document['name']}: {document['doc']}"
+    yield ""
+    decodes = "no: messages are not changed"
+    if document["decodes"]:
+        decodes = "yes, message by message" if document["message_by_message"] else "yes"
+    yield from table(
+        [
+            ("distribution", _distribution(document)),
+            ("decodes", decodes),
+            ("encodes", "yes" if document["encodes"] else "no"),
+        ]
+    )
+    yield ""
+    if document["options"]:
+        yield "options, under stream.<type>.:"
+        yield from _options(document["options"])
+    else:
+        yield "no options"
 
-    schema: dict[str, Any]
 
-    def lines(self) -> Iterable[str]:
-        """The answer as text."""
-        return [json.dumps(self.schema, indent=2, ensure_ascii=False)]
-
-    def plain(self) -> Any:
-        """The schema itself."""
-        return self.schema
+def _distribution(document: Document) -> str:
+    return f"{document['distribution']} {document['version']}".strip()
 
 
-def _claims(role: Role) -> str:
-    made = [name for name, value in role.claims.items() if value is True]
-    return ", ".join([*made, f"epoch visibility {role.claims['epoch_visibility']}"])
+def _claims(claims: Document) -> str:
+    made = [name for name, value in claims.items() if value is True]
+    return ", ".join([*made, f"epoch visibility {claims['epoch_visibility']}"])
 
 
 def _options(rows: Iterable[OptionRow]) -> Iterator[str]:

@@ -85,7 +85,7 @@ class Progress:
         """Since it began."""
         return time.monotonic() - self._begin
 
-    def tell(self, rows: int) -> None:
+    def report(self, rows: int) -> None:
         """Show how far it is, unless it was shown just now."""
         now = time.monotonic()
         if now < self._next:

@@ -1,14 +1,14 @@
-"""``list``: the plug-ins that there are."""
+"""``list``: the available plug-ins."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from streamfactory.cli.parameters import json_flag
-from streamfactory.cli.results import Result, table
+from streamfactory.cli.results import table
 from streamfactory.spi.hooks import BACKENDS, DECODERS
 from streamfactory.wiring.plugins.manager import PluginInfo, default_manager
 
@@ -27,65 +27,37 @@ _STATES: Final = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class PluginLine:
-    """One plug-in of ``list``."""
-
-    kind: str
-    """``stream type`` or ``decoder``."""
-    name: str
-    distribution: str
-    version: str
-    state: str
-    """``available`` (not tried), ``loaded``, ``blocked``, ``duplicate``, ..."""
-    reason: str | None
-    target: str
-    """The module that the entry point names."""
-
-
-@dataclass(frozen=True, slots=True)
-class Plugins(Result):
-    """The answer of ``list``."""
-
-    plugins: list[PluginLine]
-
-    def lines(self) -> Iterable[str]:
-        """The answer as text."""
-        head = ("KIND", "NAME", "DISTRIBUTION", "VERSION", "STATE", "REASON")
-        rows = [
-            (p.kind, p.name, p.distribution, p.version, p.state, p.reason or "")
-            for p in self.plugins
-        ]
-        return table([head if any(row[-1] for row in rows) else head[:-1], *rows])
-
-
 @click.command("list")
-@click.option("--load", is_flag=True, help="Load each, and show why one cannot be.")
+@click.option(
+    "--load", is_flag=True, help="Load each, and show the reason if that fails."
+)
 @click.option(
     "--timeout",
     type=click.FloatRange(min=0.1),
     default=30.0,
     show_default=True,
     metavar="SECONDS",
-    help="With --load: how long each may take.",
+    help="With --load: the time limit for each.",
 )
 @json_flag
 @click.pass_obj
 def list_command(printer: Printer, *, load: bool, timeout: float) -> None:
     """List stream types and decoders.
 
-    Nothing is imported without --load: what is listed is what their packages declare.
-    With --load, another process imports them: one that hangs or crashes hurts no other.
+    Nothing is imported without --load: the list shows what packages declare. With
+    --load, each is imported in another process, so that one that hangs or crashes
+    affects no other.
     """
     manager = default_manager()
     infos = [info for group in _KINDS for info in manager.list(group)]
     if load:
-        infos = _tried(infos, timeout)
-    printer.show(Plugins([_line(_KINDS[info.group], info) for info in infos]))
+        infos = _loaded(infos, timeout)
+    documents = [_document(info) for info in infos]
+    printer.show({"plugins": documents}, _lines(documents))
 
 
-def _tried(infos: Sequence[PluginInfo], seconds: float) -> list[PluginInfo]:
-    """What is known of plug-ins once each was loaded."""
+def _loaded(infos: Sequence[PluginInfo], seconds: float) -> list[PluginInfo]:
+    """The plug-ins after each was loaded."""
     from streamfactory.wiring.streams.probing import probe
 
     untried = [i for i in infos if i.error is None and not i.loaded]
@@ -98,11 +70,22 @@ def _tried(infos: Sequence[PluginInfo], seconds: float) -> list[PluginInfo]:
     ]
 
 
-def _line(kind: str, info: PluginInfo) -> PluginLine:
+def _document(info: PluginInfo) -> dict[str, Any]:
     state = "loaded" if info.loaded else "available"
-    reason = None
     if info.error is not None:
-        state, reason = _STATES.get(info.error.code, "broken"), str(info.error)
-    return PluginLine(
-        kind, info.name, info.distribution, info.version, state, reason, info.target
-    )
+        state = _STATES.get(info.error.code, "broken")
+    return {
+        "kind": _KINDS[info.group],
+        "name": info.name,
+        "distribution": info.distribution,
+        "version": info.version,
+        "state": state,
+        "reason": None if info.error is None else str(info.error),
+        "target": info.target,
+    }
+
+
+def _lines(documents: Sequence[dict[str, Any]]) -> Iterable[str]:
+    head = ("KIND", "NAME", "DISTRIBUTION", "VERSION", "STATE", "REASON")
+    rows = [[one[name.lower()] or "" for name in head] for one in documents]
+    return table([head if any(row[-1] for row in rows) else head[:-1], *rows])

@@ -9,6 +9,10 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import time
+
+from streamfactory.cli.importing import importing
+from streamfactory.cli.log_format import logs_json
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -25,7 +29,8 @@ _ENDS = {
 def main() -> NoReturn:
     """Run the command ``streamfactory``; ends the process."""
     _end_on_signals()
-    from streamfactory.cli.program import raise_on_signals
+    with importing():
+        from streamfactory.cli.program import raise_on_signals
 
     raise_on_signals(_ENDS)
     status = run(sys.argv[1:])
@@ -53,8 +58,12 @@ def _end_on_signals() -> None:
 
 def _end(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - the system's
     status, word = _ENDS[signal.Signals(number)]
-    line = f"error: {word}\n"
-    if "--json" in sys.argv:
-        line = f'{{"error": "{word}", "what": "{word}"}}\n'
+    line = f"error: [interrupted] {word}\n"
+    if logs_json(sys.argv):
+        now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+        line = f'{{"time": "{now}", "level": "error", "logger": "streamfactory.cli", '
+        line += f'"message": "{word}", "code": "interrupted"}}\n'
+    elif "--json" in sys.argv:
+        line = f'{{"error": "interrupted", "what": "{word}"}}\n'
     os.write(2, line.encode())
     os._exit(status)

@@ -1,17 +1,43 @@
-"""Options and arguments that several commands have."""
+"""Options, arguments and groups that several commands have."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from functools import wraps
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import click
 
-from streamfactory.spi import ConfigError
+from streamfactory.spi import PERIOD
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from streamfactory.wiring.config.definition import StreamDefinition
+
+C = TypeVar("C", bound="Callable[..., Any]")
+"""A command's function."""
+
+
+def interval_of(every: str, least: float) -> float:
+    """The value of ``--every`` in seconds.
+
+    Args:
+        every: A period, such as 5s.
+        least: The shortest that is allowed, in seconds.
+
+    Raises:
+        click.UsageError: It is no period, or too short.
+    """
+    try:
+        seconds = float(PERIOD.parse(every)) / 1000
+    except ValueError as error:
+        msg = f"--every {every!r} {error}"
+        raise click.UsageError(msg) from None
+    if seconds < least:
+        msg = f"--every {every!r} is shorter than {least * 1000:g}ms."
+        raise click.UsageError(msg)
+    return seconds
+
 
 json_flag = click.option(
     "--json",
@@ -20,17 +46,52 @@ json_flag = click.option(
     help="Print one JSON document; errors too.",
 )
 
+log_format_option = click.option(
+    "--log-format",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    show_default=True,
+    # `program` reads it, which prints errors of a line that cannot be parsed, too.
+    expose_value=False,
+    help="Format of standard error: text, or a log of JSON lines.",
+)
+
 class_paths_flag = click.option(
     "--allow-class-paths",
     is_flag=True,
-    help="Let the configuration name Python objects, and import them.",
+    help="Allow the configuration to name Python objects, which are imported.",
 )
+
+
+class OrderedGroup(click.Group):
+    """A group that lists its commands in the order of their declaration."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
+        """The names, in the order of the help."""
+        return list(self.commands)
+
+
+class Overrides(NamedTuple):
+    """Changes of a stream's properties for one command."""
+
+    given: Mapping[str, str] = {}
+    """``--set``: values that replace or add a property; may be empty strings."""
+    removed: Sequence[str] = ()
+    """``--unset``: keys of properties that the definition has."""
+
+    def apply(self, definition: StreamDefinition) -> StreamDefinition:
+        """The changed definition.
+
+        Raises:
+            ConfigError: config; a removed property is not in the definition.
+        """
+        return definition.without(self.removed).with_overrides(self.given)
 
 
 def overrides_of(
     context: click.Context, parameter: click.Parameter, given: Sequence[str]
 ) -> dict[str, str]:
-    """A click callback: ``KEY=VALUE``, each key once."""
+    """A click callback: ``KEY=VALUE``, each key once; the value may be empty."""
     overrides: dict[str, str] = {}
     for text in given:
         key, equals, value = text.partition("=")
@@ -44,29 +105,50 @@ def overrides_of(
     return overrides
 
 
-set_option = click.option(
-    "--set",
-    "overrides",
-    multiple=True,
-    metavar="KEY=VALUE",
-    callback=overrides_of,
-    help="Replace or add a property; may be given several times.",
-)
+def set_option(function: C) -> C:
+    """``--set KEY=VALUE`` and ``--unset KEY``, as the argument ``overrides``."""
+
+    @click.option(
+        "--set",
+        "given",
+        multiple=True,
+        metavar="KEY=VALUE",
+        callback=overrides_of,
+        help="Replace or add a property; KEY= sets the empty string. Repeatable.",
+    )
+    @click.option(
+        "--unset",
+        "removed",
+        multiple=True,
+        metavar="KEY",
+        help="Remove a property of the definition. Repeatable.",
+    )
+    @wraps(function)
+    def command(
+        *args: Any, given: dict[str, str], removed: Sequence[str], **options: Any
+    ) -> Any:
+        both = {key.lower() for key in given} & {key.lower() for key in removed}
+        if both:
+            msg = f"--set and --unset both name {min(both)}."
+            raise click.UsageError(msg)
+        return function(*args, overrides=Overrides(given, removed), **options)
+
+    return command  # type: ignore[return-value]  # click replaces it by a command
 
 
-def one_definition(target: str, overrides: dict[str, str]) -> StreamDefinition:
+def one_definition(
+    target: str, overrides: Overrides | Mapping[str, str] | None = None
+) -> StreamDefinition:
     """The one stream that a name or a file stands for.
 
     Raises:
-        ConfigError: config; there is none, or a file holds several.
+        ConfigError: config; there is none, a file holds several, or an override does
+            not fit.
     """
-    # Imported here: `list` shares this module, and looks no stream up.
-    from streamfactory.wiring.config.catalogue import ENVIRONMENT, Catalogue
+    # Imported here: `list` shares this module, and finds no stream.
+    from streamfactory.wiring.config.catalogue import Catalogue
 
-    found = Catalogue().find(target)
-    if len(found) != 1:
-        names = ", ".join(definition.name for definition in found)
-        msg = f"{target} holds several streams: {names}"
-        remedy = f"let {ENVIRONMENT} name its folder, and give one of the names"
-        raise ConfigError(msg, remedy=remedy)
-    return found[0].with_overrides(overrides)
+    definition = Catalogue().one(target)
+    if not isinstance(overrides, Overrides):
+        overrides = Overrides(overrides or {})
+    return overrides.apply(definition)

@@ -3,103 +3,161 @@
 from __future__ import annotations
 
 import json
+import logging
 import sys
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Any, final
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final, final
 
 import click
 
 from streamfactory.spi.masking import mask_userinfo
+from streamfactory.wiring.core.defects import with_code
+from streamfactory.wiring.core.logs import JsonFormatter, log_line
+from streamfactory.wiring.core.plain import masked, plain
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable, Iterator
 
-    from streamfactory.cli.results import Result
     from streamfactory.spi.errors import StreamError
+
+_LOGGER: Final = "streamfactory.cli"
+_JSON: Final = JsonFormatter()
+_TEXT: Final = logging.Formatter()
 
 
 class Printer(ABC):
-    """Shows answers on standard output, and everything else on standard error."""
+    """Prints results on standard output, and everything else on standard error."""
 
     def __init__(self) -> None:
         self.mask: Callable[[str], str] = str
-        """Takes secrets out of a text; commands set it once they have a
-        configuration."""
+        """Masks secrets in a text; commands set it once they have a configuration."""
+        self.logs_json = False
+        """Whether standard error has the lines of a log, as JSON: see `log_line`."""
+        self._masks: list[Callable[[str], str]] = []
+
+    def also_mask(self, mask: Callable[[str], str]) -> None:
+        """Mask the secrets of one more configuration. Thread-safe."""
+        self._masks.append(mask)
+
+    @contextmanager
+    def masking(self) -> Iterator[None]:
+        """Forget the masks that were added in the block when it ends."""
+        kept = len(self._masks)
+        try:
+            yield
+        finally:
+            del self._masks[kept:]
 
     def safe(self, text: str) -> str:
         """``text`` without secrets, nor credentials of any URL."""
-        return mask_userinfo(self.mask(text))
+        for mask in (self.mask, *self._masks):
+            text = mask(text)
+        return mask_userinfo(text)
 
     @abstractmethod
-    def show(self, result: Result) -> None:
-        """Print what a command answers."""
+    def show(self, document: Any, lines: Iterable[str]) -> None:
+        """Print the result of a command.
 
-    @abstractmethod
+        Args:
+            document: What ``--json`` prints, as results of the library and plain
+                values (see `plain`).
+            lines: The same as text; not consumed with ``--json``.
+        """
+
     def error(self, error: StreamError) -> None:
         """Print why a command failed."""
+        if not self.logs_json:
+            self._error(error)
+            return
+        fields = error.to_dict()
+        fields["code"] = fields.pop("error")
+        self._log(log_line("error", _LOGGER, str(error), fields))
 
-    @abstractmethod
-    def note(self, level: str, message: str) -> None:
-        """Print a line of the log."""
+    def note(self, level: str, message: str, **fields: Any) -> None:
+        """Print a fact about what the command does.
 
-    @abstractmethod
+        Args:
+            level: What it is: ``note``, ``warning``, ``statistics``, ``metrics``.
+            message: The text.
+            fields: For a log as JSON: what it concerns.
+        """
+        if not self.logs_json:
+            self._note(level, message)
+        elif level in ("warning", "error"):
+            self._log(log_line(level, _LOGGER, message, fields))
+        else:
+            self._log(log_line("info", _LOGGER, message, {"kind": level, **fields}))
+
+    def record(self, record: logging.LogRecord) -> None:
+        """Print a record of the library's log, with its traceback if it has one."""
+        if self.logs_json:
+            self._log(_JSON.plain(record))
+            return
+        text = _TEXT.format(record)
+        suppressed = getattr(record, "suppressed", 0)
+        if suppressed:
+            text += f" (repeated {suppressed} more times)"
+        self._note(record.levelname.lower(), text)
+
     def progress(self, line: str) -> None:
-        """Show what goes on, in place of the line before; empty to wipe it."""
+        """Replace the line of progress; empty to remove it."""
+        if not self.logs_json:
+            self._progress(line)
+
+    def _log(self, values: dict[str, Any]) -> None:
+        text = json.dumps(masked(values, self.safe), ensure_ascii=False)
+        click.echo(text, err=True)
+
+    @abstractmethod
+    def _error(self, error: StreamError) -> None: ...
+
+    @abstractmethod
+    def _note(self, level: str, message: str) -> None: ...
+
+    @abstractmethod
+    def _progress(self, line: str) -> None: ...
 
 
 @final
 class TextPrinter(Printer):
     """For people."""
 
-    def show(self, result: Result) -> None:
-        """Print the answer."""
-        for line in result.lines():
+    def show(self, document: Any, lines: Iterable[str]) -> None:  # noqa: ARG002
+        """Print the lines."""
+        for line in lines:
             click.echo(self.safe(line))
 
-    def error(self, error: StreamError) -> None:
-        """Print the error."""
-        self.note("error", str(error))
+    def _error(self, error: StreamError) -> None:
+        self._note("error", with_code(error))
 
-    def note(self, level: str, message: str) -> None:
-        """Print the line."""
+    def _note(self, level: str, message: str) -> None:
         click.echo(self.safe(f"{level}: {message}"), err=True)
 
-    def progress(self, line: str) -> None:
-        """Show the line where there is a terminal to show it on."""
+    def _progress(self, line: str) -> None:
         if sys.stderr.isatty():
             click.echo(f"\r\033[K{self.safe(line)[:79]}", nl=False, err=True)
 
 
 @final
 class JsonPrinter(Printer):
-    """For programs: one document; on standard error one object a line."""
+    """For programs: one document; on standard error one object per line."""
 
-    def show(self, result: Result) -> None:
-        """Print the answer."""
-        plain = self._masked(result.plain())
-        click.echo(json.dumps(plain, indent=2, ensure_ascii=False))
+    def show(self, document: Any, lines: Iterable[str]) -> None:  # noqa: ARG002
+        """Print the document."""
+        safe = masked(plain(document), self.safe)
+        click.echo(json.dumps(safe, indent=2, ensure_ascii=False))
 
-    def error(self, error: StreamError) -> None:
-        """Print the error."""
-        self._line(error.to_dict())
+    def line(self, document: Any) -> None:
+        """Print one of many documents, on one line of standard output."""
+        click.echo(json.dumps(masked(plain(document), self.safe), ensure_ascii=False))
+        sys.stdout.flush()
 
-    def note(self, level: str, message: str) -> None:
-        """Print the line."""
-        self._line({"level": level, "message": message})
+    def _error(self, error: StreamError) -> None:
+        self._log(error.to_dict())
 
-    def progress(self, line: str) -> None:
-        """Show nothing: programs read results."""
+    def _note(self, level: str, message: str) -> None:
+        self._log({"level": level, "message": message})
 
-    def _line(self, values: dict[str, Any]) -> None:
-        text = json.dumps(self._masked(values), ensure_ascii=False)
-        click.echo(text, err=True)
-
-    def _masked(self, value: Any) -> Any:
-        """Values without secrets; keys are ours, and stay."""
-        if isinstance(value, str):
-            return self.safe(value)
-        if isinstance(value, dict):
-            return {key: self._masked(inner) for key, inner in value.items()}
-        if isinstance(value, list | tuple):
-            return [self._masked(inner) for inner in value]
-        return value
+    def _progress(self, line: str) -> None:
+        """Does nothing: programs read results."""

@@ -1,4 +1,4 @@
-"""The program: finds the command, and turns every failure into words and a status.
+"""The program: finds the command, and reports every failure with an exit status.
 
 Commands live in modules of their own, which are imported when they are used: `list`
 costs no more than it needs.
@@ -18,20 +18,23 @@ import signal
 import sys
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import click
 
+from streamfactory.cli.importing import importing
+from streamfactory.cli.log_format import logs_json
 from streamfactory.cli.printing import JsonPrinter, Printer, TextPrinter
 from streamfactory.cli.status import (
     MEANINGS,
-    InternalError,
     Interrupted,
     Status,
     UsageMistake,
     status_of,
 )
 from streamfactory.spi import StreamError
+from streamfactory.wiring.core.defects import InternalError
+from streamfactory.wiring.core.logs import RateLimit, message_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -42,24 +45,66 @@ _ESCAPED: Final = "streamfactory.escaped"
 
 log = logging.getLogger(_NAME)
 
+
+class _Entry(NamedTuple):
+    """A command that is not imported yet."""
+
+    target: str
+    """Its module in `streamfactory.cli`, and its name there."""
+    summary: str
+    """Its line in the list of commands: at most 55 characters."""
+
+
 _COMMANDS: Final = {
-    "list": "streamfactory.cli.listing:list_command",
-    "describe": "streamfactory.cli.describing:describe_command",
-    "validate": "streamfactory.cli.validating:validate_command",
-    "check": "streamfactory.cli.checking:check_command",
-    "schema": "streamfactory.cli.schema:schema_command",
-    "publish": "streamfactory.cli.publish:publish_command",
-    "tail": "streamfactory.cli.tail:tail_command",
-    "copy": "streamfactory.cli.copy:copy_command",
-    "run": "streamfactory.cli.run:run_command",
-    "serve": "streamfactory.cli.serve:serve_command",
-    "spool": "streamfactory.cli.spool:spool_command",
-    "checkpoint": "streamfactory.cli.checkpoint:checkpoint_command",
-    "replay-dead-letters": "streamfactory.cli.replay:replay_command",
-    "topics": "streamfactory.cli.topics:topics_command",
-    "conformance": "streamfactory.cli.conformance:conformance_command",
-    "prove": "streamfactory.cli.prove:prove_command",
-    "new-backend": "streamfactory.cli.new_backend:new_backend_command",
+    "init": _Entry("init:init_command", "Create a project to start from."),
+    "list": _Entry("listing:list_command", "List stream types and decoders."),
+    "describe": _Entry(
+        "describing:describe_command", "Describe a stream type, or a decoder."
+    ),
+    "validate": _Entry(
+        "validating:validate_command",
+        "Validate configurations of streams and pipelines.",
+    ),
+    "check": _Entry(
+        "checking:check_command", "Connect to a stream, and check that it can be read."
+    ),
+    "schema": _Entry("schema:schema_command", "Show the columns of a stream."),
+    "publish": _Entry("publish:publish_command", "Publish files into a stream."),
+    "tail": _Entry("tail:tail_command", "Show the rows of a stream as they arrive."),
+    "copy": _Entry("copy:copy_command", "Copy a stream into another one."),
+    "run": _Entry("run:run_command", "Run pipelines on Spark."),
+    "serve": _Entry("serve:serve_command", "Serve streams to other processes."),
+    "spool": _Entry("spool:spool_command", "Receive streams into their spools."),
+    "ui": _Entry("ui:ui_command", "Serve pages about streams for the browser."),
+    "top": _Entry("top:top_command", "Show rates and lag live in the terminal."),
+    "lag": _Entry("lag:lag_command", "Show the lag of pipelines and groups."),
+    "offsets": _Entry(
+        "offsets:offsets_command", "Show and change positions of groups and pipelines."
+    ),
+    "checkpoint": _Entry(
+        "checkpoint:checkpoint_command", "Inspect and change checkpoints."
+    ),
+    "replay-dead-letters": _Entry(
+        "replay:replay_command", "Process dead letters again."
+    ),
+    "monitoring": _Entry(
+        "monitoring:monitoring_command", "Export files for monitoring tools."
+    ),
+    "topics": _Entry(
+        "topics:topics_command", "Create, maintain, truncate, delete, export topics."
+    ),
+    "doctor": _Entry(
+        "doctor:doctor_command", "Check this machine, and the streams of the catalogue."
+    ),
+    "conformance": _Entry(
+        "conformance:conformance_command", "Prove a backend or a decoder with the kit."
+    ),
+    "prove": _Entry(
+        "prove:prove_command", "Kill writers and readers of a stream, and count rows."
+    ),
+    "new-backend": _Entry(
+        "new_backend:new_backend_command", "Create a package for a new stream type."
+    ),
 }
 
 
@@ -78,10 +123,22 @@ class _Commands(click.Group):
         """The command of a name, imported; None where there is none."""
         if cmd_name not in _COMMANDS:
             return None
-        module, _, attribute = _COMMANDS[cmd_name].partition(":")
-        command = getattr(importlib.import_module(module), attribute)
+        module, _, attribute = _COMMANDS[cmd_name].target.partition(":")
+        with importing():
+            found = importlib.import_module(f"streamfactory.cli.{module}")
+        command = getattr(found, attribute)
         assert isinstance(command, click.Command)
         return command
+
+    def format_commands(
+        self,
+        ctx: click.Context,  # noqa: ARG002
+        formatter: click.HelpFormatter,
+    ) -> None:
+        """List the commands; imports none."""
+        with formatter.section("Commands"):
+            rows = [(name, entry.summary) for name, entry in _COMMANDS.items()]
+            formatter.write_dl(rows)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -157,6 +214,7 @@ def run_program(arguments: Sequence[str]) -> int:
 def _run(arguments: Sequence[str]) -> int:
     # Looked for here, not in the commands: a line that cannot be parsed wants it too.
     printer = JsonPrinter() if "--json" in arguments else TextPrinter()
+    printer.logs_json = logs_json(arguments)
     with _logging_to(printer, verbose="--verbose" in arguments):
         try:
             status = root.main(
@@ -221,18 +279,43 @@ class _Notes(logging.Handler):
         self._printer = printer
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Print a record, with its traceback if it has one."""
-        self._printer.note(record.levelname.lower(), self.format(record))
+        """Print a record. Never raises: a library that logs must not fail."""
+        try:
+            self._print(record)
+        except Exception:  # noqa: BLE001 - as handlers of logging do
+            self.handleError(record)
+
+    def _print(self, record: logging.LogRecord) -> None:
+        try:
+            self._printer.record(record)
+        except OSError:
+            raise
+        except Exception:  # noqa: BLE001 - of a value or error that has no text
+            place = record.name, record.levelno, record.pathname, record.lineno
+            plain = logging.LogRecord(*place, message_of(record), None, None)
+            self._printer.record(plain)
 
 
 @contextmanager
 def _logging_to(printer: Printer, *, verbose: bool) -> Iterator[None]:
-    """Show the library's log, for the time of one command."""
-    handler, level = _Notes(printer), log.level
-    log.addHandler(handler)
+    """Show the library's log, for the time of one command.
+
+    A log as JSON has the warnings of other libraries too, which would be plain text.
+    """
+    handler, level, limit = _Notes(printer), log.level, RateLimit()
+    if not verbose:
+        handler.addFilter(limit)
+    place = logging.getLogger() if printer.logs_json else log
+    place.addHandler(handler)
     log.setLevel(logging.DEBUG if verbose else logging.WARNING)
+    if printer.logs_json:
+        logging.captureWarnings(capture=True)
     try:
         yield
     finally:
-        log.removeHandler(handler)
+        for record in limit.rest():
+            handler.emit(record)
+        if printer.logs_json:
+            logging.captureWarnings(capture=False)
+        place.removeHandler(handler)
         log.setLevel(level)

@@ -1,52 +1,34 @@
-"""``prove``: kills writers of a stream type, and counts what is lost or there twice."""
+"""``prove``: kills writers and readers of a stream type, and counts rows."""
 
 from __future__ import annotations
 
 import sys
 import tempfile
 import time
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from streamfactory.cli.conformance import quiet_log
 from streamfactory.cli.parameters import json_flag
-from streamfactory.cli.results import Result, count
+from streamfactory.cli.results import count
 from streamfactory.cli.status import Status
 from streamfactory.conformance.proving import Verdict, prove_writing, unprovable
+from streamfactory.conformance.proving_groups import prove_groups, unprovable_groups
 from streamfactory.conformance.subject import find_subject
 from streamfactory.spi import Unsupported
+from streamfactory.wiring.core.plain import plain
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from streamfactory.cli.printing import Printer
 
-
-@dataclass(frozen=True, slots=True)
-class Proved(Result):
-    """The answer of ``prove``."""
-
-    type: str
-    rounds: int
-    """Rounds that were made."""
-    kills: int
-    lost: int
-    twice: int
-    problem: str | None
-    """Why it ended before all rounds were made."""
-    seconds: float
-    seed: int
-
-    def lines(self) -> Iterator[str]:
-        """The answer as text; the last line is the verdict."""
-        made = f"{count(self.rounds, 'round')}, {count(self.kills, 'kill')}"
-        yield f"{self.type}: {made} in {self.seconds:.1f} s (seed {self.seed})"
-        if self.problem is not None:
-            yield f"ended early: {self.problem}"
-        yield f"lost={self.lost} twice={self.twice}"
+_PARTS: Final = {
+    "writers": (unprovable, prove_writing),
+    "groups": (unprovable_groups, prove_groups),
+}
 
 
 @click.command("prove")
@@ -56,7 +38,7 @@ class Proved(Result):
     type=click.IntRange(min=1),
     default=20,
     show_default=True,
-    help="Kills, each followed by a restart.",
+    help="Kills of each part, each followed by a restart.",
 )
 @click.option(
     "--seed", type=int, default=0, show_default=True, help="Where chance begins."
@@ -71,44 +53,72 @@ class Proved(Result):
 def prove_command(
     printer: Printer, *, type_name: str, rounds: int, seed: int, harness: str | None
 ) -> Status:
-    """Kill writers of a stream TYPE with SIGKILL, and compare rows in with rows out.
+    """Kill writers and readers of a stream TYPE with SIGKILL; count rows.
 
-    Each round writes an epoch in a process that is killed inside commit, or at any
-    time, and writes it again in another one, as a restarted writer does. The type has
-    to claim durable, shared and idempotent, and its harness has rows and visible. Ends
-    with lost=0 twice=0, or with status 1.
+    Writers: each round writes an epoch in a process that is killed inside commit, or at
+    any time, and writes it again in another one, as a restarted writer does. The type
+    has to claim durable, shared and idempotent, and its harness has rows and visible.
+
+    Groups: each round kills a member between a read and its commit, inside commit, or
+    at any time, and starts another one. The group is the source's own if it has one;
+    acknowledgements are part of commit. The type has to claim replayable and shared,
+    or redelivers.
+
+    Ends with lost=0 twice=0, or with status 1.
     """
     if harness is not None:
         # A console script does not look where it is started; `python -m` does.
         sys.path.append(str(Path.cwd()))
     subject = find_subject(type_name.lower(), harness)
-    began, verdict, made = time.monotonic(), Verdict(), 0
+    name = subject.backend.name
+    parts: list[dict[str, Any]] = []
+    not_proved: dict[str, str] = {}
     with quiet_log(), tempfile.TemporaryDirectory(prefix="prove-") as folder:
-        why = unprovable(subject, _made(Path(folder, "look")))
-        if why is not None:
-            msg = f"writers of {subject.backend.name!r} cannot be proved: {why}"
-            raise Unsupported(msg)
-        place = _made(Path(folder, "rounds"))
-        for verdict in prove_writing(subject, place, rounds, seed):
-            made += not verdict.problem
-            printer.progress(f"[{made}/{rounds}] {verdict}")
-            if not verdict.good:
-                break
+        for what, (unprovable, prove) in _PARTS.items():
+            why = unprovable(subject, _made(Path(folder, f"{what}-look")))
+            if why is not None:
+                not_proved[what] = why
+                continue
+            began, verdict, made = time.monotonic(), Verdict(), 0
+            for verdict in prove(subject, _made(Path(folder, what)), rounds, seed):
+                made += not verdict.problem
+                printer.progress(f"{what} [{made}/{rounds}] {verdict}")
+                if not verdict.good:
+                    break
+            seconds = time.monotonic() - began
+            part = {"what": what, "rounds": made, **plain(verdict), "seconds": seconds}
+            parts.append(part | {"problem": verdict.problem or None})
     printer.progress("")
-    seconds = time.monotonic() - began
-    printer.show(
-        Proved(
-            subject.backend.name,
-            made,
-            verdict.kills,
-            verdict.lost,
-            verdict.twice,
-            verdict.problem or None,
-            seconds,
-            seed,
-        )
-    )
-    return Status.FINE if verdict.good else Status.FAILED
+    if not parts:
+        reasons = "; ".join(f"{what}: {why}" for what, why in not_proved.items())
+        msg = f"{name!r} cannot be proved: {reasons}"
+        raise Unsupported(msg)
+    sums = ("rounds", "kills", "lost", "twice", "seconds")
+    problems = (part["problem"] for part in parts if part["problem"] is not None)
+    document = {
+        "type": name,
+        "parts": parts,
+        "not_proved": not_proved,
+        **{key: sum(part[key] for part in parts) for key in sums},
+        "problem": next(problems, None),
+        "seed": seed,
+    }
+    printer.show(document, _lines(document))
+    bad = document["lost"] or document["twice"] or document["problem"]
+    return Status.FAILED if bad else Status.FINE
+
+
+def _lines(document: dict[str, Any]) -> Iterator[str]:
+    """The result as text; the last line is the verdict."""
+    for part in document["parts"]:
+        made = f"{count(part['rounds'], 'round')}, {count(part['kills'], 'kill')}"
+        seconds = f"{part['seconds']:.1f} s (seed {document['seed']})"
+        yield f"{document['type']}, {part['what']}: {made} in {seconds}"
+        if part["problem"] is not None:
+            yield f"ended early: {part['problem']}"
+    for what, why in document["not_proved"].items():
+        yield f"{document['type']}, {what}: not proved: {why}"
+    yield f"lost={document['lost']} twice={document['twice']}"
 
 
 def _made(folder: Path) -> Path:

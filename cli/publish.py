@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from streamfactory.cli.draining import Progress, draining, rate
 from streamfactory.cli.parameters import (
+    Overrides,
     class_paths_flag,
     json_flag,
+    log_format_option,
     one_definition,
     set_option,
 )
-from streamfactory.cli.results import Result, count
+from streamfactory.cli.results import count
 from streamfactory.cli.status import Status
 from streamfactory.spi import StreamError
 from streamfactory.spi.ddl import parse_ddl, to_ddl
 from streamfactory.transfer.inputs import FORMATS
 from streamfactory.transfer.publishing import Published, Publisher, open_publisher
+from streamfactory.wiring.core.plain import plain
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,41 +29,12 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from streamfactory.cli.printing import Printer
-    from streamfactory.spi import Verdict
-
-
-@dataclass(frozen=True, slots=True)
-class Publication(Result):
-    """The answer of ``publish``."""
-
-    stream: str
-    writer: str | None
-    done: Published
-    seconds: float
-    rows_per_second: int
-    created: bool
-    """Whether the topic was made."""
-    schema: str | None
-    guarantee: Verdict
-
-    def lines(self) -> Iterator[str]:
-        """The answer as text."""
-        done = self.done
-        told = f"{count(done.rows, 'row')} in {count(done.epochs, 'epoch')}"
-        speed = f"{self.seconds:.2f} s, {self.rows_per_second} rows/s"
-        yield f"{self.stream}: {told}, {speed}"
-        if self.writer is not None:
-            yield f"writer: {self.writer}"
-        reasons = self.guarantee.reasons
-        yield f"guarantee: {'; '.join([str(self.guarantee.guarantee), *reasons])}"
-        if not done.complete:
-            yield f"stopped before the end: {_again(self.writer)}"
 
 
 def schema_type(
     context: click.Context, parameter: click.Parameter, text: str | None
 ) -> pa.Schema | None:
-    """Read a schema that stands on the command line."""
+    """A click callback: a schema as DDL."""
     try:
         return None if text is None else parse_ddl(text)
     except ValueError as error:
@@ -70,7 +43,7 @@ def schema_type(
 
 
 def schema_text(schema: pa.Schema) -> str:
-    """A schema as DDL, or as Arrow says it where DDL has no word for a type."""
+    """A schema as DDL, or as Arrow's types if DDL lacks one of them."""
     try:
         return to_ddl(schema)
     except ValueError:
@@ -83,7 +56,7 @@ def schema_text(schema: pa.Schema) -> str:
 @click.option(
     "--format",
     type=click.Choice(FORMATS),
-    help="What the inputs are; else what their names end in.",
+    help="Format of the inputs; by default what their names end in.",
 )
 @click.option(
     "--schema",
@@ -91,21 +64,28 @@ def schema_text(schema: pa.Schema) -> str:
     callback=schema_type,
     help="Columns and types, such as 'id bigint, name string'.",
 )
-@click.option("--delimiter", metavar="CHARACTER", help="Between the values of CSV.")
-@click.option("--no-header", is_flag=True, help="CSV without names: --schema has them.")
+@click.option(
+    "--delimiter",
+    metavar="CHARACTER",
+    help="Between the values of CSV; a comma by default, a tab for .tsv.",
+)
+@click.option(
+    "--no-header", is_flag=True, help="CSV without column names: --schema names them."
+)
 @click.option(
     "--writer",
     metavar="ID",
-    help="Who writes: run again, it goes on where it stood.",
+    help="Writer id: another run with it continues after the committed rows.",
 )
 @click.option(
     "--partitions",
     type=click.IntRange(min=1),
-    help="Partitions of a topic that is created.",
+    help="Number of partitions, if the topic is created.",
 )
-@click.option("--no-create", is_flag=True, help="Fail where the topic is not there.")
+@click.option("--no-create", is_flag=True, help="Fail if the topic does not exist.")
 @set_option
 @class_paths_flag
+@log_format_option
 @json_flag
 @click.pass_obj
 def publish_command(
@@ -113,7 +93,7 @@ def publish_command(
     /,
     *,
     target: str,
-    overrides: dict[str, str],
+    overrides: Overrides,
     delimiter: str | None,
     no_header: bool,
     no_create: bool,
@@ -121,13 +101,13 @@ def publish_command(
 ) -> Status:
     """Publish CSV, JSON lines, Parquet or Arrow files into a stream.
 
-    INPUT is a file, or - for standard input. Rows become visible in epochs, whole
-    ones, which the options realtime.segment.flush.threshold.* cut. With --writer the
-    command can be killed and run again without a lost or doubled row. SIGINT and
-    SIGTERM finish the epoch; a second one stops at once.
+    INPUT is a file, or - for standard input. Rows are committed in epochs, which the
+    options realtime.segment.flush.threshold.* limit. With --writer the command can be
+    killed and run again without losing or duplicating rows. SIGINT and SIGTERM finish
+    the epoch; a second one stops at once.
     """
     if delimiter is not None and (len(delimiter) != 1 or not delimiter.isascii()):
-        msg = "wanted one character of ASCII."
+        msg = "wanted one ASCII character."
         raise click.BadParameter(msg, param_hint="--delimiter")
     publisher = open_publisher(
         one_definition(target, overrides),
@@ -146,15 +126,18 @@ def publish_command(
         )
         try:
             done = publisher.run(
-                stop, begin=lambda: _begin(printer, publisher), tell=progress.tell
+                stop,
+                begin=lambda: _begin(printer, publisher),
+                on_progress=progress.report,
             )
         except StreamError:
             progress.wipe()
-            _tell_rest(printer, publisher)
+            _note_committed(printer, publisher)
             raise
         progress.wipe()
-        _tell_skipped(printer, publisher, done)
-        printer.show(_answer(publisher, done, progress.seconds))
+        _note_skipped(printer, publisher, done)
+        document = _document(publisher, done, progress.seconds)
+        printer.show(document, _lines(document))
     return Status.FINE if done.complete else Status.INTERRUPTED
 
 
@@ -165,15 +148,15 @@ def _begin(printer: Printer, publisher: Publisher) -> None:
     printer.note("note", f"schema: {schema_text(publisher.schema)}")
 
 
-def _tell_rest(printer: Printer, publisher: Publisher) -> None:
-    """After a failure: how far it came, which the error does not say."""
+def _note_committed(printer: Printer, publisher: Publisher) -> None:
+    """After a failure: what was committed, which the error does not contain."""
     if publisher.rows:
-        told = f"{count(publisher.rows, 'row')} in {count(publisher.epochs, 'epoch')}"
+        rows = f"{count(publisher.rows, 'row')} in {count(publisher.epochs, 'epoch')}"
         again = _again(publisher.writer_id)
-        printer.note("note", f"{told} were committed before; {again}")
+        printer.note("note", f"{rows} were committed before; {again}")
 
 
-def _tell_skipped(printer: Printer, publisher: Publisher, done: Published) -> None:
+def _note_skipped(printer: Printer, publisher: Publisher, done: Published) -> None:
     if done.skipped:
         amount = f"{done.skipped} {publisher.unit}"
         by = f"by writer {publisher.writer_id!r}"
@@ -182,19 +165,32 @@ def _tell_skipped(printer: Printer, publisher: Publisher, done: Published) -> No
 
 def _again(writer: str | None) -> str:
     if writer is None:
-        return "without --writer, another run publishes them once more"
-    return "the same command goes on behind them"
+        return "without --writer, another run publishes them again"
+    return "the same command continues after them"
 
 
-def _answer(publisher: Publisher, done: Published, seconds: float) -> Publication:
+def _document(publisher: Publisher, done: Published, seconds: float) -> dict[str, Any]:
     schema = publisher.schema
-    return Publication(
-        stream=publisher.config.name,
-        writer=publisher.writer_id,
-        done=done,
-        seconds=round(seconds, 3),
-        rows_per_second=rate(done.rows, seconds),
-        created=publisher.created,
-        schema=None if schema is None else schema_text(schema),
-        guarantee=publisher.guarantee,
-    )
+    return {
+        "stream": publisher.config.name,
+        "writer": publisher.writer_id,
+        **plain(done),
+        "seconds": round(seconds, 3),
+        "rows_per_second": rate(done.rows, seconds),
+        "created": publisher.created,
+        "schema": None if schema is None else schema_text(schema),
+        **plain(publisher.guarantee),
+    }
+
+
+def _lines(document: dict[str, Any]) -> Iterator[str]:
+    rows = count(document["rows"], "row")
+    rows += f" in {count(document['epochs'], 'epoch')}"
+    speed = f"{document['seconds']:.2f} s, {document['rows_per_second']} rows/s"
+    yield f"{document['stream']}: {rows}, {speed}"
+    if document["writer"] is not None:
+        yield f"writer: {document['writer']}"
+    guarantee = "; ".join([document["guarantee"], *document["reasons"]])
+    yield f"guarantee: {guarantee}"
+    if not document["complete"]:
+        yield f"stopped before the end: {_again(document['writer'])}"

@@ -1,70 +1,26 @@
-"""What commands answer, and the means to write it as text."""
+"""Parts of the text of results."""
 
 from __future__ import annotations
 
 import json
-from abc import ABC, abstractmethod
-from collections.abc import Mapping
-from dataclasses import fields, is_dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from streamfactory.spi import Loss, Partition, Position, Verdict
+from streamfactory.wiring.core.plain import printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-
-class Result(ABC):
-    """The answer of a command: a dataclass, whose fields are the keys of ``--json``.
-
-    Results of the library are fields as they are: `plain` knows how to show them.
-    """
-
-    __slots__ = ()
-
-    @abstractmethod
-    def lines(self) -> Iterable[str]:
-        """The answer as text."""
-
-    def plain(self) -> Any:
-        """The answer as plain values."""
-        return plain(self)
+    from streamfactory.spi import Loss, Position
 
 
-def plain(value: Any) -> Any:
-    """A result as plain values: what ``--json`` prints.
-
-    A partition in a field becomes ``topic`` and ``partition``, a verdict ``guarantee``
-    and ``reasons``; what the library calls ``done`` stands among the other fields.
-    """
-    if isinstance(value, Loss):
-        return value.to_dict()
-    if isinstance(value, Position):
-        return json.loads(value.to_json())
-    if isinstance(value, Path):
-        return str(value)
-    if is_dataclass(value):
-        found: dict[str, Any] = {}
-        for field in fields(value):
-            found |= _members(field.name, getattr(value, field.name))
-        return found
-    if isinstance(value, Mapping):
-        return {key: plain(inner) for key, inner in value.items()}
-    if isinstance(value, list | tuple):
-        return [plain(inner) for inner in value]
-    return value
+def offsets_text(position: Position) -> str:
+    """The offsets of a position, as options of starts take them."""
+    return json.dumps(json.loads(position.to_json())["offsets"], sort_keys=True)
 
 
-def _members(name: str, value: Any) -> dict[str, Any]:
-    if isinstance(value, Partition):
-        return {"topic": value.topic, "partition": value.id}
-    if isinstance(value, Verdict):
-        return {"guarantee": str(value.guarantee), "reasons": list(value.reasons)}
-    if name == "done":
-        found: dict[str, Any] = plain(value)
-        return found
-    return {name: plain(value)}
+def number(value: int | None, unknown: str = "unknown") -> str:
+    """A number as text."""
+    return unknown if value is None else str(value)
 
 
 def lost_lines(losses: Iterable[Loss]) -> Iterator[str]:
@@ -74,15 +30,8 @@ def lost_lines(losses: Iterable[Loss]) -> Iterator[str]:
         yield f"lost: {loss.partition}, {loss.start} to {until} ({loss.cause})"
 
 
-def printable(text: str) -> str:
-    """One line of text: what would break it, or a terminal obey, is shown escaped."""
-    if text.isprintable():
-        return text
-    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
-
-
 def table(rows: Sequence[Sequence[str]], indent: str = "") -> Iterator[str]:
-    """Columns of their widest cell; the last one as it is, on one line."""
+    """Aligned columns; the last one is not padded."""
     rows = [[printable(cell) for cell in row] for row in rows]
     columns = max((len(row) for row in rows), default=1) - 1
     widths = [max(len(row[i]) for row in rows if len(row) > i) for i in range(columns)]
@@ -94,5 +43,6 @@ def table(rows: Sequence[Sequence[str]], indent: str = "") -> Iterator[str]:
 
 def count(number: int, noun: str) -> str:
     """``1 error``, ``2 errors``, ``2 losses``."""
-    ending = "es" if noun.endswith("s") else "s"
-    return f"{number} {noun}{ending * (number != 1)}"
+    if number == 1:
+        return f"{number} {noun}"
+    return f"{number} {noun}{'es' if noun.endswith(('s', 'tch')) else 's'}"

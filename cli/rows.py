@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, Final
 
-from streamfactory.cli.results import printable
-from streamfactory.cli.values import (
+from streamfactory.wiring.core.plain import printable
+from streamfactory.wiring.core.values import (
     decode_leniently,
     encode_base64,
     plain_members,

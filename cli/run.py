@@ -7,17 +7,24 @@ import shutil
 import sys
 import tempfile
 from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from streamfactory.cli.draining import draining, rate
-from streamfactory.cli.parameters import json_flag, overrides_of
+from streamfactory.cli.metrics_endpoint import (
+    metrics_endpoint,
+    metrics_option,
+    remote_option,
+    telemetry,
+    telemetry_option,
+)
+from streamfactory.cli.parameters import json_flag, log_format_option, overrides_of
 from streamfactory.cli.printing import JsonPrinter
-from streamfactory.cli.results import Result, count
+from streamfactory.cli.results import count
 from streamfactory.cli.status import Status
+from streamfactory.cli.ui_endpoint import pages_endpoint, ui_option, ui_token_option
 from streamfactory.spi import PermanentError, StreamError
 
 if TYPE_CHECKING:
@@ -28,62 +35,13 @@ if TYPE_CHECKING:
     from streamfactory.spark.pipelines.running import Outcome
 
 _PARTITIONS: Final = 4
-"""Partitions whose lag has a place in a line; of more, the sum is shown."""
-
-
-@dataclass(frozen=True, slots=True)
-class PipelineEnd:
-    """What became of one pipeline."""
-
-    pipeline: str
-    status: str
-    """``finished``, ``stopped`` or ``failed``."""
-    complete: bool
-    """Whether it has done what it was to do: one without an end has, if stopped."""
-    began: str
-    guarantee: str
-    batches: int
-    rows: int
-    seconds: float
-    rows_per_second: int
-    dropped: int
-    offsets: dict[str, dict[str, int]]
-    lag: dict[str, dict[str, int]]
-    watermark: str | None
-    error: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class RunAnswer(Result):
-    """The answer of ``run``."""
-
-    pipelines: list[PipelineEnd]
-
-    def lines(self) -> Iterator[str]:
-        """The answer as text."""
-        for one in self.pipelines:
-            batches = f"{one.batches} batch{'es' * (one.batches != 1)}"
-            told = f"{count(one.rows, 'row')} in {batches}"
-            speed = f"{one.seconds:.2f} s, {one.rows_per_second} rows/s"
-            yield f"{one.pipeline}: {one.status}, {told}, {speed}"
-            yield f"  began: {one.began}"
-            yield f"  guarantee: {one.guarantee}"
-            if one.offsets:
-                yield f"  offsets: {json.dumps(one.offsets, sort_keys=True)}"
-            if one.watermark is not None:
-                yield f"  watermark: {one.watermark}"
-            if one.dropped:
-                yield f"  dropped behind the watermark: {one.dropped}"
-            if one.error is not None:
-                yield f"  error: {one.error}"
-            elif not one.complete:
-                yield "  stopped before the end: the same command goes on from there"
+"""Up to this number, a line shows the lag of each partition; else the sum."""
 
 
 def _settings_of(
     context: click.Context, parameter: click.Parameter, given: Sequence[str]
 ) -> dict[str, str]:
-    """``KEY=VALUE``; ``spark.`` may be left out, as in the files."""
+    """A click callback: ``KEY=VALUE``; ``spark.`` may be omitted, as in files."""
     found = overrides_of(context, parameter, given)
     return {f"spark.{key.removeprefix('spark.')}": found[key] for key in found}
 
@@ -96,14 +54,14 @@ def _settings_of(
     required=True,
     type=click.Path(path_type=Path),
 )
-@click.option("--once", is_flag=True, help="Read what there is now, and end.")
-@click.option("--continuous", is_flag=True, help="Go on until stopped.")
+@click.option("--once", is_flag=True, help="Read the rows that exist now, and end.")
+@click.option("--continuous", is_flag=True, help="Run until stopped.")
 @click.option(
     "--master",
     metavar="URL",
     default="local[*]",
     show_default=True,
-    help="Where Spark runs.",
+    help="Spark's master.",
 )
 @click.option(
     "--spark",
@@ -111,25 +69,32 @@ def _settings_of(
     multiple=True,
     metavar="KEY=VALUE",
     callback=_settings_of,
-    help="A setting of Spark, before those of files; may be given several times.",
+    help="A setting of Spark; takes precedence over those of FILE. Repeatable.",
 )
 @click.option(
     "--reset",
     metavar="POSITION",
-    help="Begin at earliest, latest, a time or offsets, once: POSITION#LABEL again.",
+    help="Start at earliest, latest, a time or offsets. Applied once; POSITION#LABEL "
+    "applies the same position again.",
 )
 @click.option(
     "--ignore-checkpoint",
     "ignore",
     metavar="LABEL",
-    help="Begin as the stream's options say, once for each label.",
+    help="Start as the options of the stream say. Applied once per label.",
 )
 @click.option(
     "--spark-log",
     type=click.Path(dir_okay=False, path_type=Path),
     metavar="FILE",
-    help="Where Spark's own log goes; else a temporary file.",
+    help="File for Spark's log; a temporary file by default.",
 )
+@metrics_option
+@remote_option
+@ui_option
+@ui_token_option
+@telemetry_option
+@log_format_option
 @json_flag
 @click.pass_obj
 def run_command(
@@ -144,18 +109,28 @@ def run_command(
     reset: str | None,
     ignore: str | None,
     spark_log: Path | None,
+    metrics: str | None,
+    metrics_remote: bool,
+    ui_address: str | None,
+    ui_token: Path | None,
+    opentelemetry: bool,
 ) -> Status:
     """Run pipelines: from a stream, through Spark, into other streams.
 
-    FILE is the TOML file of a pipeline; several run side by side. Each goes on from
-    its checkpoint, exactly once. SIGINT and SIGTERM finish the batch; a second one
-    stops at once. With --json each batch is a line, and the end another one.
+    FILE is the TOML file of a pipeline; several pipelines run concurrently. Each
+    continues from its checkpoint, exactly once. SIGINT and SIGTERM finish the batch; a
+    second one stops at once. With --json, prints one line per batch, and one at the
+    end.
     """
     if once and continuous:
         msg = "--once and --continuous exclude each other."
         raise click.UsageError(msg)
     pace = "once" if once else "continuous" if continuous else None
-    with ExitStack() as stack:
+    endpoint = metrics_endpoint(
+        metrics, printer, allow_remote=metrics_remote, problems=_failed_pipelines
+    )
+    pages = pages_endpoint(ui_address, ui_token, printer, files)
+    with endpoint, pages, telemetry(opentelemetry), ExitStack() as stack:
         if spark_log is None:
             folder = Path(tempfile.mkdtemp(prefix="streamfactory-"))
             spark_log = folder / "spark.log"
@@ -164,15 +139,23 @@ def run_command(
         try:
             outcomes = _outcomes(printer, files, over, master, spark_log)
         except PermanentError:
-            stack.pop_all()  # the log stays: the error names it
+            stack.pop_all()  # keep the log: the error names it
             raise
         if any(one.failure is not None for one in outcomes):
-            stack.pop_all()  # the log stays
+            stack.pop_all()  # keep the log
             printer.note("note", f"Spark's log is {spark_log}")
     if any(one.failure is not None for one in outcomes):
         return Status.FAILED
     done = all(one.complete for one in outcomes)
     return Status.FINE if done else Status.INTERRUPTED
+
+
+def _failed_pipelines() -> list[str]:
+    """For health checks: other pipelines of the process may still run."""
+    from streamfactory.wiring.metrics.snapshot import metrics
+
+    failures = metrics().select("pipeline.failures")
+    return [f"pipeline {one.labels[0]!r} has failed" for one in failures if one.value]
 
 
 def _outcomes(
@@ -182,7 +165,7 @@ def _outcomes(
     master: str,
     log: Path,
 ) -> list[Outcome]:
-    """Start Spark, run the pipelines and tell of them."""
+    """Start Spark, run the pipelines and print their progress and results."""
     # Imported here: they load Spark.
     from streamfactory.spark.pipelines.session import check_installed, spark_session
 
@@ -195,31 +178,39 @@ def _outcomes(
         printer.progress("starting Spark ...")
         stack.callback(printer.progress, "")
         try:
-            started = spark_session(master, pipelines.settings, log=log)
+            started = spark_session(
+                master, pipelines.settings, log=log, json_log=printer.logs_json
+            )
             spark = stack.enter_context(started)
         except StreamError:
-            pipelines.refuse()  # what is wrong with the files comes first
+            pipelines.refuse()  # problems of the files are reported first
             raise
-        # Only here: PySpark takes SIGINT for itself as it starts.
+        # Only here: PySpark installs a handler of SIGINT as it starts.
         stop = stack.enter_context(draining())
-        outcomes = pipelines.run(spark, stop, lines.tell)
+        outcomes = pipelines.run(spark, stop, lines.show)
         printer.progress("")
-        lines.end(RunAnswer([_end(one) for one in outcomes]))
+        if printer.logs_json:
+            for one in outcomes:
+                _log_end(printer, one)
+        lines.end([_document(one) for one in outcomes])
     return outcomes
 
 
 class _Lines:
-    """A line for each batch: in place of the one before, or of JSON."""
+    """A line per batch: one that replaces the previous one, or JSON."""
 
     def __init__(self, printer: Printer) -> None:
         self._printer = printer
         self._json = isinstance(printer, JsonPrinter)
 
-    def tell(self, batch: Batch) -> None:
+    def show(self, batch: Batch) -> None:
         """Show one batch."""
         if self._json:
             click.echo(json.dumps(batch.plain(), ensure_ascii=False))
             sys.stdout.flush()
+        if self._printer.logs_json:
+            self._log(batch)
+        if self._json:
             return
         text = f"{batch.pipeline}: batch {batch.batch}  {batch.rows:,} rows  "
         text += f"{batch.rows_per_second:,.0f} rows/s  lag {_lag(batch)}"
@@ -227,12 +218,33 @@ class _Lines:
             text += f"  watermark {batch.watermark}"
         self._printer.progress(text)
 
-    def end(self, answer: RunAnswer) -> None:
-        """Show what became of all."""
+    def _log(self, batch: Batch) -> None:
+        self._printer.note(
+            "batch",
+            f"batch {batch.batch} is committed: {count(batch.rows, 'row')}",
+            pipeline=batch.pipeline,
+            batch=batch.batch,
+            rows=batch.rows,
+            offsets=batch.offsets,
+            lag=batch.lag,
+        )
+
+    def end(self, pipelines: list[dict[str, Any]]) -> None:
+        """Show the results of all pipelines."""
+        document = {"pipelines": pipelines}
         if self._json:
-            click.echo(json.dumps(answer.plain(), ensure_ascii=False))
+            click.echo(json.dumps(document, ensure_ascii=False))
         else:
-            self._printer.show(answer)
+            self._printer.show(document, _end_lines(pipelines))
+
+
+def _log_end(printer: Printer, outcome: Outcome) -> None:
+    pipeline, failure = outcome.pipeline, outcome.failure
+    if failure is None:
+        printer.note("note", f"pipeline {pipeline!r} ended", pipeline=pipeline)
+    else:
+        what = f"pipeline {pipeline!r} failed: {failure}"
+        printer.note("error", what, pipeline=pipeline)
 
 
 def _lag(batch: Batch) -> str:
@@ -242,23 +254,41 @@ def _lag(batch: Batch) -> str:
     return f"{batch.behind:,}"
 
 
-def _end(outcome: Outcome) -> PipelineEnd:
+def _document(outcome: Outcome) -> dict[str, Any]:
     last = outcome.last
     status = "stopped" if outcome.stopped else "finished"
-    known: dict[str, Any] = {"offsets": {}, "lag": {}, "watermark": None}
-    if last is not None:
-        known = {name: getattr(last, name) for name in known}
-    return PipelineEnd(
-        pipeline=outcome.pipeline,
-        status="failed" if outcome.failure is not None else status,
-        began=outcome.went_on,
-        guarantee=outcome.promise,
-        batches=outcome.batches,
-        rows=outcome.rows,
-        seconds=round(outcome.seconds, 3),
-        rows_per_second=rate(outcome.rows, outcome.seconds),
-        complete=outcome.complete,
-        dropped=outcome.dropped,
-        error=outcome.failure,
-        **known,
-    )
+    return {
+        "pipeline": outcome.pipeline,
+        "status": "failed" if outcome.failure is not None else status,
+        "complete": outcome.complete,
+        "began": outcome.went_on,
+        "guarantee": outcome.promise,
+        "batches": outcome.batches,
+        "rows": outcome.rows,
+        "seconds": round(outcome.seconds, 3),
+        "rows_per_second": rate(outcome.rows, outcome.seconds),
+        "dropped": outcome.dropped,
+        "offsets": {} if last is None else last.offsets,
+        "lag": {} if last is None else last.lag,
+        "watermark": None if last is None else last.watermark,
+        "error": outcome.failure,
+    }
+
+
+def _end_lines(pipelines: Sequence[dict[str, Any]]) -> Iterator[str]:
+    for one in pipelines:
+        rows = f"{count(one['rows'], 'row')} in {count(one['batches'], 'batch')}"
+        speed = f"{one['seconds']:.2f} s, {one['rows_per_second']} rows/s"
+        yield f"{one['pipeline']}: {one['status']}, {rows}, {speed}"
+        yield f"  began: {one['began']}"
+        yield f"  guarantee: {one['guarantee']}"
+        if one["offsets"]:
+            yield f"  offsets: {json.dumps(one['offsets'], sort_keys=True)}"
+        if one["watermark"] is not None:
+            yield f"  watermark: {one['watermark']}"
+        if one["dropped"]:
+            yield f"  dropped behind the watermark: {one['dropped']}"
+        if one["error"] is not None:
+            yield f"  error: {one['error']}"
+        elif not one["complete"]:
+            yield "  stopped before the end: the same command continues from there"

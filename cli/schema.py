@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from streamfactory.cli.bounded import bounded
 from streamfactory.cli.parameters import (
+    Overrides,
     class_paths_flag,
     json_flag,
     one_definition,
     set_option,
 )
-from streamfactory.cli.results import Result, count, table
+from streamfactory.cli.results import count
+from streamfactory.cli.topics.columns import field_documents, field_lines
 from streamfactory.spi.ddl import to_ddl
 from streamfactory.wiring.config.loading import load
+from streamfactory.wiring.core.bounded import bounded
 from streamfactory.wiring.plugins.manager import default_manager
 from streamfactory.wiring.reading.source import Source
 
@@ -30,69 +31,15 @@ if TYPE_CHECKING:
     from streamfactory.wiring.config.configure import Configured
 
 
-@dataclass(frozen=True, slots=True)
-class Column:
-    """One column of ``schema``."""
-
-    name: str
-    type: str
-    """Arrow's name of it."""
-    nullable: bool
-
-
-@dataclass(frozen=True, slots=True)
-class StreamSchema(Result):
-    """The answer of ``schema``."""
-
-    stream: str
-    ddl: str | None
-    """Spark's; None where a type has no name there."""
-    ddl_problem: str | None
-    columns: list[Column]
-
-    def lines(self) -> Iterator[str]:
-        """The answer as text."""
-        yield f"{self.stream}, as Spark DDL:"
-        yield f"  {self.ddl}" if self.ddl else f"  none: {self.ddl_problem}"
-        yield ""
-        yield "as Arrow:"
-        yield from table(
-            [
-                (column.name, column.type, "" if column.nullable else "not null")
-                for column in self.columns
-            ],
-            indent="  ",
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class InferredSchema(StreamSchema):
-    """The answer of ``schema --infer``."""
-
-    inferred_from: int
-    """Messages that were looked at, at the most."""
-
-    def lines(self) -> Iterator[str]:
-        """The answer as text."""
-        yield from StreamSchema.lines(self)
-        yield ""
-        yield f"inferred from {count(self.inferred_from, 'message')} at the most."
-        if self.ddl:
-            yield "Look at it, mend it, and declare it:"
-            yield f"  schema = {json.dumps(self.ddl)}"
-
-
 @click.command("schema")
 @click.argument("target", metavar="NAME-OR-FILE")
-@click.option(
-    "--infer", is_flag=True, help="Make a schema of the first messages, to be declared."
-)
+@click.option("--infer", is_flag=True, help="Infer a schema from the first messages.")
 @click.option(
     "--sample",
     type=click.IntRange(min=1),
     default=1000,
     show_default=True,
-    help="With --infer: look at so many messages.",
+    help="With --infer: number of messages.",
 )
 @set_option
 @class_paths_flag
@@ -104,15 +51,15 @@ def schema_command(
     target: str,
     infer: bool,
     sample: int,
-    overrides: dict[str, str],
+    overrides: Overrides,
     allow_class_paths: bool,
 ) -> None:
     """Show the columns of a stream, as Spark DDL and as Arrow.
 
-    They are what open() answers: decoded, with metadata columns where the configuration
-    wants them. Connects, for connection.timeout.millis at the most, and reads nothing.
-    With --infer its decoder makes a schema of some messages instead, which nothing
-    uses before it is declared.
+    These are the columns that open() returns: decoded, with the metadata columns of the
+    configuration. Connects, within connection.timeout.millis, and reads no rows. With
+    --infer, the decoder infers a schema from some messages; to use it, declare it in
+    the configuration.
     """
     definition = one_definition(target, overrides)
     configured = load(definition, "read", allow_class_paths=allow_class_paths)
@@ -133,12 +80,13 @@ def schema_command(
                 allow_class_paths=allow_class_paths,
             ),
         )
-        told = _answer(config.name, found)
-        facts = {one.name: getattr(told, one.name) for one in fields(told)}
-        printer.show(InferredSchema(**facts, inferred_from=sample))
+        document = _document(config.name, found)
+        document["inferred_from"] = sample
+        printer.show(document, _inferred_lines(document))
         return
     schema = bounded("schema", seconds, lambda: _ask(configured))
-    printer.show(_answer(config.name, schema))
+    document = _document(config.name, schema)
+    printer.show(document, _lines(document))
 
 
 def _ask(configured: Configured) -> pa.Schema:
@@ -149,11 +97,33 @@ def _ask(configured: Configured) -> pa.Schema:
         source.close()
 
 
-def _answer(name: str, schema: pa.Schema) -> StreamSchema:
+def _document(name: str, schema: pa.Schema) -> dict[str, Any]:
     ddl = problem = None
     try:
         ddl = to_ddl(schema)
     except ValueError as error:
         problem = str(error)
-    columns = [Column(field.name, str(field.type), field.nullable) for field in schema]
-    return StreamSchema(name, ddl, problem, columns)
+    return {
+        "stream": name,
+        "ddl": ddl,
+        "ddl_problem": problem,
+        "columns": field_documents(schema),
+    }
+
+
+def _lines(document: dict[str, Any]) -> Iterator[str]:
+    yield f"{document['stream']}, as Spark DDL:"
+    problem = f"none: {document['ddl_problem']}"
+    yield f"  {document['ddl'] or problem}"
+    yield ""
+    yield "as Arrow:"
+    yield from field_lines(document["columns"])
+
+
+def _inferred_lines(document: dict[str, Any]) -> Iterator[str]:
+    yield from _lines(document)
+    yield ""
+    yield f"inferred from {count(document['inferred_from'], 'message')} at the most."
+    if document["ddl"]:
+        yield "Check it, correct it, and declare it:"
+        yield f"  schema = {json.dumps(document['ddl'])}"

@@ -6,40 +6,29 @@ import json
 import os
 import sys
 import threading
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from streamfactory.cli.draining import draining
-from streamfactory.cli.parameters import json_flag, overrides_of
-from streamfactory.cli.results import Result
+from streamfactory.cli.metrics_endpoint import (
+    metrics_option,
+    remote_option,
+    telemetry,
+    telemetry_option,
+)
+from streamfactory.cli.parameters import json_flag, log_format_option, overrides_of
 from streamfactory.cli.status import Status
+from streamfactory.cli.ui_endpoint import pages_endpoint, ui_option, ui_token_option
 from streamfactory.spi import ConfigError, Problem
 from streamfactory.wiring.config.definition import Property
 from streamfactory.wiring.config.documents import canonical_text, not_text
+from streamfactory.wiring.metrics.endpoint import ProcessMonitor
 from streamfactory.wiring.serving.process import open_metrics, open_server
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from streamfactory.cli.printing import Printer
-
-
-@dataclass(frozen=True, slots=True)
-class Listening(Result):
-    """The answer of ``serve``, when clients can connect."""
-
-    type: str
-    location: str
-    metrics: str | None
-
-    def lines(self) -> Iterator[str]:
-        """The answer as text."""
-        yield f"{self.type}: listening on {self.location}"
-        if self.metrics is not None:
-            yield f"metrics: {self.metrics}"
 
 
 @click.command("serve")
@@ -48,9 +37,10 @@ class Listening(Result):
     "--path", metavar="PATH", help="Keep the topics in a folder, or at s3://..."
 )
 @click.option("--memory", is_flag=True, help="Keep the topics in memory.")
-@click.option(
-    "--metrics", metavar="ADDRESS", help="Serve metrics, statistics and health by HTTP."
-)
+@metrics_option
+@remote_option
+@ui_option
+@ui_token_option
 @click.option(
     "-o",
     "--option",
@@ -66,6 +56,8 @@ class Listening(Result):
     help="Settings as a JSON object; - reads one line, and ends with the input.",
 )
 @click.option("--type", "kind", default="flight", hidden=True)
+@telemetry_option
+@log_format_option
 @json_flag
 @click.pass_obj
 def serve_command(
@@ -74,6 +66,10 @@ def serve_command(
     path: str | None,
     memory: bool,
     metrics: str | None,
+    metrics_remote: bool,
+    ui_address: str | None,
+    ui_token: Path | None,
+    opentelemetry: bool,
     options: dict[str, str],
     config: str | None,
     kind: str,
@@ -88,17 +84,27 @@ def serve_command(
         given.append(Property("memory", "true", "--memory"))
     if metrics is not None:
         given.append(Property("metrics.address", metrics, "--metrics"))
+    if metrics_remote:
+        flag = "--metrics-allow-remote"
+        given.append(Property("metrics.allow.remote", "true", flag))
     given += [Property(key, text, "--option") for key, text in options.items()]
     # Ctrl-C reaches a child beside the SIGTERM of its parent: two signals are one.
-    with draining(interrupt=False) as stop:
+    pages = pages_endpoint(ui_address, ui_token, printer)
+    with draining(interrupt=False) as stop, pages:
         server = open_server(kind, given)
         endpoint = open_metrics(server)
-        printer.show(Listening(kind, server.location, endpoint and endpoint.location))
+        location = endpoint and endpoint.location
+        lines = [f"{kind}: listening on {server.location}"]
+        lines += [] if location is None else [f"metrics: {location}"]
+        printer.show(
+            {"type": kind, "location": server.location, "metrics": location}, lines
+        )
         sys.stdout.flush()
         if config == "-":
             threading.Thread(target=_watch_input, args=(stop,), daemon=True).start()
-        stop.wait()
-        server.drain(server.config["drain.timeout.millis"] / 1000)
+        with telemetry(opentelemetry, lambda: ProcessMonitor(server)):
+            stop.wait()
+            server.drain(server.config["drain.timeout.millis"] / 1000)
         server.close()
         # gRPC waits for the calls of idle clients for ever; what must be finished is.
         os._exit(Status.FINE)

@@ -1,4 +1,4 @@
-"""Exit statuses: the part of the command line that scripts rely on."""
+"""Exit statuses of commands."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class Status(IntEnum):
-    """What a command ends with."""
+    """The exit status of a command."""
 
     FINE = 0
     FAILED = 1
@@ -23,7 +23,7 @@ class Status(IntEnum):
 
 
 MEANINGS: Final[Mapping[Status, str]] = {
-    Status.FINE: "fine, perhaps with warnings",
+    Status.FINE: "success, perhaps with warnings",
     Status.FAILED: "the operation failed",
     Status.BAD_INPUT: "bad input, configuration or usage",
     Status.PLUGIN: "a plug-in is missing or broken",
@@ -42,16 +42,9 @@ class UsageMistake(MisuseError):
 
 
 class Interrupted(StreamError):
-    """The user wanted no more of it."""
+    """The user stopped the command."""
 
     code = "interrupted"
-
-
-class InternalError(StreamError):
-    """A defect of ours: nothing that a user wrote should lead here."""
-
-    code = "internal"
-    default_remedy = "run it again with --verbose, and report what it prints"
 
 
 def status_of(error: StreamError) -> Status:

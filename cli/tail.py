@@ -1,26 +1,25 @@
-"""``tail``: the rows of a stream as they come."""
+"""``tail``: the rows of a stream as they arrive."""
 
 from __future__ import annotations
 
-import json
 from contextlib import ExitStack
-from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 import click
 
 from streamfactory.cli.draining import draining
 from streamfactory.cli.parameters import (
+    Overrides,
     class_paths_flag,
     one_definition,
     set_option,
 )
+from streamfactory.cli.positions import read_start
 from streamfactory.cli.printing import JsonPrinter
 from streamfactory.cli.rows import Table, json_lines
 from streamfactory.cli.status import Status
-from streamfactory.spi import Position, PositionRefused, TopicNotFound
+from streamfactory.spi import TopicNotFound
 from streamfactory.wiring.config.loading import load
-from streamfactory.wiring.options.types import RESET, Ago
 from streamfactory.wiring.reading.following import all_ended, read_from, refuse_torn
 from streamfactory.wiring.reading.source import Source
 from streamfactory.wiring.receiving.embedded import receive_embedded
@@ -36,41 +35,7 @@ if TYPE_CHECKING:
     from streamfactory.wiring.reading.starts import Start
 
 _TURN = 0.2
-"""Seconds that one fetch waits at the most: a signal is noticed that soon."""
-
-
-def _start(
-    context: click.Context, parameter: click.Parameter, text: str | None
-) -> Start | None:
-    """Read where to begin."""
-    if text is None:
-        return None
-    try:
-        if text.lstrip().startswith("{"):
-            return _position(text)
-        found = RESET.parse(text)
-    except PositionRefused as error:
-        msg = f"{error.what}."
-        raise click.BadParameter(msg, context, parameter) from error
-    except ValueError as error:
-        msg = f"{text!r} {error}, nor a position."
-        raise click.BadParameter(msg, context, parameter) from error
-    if isinstance(found, Ago):
-        return datetime.now(UTC) - timedelta(milliseconds=found.millis)
-    if isinstance(found, int):
-        return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=found)
-    return str(found)
-
-
-def _position(text: str) -> Position:
-    """A position as commands print it: with its envelope, or the offsets alone."""
-    try:
-        body = json.loads(text)
-    except (ValueError, RecursionError):
-        body = {"version": 1}  # let it be refused in its own words
-    if isinstance(body, dict) and "version" not in body:
-        text = json.dumps({"version": 1, "offsets": body})
-    return Position.from_json(text)
+"""Maximum seconds of one fetch, and so until a signal is handled."""
 
 
 def _columns(
@@ -80,7 +45,7 @@ def _columns(
         return None
     names = tuple(name.strip() for name in text.split(","))
     if not all(names):
-        msg = "wanted names with commas between them."
+        msg = "wanted names separated by commas."
         raise click.BadParameter(msg, context, parameter)
     return names
 
@@ -91,7 +56,7 @@ def _columns(
     "--from",
     "start",
     metavar="START",
-    callback=_start,
+    callback=read_start,
     help="earliest, latest, a time, a period before now such as 2h, or a position.",
 )
 @click.option(
@@ -99,22 +64,24 @@ def _columns(
     "back",
     type=click.IntRange(min=0),
     metavar="ROWS",
-    help="Begin so many offsets before the end of each partition.",
+    help="Begin this many offsets before the end of each partition.",
 )
-@click.option("--no-follow", is_flag=True, help="End when caught up.")
+@click.option(
+    "--no-follow", is_flag=True, help="End at the last row that the stream has now."
+)
 @click.option(
     "--partition",
     "partitions",
     type=click.IntRange(min=0),
     multiple=True,
     metavar="ID",
-    help="Read this partition only; may be given several times.",
+    help="Read only this partition. Repeatable.",
 )
 @click.option(
     "--columns",
     metavar="NAMES",
     callback=_columns,
-    help="Show these columns, with commas between them.",
+    help="Show these columns, separated by commas.",
 )
 @set_option
 @class_paths_flag
@@ -122,7 +89,7 @@ def _columns(
     "--json",
     is_flag=True,
     expose_value=False,
-    help="Print one JSON object a row; errors too.",
+    help="Print one JSON object per row; errors too.",
 )
 @click.pass_obj
 def tail_command(
@@ -134,14 +101,14 @@ def tail_command(
     no_follow: bool,
     partitions: Sequence[int],
     columns: tuple[str, ...] | None,
-    overrides: dict[str, str],
+    overrides: Overrides,
     allow_class_paths: bool,
 ) -> Status:
-    """Show the rows of a stream as they come; with --json one object a line.
+    """Show the rows of a stream as they arrive.
 
-    Follows from the latest unless told otherwise, and with --no-follow reads from the
-    earliest. Reading uses nothing up and commits nothing. What was lost is told on
-    standard error.
+    Starts at the latest offset by default, with --no-follow at the earliest. Consumes
+    and commits nothing. Losses are reported on standard error. With --json, prints one
+    object per line.
     """
     if start is not None and back is not None:
         msg = "--from and -n exclude each other."
@@ -181,7 +148,7 @@ def _show_all(
     *,
     follow: bool,
 ) -> bool:
-    """Print batches until the end, or until stopped; whether it was the end."""
+    """Print batches until the end, or until stopped; True at the end."""
     while not stop.is_set():
         batch = rotation.next_batch(_TURN)
         if batch is not None:
@@ -196,10 +163,10 @@ def _show_all(
 
 
 def _end_of(rotation: Rotation) -> str:
-    """Why a stream that was followed has no more rows."""
+    """Why a followed stream has no more rows."""
     number = len(rotation.ends)
-    lanes = "its partition" if number == 1 else f"all {number} partitions"
-    return f"the source ended {lanes}"
+    which = "its partition" if number == 1 else f"all {number} partitions"
+    return f"the source ended {which}"
 
 
 def _shower(printer: Printer, schema: pa.Schema) -> Callable[[pa.RecordBatch], None]:
@@ -217,7 +184,7 @@ def _refuse_unknown(source: Source, partitions: Sequence[int]) -> None:
     unknown = sorted(set(partitions) - there)
     if unknown:
         have = ", ".join(map(str, sorted(there)))
-        msg = f"there is no partition {unknown[0]}; there are {have}"
+        msg = f"partition {unknown[0]} does not exist"
         raise TopicNotFound(
-            msg, stream=source.config.name, remedy="leave it out, or take another"
+            msg, stream=source.config.name, remedy=f"name one of {have}"
         )

@@ -1,19 +1,22 @@
-"""``validate``: everything that is wrong with configurations, offline."""
+"""``validate``: all problems of configurations, found offline."""
 
 from __future__ import annotations
 
 from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from streamfactory.cli.parameters import class_paths_flag, json_flag, set_option
-from streamfactory.cli.results import Result, count, table
-from streamfactory.cli.status import Status
-from streamfactory.spark.pipelines.checking import check_draft
+from streamfactory.cli.parameters import (
+    Overrides,
+    class_paths_flag,
+    json_flag,
+    set_option,
+)
+from streamfactory.cli.results import count, table
+from streamfactory.cli.status import Status, UsageMistake
 from streamfactory.spark.pipelines.definition import is_pipeline, read_pipeline
 from streamfactory.spi import ConfigError, Problem, StreamError, UnknownStream
 from streamfactory.wiring.config.catalogue import Catalogue
@@ -31,61 +34,23 @@ if TYPE_CHECKING:
     from streamfactory.spark.pipelines.model import Draft
     from streamfactory.wiring.config.configure import Inspection
     from streamfactory.wiring.config.definition import StreamDefinition
+    from streamfactory.wiring.config.describing import Effective
 
 
-@dataclass(frozen=True, slots=True)
-class EffectiveLine:
-    """One value of ``validate --effective``."""
-
-    key: str
-    value: str
-    origin: str
-
-
-@dataclass(frozen=True, slots=True)
-class Findings:
-    """What ``validate`` found out about one stream, or one file."""
-
-    stream: str
-    """Its name; where there is no stream, what was asked for."""
-    origin: str | None
-    type: str | None
-    valid: bool
-    errors: list[Problem]
-    warnings: list[Problem]
-    effective: list[EffectiveLine] | None
-    """None where it was not asked for, or the configuration is bad."""
-
-
-@dataclass(frozen=True, slots=True)
-class Validation(Result):
-    """The answer of ``validate``."""
-
-    valid: bool
-    streams: list[Findings]
-
-    def lines(self) -> Iterator[str]:
-        """The answer as text."""
-        for findings in self.streams:
-            yield _headline(findings)
-            for problem in (*findings.errors, *findings.warnings):
-                yield f"  {problem.level}: {problem}"
-            if findings.effective is not None:
-                rows = [(e.key, e.value, e.origin) for e in findings.effective]
-                yield from table([("KEY", "VALUE", "ORIGIN"), *rows], indent="  ")
+Document = dict[str, Any]
 
 
 @click.command("validate")
-@click.argument("targets", metavar="NAME-OR-FILE...", nargs=-1, required=True)
+@click.argument("targets", metavar="[NAME-OR-FILE]...", nargs=-1)
 @click.option(
     "--effective",
     is_flag=True,
-    help="Show every value that holds and where it comes from; secrets masked.",
+    help="Show every effective value and its origin; secrets are masked.",
 )
 @click.option(
     "--no-spark",
     is_flag=True,
-    help="Leave the SQL of pipelines unread; else a local Spark reads it.",
+    help="Do not analyse the SQL of pipelines, which needs a local Spark.",
 )
 @set_option
 @class_paths_flag
@@ -97,24 +62,25 @@ def validate_command(
     targets: Sequence[str],
     effective: bool,
     no_spark: bool,
-    overrides: dict[str, str],
+    overrides: Overrides,
     allow_class_paths: bool,
 ) -> Status:
     """Validate the configuration of streams and pipelines.
 
     NAME-OR-FILE is a stream of the catalogue, or a file: TOML, JSON, Java properties,
-    an Apache Pinot table config, an Apache Hop data-stream, a pipeline. Connects to
-    nothing; the SQL of pipelines is analysed by Spark on this machine.
+    an Apache Pinot table config, an Apache Hop data-stream, a pipeline. By default,
+    all streams of the catalogue, and the pipelines in the folder pipelines beside it.
+    Connects to nothing; the SQL of pipelines is analysed by Spark on this machine.
     """
+    targets = targets or _all_targets()
 
-    def findings(target: str) -> Iterator[Findings]:
+    def findings(target: str) -> Iterator[Document]:
         try:
-            definitions = Catalogue().find(target)
+            definitions = [overrides.apply(one) for one in Catalogue().find(target)]
         except ConfigError as error:
             yield _unreadable(target, error)
             return
-        for found in definitions:
-            definition = found.with_overrides(overrides)
+        for definition in definitions:
             inspection = inspect(
                 definition, default_manager(), allow_class_paths=allow_class_paths
             )
@@ -128,36 +94,69 @@ def validate_command(
         for found in findings(target)
     ]
     streams += _pipeline_findings(pipelines, spark=not no_spark)
-    valid = all(found.valid for found in streams)
-    printer.show(Validation(valid, streams))
+    valid = all(found["valid"] for found in streams)
+    printer.show({"valid": valid, "streams": streams}, _lines(streams))
     return Status.FINE if valid else Status.BAD_INPUT
+
+
+def _all_targets() -> list[str]:
+    """The catalogue's streams, its files that cannot be read, and the pipelines."""
+    # Imported here: one named stream needs no Arrow.
+    from streamfactory.spark.targets import all_targets
+
+    catalogue = Catalogue()
+    found = [*all_targets(), *map(str, catalogue.broken())]
+    if not found:
+        msg = f"there is no stream in {catalogue.folder}, and no pipeline beside it"
+        raise UsageMistake(msg, remedy="name a stream or a file")
+    return found
 
 
 def _findings(
     definition: StreamDefinition, inspection: Inspection, *, effective: bool
-) -> Findings:
-
+) -> Document:
     config = inspection.config
-    lines = None
-    if effective and config is not None:
-        lines = [EffectiveLine(*value) for value in effective_values(config)]
-    return Findings(
+    shown = effective and config is not None
+    return _document(
         definition.name,
         definition.origin,
         None if config is None else config.type,
-        not inspection.errors,
-        inspection.errors,
-        inspection.warnings,
-        lines,
+        [*inspection.errors, *inspection.warnings],
+        effective_values(config) if shown and config is not None else None,
     )
 
 
-def _pipeline_findings(paths: Sequence[Path], *, spark: bool) -> Iterator[Findings]:
+def _document(
+    stream: str,
+    origin: str | None,
+    kind: str | None,
+    problems: Sequence[Problem],
+    effective: Sequence[Effective] | None = None,
+) -> Document:
+    """One stream or pipeline; ``effective`` is None if not requested, or invalid."""
+    errors = [one for one in problems if one.level == "error"]
+    return {
+        "stream": stream,
+        "origin": origin,
+        "type": kind,
+        "valid": not errors,
+        "errors": errors,
+        "warnings": [one for one in problems if one.level != "error"],
+        "effective": effective,
+    }
+
+
+def _pipeline_findings(paths: Sequence[Path], *, spark: bool) -> Iterator[Document]:
     """Of pipelines; one Spark reads the SQL of all."""
+    if not paths:
+        return
+    # Imported here: streams without pipelines need no Arrow.
+    from streamfactory.spark.pipelines.checking import check_draft
+
     drafts = [read_pipeline(path) for path in paths]
     with ExitStack() as stack:
         session, unread = None, "its SQL was not read: --no-spark"
-        if drafts and spark:
+        if spark:
             try:
                 session = stack.enter_context(_spark(stack))
             except StreamError as error:
@@ -169,11 +168,7 @@ def _pipeline_findings(paths: Sequence[Path], *, spark: bool) -> Iterator[Findin
             else:
                 sound = not any(one.level == "error" for one in problems)
                 problems += _read_sql(session, draft, sound=sound)
-            errors = [one for one in problems if one.level == "error"]
-            rest = [one for one in problems if one.level != "error"]
-            yield Findings(
-                draft.name, draft.origin, "pipeline", not errors, errors, rest, None
-            )
+            yield _document(draft.name, draft.origin, "pipeline", problems)
 
 
 def _spark(stack: ExitStack) -> AbstractContextManager[SparkSession]:
@@ -200,21 +195,33 @@ def _read_sql(session: SparkSession, draft: Draft, *, sound: bool) -> list[Probl
     return problems + check_sql(session, draft, schema)[1]
 
 
-def _unreadable(target: str, error: ConfigError) -> Findings:
-
+def _unreadable(target: str, error: ConfigError) -> Document:
     problems: list[Problem] = list(error.problems)
     if not problems or isinstance(error, UnknownStream):
         problems.insert(0, Problem(target, error.what, suggestion=error.remedy))
-    return Findings(target, None, None, False, problems, [], None)
+    return _document(target, None, None, problems)
 
 
-def _headline(findings: Findings) -> str:
-    place = f" ({findings.origin})" if findings.origin else ""
+def _lines(streams: Sequence[Document]) -> Iterator[str]:
+    for found in streams:
+        yield _headline(found)
+        for problem in (*found["errors"], *found["warnings"]):
+            yield f"  {problem.level}: {problem}"
+        if found["effective"] is not None:
+            rows = [("KEY", "VALUE", "ORIGIN"), *found["effective"]]
+            yield from table(rows, indent="  ")
+
+
+def _headline(found: Document) -> str:
+    place = f" ({found['origin']})" if found["origin"] else ""
     counts = [
-        count(len(found), noun)
-        for found, noun in ((findings.errors, "error"), (findings.warnings, "warning"))
-        if found
+        count(len(problems), noun)
+        for problems, noun in (
+            (found["errors"], "error"),
+            (found["warnings"], "warning"),
+        )
+        if problems
     ]
-    if findings.valid:
+    if found["valid"]:
         counts.insert(0, "ok")
-    return f"{findings.stream}{place}: {', '.join(counts)}"
+    return f"{found['stream']}{place}: {', '.join(counts)}"

@@ -1,76 +1,37 @@
-"""``checkpoint lag`` and ``checkpoint diff``: against the streams, and another."""
+"""``checkpoint lag`` and ``checkpoint diff``."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from streamfactory.cli.checkpoint.answers import number, source_title, total
-from streamfactory.cli.checkpoint.locating import (
+from streamfactory.cli.checkpoint.arguments import (
     kept_target_argument,
-    locate,
-    locate_kept,
-    merged,
-    opened,
     server_option,
+    source_title,
     streams_option,
     target_argument,
 )
 from streamfactory.cli.parameters import json_flag
-from streamfactory.cli.results import Result, table
+from streamfactory.cli.results import number, table
 from streamfactory.spark.checkpoints import differences, measure_lag
-from streamfactory.spi import MisuseError, PositionRefused
+from streamfactory.spark.locating import locate, locate_kept, opened
+from streamfactory.spi import MisuseError
+from streamfactory.wiring.core.plain import total
+from streamfactory.wiring.streams.checkpoints import merged
 from streamfactory.wiring.topics.admin import open_admin
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from streamfactory.cli.checkpoint.locating import Located
     from streamfactory.cli.printing import Printer
     from streamfactory.spark.checkpoints import Moved, PartitionLag
+    from streamfactory.spark.locating import Located
     from streamfactory.spi import Position
 
-
-@dataclass(frozen=True, slots=True)
-class SourceLag:
-    """How far one source, or one group, is behind."""
-
-    source: str
-    stream: str
-    behind: int | None
-    """Offsets; None where one partition cannot tell."""
-    partitions: Sequence[PartitionLag]
-
-
-@dataclass(frozen=True, slots=True)
-class Lag(Result):
-    """The answer of ``checkpoint lag``."""
-
-    checkpoint: str
-    behind: int | None
-    sources: list[SourceLag]
-
-    def lines(self) -> Iterator[str]:
-        """The answer as text."""
-        yield f"{self.checkpoint}: {number(self.behind)} behind"
-        head = ("TOPIC", "PARTITION", "OFFSET", "LATEST", "BEHIND", "REMARK")
-        for one in self.sources:
-            yield ""
-            yield f"{one.source}, stream {one.stream}: {number(one.behind)} behind"
-            rows = [
-                (
-                    line.partition.topic,
-                    str(line.partition.id),
-                    str(line.offset),
-                    number(line.latest),
-                    number(line.behind),
-                    line.remark or "",
-                )
-                for line in one.partitions
-            ]
-            yield from table([head, *rows], indent="  ")
+Document = dict[str, Any]
 
 
 @click.command("lag")
@@ -87,26 +48,31 @@ def lag_command(
     server: str | None,
     streams: Sequence[str],
 ) -> None:
-    """Tell how far a query, or a group, is behind its streams, by partition.
+    """Show the lag of a query, or of groups, by partition.
 
-    Counted are offsets from where the next batch begins to the latest. A partition
-    that is new counts from its earliest. Of the groups of a server, those count that
-    read the stream.
+    The lag is the number of offsets from the start of the next batch to the latest
+    offset. A new partition counts from its earliest offset. With --server, only groups
+    that read the stream are shown.
     """
     located = locate_kept(target, server, streams)
     positions = _positions(located)
     if server is not None:
         positions = _reading(located, positions)
     if located.groups is not None and len(located.definitions) == 1:
-        # Groups of one folder may all read one stream.
+        # All groups of a folder may read one stream.
         located = replace(located, definitions=located.definitions * len(positions))
-    with opened(printer, located, len(positions)) as sources:
+    with opened(located, len(positions), printer.also_mask) as sources:
         pairs = zip(positions, sources, strict=True)
         found = [
-            _source_lag(title, source.config.name, measure_lag(position, source))
+            _lag(title, source.config.name, measure_lag(position, source))
             for (title, position), source in pairs
         ]
-    printer.show(Lag(located.folder, total(one.behind for one in found), found))
+    document = {
+        "checkpoint": located.folder,
+        "behind": total(one["behind"] for one in found),
+        "sources": found,
+    }
+    printer.show(document, _lag_lines(document))
 
 
 def _reading(
@@ -127,64 +93,45 @@ def _reading(
 
 
 def _positions(located: Located) -> list[tuple[str, Position]]:
-    """What is not processed yet begins here, with the name of each source."""
+    """The start of the next batch, by the title of each source."""
     if located.groups is not None:
         groups = located.groups.items()
         return [(f"group {name}", merged(instances)) for name, instances in groups]
-    query = located.asked()
-    positions = query.positions()
-    if positions is None:
-        msg = f"{located.folder}: no batch was planned, so there is no position"
-        raise PositionRefused(msg, remedy="`checkpoint next` tells where it begins")
+    query, positions = located.asked(), located.positions()
     names = [source.name for source in query.batch(query.planned[-1]).sources]
     titles = [source_title(index, name) for index, name in enumerate(names)]
     return list(zip(titles, positions, strict=True))
 
 
-def _source_lag(title: str, stream: str, lags: Sequence[PartitionLag]) -> SourceLag:
-    return SourceLag(title, stream, total(lag.behind for lag in lags), lags)
+def _lag(title: str, stream: str, lags: Sequence[PartitionLag]) -> Document:
+    behind = total(lag.behind for lag in lags)
+    return {"source": title, "stream": stream, "behind": behind, "partitions": lags}
 
 
-@dataclass(frozen=True, slots=True)
-class SourceMoves:
-    """How far one source has moved."""
+def _lag_lines(document: Document) -> Iterator[str]:
+    yield f"{document['checkpoint']}: {number(document['behind'])} behind"
+    for one in document["sources"]:
+        yield ""
+        behind = number(one["behind"])
+        yield f"{one['source']}, stream {one['stream']}: {behind} behind"
+        yield from partition_lines(one["partitions"])
 
-    source: str
-    partitions: Sequence[Moved]
 
-
-@dataclass(frozen=True, slots=True)
-class Difference(Result):
-    """The answer of ``checkpoint diff``."""
-
-    before: str
-    after: str
-    equal: bool
-    sources: list[SourceMoves]
-
-    def lines(self) -> Iterator[str]:
-        """The answer as text."""
-        yield f"from {self.before}"
-        yield f"to   {self.after}"
-        if self.equal:
-            yield "no difference"
-            return
-        head = ("TOPIC", "PARTITION", "FROM", "TO", "MOVED", "REMARK")
-        for one in self.sources:
-            yield ""
-            yield f"{one.source}:"
-            rows = [
-                (
-                    line.partition.topic,
-                    str(line.partition.id),
-                    number(line.before, ""),
-                    number(line.after, ""),
-                    "" if line.offsets is None else f"{line.offsets:+d}",
-                    line.remark or "",
-                )
-                for line in one.partitions
-            ]
-            yield from table([head, *rows], indent="  ")
+def partition_lines(lags: Sequence[PartitionLag]) -> Iterator[str]:
+    """The lag of partitions as a table."""
+    head = ("TOPIC", "PARTITION", "OFFSET", "LATEST", "BEHIND", "REMARK")
+    rows = [
+        (
+            lag.partition.topic,
+            str(lag.partition.id),
+            str(lag.offset),
+            number(lag.latest),
+            number(lag.behind),
+            lag.remark or "",
+        )
+        for lag in lags
+    ]
+    return table([head, *rows], indent="  ")
 
 
 @click.command("diff")
@@ -194,7 +141,7 @@ class Difference(Result):
     "--batches",
     type=(click.IntRange(min=0), click.IntRange(min=0)),
     metavar="FROM TO",
-    help="Compare two batches of one checkpoint, as they were planned.",
+    help="Compare two planned batches of one checkpoint.",
 )
 @json_flag
 @click.pass_obj
@@ -208,18 +155,19 @@ def diff_command(
 ) -> None:
     """Compare two checkpoints, or two batches of one, by partition.
 
-    A checkpoint is where its next batch begins; with --batches it is where a batch
-    ends.
+    Compares the positions at which the next batches start; with --batches, those at
+    which the two batches end.
     """
     if (other is None) == (batches is None):
-        msg = "two checkpoints, or one and --batches, are compared"
-        raise MisuseError(msg, remedy="give one of these")
+        msg = "nothing to compare with"
+        raise MisuseError(msg, remedy="give two checkpoints, or one and --batches")
     if batches is not None:
         sides = [_batch_side(target, number) for number in batches]
     else:
         assert other is not None
         sides = [(one, dict(_positions(locate(one)))) for one in (target, other)]
-    printer.show(_difference(*sides))
+    document = _difference(*sides)
+    printer.show(document, _difference_lines(document))
 
 
 def _batch_side(target: str, batch: int) -> tuple[str, dict[str, Position]]:
@@ -233,10 +181,42 @@ def _batch_side(target: str, batch: int) -> tuple[str, dict[str, Position]]:
 
 def _difference(
     before: tuple[str, dict[str, Position]], after: tuple[str, dict[str, Position]]
-) -> Difference:
+) -> Document:
     (before_name, old), (after_name, new) = before, after
     if list(old) != list(new):
         msg = f"{before_name} is of {', '.join(old)}; {after_name} of {', '.join(new)}"
         raise MisuseError(msg, remedy="compare checkpoints of one query")
-    moves = [SourceMoves(title, differences(old[title], new[title])) for title in old]
-    return Difference(before_name, after_name, old == new, moves)
+    return {
+        "before": before_name,
+        "after": after_name,
+        "equal": old == new,
+        "sources": [
+            {"source": title, "partitions": differences(old[title], new[title])}
+            for title in old
+        ],
+    }
+
+
+def _difference_lines(document: Document) -> Iterator[str]:
+    yield f"from {document['before']}"
+    yield f"to   {document['after']}"
+    if document["equal"]:
+        yield "no difference"
+        return
+    head = ("TOPIC", "PARTITION", "FROM", "TO", "MOVED", "REMARK")
+    for one in document["sources"]:
+        yield ""
+        yield f"{one['source']}:"
+        moves: Sequence[Moved] = one["partitions"]
+        rows = [
+            (
+                move.partition.topic,
+                str(move.partition.id),
+                number(move.before, ""),
+                number(move.after, ""),
+                "" if move.offsets is None else f"{move.offsets:+d}",
+                move.remark or "",
+            )
+            for move in moves
+        ]
+        yield from table([head, *rows], indent="  ")

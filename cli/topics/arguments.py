@@ -1,39 +1,31 @@
-"""What the commands of ``topics`` share: arguments, places, and asking first."""
+"""Arguments of ``topics``, and the confirmation before rows are deleted."""
 
 from __future__ import annotations
 
-import json
-import re
 import sys
 from contextlib import contextmanager
-from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from streamfactory.cli.parameters import (
+    Overrides,
     class_paths_flag,
     json_flag,
     one_definition,
     set_option,
 )
-from streamfactory.spi import MisuseError, Position, PositionRefused
-from streamfactory.wiring.options.types import RESET, Ago
+from streamfactory.spi import MisuseError
 from streamfactory.wiring.topics.admin import open_admin
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from streamfactory.cli.printing import Printer
-    from streamfactory.wiring.reading.position_arguments import Mark, Marks
     from streamfactory.wiring.topics.admin import Admin
 
 C = TypeVar("C", bound="Callable[..., Any]")
 """A command's function."""
-
-_PAIR: Final = re.compile(r"(0|[1-9][0-9]{0,9})=(.+)", re.DOTALL)
-_OFFSET: Final = re.compile(r"0|[1-9][0-9]{0,18}")
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 target_argument = click.argument("target", metavar="NAME-OR-FILE")
 
@@ -52,7 +44,9 @@ def place_options(function: C) -> C:
 def deleting_options(function: C) -> C:
     """``--yes`` and ``--dry-run``."""
     for option in (
-        click.option("--dry-run", is_flag=True, help="Say what would go; do nothing."),
+        click.option(
+            "--dry-run", is_flag=True, help="Show what would change; change nothing."
+        ),
         click.option("--yes", is_flag=True, help="Do not ask; for scripts."),
     ):
         function = option(function)
@@ -64,11 +58,11 @@ def opened(
     printer: Printer,
     target: str,
     *,
-    overrides: dict[str, str],
+    overrides: Overrides,
     allow_class_paths: bool,
     topic: str | None = None,
 ) -> Iterator[Admin]:
-    """The topic that a command is about."""
+    """The topic that a command operates on."""
     with open_admin(
         one_definition(target, overrides),
         topic=topic,
@@ -78,73 +72,16 @@ def opened(
         yield admin
 
 
-def read_marks(
-    context: click.Context, parameter: click.Parameter, texts: Sequence[str]
-) -> Marks | None:
-    """One place for all partitions, or ``PARTITION=`` one for some."""
-    if not texts:
-        return None
-    pairs = [match for match in map(_PAIR.fullmatch, texts) if match is not None]
-    if not pairs and len(texts) == 1:
-        return _mark(context, parameter, texts[0])
-    if len(pairs) < len(texts):
-        msg = "wanted one for all partitions, or PARTITION= in front of each."
-        raise click.BadParameter(msg, context, parameter)
-    found: dict[int, Mark] = {}
-    for pair in pairs:
-        number = int(pair[1])
-        if number in found:
-            msg = f"partition {number} is given twice."
-            raise click.BadParameter(msg, context, parameter)
-        found[number] = _mark(context, parameter, pair[2])
-    return found
-
-
-def _mark(context: click.Context, parameter: click.Parameter, text: str) -> Mark:
-    stripped = text.strip()
-    if _OFFSET.fullmatch(stripped):
-        return int(stripped)
-    try:
-        if stripped.startswith("{"):
-            return _position(stripped)
-        found = RESET.parse(stripped)
-    except PositionRefused as error:
-        msg = f"{error.what}."
-        raise click.BadParameter(msg, context, parameter) from error
-    except ValueError as error:
-        msg = (
-            f"{text!r} is no offset, earliest or latest, time such as "
-            "2022-08-09T12:31:38Z, period before now such as 2d, or position."
-        )
-        raise click.BadParameter(msg, context, parameter) from error
-    if isinstance(found, Ago):
-        return datetime.now(UTC) - timedelta(milliseconds=found.millis)
-    if isinstance(found, int):
-        return _EPOCH + timedelta(milliseconds=found)
-    return str(found)
-
-
-def _position(text: str) -> Position:
-    """A position as commands print it: with its envelope, or the offsets alone."""
-    try:
-        body = json.loads(text)
-    except (ValueError, RecursionError):
-        body = {"version": 1}  # let it be refused in its own words
-    if isinstance(body, dict) and "version" not in body:
-        text = json.dumps({"version": 1, "offsets": body})
-    return Position.from_json(text)
-
-
-def may_delete(printer: Printer, lines: Sequence[str], *, yes: bool) -> bool:
-    """Whether what was said may go: because of ``--yes``, or because a person says so.
+def confirmed(printer: Printer, lines: Sequence[str], *, yes: bool) -> bool:
+    """Whether the user agrees, by ``--yes`` or when asked.
 
     Args:
-        printer: Shows what would go, on standard error.
-        lines: What would go; the first one is the question.
-        yes: Whether it was said on the command line.
+        printer: Shows the lines on standard error.
+        lines: What would change; the first one is the summary.
+        yes: The value of ``--yes``.
 
     Raises:
-        MisuseError: misuse; there is nobody to ask.
+        MisuseError: misuse; there is no terminal to ask at.
     """
     if yes:
         return True
@@ -153,4 +90,4 @@ def may_delete(printer: Printer, lines: Sequence[str], *, yes: bool) -> bool:
         raise MisuseError(msg, remedy="look with --dry-run, then give --yes")
     for line in lines:
         printer.note("note", line)
-    return click.confirm("Go on?", err=True)
+    return click.confirm("Continue?", err=True)

@@ -1,70 +1,75 @@
-"""The columns of a topic: shown, said, and taken from a file."""
+"""The columns of a topic or stream, as documents, text, and from a file."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from streamfactory.cli.results import table
-from streamfactory.cli.schema import Column
 from streamfactory.spi import ConfigError, FormatRefused, StorageFailed, envelope_schema
 from streamfactory.spi.ddl import to_ddl
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-
-@dataclass(frozen=True, slots=True)
-class Columns:
-    """A schema as it is shown."""
-
-    messages: bool
-    """Whether these are undecoded messages."""
-    ddl: str | None
-    """Spark's; None where a type has no name there."""
-    columns: list[Column]
-    problem: str | None = None
-    """Why nothing is known of it."""
-
-    def lines(self) -> Iterator[str]:
-        """As text."""
-        if self.problem is not None:
-            yield f"columns: {self.problem}"
-            return
-        yield "columns, of undecoded messages:" if self.messages else "columns:"
-        rows = [
-            (column.name, column.type, "" if column.nullable else "not null")
-            for column in self.columns
-        ]
-        yield from table(rows, indent="  ")
-        if self.ddl is not None and not self.messages:
-            yield f"as Spark DDL: {self.ddl}"
+Document = dict[str, Any]
 
 
-def columns_of(schema: pa.Schema) -> Columns:
-    """How a schema is shown."""
+def field_documents(schema: pa.Schema) -> list[Document]:
+    """One document per column."""
+    return [
+        {"name": field.name, "type": str(field.type), "nullable": field.nullable}
+        for field in schema
+    ]
+
+
+def field_lines(columns: list[Document]) -> Iterator[str]:
+    """The columns as text."""
+    rows = [
+        (c["name"], c["type"], "" if c["nullable"] else "not null") for c in columns
+    ]
+    return table(rows, indent="  ")
+
+
+def schema_document(schema: pa.Schema) -> Document:
+    """The schema of a topic."""
     try:
         ddl = to_ddl(schema)
     except ValueError:
         ddl = None
-    columns = [Column(field.name, str(field.type), field.nullable) for field in schema]
-    return Columns(schema.equals(envelope_schema()), ddl, columns)
+    return {
+        "messages": schema.equals(envelope_schema()),
+        "ddl": ddl,
+        "columns": field_documents(schema),
+        "problem": None,
+    }
 
 
-def unknown_columns(problem: str) -> Columns:
-    """How it is shown that there is none."""
-    return Columns(messages=False, ddl=None, columns=[], problem=problem)
+def unknown_schema(problem: str) -> Document:
+    """The same, of a topic whose schema is unknown."""
+    return {"messages": False, "ddl": None, "columns": [], "problem": problem}
+
+
+def schema_lines(document: Document) -> Iterator[str]:
+    """The schema of a topic as text."""
+    if document["problem"] is not None:
+        yield f"columns: {document['problem']}"
+        return
+    messages = document["messages"]
+    yield "columns, of undecoded messages:" if messages else "columns:"
+    yield from field_lines(document["columns"])
+    if document["ddl"] is not None and not messages:
+        yield f"as Spark DDL: {document['ddl']}"
 
 
 def schema_of_file(name: str) -> pa.Schema:
-    """The schema of an Arrow file or stream, or of a Parquet file, by what is in it.
+    """The schema of an Arrow file or stream, or of a Parquet file, by its content.
 
     Raises:
         StorageFailed: permanent; the file cannot be read.
-        FormatRefused: permanent; it is none of these.
+        FormatRefused: permanent; it has none of these formats.
     """
     try:
         with Path(name).open("rb") as file:
@@ -86,5 +91,5 @@ def schema_of_file(name: str) -> pa.Schema:
         msg = f"{name} cannot be read: {error.strerror or error}"
         missing = isinstance(error, FileNotFoundError | NotADirectoryError)
         kind = ConfigError if missing else StorageFailed
-        raise kind(msg, remedy="look at the path") from error
+        raise kind(msg, remedy="check the path") from error
     return found.remove_metadata()

@@ -3,52 +3,26 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from streamfactory.cli.draining import Progress, draining
-from streamfactory.cli.parameters import one_definition
-from streamfactory.cli.results import Result, count, lost_lines, plain
-from streamfactory.cli.topics.arguments import (
-    place_options,
-    read_marks,
-    target_argument,
-)
+from streamfactory.cli.parameters import Overrides, one_definition
+from streamfactory.cli.positions import read_marks
+from streamfactory.cli.results import count, lost_lines
+from streamfactory.cli.topics.arguments import place_options, target_argument
 from streamfactory.transfer.exporting import open_export
 from streamfactory.transfer.outputs import FORMATS
+from streamfactory.wiring.core.plain import plain
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from streamfactory.cli.printing import Printer
-    from streamfactory.spi import Loss, Position
-    from streamfactory.transfer.exporting import Lane
+    from streamfactory.transfer.exporting import Exported
     from streamfactory.wiring.reading.position_arguments import Marks
-
-
-@dataclass(frozen=True, slots=True)
-class Exportation(Result):
-    """The answer of ``topics export``."""
-
-    topic: str
-    files: Sequence[Path]
-    rows: int
-    bytes: int
-    seconds: float
-    partitions: list[dict[str, int]]
-    position: Position
-    """Where reading came to; --from takes it."""
-    losses: Sequence[Loss]
-
-    def lines(self) -> Iterator[str]:
-        """The answer as text."""
-        size = f"{count(self.bytes, 'byte')} in {count(len(self.files), 'file')}"
-        yield f"{self.topic}: {count(self.rows, 'row')}, {size}, {self.seconds:.2f} s"
-        yield from lost_lines(self.losses)
-        yield f"position: {json.dumps(json.loads(self.position.to_json())['offsets'])}"
 
 
 @click.command("export")
@@ -60,8 +34,8 @@ class Exportation(Result):
     multiple=True,
     metavar="PLACE",
     callback=read_marks,
-    help="Where to begin: earliest, an offset, a time, a period before now such as "
-    "2h, or a position; with PARTITION= in front for one partition, several times.",
+    help="First row: earliest, an offset, a time, a period before now such as 2h, or "
+    "a position; PARTITION=PLACE for one partition. Repeatable.",
 )
 @click.option(
     "--to",
@@ -69,7 +43,7 @@ class Exportation(Result):
     multiple=True,
     metavar="PLACE",
     callback=read_marks,
-    help="Where to end, likewise; latest, where nothing is said. Exclusive.",
+    help="End of the range, exclusive, in the same form; latest by default.",
 )
 @click.option(
     "--partition",
@@ -77,17 +51,17 @@ class Exportation(Result):
     type=click.IntRange(min=0),
     multiple=True,
     metavar="ID",
-    help="This partition only; may be given several times.",
+    help="Only this partition. Repeatable.",
 )
 @click.option(
     "--format",
     type=click.Choice(FORMATS),
-    help="Else what OUTPUT ends in says it.",
+    help="Format of OUTPUT; by default what its name ends in.",
 )
 @click.option(
     "--by-partition",
     is_flag=True,
-    help="OUTPUT is a new folder, with one file for each partition.",
+    help="OUTPUT is a new folder, with one file per partition.",
 )
 @click.option("--force", is_flag=True, help="Replace the file OUTPUT.")
 @place_options
@@ -101,13 +75,14 @@ def export_command(
     start: Marks | None,
     end: Marks | None,
     partitions: Sequence[int],
-    overrides: dict[str, str],
+    overrides: Overrides,
     **given: Any,
 ) -> None:
     """Write a range of a topic to the Parquet or Arrow file OUTPUT.
 
-    Rows come by partition, and by offset in it. The file appears when it is whole;
-    what is there already is refused without --force. Nothing is committed.
+    Rows are ordered by partition, and by offset within it. The file becomes visible
+    when it is complete; an existing file is replaced only with --force. Nothing is
+    committed.
     """
     with (
         open_export(
@@ -123,25 +98,25 @@ def export_command(
         printer.mask = export.config.mask
         progress = Progress(printer, lambda: None)
         try:
-            done = export.run(stop, tell=progress.tell)
+            done = export.run(stop, on_progress=progress.report)
         finally:
             progress.wipe()
         if done is None:
             raise click.Abort
+        topic, seconds = export.config.topic, round(progress.seconds, 3)
+        document = plain(done)
+        document["bytes"] = document.pop("size")
+        document["partitions"] = document.pop("lanes")
+        for one in document["partitions"]:
+            del one["topic"]  # stands at the top
         printer.show(
-            Exportation(
-                export.config.topic,
-                done.files,
-                done.rows,
-                done.size,
-                round(progress.seconds, 3),
-                [_of_topic(lane) for lane in done.lanes],
-                done.position,
-                done.losses,
-            )
+            {"topic": topic, "seconds": seconds, **document},
+            _lines(topic, done, seconds),
         )
 
 
-def _of_topic(lane: Lane) -> dict[str, int]:
-    """A partition whose topic is said already."""
-    return {key: value for key, value in plain(lane).items() if key != "topic"}
+def _lines(topic: str, done: Exported, seconds: float) -> Iterator[str]:
+    size = f"{count(done.size, 'byte')} in {count(len(done.files), 'file')}"
+    yield f"{topic}: {count(done.rows, 'row')}, {size}, {seconds:.2f} s"
+    yield from lost_lines(done.losses)
+    yield f"position: {json.dumps(json.loads(done.position.to_json())['offsets'])}"

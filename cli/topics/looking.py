@@ -2,54 +2,30 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from streamfactory.cli.parameters import class_paths_flag, json_flag, set_option
-from streamfactory.cli.results import Result, count, table
+from streamfactory.cli.results import count, number, table
 from streamfactory.cli.status import Status
 from streamfactory.cli.topics.arguments import opened, place_options, target_argument
-from streamfactory.cli.topics.columns import Columns, columns_of, unknown_columns
+from streamfactory.cli.topics.columns import (
+    schema_document,
+    schema_lines,
+    unknown_schema,
+)
 from streamfactory.spi import SchemaUnknown
+from streamfactory.wiring.core.plain import total
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Sequence
 
     from streamfactory.cli.printing import Printer
     from streamfactory.spi import PartitionInfo
     from streamfactory.wiring.topics.admin import Admin, Overview
 
-
-@dataclass(frozen=True, slots=True)
-class TopicLine:
-    """One topic of ``topics list``."""
-
-    topic: str
-    partitions: int | None
-    rows: int | None
-    """None where it is not known."""
-    problem: str | None
-    """Why nothing is known of it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Topics(Result):
-    """The answer of ``topics list``."""
-
-    topics: list[TopicLine]
-
-    def lines(self) -> Iterable[str]:
-        """The answer as text."""
-        if not self.topics:
-            return ["there are no topics"]
-        head = ("TOPIC", "PARTITIONS", "ROWS", "PROBLEM")
-        rows = [
-            (t.topic, _known(t.partitions), _known(t.rows), t.problem or "")
-            for t in self.topics
-        ]
-        return table([head if any(row[-1] for row in rows) else head[:-1], *rows])
+Document = dict[str, Any]
 
 
 @click.command("list")
@@ -61,74 +37,40 @@ class Topics(Result):
 def list_command(printer: Printer, /, *, target: str, **where: Any) -> Status:
     """List all topics of the place that a stream is in.
 
-    Status 1 where one of them cannot be read; the others are listed all the same.
+    Status 1 if one of them cannot be read; the others are listed all the same.
     """
     with opened(printer, target, **where) as admin:
         found = admin.overview()
-    printer.show(Topics([_line(one) for one in found]))
+    topics = [_overview(one) for one in found]
+    printer.show({"topics": topics}, _list_lines(topics))
     bad = any(one.problem is not None for one in found)
     return Status.FAILED if bad else Status.FINE
 
 
-def _line(one: Overview) -> TopicLine:
-    if one.problem is not None:
-        return TopicLine(one.topic, None, None, str(one.problem))
-    return TopicLine(one.topic, len(one.partitions), rows_of(one.partitions), None)
+def _overview(one: Overview) -> Document:
+    bad = one.problem is not None
+    return {
+        "topic": one.topic,
+        "partitions": None if bad else len(one.partitions),
+        "rows": None if bad else rows_of(one.partitions),
+        "problem": one.problem,
+    }
 
 
-@dataclass(frozen=True, slots=True)
-class PartitionLine:
-    """One partition of ``topics show``."""
-
-    partition: int
-    earliest: int
-    latest: int | None
-    rows: int | None
-    state: str
-    incarnation: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class Topic(Result):
-    """The answer of ``topics show``."""
-
-    topic: str
-    rows: int | None
-    partitions: list[PartitionLine]
-    schema: Columns
-    facts: dict[str, str | int]
-
-    def lines(self) -> Iterator[str]:
-        """The answer as text."""
-        held = "rows not counted" if self.rows is None else count(self.rows, "row")
-        yield f"{self.topic}: {held} in {count(len(self.partitions), 'partition')}"
-        lives = {p.incarnation for p in self.partitions}
-        alone = len(lives) == 1
-        for life in lives if alone else ():
-            if life is not None:
-                yield f"incarnation: {life}"
-        yield ""
-        head = ("PARTITION", "EARLIEST", "LATEST", "ROWS", "STATE", "INCARNATION")
-        rows = [
-            (
-                str(p.partition),
-                str(p.earliest),
-                _known(p.latest),
-                _known(p.rows),
-                p.state,
-                p.incarnation or "",
-            )
-            for p in self.partitions
-        ]
-        width = 5 if alone else 6
-        yield from table([row[:width] for row in (head, *rows)])
-        yield ""
-        yield from self.schema.lines()
-        facts = {k: v for k, v in self.facts.items() if k != "incarnation"}
-        if facts:
-            yield ""
-            yield "facts:"
-            yield from table([(k, str(v)) for k, v in facts.items()], indent="  ")
+def _list_lines(topics: Sequence[Document]) -> Iterable[str]:
+    if not topics:
+        return ["there are no topics"]
+    head = ("TOPIC", "PARTITIONS", "ROWS", "PROBLEM")
+    rows = [
+        (
+            t["topic"],
+            number(t["partitions"]),
+            number(t["rows"]),
+            str(t["problem"] or ""),
+        )
+        for t in topics
+    ]
+    return table([head if any(row[-1] for row in rows) else head[:-1], *rows])
 
 
 @click.command("show")
@@ -136,42 +78,73 @@ class Topic(Result):
 @place_options
 @click.pass_obj
 def show_command(printer: Printer, /, *, target: str, **where: Any) -> None:
-    """Show a topic: its partitions, its columns, and what it is made of."""
+    """Show the partitions, columns and settings of a topic."""
     with opened(printer, target, **where) as admin:
-        printer.show(topic_of(admin))
+        document = _topic(admin)
+        printer.show(document, _topic_lines(document))
 
 
-def topic_of(admin: Admin) -> Topic:
-    """All that can be shown of a topic."""
+def _topic(admin: Admin) -> Document:
     infos = admin.partitions()
     try:
-        schema = columns_of(admin.schema())
+        schema = schema_document(admin.schema())
     except SchemaUnknown as error:
-        schema = unknown_columns(str(error))
-    facts: Mapping[str, str | int] = admin.facts()
-    lines = [
-        PartitionLine(
-            info.partition.id,
-            info.earliest,
-            info.latest,
-            None if info.latest is None else info.latest - info.earliest,
-            info.state.value,
-            info.incarnation,
+        schema = unknown_schema(str(error))
+    return {
+        "topic": admin.topic,
+        "rows": rows_of(infos),
+        "partitions": [_partition(info) for info in infos],
+        "schema": schema,
+        "facts": dict(admin.facts()),
+    }
+
+
+def _partition(info: PartitionInfo) -> Document:
+    return {
+        "partition": info.partition.id,
+        "earliest": info.earliest,
+        "latest": info.latest,
+        "rows": rows_of([info]),
+        "state": info.state,
+        "incarnation": info.incarnation,
+    }
+
+
+def _topic_lines(document: Document) -> Iterator[str]:
+    rows, partitions = document["rows"], document["partitions"]
+    held = "rows not counted" if rows is None else count(rows, "row")
+    yield f"{document['topic']}: {held} in {count(len(partitions), 'partition')}"
+    incarnations = {p["incarnation"] for p in partitions}
+    alone = len(incarnations) == 1
+    for one in incarnations if alone else ():
+        if one is not None:
+            yield f"incarnation: {one}"
+    yield ""
+    head = ("PARTITION", "EARLIEST", "LATEST", "ROWS", "STATE", "INCARNATION")
+    cells = [
+        (
+            str(p["partition"]),
+            str(p["earliest"]),
+            number(p["latest"]),
+            number(p["rows"]),
+            p["state"].value,
+            p["incarnation"] or "",
         )
-        for info in infos
+        for p in partitions
     ]
-    return Topic(admin.topic, rows_of(infos), lines, schema, dict(facts))
+    width = 5 if alone else 6
+    yield from table([row[:width] for row in (head, *cells)])
+    yield ""
+    yield from schema_lines(document["schema"])
+    facts = {k: v for k, v in document["facts"].items() if k != "incarnation"}
+    if facts:
+        yield ""
+        yield "facts:"
+        yield from table([(k, str(v)) for k, v in facts.items()], indent="  ")
 
 
 def rows_of(infos: Iterable[PartitionInfo]) -> int | None:
-    """Offsets that are held, of all partitions; None where one does not know."""
-    total = 0
-    for info in infos:
-        if info.latest is None:
-            return None
-        total += info.latest - info.earliest
-    return total
-
-
-def _known(number: int | None) -> str:
-    return "unknown" if number is None else str(number)
+    """Offsets that are available, of all partitions; None if one is unknown."""
+    return total(
+        None if info.latest is None else info.latest - info.earliest for info in infos
+    )

@@ -2,37 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from streamfactory.cli.results import Result, count
+from streamfactory.cli.results import count
 from streamfactory.cli.status import Status
 from streamfactory.cli.topics.arguments import opened, place_options, target_argument
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from streamfactory.cli.printing import Printer
-
-
-@dataclass(frozen=True, slots=True)
-class Compacted(Result):
-    """The answer of ``topics compact``."""
-
-    topic: str
-    before: dict[str, str | int]
-    after: dict[str, str | int]
-
-    def lines(self) -> Iterator[str]:
-        """The answer as text."""
-        changed = [
-            f"{name} {self.before[name]} to {value}"
-            for name, value in self.after.items()
-            if name in self.before and self.before[name] != value
-        ]
-        yield f"{self.topic}: {', '.join(changed) or 'nothing to compact'}"
 
 
 @click.command("compact")
@@ -40,31 +19,23 @@ class Compacted(Result):
 @place_options
 @click.pass_obj
 def compact_command(printer: Printer, /, *, target: str, **where: Any) -> None:
-    """Merge small files and sweep what nobody needs.
+    """Merge small files, and delete files that are no longer used.
 
-    Offsets stay, and readers and writers go on meanwhile.
+    Offsets do not change. Readers and writers may run at the same time.
     """
     with opened(printer, target, **where) as admin:
         before = dict(admin.facts())
         admin.compact()
-        printer.show(Compacted(admin.topic, before, dict(admin.facts())))
-
-
-@dataclass(frozen=True, slots=True)
-class Verified(Result):
-    """The answer of ``topics verify``."""
-
-    topic: str
-    ok: bool
-    rows: int
-    problems: list[str]
-
-    def lines(self) -> Iterator[str]:
-        """The answer as text."""
-        found = count(len(self.problems), "problem") if self.problems else "all is well"
-        yield f"{self.topic}: {count(self.rows, 'row')} read, {found}"
-        for problem in self.problems:
-            yield f"  {problem}"
+        after = dict(admin.facts())
+        changed = [
+            f"{name} {before[name]} to {value}"
+            for name, value in after.items()
+            if name in before and before[name] != value
+        ]
+        printer.show(
+            {"topic": admin.topic, "before": before, "after": after},
+            [f"{admin.topic}: {', '.join(changed) or 'nothing to compact'}"],
+        )
 
 
 @click.command("verify")
@@ -72,12 +43,24 @@ class Verified(Result):
 @place_options
 @click.pass_obj
 def verify_command(printer: Printer, /, *, target: str, **where: Any) -> Status:
-    """Read everything, and check it against what was committed.
+    """Read all rows of a topic, and compare them with what was committed.
 
-    Status 1 where anything is wrong. Nothing is mended.
+    Status 1 if a problem is found. Nothing is repaired.
     """
     with opened(printer, target, **where) as admin:
         found = admin.verify()
         problems = list(found.problems)
-        printer.show(Verified(admin.topic, not problems, found.rows, problems))
+        verdict = count(len(problems), "problem") if problems else "no problems"
+        printer.show(
+            {
+                "topic": admin.topic,
+                "ok": not problems,
+                "rows": found.rows,
+                "problems": problems,
+            },
+            [
+                f"{admin.topic}: {count(found.rows, 'row')} read, {verdict}",
+                *(f"  {problem}" for problem in problems),
+            ],
+        )
     return Status.FAILED if problems else Status.FINE

@@ -2,9 +2,12 @@
 
 ``streamfactory.open("clicks")`` opens a stream of the catalogue for reading, `open_sink`
 for writing. `copy`, `publish` and `export` are whole jobs, `serve` runs a server,
+`metrics` counts what this process did; `serve_metrics` shows it to Prometheus, and
+`export_opentelemetry` sends it with traces to a collector,
 `push_table` lets a program push rows into a query of this process, and `engines` has
-streams in DuckDB, Polars, DataFusion and pandas. The errors here are the classes of what
-all of them raise; `streamfactory.spi` has each error.
+streams in DuckDB, Polars, DataFusion and pandas. `Faults` makes streams fail now and then,
+for tests. `Stream` and `Sink` are the classes of what is opened. The errors here are the classes of what all of them raise; `streamfactory.spi`
+has each error.
 Authors of backends import from `streamfactory.spi`.
 """
 
@@ -31,41 +34,62 @@ if TYPE_CHECKING:
     )
     from streamfactory.push.table import push_table
     from streamfactory.transfer.jobs import copy, export, publish
+    from streamfactory.wiring.metrics.endpoint import serve_metrics
+    from streamfactory.wiring.metrics.opentelemetry import export_opentelemetry
+    from streamfactory.wiring.metrics.snapshot import metrics
     from streamfactory.wiring.serving.process import serve
     from streamfactory.wiring.streams.opening import open_sink
+    from streamfactory.wiring.streams.stream import Stream
     from streamfactory.wiring.streams.stream import open_stream as open
+    from streamfactory.wiring.testing.faults import Faults
+    from streamfactory.wiring.writing.sink import Sink
 
 __all__ = [
     "ConfigError",
     "DataLossError",
     "DecodeError",
+    "Faults",
     "MisuseError",
     "Partition",
     "PermanentError",
     "PluginError",
     "Position",
+    "Sink",
+    "Stream",
     "StreamConfig",
     "StreamError",
     "TransientError",
     "copy",
     "engines",
     "export",
+    "export_opentelemetry",
     "hookimpl",
+    "metrics",
     "open",
     "open_sink",
     "publish",
     "push_table",
     "serve",
+    "serve_metrics",
 ]
 
 _ELSEWHERE: Final = {
+    "Faults": ("streamfactory.wiring.testing.faults", "Faults"),
+    "Sink": ("streamfactory.wiring.writing.sink", "Sink"),
+    "Stream": ("streamfactory.wiring.streams.stream", "Stream"),
     "copy": ("streamfactory.transfer.jobs", "copy"),
     "export": ("streamfactory.transfer.jobs", "export"),
+    "export_opentelemetry": (
+        "streamfactory.wiring.metrics.opentelemetry",
+        "export_opentelemetry",
+    ),
+    "metrics": ("streamfactory.wiring.metrics.snapshot", "metrics"),
     "open": ("streamfactory.wiring.streams.stream", "open_stream"),
     "open_sink": ("streamfactory.wiring.streams.opening", "open_sink"),
     "publish": ("streamfactory.transfer.jobs", "publish"),
     "push_table": ("streamfactory.push.table", "push_table"),
     "serve": ("streamfactory.wiring.serving.process", "serve"),
+    "serve_metrics": ("streamfactory.wiring.metrics.endpoint", "serve_metrics"),
 }
 """Of the names that `streamfactory.spi` does not have."""
 

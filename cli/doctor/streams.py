@@ -1,0 +1,118 @@
+"""Findings about plug-ins, the catalogue and its streams."""
+
+from __future__ import annotations
+
+import os
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from streamfactory.cli.doctor.findings import ERROR, OK, WARNING, Finding
+from streamfactory.cli.parameters import one_definition
+from streamfactory.cli.results import count
+from streamfactory.spi import ConfigError
+from streamfactory.spi.hooks import BACKENDS, DECODERS
+from streamfactory.spi.references import has_reference
+from streamfactory.wiring.config.catalogue import ENVIRONMENT, Catalogue
+from streamfactory.wiring.plugins.manager import default_manager
+from streamfactory.wiring.streams.checks import StreamCheck
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from streamfactory.cli.printing import Printer
+
+_AT_ONCE: Final = 8
+"""Streams that are checked concurrently: one that hangs delays no other."""
+_FOLDERS: Final = ("checkpoint.location", "spool.path")
+"""Options that name folders which this machine writes."""
+
+
+def stream_findings(
+    printer: Printer, targets: Sequence[str], *, connect: bool
+) -> Iterator[Finding]:
+    """Findings about plug-ins, the catalogue, and the named streams or all of it.
+
+    Args:
+        printer: Masks the secrets of the streams from then on.
+        targets: Streams, by name or file; all of the catalogue by default.
+        connect: Whether streams are checked.
+    """
+    yield from _plugins()
+    catalogue = Catalogue()
+    try:
+        names, broken = catalogue.names(), catalogue.broken()
+    except ConfigError as error:
+        yield Finding("catalogue", str(catalogue.folder), ERROR, error.what, _SET)
+        return
+    if not catalogue.folder.is_dir():
+        what = "the folder does not exist: streams have no names here"
+        yield Finding("catalogue", str(catalogue.folder), OK, what)
+    else:
+        what = count(len(names), "stream")
+        yield Finding("catalogue", str(catalogue.folder), OK, what)
+    for path, problem in broken.items():
+        remedy = f"see `streamfactory validate {path}`"
+        yield Finding("catalogue", str(path), ERROR, problem.what, remedy)
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        checked = (targets or names) if connect else ()
+        found = pool.map(partial(_checked, printer), checked)
+        for findings in found:
+            yield from findings
+
+
+_SET: Final = f"check the permissions, or set {ENVIRONMENT} to another folder"
+
+
+def _plugins() -> Iterator[Finding]:
+    manager = default_manager()
+    for kind, group in (("stream type", BACKENDS), ("decoder", DECODERS)):
+        infos = manager.list(group)
+        for info in infos:
+            if info.error is not None:
+                remedy = info.error.remedy or f"remove or update {info.distribution}"
+                what = f"[{info.error.code}] {info.error.what}"
+                yield Finding("plug-in", f"{kind} {info.name}", WARNING, what, remedy)
+        good = [
+            f"{info.name} ({info.distribution} {info.version})"
+            for info in infos
+            if info.error is None
+        ]
+        yield Finding("plug-in", f"{kind}s", OK, ", ".join(good))
+
+
+def _checked(printer: Printer, target: str) -> list[Finding]:
+    """The check of one stream, and its folders."""
+    check = StreamCheck(lambda: one_definition(target))
+    printer.also_mask(check.mask)
+    result = check.run()
+    if result.failure is not None:
+        failed = next(step for step in result.steps if step.outcome == "failed")
+        what = f"{failed.name}: [{result.failure.code}] {result.failure.what}"
+        remedy = result.failure.remedy or f"see `streamfactory check {target}`"
+        return [Finding("stream", target, ERROR, what, remedy)]
+    steps = [step for step in result.steps if step.outcome == "ok"]
+    shown = [s.what for s in steps if s.name in ("partitions", "lag")]
+    found = [Finding("stream", target, OK, "; ".join(shown))]
+    found += [
+        Finding("stream", target, WARNING, f"{one.key}: {one.what}", one.suggestion)
+        for one in result.warnings
+    ]
+    return found + list(_folders(target))
+
+
+def _folders(target: str) -> Iterator[Finding]:
+    """Folders that the stream names, and that cannot be written."""
+    for given in one_definition(target).properties:
+        if given.key.lower() not in _FOLDERS:
+            continue
+        if "://" in given.text or has_reference(given.text):
+            continue
+        folder = Path(given.text)
+        while not folder.exists() and folder != folder.parent:
+            folder = folder.parent  # created when it is first used
+        if not (folder.is_dir() and os.access(folder, os.W_OK | os.X_OK)):
+            what = f"{given.key}: {folder} is not a writable folder"
+            remedy = "check the permissions of this user"
+            yield Finding("stream", target, ERROR, what, remedy)

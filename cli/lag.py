@@ -1,0 +1,165 @@
+"""``lag``: how far pipelines and groups are behind their streams."""
+
+from __future__ import annotations
+
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from streamfactory.cli.checkpoint.comparing import partition_lines
+from streamfactory.cli.draining import draining
+from streamfactory.cli.parameters import interval_of, json_flag
+from streamfactory.cli.printing import JsonPrinter
+from streamfactory.cli.results import count, number, table
+from streamfactory.cli.status import Status, status_of
+from streamfactory.spark.targets import all_targets, target_lags
+from streamfactory.spi import StreamError, Unsupported
+from streamfactory.wiring.core.defects import with_code
+from streamfactory.wiring.core.plain import total
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from streamfactory.cli.printing import Printer
+    from streamfactory.spark.targets import TargetLag
+
+Document = dict[str, Any]
+
+_AT_ONCE: Final = 8
+"""Targets that are measured concurrently: an unreachable one delays no other."""
+_CLEAR: Final = "\033[H\033[J"
+
+
+@click.command("lag")
+@click.argument("targets", metavar="[STREAM|PIPELINE|GROUP]...", nargs=-1)
+@click.option("--partitions", is_flag=True, help="Show the lag of each partition.")
+@click.option("--watch", is_flag=True, help="Repeat until stopped.")
+@click.option(
+    "--every",
+    metavar="PERIOD",
+    help="With --watch: the interval; 5s by default.",
+)
+@json_flag
+@click.pass_obj
+def lag_command(
+    printer: Printer,
+    *,
+    targets: Sequence[str],
+    partitions: bool,
+    watch: bool,
+    every: str | None,
+) -> Status:
+    """Show the lag of pipelines and groups.
+
+    STREAM shows all groups that have a position in it, PIPELINE (a file) the next
+    batch, GROUP the streams of the catalogue that it reads. By default, all streams of
+    the catalogue, and the pipelines in the folder pipelines beside it. The lag is the
+    number of offsets from the position to the latest offset. If some cannot be
+    measured, the others are shown, and the status is the highest of their errors. Needs
+    no Spark, and changes nothing. With --watch --json, prints one line per round.
+    """
+    if every is not None and not watch:
+        msg = "--every requires --watch."
+        raise click.UsageError(msg)
+    every = every or "5s"
+    interval = interval_of(every, least=0.1)
+    if not watch:
+        document, errors = _measure(printer, targets)
+        printer.show(document, _lines(document, errors, detailed=partitions))
+        return max(map(status_of, errors.values()), default=Status.FINE)
+    with draining() as stop:
+        while not stop.is_set():
+            # Each round opens its streams, whose secrets are masked.
+            with printer.masking():
+                document, errors = _measure(printer, targets)
+                lines = _lines(document, errors, detailed=partitions)
+                if isinstance(printer, JsonPrinter):
+                    printer.line(document)
+                else:
+                    click.echo(_CLEAR if sys.stdout.isatty() else "", nl=False)
+                    printer.show(document, lines)
+            stop.wait(max(0.1, interval))
+    return Status.FINE
+
+
+def _measure(
+    printer: Printer, targets: Sequence[str]
+) -> tuple[Document, dict[str, StreamError]]:
+    wanted = list(targets) or all_targets()
+    with ExitStack() as stack, ThreadPoolExecutor(_AT_ONCE) as pool:
+        found = list(pool.map(lambda one: _one(stack, printer, one), wanted))
+    # By default, streams whose groups store no positions are left out.
+    errors = {
+        target: error
+        for target, (_, error) in zip(wanted, found, strict=True)
+        if error is not None and (targets or not isinstance(error, Unsupported))
+    }
+    lags = [_plain(lag) for of_target, _ in found for lag in of_target]
+    document = {
+        "behind": total(lag["behind"] for lag in lags),
+        "lags": lags,
+        "problems": [{"target": t, **e.to_dict()} for t, e in errors.items()],
+    }
+    return document, errors
+
+
+def _one(
+    stack: ExitStack, printer: Printer, target: str
+) -> tuple[list[TargetLag], StreamError | None]:
+    try:
+        return target_lags(stack, target, printer.also_mask), None
+    except StreamError as error:
+        return [], error
+
+
+def _plain(lag: TargetLag) -> Document:
+    return {
+        "target": lag.target,
+        "kind": lag.kind,
+        "name": lag.name,
+        "stream": lag.stream,
+        "behind": lag.behind,
+        "partitions": list(lag.partitions),
+    }
+
+
+def _lines(
+    document: Document, errors: Mapping[str, StreamError], *, detailed: bool
+) -> Iterator[str]:
+    lags = document["lags"]
+    rows = [
+        (
+            lag["name"],
+            lag["kind"],
+            lag["stream"],
+            number(lag["behind"]),
+            str(len(lag["partitions"])),
+            _remarks(lag),
+        )
+        for lag in lags
+    ]
+    if rows:
+        head = ("NAME", "KIND", "STREAM", "BEHIND", "PARTITIONS", "REMARKS")
+        yield from table([head, *rows])
+    elif not errors:
+        yield "no group or pipeline has a position"
+    for lag in lags if detailed else ():
+        yield ""
+        behind = number(lag["behind"])
+        yield f"{lag['kind']} {lag['name']}, stream {lag['stream']}: {behind} behind"
+        yield from partition_lines(lag["partitions"])
+    for target, error in errors.items():
+        yield f"{target}: {with_code(error)}"
+
+
+def _remarks(lag: Document) -> str:
+    """How many partitions have a remark, by its first word that is no number."""
+    found: dict[str, int] = {}
+    for one in lag["partitions"]:
+        if one.remark is not None:
+            word = one.remark.lstrip("0123456789 ")
+            found[word] = found.get(word, 0) + 1
+    return ", ".join(f"{count(n, 'partition')} {word}" for word, n in found.items())

@@ -1,0 +1,89 @@
+"""``ui``: the pages for the browser, in a process of their own."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from streamfactory.cli.draining import draining
+from streamfactory.cli.parameters import interval_of, json_flag
+from streamfactory.cli.status import Status
+from streamfactory.cli.ui_endpoint import open_pages
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from streamfactory.cli.printing import Printer
+
+
+_LEAST: Final = 3.0
+"""Seconds for which the pages use a result again: shorter intervals add no points."""
+
+
+@click.command("ui")
+@click.argument(
+    "files",
+    metavar="[PIPELINE]...",
+    nargs=-1,
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+)
+@click.option(
+    "--address",
+    default="127.0.0.1:9816",
+    show_default=True,
+    metavar="ADDRESS",
+    help="Host and port; port 0 selects a free one.",
+)
+@click.option(
+    "--token-file",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="A file with a token, which allows actions, and other addresses than "
+    "loopback.",
+)
+@click.option(
+    "--host",
+    "hosts",
+    multiple=True,
+    metavar="NAME",
+    help="A name by which browsers call this server, for instance that of a proxy. "
+    "Repeatable.",
+)
+@click.option(
+    "--every",
+    default="15s",
+    show_default=True,
+    metavar="PERIOD",
+    help="Interval between two points of the plots.",
+)
+@json_flag
+@click.pass_obj
+def ui_command(
+    printer: Printer,
+    *,
+    files: Sequence[Path],
+    address: str,
+    token_file: Path | None,
+    hosts: Sequence[str],
+    every: str,
+) -> Status:
+    """Serve pages about streams and pipelines for the browser.
+
+    Shows the streams of the catalogue and the pipelines in the folder pipelines beside
+    it, and each PIPELINE (a file). Nothing is consumed or changed; with a token, dead
+    letters can be replayed and positions be set. Ends at SIGTERM or SIGINT.
+    """
+    interval = interval_of(every, least=_LEAST)
+    with (
+        draining(interrupt=False) as stop,
+        open_pages(
+            address, token_file, hosts=hosts, files=files, every=interval
+        ) as server,
+    ):
+        printer.show({"location": server.location}, [f"pages: {server.location}"])
+        sys.stdout.flush()
+        stop.wait()
+    return Status.FINE

@@ -1,0 +1,1 @@
+"""The page in the browser: streams, pipelines, dead letters and checkpoints."""

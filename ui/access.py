@@ -1,0 +1,183 @@
+"""Who may see the pages and change something: hosts, tokens, sessions and CSRF.
+
+Without a token everything is read-only, and only loopback addresses are listened on.
+With one, a client logs in for actions, and on other addresses for reading, too.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import ipaddress
+import secrets
+import socket
+import threading
+import time
+from collections import deque
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, final
+
+from streamfactory.spi import ConfigError
+from streamfactory.spi.addresses import is_loopback, parse_address
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+    from pathlib import Path
+
+    from streamfactory.ui.changes import Shown
+
+MIN_TOKEN: Final = 16
+"""Characters."""
+SESSION_SECONDS: Final = 8 * 3600
+MOST_SESSIONS: Final = 100
+MOST_CHANGES: Final = 4
+"""Changes that a session keeps until they are confirmed."""
+MOST_FAILURES: Final = 10
+"""Refused tokens of one client in `FAILURE_SECONDS`, after which its log-ins are
+refused for a while."""
+FAILURE_SECONDS: Final = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """A client that gave the token."""
+
+    csrf: str
+    """What the forms of its pages send."""
+    ends: float
+    """By the monotonic clock."""
+    changes: deque[Shown] = field(default_factory=lambda: deque(maxlen=MOST_CHANGES))
+    """The changes that its pages showed last."""
+
+
+@final
+class Access:
+    """Decides who may do what. Thread-safe.
+
+    Args:
+        address: ``host:port`` that the pages are served on.
+        token: Allows actions; None: there are none.
+        hosts: Further names by which clients may call the server.
+
+    Raises:
+        ConfigError: config; the address is malformed, or requires a token.
+    """
+
+    def __init__(
+        self, address: str, token: str | None = None, hosts: Collection[str] = ()
+    ) -> None:
+        try:
+            self.host, self.port = parse_address(address)
+        except ValueError as error:
+            msg = f"the address of the pages, {address!r}, is invalid: {error}"
+            raise ConfigError(msg, remedy="write for instance 127.0.0.1:9816") from None
+        loopback = is_loopback(self.host)
+        if not loopback and token is None:
+            msg = f"the address of the pages, {address!r}, is open to the network"
+            remedy = "use 127.0.0.1, or give a file with a token"
+            raise ConfigError(msg, remedy=remedy)
+        self.must_log_in = not loopback
+        """Whether reading requires the token, too."""
+        self._token = None if token is None else _digest(token)
+        own = {"localhost"} if loopback else {socket.gethostname().lower()}
+        self._hosts = {*own, self.host.lower(), *(host.lower() for host in hosts)}
+        self._lock = threading.Lock()
+        self._sessions: dict[bytes, Session] = {}
+        self._failures: deque[tuple[float, str]] = deque(maxlen=1000)
+
+    @property
+    def has_token(self) -> bool:
+        """Whether clients can log in."""
+        return self._token is not None
+
+    def knows_host(self, header: str) -> bool:
+        """Whether a ``Host`` header names this server.
+
+        A page of another site, whose name was made to resolve to this machine, sends
+        its own name. Addresses cannot be rebound by the DNS, and are allowed.
+        """
+        name = header.strip().lower()
+        if name.startswith("["):
+            name = name[1:].partition("]")[0]
+        else:
+            name = name.partition(":")[0]
+        if name in self._hosts:
+            return True
+        try:
+            ipaddress.ip_address(name)
+        except ValueError:
+            return False
+        return True
+
+    def log_in(self, token: str, client: str = "") -> str | None:
+        """Begin a session.
+
+        Args:
+            token: What the client gave.
+            client: Its address.
+
+        Returns:
+            The secret of the session, for a cookie; None if the token is wrong, or too
+            many were wrong lately.
+        """
+        now = time.monotonic()
+        with self._lock:
+            failures = sum(
+                who == client and now - at < FAILURE_SECONDS
+                for at, who in self._failures
+            )
+            if failures >= MOST_FAILURES or self._token is None:
+                return None
+            if not hmac.compare_digest(_digest(token), self._token):
+                self._failures.append((now, client))
+                return None
+            self._forget(now)
+            secret = secrets.token_urlsafe(32)
+            session = Session(secrets.token_urlsafe(32), now + SESSION_SECONDS)
+            self._sessions[_digest(secret)] = session
+            return secret
+
+    def session(self, secret: str | None) -> Session | None:
+        """The session of a cookie; None if there is none, or it has ended."""
+        if not secret:
+            return None
+        with self._lock:
+            found = self._sessions.get(_digest(secret))
+        if found is None or found.ends < time.monotonic():
+            return None
+        return found
+
+    def log_out(self, secret: str) -> None:
+        """End a session."""
+        with self._lock:
+            self._sessions.pop(_digest(secret), None)
+
+    def _forget(self, now: float) -> None:
+        """Make room for one more session."""
+        kept = {key: one for key, one in self._sessions.items() if one.ends > now}
+        newest = sorted(kept.items(), key=lambda item: item[1].ends)
+        self._sessions = dict(newest[-(MOST_SESSIONS - 1) :])
+
+
+def read_token(path: Path) -> str:
+    """Read a token from the first line of a file.
+
+    Raises:
+        ConfigError: config; it cannot be read, or is too short.
+    """
+    remedy = "write one: python -c 'import secrets; print(secrets.token_urlsafe())'"
+    try:
+        lines = path.read_text("utf-8").splitlines()
+    except (OSError, ValueError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it is no text"
+        msg = f"the token file {str(path)!r} cannot be read: {why}"
+        raise ConfigError(msg, remedy=remedy) from error
+    token = lines[0].strip() if lines else ""
+    if len(token) < MIN_TOKEN:
+        msg = f"the token in {str(path)!r} has fewer than {MIN_TOKEN} characters"
+        raise ConfigError(msg, remedy=remedy)
+    return token
+
+
+def _digest(text: str) -> bytes:
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()

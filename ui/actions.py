@@ -1,0 +1,223 @@
+"""What changes something: positions of groups and pipelines, replays of dead letters.
+
+Only for clients that gave the token; every change is a POST with the secret of the
+session's forms, and is logged.
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
+
+from flask import Blueprint, abort, g, redirect, render_template, request, url_for
+
+from streamfactory.spark.checkpoints import Place, apply_rewind, plan_rewind
+from streamfactory.spark.checkpoints import differences as moves_of
+from streamfactory.spark.locating import locate, opened
+from streamfactory.spark.targets import open_groups
+from streamfactory.spi import MisuseError, Position, StreamError
+from streamfactory.transfer.replaying import open_replay
+from streamfactory.ui.changes import Confirmed, Shown, in_time, log_change
+from streamfactory.ui.pipelines import find, pipelines
+from streamfactory.ui.site import site
+from streamfactory.wiring.config.catalogue import Catalogue
+from streamfactory.wiring.core.plain import masked, plain
+from streamfactory.wiring.reading.position_texts import parse_marks
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from werkzeug.wrappers import Response
+
+    from streamfactory.spark.checkpoints import Rewind
+    from streamfactory.ui.jobs import Job
+    from streamfactory.wiring.reading.position_arguments import Marks
+    from streamfactory.wiring.streams.positions import PositionChange
+
+    Document = dict[str, Any]
+
+actions = Blueprint("actions", __name__, url_prefix="/actions")
+
+_WHY: Final = "moved in the browser"
+
+
+@actions.get("/jobs")
+def jobs() -> str:
+    """The replays that were started here."""
+    return render_template("jobs.html", jobs=site().jobs.list())
+
+
+@actions.get("/jobs/<int:number>")
+def job(number: int) -> str:
+    """The progress or the result of one replay."""
+    found = site().jobs.get(number)
+    if found is None:
+        abort(404)
+    g.pending = found.state == "running"
+    return render_template("job.html", job=found)
+
+
+@actions.post("/replay")
+def replay() -> Response:
+    """Start a replay of dead letters."""
+    letters, to = request.form.get("stream", ""), request.form.get("to", "")
+    of = request.form.get("of", "").strip()
+    catalogue = Catalogue()
+    for name in (letters, to, *filter(None, [of])):
+        catalogue.get(name)  # an unknown name is refused before the job starts
+    started = site().jobs.start(
+        f"replay of {letters} into {to}", lambda job: _replay(job, letters, to, of)
+    )
+    text = f"{started.title}: started by {request.remote_addr}"
+    log_change(text, {"stream": letters})
+    return redirect(url_for("actions.job", number=started.number), 303)
+
+
+@actions.post("/jobs/<int:number>/stop")
+def stop(number: int) -> Response:
+    """Ask a replay to end; it can be continued."""
+    found = site().jobs.get(number)
+    if found is None:
+        abort(404)
+    found.stop.set()
+    return redirect(url_for("actions.job", number=number), 303)
+
+
+@actions.post("/offsets")
+def offsets() -> str | Response:
+    """Plan a change of a position and show it; with ``confirmed``, store it."""
+    asked = _asked()
+    place, name, group = asked.place, asked.stream, asked.group
+    target, before = asked.pipeline, asked.before
+    try:
+        marks = parse_marks([place] if "{" in place else place.split())
+    except StreamError:
+        raise
+    except ValueError as error:
+        msg = f"the new position is invalid: {error}"
+        raise MisuseError(msg, remedy="go back, and correct it") from None
+    if target:
+        of = str(find(target, pipelines(site().files)))
+        title = f"pipeline {target}"
+        confirmed = _confirmed(title, of, before, {"pipeline": target})
+        changed = in_time(lambda: _rewind(of, marks, confirmed), confirmed)
+        back = url_for("pages.pipeline", name=target)
+    else:
+        title = f"group {group} in {name}"
+        fields = {"stream": name, "group": group}
+        confirmed = _confirmed(title, name, before, fields)
+        changed = in_time(lambda: _reset(name, group, marks, confirmed), confirmed)
+        back = url_for("pages.group", stream=name, group=group)
+    if confirmed is not None:
+        return redirect(back, 303)
+    shown = replace(asked, place=changed["after"], before=changed["before"])
+    g.session.changes.append(shown)
+    return render_template(
+        "confirm.html", title=title, back=back, change=changed, key=shown.key
+    )
+
+
+# --- parts ----------------------------------------------------------------------
+
+
+def _asked() -> Shown:
+    """The change that the request asks for, or that it confirms."""
+    form = request.form
+    if "change" not in form:
+        names = ("place", "stream", "group", "pipeline")
+        return Shown(**{name: form.get(name, "") for name in names})
+    kept: tuple[Shown, ...] = tuple(g.session.changes)
+    for one in kept:
+        if one.key == form["change"]:
+            return one
+    msg = "the change is not known any more: others were shown since"
+    raise MisuseError(msg, remedy="go back, and ask for it again")
+
+
+def _confirmed(
+    title: str, of: str, before: str | None, fields: dict[str, str]
+) -> Confirmed | None:
+    """The confirmation of a change; None if it is only to be shown."""
+    if before is None:
+        return None
+    lookups, keys = site().lookups, ("lags", "progress", "definition")
+    return Confirmed(
+        title,
+        str(request.remote_addr),
+        shown=before,
+        fields=fields,
+        ended=lambda: lookups.forget((key, of) for key in keys),
+    )
+
+
+def _reset(
+    name: str, group: str, marks: Marks, confirmed: Confirmed | None
+) -> Document:
+    """Plan the position of a group; store it if that is confirmed."""
+    masks: list[Callable[[str], str]] = []
+    with ExitStack() as stack:
+        _, groups = open_groups(stack, Catalogue().get(name), masks.append)
+        change: PositionChange = groups.plan(group, marks)
+        if confirmed is not None:
+            confirmed.make(
+                change.before, change.after, lambda: groups.apply(change), masks
+            )
+        document = _document(change.before, change.after)
+        for mask in masks:
+            document = masked(document, mask)
+    return document
+
+
+def _rewind(path: str, marks: Marks, confirmed: Confirmed | None) -> Document:
+    """Plan the position of a pipeline; store it if that is confirmed."""
+    located = locate(path)
+    masks: list[Callable[[str], str]] = []
+    place = Place.of(located.folder)
+    with opened(located, len(located.definitions), masks.append) as sources:
+        query, source = located.asked(), sources[0]
+        change: Rewind = plan_rewind(place, located.record, query, source, marks)
+        offsets = {
+            one.partition: one.before
+            for one in change.partitions
+            if one.before is not None
+        }
+        old = Position(offsets, change.position.only(set(offsets)).incarnations)
+        if confirmed is not None:
+            confirmed.make(
+                old,
+                change.position,
+                lambda: apply_rewind(place, change, source, why=_WHY),
+                masks,
+            )
+        document = _document(old, change.position)
+        document |= {"again": change.again, "skipped": change.skipped}
+        for mask in masks:
+            document = masked(document, mask)
+    return document
+
+
+def _document(before: Position, after: Position) -> Document:
+    return {
+        "before": before.to_json(),
+        "after": after.to_json(),
+        "moves": plain(moves_of(before, after)),
+        "again": None,
+        "skipped": None,
+    }
+
+
+def _replay(job: Job, letters: str, to: str, of: str) -> Document:
+    catalogue = Catalogue()
+    running = open_replay(
+        catalogue.get(letters),
+        catalogue.get(to),
+        catalogue.get,
+        of=catalogue.get(of) if of else None,
+    )
+    with running:
+
+        def count_rows(rows: int) -> None:
+            job.rows = rows
+
+        return dict(plain(running.run(job.stop, count_rows)))

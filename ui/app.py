@@ -1,0 +1,217 @@
+"""The application: its pages, and the rules that hold for every request."""
+
+from __future__ import annotations
+
+import hmac
+import logging
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit
+
+from flask import Flask, Response, abort, g, redirect, render_template, request, url_for
+from markupsafe import Markup, escape
+from werkzeug.exceptions import HTTPException
+
+from streamfactory.spi import (
+    ErrorClass,
+    MisuseError,
+    StreamError,
+    TopicNotFound,
+    UnknownStream,
+)
+from streamfactory.spi.masking import mask_userinfo
+from streamfactory.ui.actions import actions
+from streamfactory.ui.pages import pages
+from streamfactory.ui.site import EXTENSION, Site, site
+from streamfactory.wiring.core.defects import InternalError
+from streamfactory.wiring.core.plain import printable
+
+if TYPE_CHECKING:
+    from werkzeug.wrappers import Response as AnyResponse
+
+MOST_BYTES: Final = 64 * 1024
+"""Of the body of a request."""
+_OPEN: Final = ("log_in", "static")
+"""Endpoints that need no session where reading requires one."""
+_HEADERS: Final = {
+    "Content-Security-Policy": "default-src 'none'; style-src 'self'; img-src 'self'; "
+    "form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
+    "Cache-Control": "no-store",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Permissions-Policy": "interest-cohort=()",
+    # With no-referrer, browsers send forms of these pages with `Origin: null`.
+    "Referrer-Policy": "same-origin",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+}
+
+_log = logging.getLogger("streamfactory.ui")
+
+
+def create_app(found: Site) -> Flask:
+    """The WSGI application of a site."""
+    app = Flask("streamfactory.ui", static_folder="static")
+    app.config["MAX_CONTENT_LENGTH"] = MOST_BYTES
+    app.config["MAX_FORM_PARTS"] = 50
+    app.url_map.merge_slashes = False
+    app.extensions[EXTENSION] = found
+    app.jinja_env.finalize = _printable
+    app.jinja_env.trim_blocks = app.jinja_env.lstrip_blocks = True
+    app.jinja_env.filters["number"] = _number
+    app.jinja_env.filters["ago"] = _ago
+    app.jinja_env.filters["lines"] = _lines
+    app.before_request(_check_request)
+    app.after_request(_secure)
+    app.context_processor(_context)
+    app.register_error_handler(HTTPException, _http_error)
+    app.register_error_handler(StreamError, _stream_error)
+    app.register_error_handler(Exception, _defect)
+    app.add_url_rule("/log-in", "log_in", _log_in, methods=["GET", "POST"])
+    app.add_url_rule("/log-out", "log_out", _log_out, methods=["POST"])
+    app.register_blueprint(pages)
+    app.register_blueprint(actions)
+    return app
+
+
+# --- each request ---------------------------------------------------------------
+
+
+def _cookie() -> str:
+    # Cookies of a host are shared by its ports.
+    return f"streamfactory-{site().access.port}"
+
+
+def _check_request() -> AnyResponse | None:
+    access = site().access
+    if not access.knows_host(request.headers.get("Host", "")):
+        abort(421, "The Host header names another server.")
+    g.session = access.session(request.cookies.get(_cookie()))
+    if request.method == "POST":
+        _check_origin()
+        if request.endpoint != "log_in":
+            _check_form()
+    if access.must_log_in and g.session is None and request.endpoint not in _OPEN:
+        if request.method == "GET":
+            return redirect(url_for("log_in"))
+        abort(401, "Log in first.")
+    return None
+
+
+def _check_origin() -> None:
+    """Refuse forms of other sites; browsers name the site of a form."""
+    origin = request.headers.get("Origin")
+    if origin is not None and urlsplit(origin).netloc != request.headers.get("Host"):
+        abort(403, "The form was sent by another site.")
+    if request.headers.get("Sec-Fetch-Site", "same-origin") != "same-origin":
+        abort(403, "The form was sent by another site.")
+
+
+def _check_form() -> None:
+    if g.session is None:
+        abort(401, "Log in first.")
+    given = request.form.get("csrf", "").encode("utf-8", "replace")
+    if not hmac.compare_digest(given, g.session.csrf.encode()):
+        abort(403, "The form has expired. Reload the page, and send it again.")
+
+
+def _secure(response: Response) -> Response:
+    for name, value in _HEADERS.items():
+        response.headers[name] = value
+    if request.endpoint == "static":
+        response.headers["Cache-Control"] = "max-age=3600"
+    return response
+
+
+def _context() -> dict[str, Any]:
+    session = g.get("session")
+    return {
+        "can_log_in": site().access.has_token,
+        "csrf": None if session is None else session.csrf,
+    }
+
+
+# --- sessions -------------------------------------------------------------------
+
+
+def _log_in() -> str | AnyResponse | tuple[str, int]:
+    access = site().access
+    if not access.has_token:
+        abort(404)
+    if request.method == "GET":
+        return render_template("log_in.html", failed=False)
+    token = request.form.get("token", "").strip()
+    secret = access.log_in(token, request.remote_addr or "")
+    if secret is None:
+        _log.warning("a log-in with a wrong token from %s", request.remote_addr)
+        return render_template("log_in.html", failed=True), 403
+    response = redirect(url_for("pages.overview"), 303)
+    response.set_cookie(_cookie(), secret, httponly=True, samesite="Strict")
+    return response
+
+
+def _log_out() -> AnyResponse:
+    site().access.log_out(request.cookies.get(_cookie(), ""))
+    response = redirect(url_for("pages.overview"), 303)
+    response.delete_cookie(_cookie())
+    return response
+
+
+# --- errors ---------------------------------------------------------------------
+
+
+def _http_error(error: HTTPException) -> AnyResponse | tuple[str, int]:
+    if error.code is None or error.code < 400:
+        return error.get_response()  # a redirect
+    text = {"what": error.description, "error": error.name, "remedy": None}
+    # The parent page may need what could not be checked: it has no context here.
+    return render_template("error.html", error=text, status=error.code), error.code
+
+
+def _stream_error(error: StreamError) -> tuple[str, int]:
+    status = 400
+    if isinstance(error, UnknownStream | TopicNotFound):
+        status = 404
+    elif error.error_class is ErrorClass.TRANSIENT:
+        status = 503
+    elif not isinstance(error, MisuseError | ValueError):
+        status = 500
+    plain = error.to_dict()
+    plain["what"] = mask_userinfo(plain["what"])
+    return render_template("error.html", error=plain, status=status), status
+
+
+def _defect(error: Exception) -> tuple[str, int]:
+    _log.error("%s failed", request.path, exc_info=error)
+    return _stream_error(InternalError(type(error).__name__))[0], 500
+
+
+# --- values ---------------------------------------------------------------------
+
+
+def _printable(value: Any) -> Any:
+    """One line of text: control characters and direction marks are escaped."""
+    if isinstance(value, str) and not isinstance(value, Markup):
+        return printable(value)
+    return value
+
+
+def _lines(text: str) -> Markup:
+    """A text of several lines, each of them printable."""
+    return Markup("\n").join(escape(printable(line)) for line in text.splitlines())
+
+
+def _number(value: float | None, unknown: str = "unknown") -> str:
+    if value is None:
+        return unknown
+    if type(value) is int:
+        return f"{value:,}"
+    return f"{value:,.1f}" if abs(value) < 1000 else f"{value:,.0f}"
+
+
+def _ago(seconds: float | None) -> str:
+    if seconds is None:
+        return ""
+    for unit, size in (("d", 86400), ("h", 3600), ("min", 60)):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.0f} {unit} ago"
+    return f"{max(0.0, seconds):.0f} s ago"

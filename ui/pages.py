@@ -1,0 +1,327 @@
+"""The pages that are read: streams, groups, pipelines, dead letters, checkpoints."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+from flask import Blueprint, g, render_template, request
+
+from streamfactory.spi import UnknownStream
+from streamfactory.spi.masking import mask_userinfo
+from streamfactory.ui import pipelines as facts
+from streamfactory.ui.catalogue import catalogue
+from streamfactory.ui.lookups import Answer
+from streamfactory.ui.plots import line_plot
+from streamfactory.ui.recording import rates
+from streamfactory.ui.site import site
+from streamfactory.ui.streams import configuration, lags, partitions, sample
+from streamfactory.wiring.metrics.endpoint import plain_samples
+from streamfactory.wiring.metrics.registry import registry
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable, Sequence
+    from pathlib import Path
+
+    from markupsafe import Markup
+
+pages = Blueprint("pages", __name__)
+
+PAGE: Final = 1000
+"""Rows of a long table on one page."""
+STREAMS: Final = 100
+"""Streams on one page: each is looked up."""
+
+
+@pages.get("/")
+def overview() -> str:
+    """All streams and pipelines."""
+    found = catalogue()
+    names, files = found.names(), facts.pipelines(site().files)
+    first = _first(len(names), STREAMS)
+    shown = names[first : first + STREAMS]
+    wanted: dict[Hashable, Any] = {}
+    for name in shown:
+        wanted["configuration", name] = partial(configuration, name)
+        wanted["partitions", name] = partial(partitions, name)
+    for path in files.values():
+        wanted["definition", str(path)] = partial(facts.definition, path)
+        wanted["progress", str(path)] = partial(facts.progress, path)
+        wanted["lags", str(path)] = partial(lags, str(path))
+    answers = _ask(wanted)
+    return render_template(
+        "overview.html",
+        folder=str(found.folder),
+        broken=[
+            (str(path), mask_userinfo(str(error)))
+            for path, error in found.broken().items()
+        ],
+        streams=[
+            (name, answers["configuration", name], answers["partitions", name])
+            for name in shown
+        ],
+        pipelines=[
+            (name, *(answers[kind, str(path)] for kind in _OF_PIPELINES))
+            for name, path in files.items()
+        ],
+        **_paging(len(names), first, STREAMS),
+    )
+
+
+_OF_PIPELINES: Final = ("definition", "progress", "lags")
+
+
+@pages.get("/stream")
+def stream() -> str:
+    """One stream: guarantee, partitions, schema, groups, effective configuration."""
+    name = _stream_name()
+    answers = _ask(
+        {
+            "configuration": partial(configuration, name),
+            "partitions": partial(partitions, name),
+            "lags": partial(lags, name),
+        },
+        name,
+    )
+    all_of_them = _value(answers["partitions"], "partitions")
+    first = _first(len(all_of_them), PAGE)
+    return render_template(
+        "stream.html",
+        name=name,
+        configuration=answers["configuration"],
+        state=answers["partitions"],
+        partitions=all_of_them[first : first + PAGE],
+        groups=answers["lags"],
+        plot=_rate_plot("Rows written per second", ("stream", name)),
+        **_paging(len(all_of_them), first, PAGE),
+    )
+
+
+@pages.get("/group")
+def group() -> str:
+    """The lag of one group in one stream, by partition."""
+    name, chosen = _stream_name(), request.args.get("group", "")
+    answer = _ask({"lags": partial(lags, name)}, name)["lags"]
+    found = next((lag for lag in answer.value or () if lag["name"] == chosen), None)
+    if found is None and not answer.pending and answer.error is None:
+        msg = f"no group {chosen!r} has a position in the stream {name!r}"
+        raise UnknownStream(msg, remedy="the page of the stream lists its groups")
+    return render_template(
+        "group.html",
+        stream=name,
+        group=chosen,
+        answer=answer,
+        lag=found,
+        plots=_lag_plots(("group", chosen, name)),
+    )
+
+
+@pages.get("/rows")
+def rows() -> str:
+    """The first or last rows of a partition."""
+    return _sample_page("rows.html", last=request.args.get("end") == "last")
+
+
+@pages.get("/dead-letters")
+def dead_letters() -> str:
+    """The streams of dead letters, or the newest dead letters of one."""
+    if "stream" in request.args:
+        last = request.args.get("end") != "first"
+        return _sample_page("dead_letters.html", last=last)
+    names, files = catalogue().names(), facts.pipelines(site().files)
+    wanted: dict[Hashable, Any] = {
+        ("configuration", name): partial(configuration, name) for name in names
+    }
+    for path in files.values():
+        wanted["definition", str(path)] = partial(facts.definition, path)
+    answers = _ask(wanted)
+    users: dict[str, list[str]] = {}
+    for answer in answers.values():
+        value = answer.value or {}
+        if value.get("dead_letters"):
+            users.setdefault(value["dead_letters"], []).append(value["name"])
+    found = sorted(set(users) & set(names))
+    held = _ask({("partitions", one): partial(partitions, one) for one in found})
+    return render_template(
+        "dead_letter_streams.html",
+        streams=[(one, users[one], held["partitions", one]) for one in found],
+        missing=sorted(set(users) - set(names)),
+    )
+
+
+@pages.get("/pipeline")
+def pipeline() -> str:
+    """One pipeline: its definition, checkpoint, batches and lag."""
+    name, path = _pipeline()
+    answers = _ask(
+        {
+            "definition": partial(facts.definition, path),
+            "progress": partial(facts.progress, path),
+            "lags": partial(lags, str(path)),
+        },
+        str(path),
+    )
+    history = _value(answers["progress"], "history")
+    timed = [(one["at"], one["rate"]) for one in reversed(history)]
+    lasted = [(one["at"], one["seconds"]) for one in reversed(history)]
+    found = (answers["lags"].value or [None])[0]
+    key = None if found is None else ("pipeline", found["name"], found["stream"])
+    return render_template(
+        "pipeline.html",
+        name=name,
+        definition=answers["definition"],
+        progress=answers["progress"],
+        lag=answers["lags"],
+        history=history,
+        plots=[
+            line_plot("Offsets per second of batches", timed, "offsets/s"),
+            line_plot("Duration of batches", lasted, "s"),
+            *([] if key is None else _lag_plots(key)),
+        ],
+    )
+
+
+@pages.get("/checkpoint")
+def checkpoint() -> str:
+    """The differences of two batches of a pipeline's checkpoint."""
+    name, path = _pipeline()
+    first, second = _number("first", 0), _number("second", 0)
+    answer = site().lookups.ask(
+        ("compared", str(path), first, second),
+        partial(facts.compared, path, first, second),
+        large=True,
+    )
+    _note([answer])
+    return render_template(
+        "checkpoint.html", name=name, first=first, second=second, answer=answer
+    )
+
+
+@pages.get("/process")
+def process() -> str:
+    """The metrics of this process."""
+    found = plain_samples(registry.samples())
+    return render_template("process.html", samples=found[:PAGE], total=len(found))
+
+
+# --- parts ----------------------------------------------------------------------
+
+
+def _sample_page(template: str, *, last: bool) -> str:
+    name, raw = _stream_name(), request.args.get("as") == "raw"
+    answer = _ask({"partitions": partial(partitions, name)}, name)["partitions"]
+    found = _value(answer, "partitions")
+    chosen = _chosen(found)
+    shown = Answer(pending=answer.pending)
+    if chosen is not None:
+        topic, number = chosen["topic"], chosen["partition"]
+        shown = site().lookups.ask(
+            ("sample", name, topic, number, last, raw),
+            partial(sample, name, topic, number, last=last, raw=raw),
+            large=True,
+        )
+    _note([shown])
+    return render_template(
+        template,
+        stream=name,
+        state=answer,
+        partitions=found[:PAGE],
+        chosen=chosen,
+        last=last,
+        raw=raw,
+        answer=shown,
+        letters=_letters(answer=shown, newest_first=last),
+        names=catalogue().names(),
+    )
+
+
+def _letters(answer: Answer, *, newest_first: bool) -> list[dict[str, Any]]:
+    """Rows of dead letters, as fields by name."""
+    if answer.value is None:
+        return []
+    names = answer.value["columns"]
+    found = [
+        {**dict(zip(names, row["cells"], strict=True)), "row_offset": row["offset"]}
+        for row in answer.value["rows"]
+    ]
+    return found[::-1] if newest_first else found
+
+
+def _chosen(found: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
+    """The partition that the request names; by default the first that has rows."""
+    given = request.args.get("partition")
+    if given is not None:
+        return next(
+            (one for one in found if f"{one['partition']}:{one['topic']}" == given),
+            None,
+        )
+    return next((one for one in found if one["held"]), found[0] if found else None)
+
+
+def _lag_plots(key: Hashable) -> list[Markup]:
+    points = site().recorder.points(key)
+    return [
+        line_plot("Lag in offsets", [(p.at, p.lag) for p in points], "offsets"),
+        _rate_plot("Offsets per second", key),
+    ]
+
+
+def _rate_plot(title: str, key: Hashable) -> Markup:
+    return line_plot(title, rates(site().recorder.points(key)), "offsets/s")
+
+
+def _ask(wanted: dict[Any, Any], of: str | None = None) -> dict[Any, Answer]:
+    """Look up, with keys that all pages share.
+
+    Args:
+        wanted: Functions by key.
+        of: What the keys are about, if they are words only.
+    """
+    if of is None:
+        found = site().lookups.ask_all(wanted)
+    else:
+        keyed = {(key, of): function for key, function in wanted.items()}
+        answers = site().lookups.ask_all(keyed)
+        found = {key: answers[key, of] for key in wanted}
+    _note(found.values())
+    return found
+
+
+def _note(answers: Any) -> None:
+    """Have the page load itself again while an answer is pending."""
+    if any(answer.pending for answer in answers):
+        g.pending = True
+
+
+def _value(answer: Answer, key: str) -> list[Any]:
+    return [] if answer.value is None else list(answer.value[key])
+
+
+def _stream_name() -> str:
+    name = request.args.get("stream") or request.args.get("name", "")
+    return catalogue().get(name).name
+
+
+def _pipeline() -> tuple[str, Path]:
+    name = request.args.get("name", "")
+    return name, facts.find(name, facts.pipelines(site().files))
+
+
+def _number(key: str, default: int) -> int:
+    text = request.args.get(key, "")
+    if text.isascii() and text.isdecimal() and len(text) < 19:
+        return max(int(text), default)
+    return default
+
+
+def _first(count: int, size: int) -> int:
+    """The index of the first row of the page that the request names."""
+    return min(_number("page", 1) - 1, max(0, count - 1) // size) * size
+
+
+def _paging(count: int, first: int, size: int) -> dict[str, Any]:
+    return {
+        "count": count,
+        "page": first // size + 1,
+        "pages": max(1, -(-count // size)),
+    }

@@ -1,0 +1,225 @@
+"""Facts about pipelines, as documents of plain values without secrets."""
+
+from __future__ import annotations
+
+import os
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final
+
+from streamfactory.spark.checkpoint_facts import checkpoint_facts
+from streamfactory.spark.checkpoints import (
+    Place,
+    differences,
+    ledger_folder,
+    read_commits,
+)
+from streamfactory.spark.locating import locate
+from streamfactory.spark.pipelines.checking import check_draft, pipeline_verdict
+from streamfactory.spark.pipelines.definition import read_pipeline
+from streamfactory.spark.pipelines.model import Table
+from streamfactory.spark.targets import pipeline_files
+from streamfactory.spi import ConfigError, StreamError, UnknownStream
+from streamfactory.spi.masking import mask_userinfo
+from streamfactory.wiring.config.configure import inspect
+from streamfactory.wiring.core.plain import masked, moment, plain
+from streamfactory.wiring.plugins.manager import default_manager
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from streamfactory.spark.checkpoints import Batch, QueryCheckpoint, SinkCommit
+    from streamfactory.spark.locating import Located
+    from streamfactory.spark.pipelines.model import Draft
+
+Document = dict[str, Any]
+
+BATCHES: Final = 50
+"""Batches of which a page shows the history."""
+
+
+def pipelines(files: Sequence[Path] = ()) -> dict[str, Path]:
+    """The files of pipelines by name: those given, and those beside the catalogue.
+
+    Of two with one name, the second has the path of its file as its name. A file that
+    is found by several paths is one pipeline.
+    """
+    found: dict[str, Path] = {}
+    files_once: dict[str, Path] = {}
+    for path in (*files, *pipeline_files()):
+        # `resolve` raises an error for a link to itself.
+        files_once.setdefault(os.path.realpath(path), path)
+    for path in files_once.values():
+        try:
+            name = read_pipeline(path).name or path.stem
+        except ConfigError:
+            name = path.stem
+        found[str(path) if name in found else name] = path
+    return found
+
+
+def definition(path: Path) -> Document:
+    """What a pipeline's file defines, with its problems and its guarantee.
+
+    Connects to nothing.
+
+    Raises:
+        ConfigError: config; the file cannot be read.
+    """
+    draft = read_pipeline(path)
+    pipeline = draft.pipeline
+    document: Document = {
+        "name": draft.name,
+        "origin": draft.origin,
+        "description": "" if pipeline is None else pipeline.description,
+        "problems": [
+            {"level": one.level, "text": str(one)} for one in check_draft(draft)
+        ],
+        "steps": [{"id": step.id, "sql": step.sql} for step in draft.steps],
+        "sinks": [
+            {
+                "name": one.name,
+                "rows": one.rows,
+                "table": isinstance(one, Table),
+                "to": one.path if isinstance(one, Table) else one.stream.name,
+            }
+            for one in draft.targets
+        ],
+        "source": None,
+        "dead_letters": None,
+        "trigger": None,
+        "guarantee": None,
+    }
+    if pipeline is not None:
+        letters = pipeline.dead_letters
+        document |= {
+            "source": pipeline.source.name,
+            "checkpoint": mask_userinfo(pipeline.checkpoint),
+            "dead_letters": None if letters is None else letters.stream.name,
+            "mode": pipeline.mode,
+        }
+        try:
+            document["guarantee"] = plain(pipeline_verdict(pipeline))
+        except StreamError as error:
+            document["guarantee"] = {"guarantee": None, "reasons": [str(error)]}
+    return _safe(document, draft)
+
+
+def progress(path: Path) -> Document:
+    """The checkpoint of a pipeline, and the history of its batches.
+
+    Raises:
+        PositionRefused: permanent; there is no checkpoint, or it cannot be read.
+        ConfigError: config; the file is invalid.
+    """
+    located = locate(str(path))
+    document = checkpoint_facts(located, datetime.now(UTC))
+    document["history"] = _history(located)
+    return _safe(document, read_pipeline(path))
+
+
+def compared(path: Path, first: int, second: int) -> list[Document]:
+    """The differences of the ends of two planned batches, by source and partition.
+
+    Raises:
+        PositionRefused: permanent; one of the batches is not kept.
+        ConfigError: config; the file is invalid.
+    """
+    query = locate(str(path)).asked()
+    before, after = query.batch(first), query.batch(second)
+    return [
+        {
+            "source": index if old.name is None else old.name,
+            "partitions": plain(differences(old.position, new.position)),
+        }
+        for index, (old, new) in enumerate(
+            zip(before.sources, after.sources, strict=True)
+        )
+    ]
+
+
+def find(name: str, files: Mapping[str, Path]) -> Path:
+    """The file of a pipeline.
+
+    Raises:
+        UnknownStream: config; there is none of this name.
+    """
+    if name not in files:
+        msg = f"no pipeline is named {name!r}"
+        raise UnknownStream(msg, remedy="the overview lists all of them")
+    return files[name]
+
+
+def _history(located: Located) -> list[Document]:
+    """The last batches, newest first."""
+    query, record = located.query, located.record
+    if query is None:
+        return []
+    ledger = None
+    if record is not None:
+        ledger = ledger_folder(Place.of(located.folder), record.generation)
+    numbers = query.planned[-BATCHES - 1 :]
+    plans = [query.batch(number) for number in numbers]
+    found = []
+    for index, plan in enumerate(plans):
+        before = plans[index - 1] if index else None
+        if before is None and plan.number > 0:
+            continue  # its start is in a plan that is not shown
+        found.append(_batch(query, plan, before, ledger))
+    return found[::-1]
+
+
+def _batch(
+    query: QueryCheckpoint, plan: Batch, before: Batch | None, ledger: Place | None
+) -> Document:
+    commits = [] if ledger is None else read_commits(ledger, plan.number)
+    done = None
+    if plan.number in query.committed:
+        done = query.place.child("commits").written(str(plan.number))
+    seconds = None if done is None else max(0.0, (done - plan.planned).total_seconds())
+    offsets = _offsets(plan, before)
+    return {
+        "batch": plan.number,
+        "planned": moment(plan.planned),
+        "at": plan.planned.timestamp(),
+        "committed": moment(done),
+        "seconds": seconds,
+        "offsets": offsets,
+        "rate": offsets / seconds if offsets is not None and seconds else None,
+        "rows": _written(commits, dead_letters=False),
+        "dead_letters": _written(commits, dead_letters=True),
+        "sinks": ", ".join(sorted({one.sink for one in commits})),
+    }
+
+
+def _written(commits: Sequence[SinkCommit], *, dead_letters: bool) -> int | None:
+    if not commits:
+        return None
+    return sum(
+        counts.writes
+        for one in commits
+        if one.dead_letters is dead_letters
+        for counts in one.partitions
+    )
+
+
+def _offsets(plan: Batch, before: Batch | None) -> int | None:
+    """Offsets that a batch read of its first source; scans read the same ones."""
+    source = plan.sources[0]
+    start = source.offset.begun if before is None else before.sources[0].position
+    moved = [
+        one.offsets if one.before is not None else None
+        for one in differences(start, source.position)
+    ]
+    known = [number for number in moved if number is not None]
+    return sum(known) if len(known) == len(moved) else None
+
+
+def _safe(document: Document, draft: Draft) -> Document:
+    """The document without the secrets of the pipeline's streams."""
+    for stream in draft.streams:
+        config = inspect(stream, default_manager()).config
+        if config is not None:
+            document = masked(document, config.mask)
+    safe: Document = masked(document, str)
+    return safe

@@ -1,0 +1,38 @@
+"""What the pages share: look-ups, history, access and jobs of one server."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from flask import current_app
+
+from streamfactory.ui.jobs import Jobs
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from streamfactory.ui.access import Access
+    from streamfactory.ui.lookups import Lookups
+    from streamfactory.ui.recording import Recorder
+
+EXTENSION = "streamfactory"
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """Everything behind the pages of one server."""
+
+    access: Access
+    recorder: Recorder
+    lookups: Lookups
+    files: tuple[Path, ...] = ()
+    """Pipelines besides those of the catalogue."""
+    jobs: Jobs = field(default_factory=Jobs)
+
+
+def site() -> Site:
+    """The site of the request."""
+    found = current_app.extensions[EXTENSION]
+    assert isinstance(found, Site)
+    return found

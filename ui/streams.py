@@ -1,0 +1,236 @@
+"""Facts about streams, as documents of plain values without secrets.
+
+The functions connect to the stream, and may take as long as its timeouts: `lookups`
+calls them in threads of their own.
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack, closing
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from streamfactory.spark.pipelines.definition import is_pipeline
+from streamfactory.spark.targets import group_lags, target_lags
+from streamfactory.spi import (
+    PartitionState,
+    Role,
+    StreamError,
+    TopicNotFound,
+    Unsupported,
+)
+from streamfactory.ui.catalogue import catalogue
+from streamfactory.ui.cells import MOST_COLUMNS
+from streamfactory.ui.looking import Found, look
+from streamfactory.wiring.config.configure import inspect, reading_backend
+from streamfactory.wiring.config.describing import effective
+from streamfactory.wiring.config.guarantees import offline_verdict
+from streamfactory.wiring.config.loading import load
+from streamfactory.wiring.core.plain import masked, plain, total
+from streamfactory.wiring.decoding.deadletters import DEAD_LETTER_SCHEMA
+from streamfactory.wiring.plugins.manager import default_manager
+from streamfactory.wiring.reading.raw_messages import as_raw
+from streamfactory.wiring.reading.source import Source
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from streamfactory.spi import PartitionInfo
+    from streamfactory.wiring.config.configure import Inspection
+    from streamfactory.wiring.config.definition import StreamDefinition
+
+Document = dict[str, Any]
+
+_CLIENT: Final = "streamfactory-ui"
+
+
+def configuration(name: str) -> Document:
+    """The configuration of a stream: problems, effective values, guarantees.
+
+    Connects to nothing.
+
+    Raises:
+        ConfigError: config; there is no such stream.
+        StreamError: Of its plug-in.
+    """
+    definition = catalogue().get(name)
+    found = inspect(definition, default_manager())
+    config = found.config
+    document: Document = {
+        "name": definition.name,
+        "description": definition.description,
+        "origin": definition.origin,
+        "type": None if config is None else config.type,
+        "problems": [
+            {"level": one.level, "text": str(one)}
+            for one in (*found.errors, *found.warnings)
+        ],
+        "guarantees": [],
+        "effective": [],
+        "decoder": None,
+        "dead_letters": None,
+    }
+    if config is None:
+        return document
+    document |= {
+        "effective": [one._asdict() for one in effective(config)],
+        "guarantees": list(_guarantees(found)),
+        "decoder": config.decoder,
+        "dead_letters": config.get("dead.letter.stream"),
+    }
+    safe: Document = masked(document, config.mask)
+    return safe
+
+
+def _guarantees(found: Inspection) -> Iterator[Document]:
+    """The guarantee of each role that the type has, with its reasons."""
+    config, backend = found.config, found.backend
+    if config is None or backend is None:
+        return
+    for role, made in (
+        ("source", backend.consumer_factory),
+        ("sink", backend.producer_factory),
+    ):
+        if made is None:
+            continue
+        reads = role == "source"
+        try:
+            used = reading_backend(backend, config) if reads else backend
+            verdict = offline_verdict(config, used, Role.READ if reads else Role.WRITE)
+        except StreamError as error:
+            yield {"role": role, "guarantee": None, "reasons": [str(error)]}
+        else:
+            yield {"role": role, **plain(verdict)}
+
+
+def partitions(name: str) -> Document:
+    """Partitions of a stream with their bounds, and its schema.
+
+    Raises:
+        Unsupported: misuse; a second connection may take messages of the stream.
+        StreamError: The stream cannot be reached, or is no source.
+    """
+    with _source(catalogue().get(name)) as source:
+        _refuse_transport(source)
+        infos = source.metadata.partitions()
+        held = [_held(source, info) for info in infos]
+        document = {
+            "partitions": [
+                {
+                    "topic": info.partition.topic,
+                    "partition": info.partition.id,
+                    "earliest": info.earliest,
+                    "latest": info.latest,
+                    "held": number,
+                    "state": info.state.value,
+                    "incarnation": info.incarnation,
+                }
+                for info, number in zip(infos, held, strict=True)
+            ],
+            "held": total(held),
+            "latest": total(info.latest for info in infos),
+            "schema": [
+                {"name": field.name, "type": str(field.type), "null": field.nullable}
+                for field in source.schema
+            ],
+        }
+        safe: Document = masked(document, source.config.mask)
+        return safe
+
+
+def lags(target: str) -> list[Document]:
+    """The lag of the groups of a stream, or of a pipeline's file, by partition.
+
+    Raises:
+        Unsupported: misuse; a second connection may take messages of the stream.
+        StreamError: The stream cannot be reached, or a position cannot be read.
+    """
+    masks: list[Callable[[str], str]] = []
+    with ExitStack() as stack:
+        if Path(target).suffix == ".toml" and is_pipeline(Path(target)):
+            measured = target_lags(stack, target, masks.append, quiet=True)
+        else:
+            definition = catalogue().get(target)
+            with _source(definition) as source:
+                _refuse_transport(source)
+            measured = group_lags(stack, definition, masks.append, quiet=True)
+        found = plain(measured)
+        for mask in masks:
+            found = masked(found, mask)
+    return list(found)
+
+
+def sample(
+    name: str, topic: str, number: int, *, last: bool, raw: bool = False
+) -> Document:
+    """The first or last rows of one partition, without consuming them.
+
+    Args:
+        name: The stream.
+        topic: Topic of the partition.
+        number: Its id.
+        last: Whether the last rows are read, instead of the first.
+        raw: Whether messages are shown without decoding.
+
+    Raises:
+        Unsupported: misuse; rows of the stream cannot be read again.
+        TopicNotFound: permanent; there is no such partition.
+        StreamError: The stream cannot be reached, or its messages not be decoded.
+    """
+    definition = catalogue().get(name)
+    with _source(as_raw(definition) if raw else definition) as source:
+        _refuse_transport(source)
+        info = next(
+            (
+                info
+                for info in source.metadata.partitions()
+                if (info.partition.topic, info.partition.id) == (topic, number)
+                and info.state is not PartitionState.VANISHED
+            ),
+            None,
+        )
+        if info is None:
+            msg = f"partition {number} does not exist"
+            remedy = "choose one of the partitions that the stream has"
+            raise TopicNotFound(msg, stream=name, remedy=remedy)
+        safe: Document = masked(_rows(source, info, last=last), source.config.mask)
+        return safe
+
+
+def _rows(source: Source, info: PartitionInfo, *, last: bool) -> Document:
+    names = source.schema.names
+    shown = names[:MOST_COLUMNS]
+    document: Document = {
+        "columns": shown,
+        "hidden": len(names) - len(shown),
+        **asdict(Found()),
+        "dead_letters": set(DEAD_LETTER_SCHEMA.names) <= set(names),
+    }
+    if info.latest is not None and info.latest <= info.start:
+        return document
+    with closing(source.reader(info.partition, info=info, counted=False)) as reader:
+        return document | asdict(look(reader, info, shown, last=last))
+
+
+def _held(source: Source, info: PartitionInfo) -> int | None:
+    if info.state is PartitionState.VANISHED:
+        return None
+    return source.metadata.behind(info, info.start)
+
+
+def _refuse_transport(source: Source) -> None:
+    """Refuse to connect to what can be read once.
+
+    Pages look streams up all the time: they would bind the address of a receiver, or
+    take messages from it.
+    """
+    if not source.claims.replayable:
+        msg = "not looked up: this transport can be read once, and a second "
+        msg += "connection may take its messages"
+        remedy = "set spool.path, and run `streamfactory spool`"
+        raise Unsupported(msg, stream=source.config.name, remedy=remedy)
+
+
+def _source(definition: StreamDefinition) -> closing[Source]:
+    return closing(Source(load(definition, "read", quiet=True), client_id=_CLIENT))
