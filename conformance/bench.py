@@ -1,4 +1,4 @@
-"""One case's world: a harness, the backend over it, and a record of what happened."""
+"""The environment of one case: a harness, the backend, and a record of the steps."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import time
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar, final
 
-from streamfactory.conformance.case import HarnessFailed, Mismatch, require
+from streamfactory.conformance.expectations import HarnessFailed, Mismatch, require
 from streamfactory.conformance.guarding import GuardedHarness
 from streamfactory.conformance.patience import Patience
 from streamfactory.spi import (
@@ -35,18 +35,18 @@ if TYPE_CHECKING:
 
 _SLICE: Final = 0.25
 _ATTEMPTS: Final = 5
-"""Of what has to come back in time: a busy machine may be late once, and again."""
+"""Attempts of a call that has to return in time, because a busy machine may be late."""
 
 
 class Closeable(Protocol):
-    """Whatever can be closed."""
+    """Anything that can be closed."""
 
     def close(self) -> None:
         """Close it."""
 
 
 C = TypeVar("C", bound=Closeable)
-"""What is closed after the case."""
+"""A type of object that is closed after the case."""
 
 Row = tuple[int, int]
 """Offset and number."""
@@ -54,14 +54,14 @@ Row = tuple[int, int]
 
 @final
 class Bench:
-    """What a case works with. Closes all that it opened.
+    """The environment of a case. Closes everything that it opened.
 
     Args:
         backend: Under test.
-        harness: The author's hand on the medium.
+        harness: The author's access to the medium.
         plugins: Where the backend is found.
-        overrides: Options of the user's, over those of the harness.
-        seed: Where chance begins, for cases that draw.
+        overrides: Options that override those of the harness.
+        seed: Seed of the random choices of a case.
     """
 
     def __init__(
@@ -80,14 +80,14 @@ class Bench:
         self._numbers = itertools.count()
         self._stack = ExitStack()
         self.script: list[str] = []
-        """What was done, as a short script: shown when the case fails."""
+        """The steps so far, as a short script: shown when the case fails."""
         self.written: dict[int, list[int]] = {}
         """Numbers by partition, in order: the model."""
 
     # --- the medium ---------------------------------------------------------------
 
     def create(self, partitions: int = 1, messages: int = 0) -> None:
-        """Make the stream, and put so many messages into each partition."""
+        """Create the stream, with this number of messages in each partition."""
         self.note(f"create(partitions={partitions})")
         self.harness.create(partitions)
         self.written = {number: [] for number in self.harness.partitions()}
@@ -100,7 +100,7 @@ class Bench:
                 self.write(number, messages)
 
     def write(self, partition: int, messages: int) -> list[int]:
-        """Append messages from outside; answers their numbers."""
+        """Append messages by the harness; returns their numbers."""
         numbers = list(itertools.islice(self._numbers, messages))
         self.note(f"write(partition={partition}, messages={messages})")
         self.harness.write(partition, numbers)
@@ -168,12 +168,12 @@ class Bench:
     def infos(
         self, provider: MetadataProvider | None = None
     ) -> dict[int, PartitionInfo]:
-        """What the author's provider answers, by id."""
+        """The result of the author's provider, by id."""
         provider = provider or self.provider()
         answer = provider.fetch_partitions([self.topic], ())
         return {info.partition.id: info for info in answer}
 
-    # --- reading by hand ------------------------------------------------------------
+    # --- direct reading -------------------------------------------------------------
 
     def fetch_all(
         self,
@@ -184,14 +184,14 @@ class Bench:
         consumer: PartitionLevelConsumer | None = None,
         max_rows: int = 65_536,
     ) -> list[Row]:
-        """Read a range with the author's consumer, as the framework would ask."""
+        """Read a range with the author's consumer, as the framework does."""
         self.note(f"author.fetch(partition={number}, start={start}, end={end})")
         consumer = consumer or self.consumer(number)
         stop = end if end is not None else self.infos()[number].latest
         rows: list[Row] = []
         patience = Patience()
         at = start
-        # Where the latest is not known, all is read when all that was written has come.
+        # If latest is unknown, the range ends when everything written has been read.
         wanted = len(self.written[number])
         while (len(rows) < wanted) if stop is None else (at < stop):
             fetched = consumer.fetch_messages(
@@ -231,7 +231,7 @@ class Bench:
     def answer(
         self, reader: Reader, start: int, timeout: float = 1.0, **limits: int
     ) -> MessageBatch:
-        """Fetch until there are rows: a batch without any says not what is there."""
+        """Fetch until there are rows: one empty batch does not mean an empty range."""
         patience = Patience()
         while True:
             batch = reader.fetch(start, timeout=timeout, **limits)
@@ -239,7 +239,7 @@ class Bench:
                 return batch
 
     def rows_of(self, fetched: Fetched, start: int) -> list[Row]:
-        """Offset and number of each row of an author's answer."""
+        """Offset and number of each row of an author's result."""
         if fetched.rows is None or not fetched.rows.num_rows:
             return []
         offsets = fetched.offsets
@@ -265,15 +265,15 @@ class Bench:
         function: Callable[[], Any],
         before: Callable[[], object] = lambda: None,
     ) -> Any:
-        """Call something that has to come back in time; again where it came late.
+        """Call a function that has to return in time; repeat the call if it was late.
 
-        A machine that is busy is late now and then. A backend that is slow is always.
+        A busy machine is late now and then; a slow backend always is.
 
         Args:
-            seconds: That it may take.
-            what: It is, for the report.
-            function: What is called; more than once does no harm.
-            before: Is called before each attempt, and takes as long as it likes.
+            seconds: Maximum duration.
+            what: Describes the call, for the report.
+            function: May be called more than once.
+            before: Called before each attempt, without a time limit.
         """
         limit, took = seconds * 1.2 + 0.1, 0.0
         for _ in range(_ATTEMPTS):

@@ -12,9 +12,9 @@ if TYPE_CHECKING:
 Body = Callable[["Bench"], None]
 
 _WHOLES: Final = ("model", "spark", "spark_tasks", "spark_writing")
-"""Chapters whose cases put many behaviours together."""
+"""Modules whose cases combine many behaviours."""
 SEES_WHAT_IT_WRITES: Final = "the_harness_sees_what_it_writes"
-"""The case on which all build that compare with ``Harness.visible``."""
+"""The case that all cases need which compare with ``Harness.visible``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,9 +22,9 @@ class Case:
     """One behaviour that a backend has to show."""
 
     name: str
-    """What it shows: ``a_range_read_twice_is_identical``."""
+    """The behaviour that it proves: ``a_range_read_twice_is_identical``."""
     rule: str
-    """The rule it serves: ``R2``."""
+    """The rule that it proves: ``R2``."""
     body: Body = field(repr=False)
     claims: tuple[str, ...] = ()
     """Claims without which it is skipped: ``replayable``, ``epoch_visibility=whole``;
@@ -39,14 +39,14 @@ class Case:
     slow: bool = False
     """True where ``--quick`` leaves it out."""
     first: bool = False
-    """True for what nearly all others build on: it runs before them."""
+    """True for cases that nearly all other cases need: they run first."""
     needs: tuple[str, ...] = ()
     """Cases that this one builds on: it is not run where one of them failed or was
     itself not run for that reason."""
 
     @property
     def whole(self) -> bool:
-        """True where it puts many behaviours together: it runs after the others."""
+        """True if it combines many behaviours: it runs last."""
         return self.body.__module__.rsplit(".", 1)[-1] in _WHOLES
 
     @property
@@ -85,36 +85,3 @@ def case(
         return body
 
     return register
-
-
-class Mismatch(AssertionError):
-    """A case did not find what it expected."""
-
-
-class HarnessFailed(Exception):
-    """A method of the harness raised, or contradicts another one.
-
-    Nothing follows about the backend.
-    """
-
-
-class Excluded(Exception):
-    """A case finds that it does not apply here: it is skipped, and says why."""
-
-
-def expect(got: object, wanted: object, what: str) -> None:
-    """Fail with both sides, where they differ."""
-    if got != wanted:
-        msg = f"{what}: expected {_clip(wanted)}, got {_clip(got)}"
-        raise Mismatch(msg)
-
-
-def require(condition: object, what: str) -> None:
-    """Fail with ``what`` happened, where the condition does not hold."""
-    if not condition:
-        raise Mismatch(what)
-
-
-def _clip(value: object) -> str:
-    shown = repr(value)
-    return shown if len(shown) <= 200 else f"{shown[:150]} ... {shown[-40:]}"

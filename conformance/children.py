@@ -18,7 +18,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, final
 
-from streamfactory.conformance.case import Excluded, Mismatch
+from streamfactory.conformance.expectations import Excluded, Mismatch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -84,7 +84,7 @@ class Nursery:
             self._process.stdin.flush()
             answer = pickle.load(self._process.stdout)  # noqa: S301 - our own
         except (EOFError, BrokenPipeError) as error:
-            msg = "the process that starts others broke off"
+            msg = "the process that starts the children has ended"
             raise Mismatch(msg) from error
         if isinstance(answer, str):
             raise Mismatch(answer)
@@ -121,7 +121,7 @@ def serve() -> None:
             answer: Any = _run(tasks)
         except EOFError:
             return
-        except Exception as error:  # noqa: BLE001 - told by the one who asked
+        except Exception as error:  # noqa: BLE001 - raised again by the caller
             answer = f"{type(error).__name__}: {error}"
         answers.write(pickle.dumps(answer))
         answers.flush()
@@ -164,7 +164,7 @@ def _run(tasks: Sequence[Task]) -> list[Ended] | str:
 
 
 def _ended(word: bytes) -> Ended:
-    # Of one that was killed while it answered only a part is there.
+    # A child that was killed while it replied has written only a part.
     with suppress(EOFError, pickle.UnpicklingError):
         ended = pickle.loads(word)  # noqa: S301 - our own
         if isinstance(ended, Ended):
@@ -183,7 +183,7 @@ def _fork(task: Task) -> tuple[int, int]:
         os.close(read)
         try:
             ended = Ended(task.role(*task.arguments))
-        except BaseException:  # noqa: BLE001 - told by the parent
+        except BaseException:  # noqa: BLE001 - raised again by the parent
             ended = Ended(error=traceback.format_exc())
         with os.fdopen(write, "wb") as answer:
             answer.write(pickle.dumps(ended))

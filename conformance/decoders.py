@@ -1,28 +1,25 @@
-"""The kit's decoder section: messages good and hostile (rules D1 to D4).
+"""The kit's section for decoders: good and hostile messages (rules D1 to D4).
 
 The author supplies a harness: good messages that carry numbers, and the way back. The
 kit mixes them with hostile ones, which may be good to one decoder and bad to another:
-what counts is that nothing is raised, that every message is accounted for, that no
-payload shows, and that the neighbours of a bad message survive.
+decode has to raise nothing, account for every message, disclose no payload and keep
+the neighbours of a bad message.
 """
 
 from __future__ import annotations
 
-import importlib
 import random
 import re
 import time
-import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, Final, Protocol, cast, final, runtime_checkable
 
 import pyarrow as pa
 
-from streamfactory.conformance import leaks
-from streamfactory.conformance.case import Case, Excluded, Mismatch, expect, require
+from streamfactory.conformance.case import Case
+from streamfactory.conformance.expectations import Excluded, Mismatch, expect, require
 from streamfactory.conformance.patience import SECONDS
-from streamfactory.conformance.runner import Outcome, Result
 from streamfactory.spi import (
     DecodeContext,
     Decoded,
@@ -39,7 +36,7 @@ if TYPE_CHECKING:
 TOPIC: Final = "conformance"
 LANE: Final = Partition(TOPIC, 0)
 MARK: Final = b"PLANTEDq7x"
-"""In every payload that can hold it: it may show nowhere."""
+"""In every payload that can contain it; no error may contain it."""
 
 _CODE: Final = re.compile("[a-z][a-z0-9_]{0,31}")
 
@@ -88,76 +85,15 @@ def decoder_case(
     return register
 
 
-def decoder_cases() -> list[Case]:
-    """Every case of this section."""
-    importlib.import_module("streamfactory.conformance.cases.decoding")
-    return list(DECODER_CASES.values())
-
-
-def run_decoder(
-    decoder: Decoder,
-    harness: Callable[[], Any],
-    *,
-    cases: Sequence[Case] | None = None,
-    quick: bool = False,
-    seed: int = 0,
-) -> Iterator[Result]:
-    """Run cases, one after the other; answers each result when it is there.
-
-    Args:
-        decoder: Under test.
-        harness: Called for each case.
-        cases: All, where not given.
-        quick: Skip slow cases.
-        seed: Where chance begins.
-    """
-    for case in decoder_cases() if cases is None else cases:
-        if quick and case.slow:
-            yield Result(case, Outcome.SKIPPED, reason="slow: left out by --quick")
-        elif decoder.decoder is None:
-            reason = f"{decoder.name!r} leaves messages as they are"
-            yield Result(case, Outcome.SKIPPED, reason=reason)
-        else:
-            yield _run_case(case, decoder, harness, seed)
-
-
-def _run_case(
-    case: Case, decoder: Decoder, harness: Callable[[], Any], seed: int
-) -> Result:
-    started, before = time.monotonic(), leaks.take()
-    script: list[str] = []
-    try:
-        with DecoderBench(decoder, harness(), seed, script) as bench:
-            cast("DecoderBody", case.body)(bench)
-        left = leaks.left_since(before)
-        require(not left, f"rule R10: left open: {'; '.join(left)}")
-    except Excluded as error:
-        return Result(case, Outcome.SKIPPED, reason=str(error))
-    except Exception as error:  # noqa: BLE001 - whatever happens is the result
-        happened = str(error) or type(error).__name__
-        if not isinstance(error, AssertionError):
-            happened = f"{type(error).__name__}: {happened}"
-        return Result(
-            case,
-            Outcome.FAILED,
-            time.monotonic() - started,
-            happened,
-            tuple(script),
-            traceback.format_exc(),
-        )
-    seconds = time.monotonic() - started
-    return Result(case, Outcome.PASSED, seconds, script=tuple(script))
-
-
 @final
 class DecoderBench:
-    """What a case works with. Closes the decoders that it made.
+    """The environment of a case. Closes the decoders that it created.
 
     Args:
         decoder: Under test.
         harness: The author's.
-        seed: Where chance begins.
-        script: Where to write down what is done.
+        seed: Seed of the random choices.
+        script: The list to which steps are appended.
     """
 
     def __init__(
@@ -214,7 +150,7 @@ class DecoderBench:
         return bool(getattr(self.harness, "several", True))
 
     def hostile(self) -> dict[str, bytes]:
-        """Payloads by name: what nobody sends, and good ones mutated."""
+        """Payloads by name: hostile ones, and good ones that were mutated."""
         found = {
             "empty": b"",
             "one byte": b"\x00",
@@ -314,8 +250,8 @@ class DecoderBench:
         )
         rows.validate(full=True)
         if decoded.source is None:
-            expect(rows.num_rows, count, "rows, where no source is told")
-            expect(len(decoded.errors), 0, "errors, where no source is told")
+            expect(rows.num_rows, count, "rows, if source is None")
+            expect(len(decoded.errors), 0, "errors, if source is None")
         source = sources(decoded)
         expect(len(source), rows.num_rows, "sources of the rows")
         require(source == sorted(source), "the sources of the rows do not rise")
@@ -323,7 +259,7 @@ class DecoderBench:
         for name, indices in (("source", source), ("bad message", bad)):
             outside = [index for index in indices if not 0 <= index < count]
             expect(outside, [], f"{name} indices outside of the {count} messages")
-        expect(len(bad), len(set(bad)), "bad messages, each told once")
+        expect(len(bad), len(set(bad)), "bad messages, each reported once")
         expect(sorted(set(bad) & set(source)), [], "messages both bad and with rows")
         for misfit in decoded.misfits:
             of_field = misfit.column is None
@@ -333,7 +269,7 @@ class DecoderBench:
                 require(0 <= row < rows.num_rows, f"a misfit is row {row}, of {count}")
                 _hides(misfit.what, payloads[source[row]])
         for error in decoded.errors:
-            require(_CODE.fullmatch(error.code), f"{error.code!r} is no short code")
+            require(_CODE.fullmatch(error.code), f"{error.code!r} is not a short code")
             _hides(f"{error.code}: {error.what}", payloads[error.message])
 
     def envelopes(self, values: Sequence[bytes | None]) -> pa.RecordBatch:
@@ -364,8 +300,11 @@ def _hides(text: str, payload: bytes) -> None:
     mark = MARK.decode().lower()
     forms = (mark, MARK.hex())
     shown = MARK in payload and any(form in text.lower() for form in forms)
-    require(not shown, "an error quotes its payload, which nobody may log")
-    require(len(text) <= 500, f"an error of {len(text)} characters is no sentence")
+    require(not shown, "an error contains its payload, which must not be logged")
+    require(
+        len(text) <= 500,
+        f"an error of {len(text)} characters is longer than a sentence",
+    )
 
 
 def _described(payloads: Sequence[bytes]) -> str:

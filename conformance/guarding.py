@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import wraps
 from typing import TYPE_CHECKING, Any, final
 
-from streamfactory.conformance.case import Excluded, HarnessFailed, Mismatch
+from streamfactory.conformance.expectations import Excluded, HarnessFailed, Mismatch
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -18,6 +18,8 @@ _SETTLE: Final = 2.0
 """Seconds in which threads and children that are ending may still end."""
 _LOOKS: Final = 20
 """Looks within them, at least: a starved process has slept through the seconds."""
+_COLLECTIONS: Final = {1, 2, 4, 8, _LOOKS}
+"""Looks after which garbage is collected, which takes as long as a case."""
 _NUMBERS: Final = re.compile(r"[0-9]+")
 
 
@@ -37,7 +39,7 @@ class Inventory:
 
         Args:
             before: What was open then.
-            others: What was open before the backend was first used: what the backend
+            others: What was open before the backend was first used; what the backend
                 itself left earlier replaces nothing when it ends.
         """
         threads = _added(self.threads, before.threads, others.threads)
@@ -52,13 +54,13 @@ class Inventory:
 def _added(
     now: frozenset[str], before: frozenset[str], others: frozenset[str]
 ) -> list[str]:
-    """Names that are new, without as many of a kind as others have closed."""
-    gone = Counter(_NUMBERS.sub("", name) for name in (before & others) - now)
+    """New names, less as many of each kind as were closed meanwhile."""
+    closed = Counter(_NUMBERS.sub("", name) for name in (before & others) - now)
     found = []
     for name in sorted(now - before):
         kind = _NUMBERS.sub("", name)
-        if gone[kind]:
-            gone[kind] -= 1
+        if closed[kind]:
+            closed[kind] -= 1
         else:
             found.append(name)
     return found
@@ -81,10 +83,11 @@ def left_since(before: Inventory, others: Inventory | None = None) -> list[str]:
     while True:
         left = take().left_since(before, others or before)
         looks += 1
-        if not left or (looks >= _LOOKS and time.monotonic() > deadline):
+        if not left or (looks > _LOOKS and time.monotonic() > deadline):
             return left
-        gc.collect()  # which takes as long as a case
-        time.sleep(0.01)
+        if looks in _COLLECTIONS:
+            gc.collect()
+        time.sleep(min(0.01 * looks, 0.2))
 
 
 def _descriptors() -> frozenset[str]:
@@ -94,7 +97,7 @@ def _descriptors() -> frozenset[str]:
     for entry in _DESCRIPTORS.iterdir():
         try:
             found.add(f"{entry.name} -> {entry.readlink()}")
-        except OSError:  # the listing's own descriptor is gone by now
+        except OSError:  # the descriptor of the listing is closed by now
             continue
     return frozenset(found)
 

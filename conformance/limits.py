@@ -34,14 +34,14 @@ class Stuck(Exception):
 
 
 def run_within(seconds: float, function: Callable[[], T]) -> T:
-    """Call a function in a thread of its own.
+    """Call a function in a separate thread.
 
     Args:
         seconds: That it may take.
         function: What is called; what it raises is raised here.
 
     Raises:
-        Stuck: The time is over. The thread goes on; it ends with the process.
+        Stuck: The time limit has passed. The thread ends with the process.
     """
     answers: list[T] = []
     errors: list[BaseException] = []

@@ -15,7 +15,7 @@ import time
 from typing import TYPE_CHECKING, Final
 
 import hypothesis.strategies as st
-from hypothesis import HealthCheck, Phase, seed, settings
+from hypothesis import HealthCheck, Phase, Verbosity, seed, settings
 from hypothesis.errors import Flaky
 from hypothesis.stateful import (
     RuleBasedStateMachine,
@@ -27,7 +27,7 @@ from hypothesis.stateful import (
 )
 
 from streamfactory.conformance.bench import Bench, Row, offsets_of
-from streamfactory.conformance.case import Mismatch, expect, require
+from streamfactory.conformance.expectations import Mismatch, expect, require
 from streamfactory.spi import (
     DataLossError,
     OffsetOutOfRange,
@@ -43,11 +43,12 @@ if TYPE_CHECKING:
     from streamfactory.wiring.reading.reader import Reader
 
 WALKS: Final = 40
-"""Walks of one case, each with a stream of its own."""
+"""Walks of one case, each with a separate stream."""
 STEPS: Final = 25
 
-LONGEST: Final = 60.0
-"""Seconds after which a stream has been walked enough, however slow it is."""
+LONGEST: Final = 20.0
+"""Seconds after which a walk ends: of a slow backend it has fewer steps, so that the
+kit ends in minutes."""
 SHRINKING: Final = 60.0
 """Seconds in which a shorter walk is looked for, at most."""
 TRIES: Final = 400
@@ -55,11 +56,11 @@ TRIES: Final = 400
 STILL: Final = 3.0
 """Seconds without anything, where there is something, that are an answer."""
 
-_TOLD: Final = 0.05
-"""Seconds in which a reader is told that its stream was begun again, unless the
-harness has ``told_within``. Every try of a shorter walk may take so long."""
+_TIMEOUT: Final = 0.05
+"""Default of a harness's ``recreation_timeout``, in seconds. Each attempt to shorten a
+walk may take as long."""
 PICKS: Final = st.integers(0, 2**16)
-"""Which of what there is; a small one is an early one."""
+"""Chooses one of the available items; small numbers choose early ones."""
 
 
 class Lane:
@@ -141,7 +142,7 @@ def watched(step: Callable[..., None]) -> Callable[..., None]:
 
 
 class Walk(RuleBasedStateMachine):
-    """One walk. A subclass knows the bench."""
+    """One walk. A subclass has the bench."""
 
     bench: Bench
     findings: Findings
@@ -168,7 +169,7 @@ class Walk(RuleBasedStateMachine):
     @initialize(messages=st.integers(1, 20))
     @watched
     def begin(self, messages: int) -> None:
-        """Something is there at first: most of what can happen needs it."""
+        """Write messages first: most steps need some."""
         number = self.bench.first()
         self.lanes[number].written += self.bench.write(number, messages)
 
@@ -207,7 +208,7 @@ class Walk(RuleBasedStateMachine):
     @rule(pick=PICKS, messages=st.integers(0, 20))
     @watched
     def recreate(self, pick: int, messages: int) -> None:
-        """The stream begins again; whoever reads the old one is told."""
+        """Recreate the stream; readers of the old one have to report it."""
         number, lanes = self._partition(pick), self.lanes
         self.bench.note("recreate()")
         self.bench.harness.recreate()
@@ -222,13 +223,15 @@ class Walk(RuleBasedStateMachine):
             self.lanes[number].written += self.bench.write(number, messages)
 
     def _read_the_old(self, reader: Reader, start: int) -> None:
-        """Read on as if nothing had been; to be told so may take a server its time."""
-        told_within: float = getattr(self.bench.harness, "told_within", _TOLD)
-        deadline = time.monotonic() + told_within
+        """Continue to read the old stream until the recreation is reported."""
+        timeout: float = getattr(self.bench.harness, "recreation_timeout", _TIMEOUT)
+        deadline = time.monotonic() + timeout
         while True:
             batch = reader.fetch(start, timeout=0.05)
             silent = batch.num_rows == 0 and time.monotonic() < deadline
-            require(silent, f"the old life's offset answered {batch.num_rows} rows")
+            require(
+                silent, f"an offset of the old stream returned {batch.num_rows} rows"
+            )
 
     @precondition(lambda self: self.source is not None)
     @rule()
@@ -276,7 +279,10 @@ class Walk(RuleBasedStateMachine):
             batch = reader.fetch(start, timeout=0.05)
         except OffsetOutOfRange:
             return
-        require(False, f"offset {start} is gone, and answered {batch.num_rows} rows")
+        require(
+            False,
+            f"offset {start} is no longer held, and returned {batch.num_rows} rows",
+        )
 
     @invariant()
     @watched
@@ -383,6 +389,7 @@ def walk(bench: Bench, *, walks: int = WALKS, steps: int = STEPS) -> None:
                 database=None,
                 derandomize=False,
                 print_blob=False,
+                verbosity=Verbosity.quiet,  # the case's script says it
                 report_multiple_bugs=False,
                 phases=(Phase.generate, Phase.shrink),
                 suppress_health_check=list(HealthCheck),

@@ -51,7 +51,7 @@ class Moments:
     """Counts the calls of one function at a time, in all threads made meanwhile.
 
     A context manager: within it the profile functions of threads are its own. A client
-    whose work is done by a thread of its own is stopped as well, where that thread was
+    that works in a separate thread is stopped as well, where that thread was
     made within.
     """
 

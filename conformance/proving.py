@@ -53,7 +53,7 @@ class Verdict:
 
 def unprovable(subject: Subject, folder: Path) -> str | None:
     """Why the writers of a subject cannot be proved; None where they can."""
-    harness = _harness(subject, folder)
+    harness = made_harness(subject, folder)
     with closing(Bench(subject.backend, harness, subject.plugins, {})) as bench:
         if subject.backend.producer_factory is None:
             return "the type cannot be written"
@@ -75,13 +75,15 @@ def prove_writing(
 ) -> Iterator[Verdict]:
     """Kill writers, and restart them; a verdict after each round, of all until then.
 
-    Half of the kills are inside commit, in front of calls that reach the medium where
-    possible; the others come at any time within what the first writer took, which is
+    Half of the kills happen inside commit, before calls that reach the medium if
+    possible; the others at any time within the duration of the first writer, which is
     not killed.
     """
     chance = random.Random(seed)  # noqa: S311 - repeats itself
     with ExitStack() as stack:
-        bench = Bench(subject.backend, _harness(subject, folder), subject.plugins, {})
+        bench = Bench(
+            subject.backend, made_harness(subject, folder), subject.plugins, {}
+        )
         stack.callback(bench.close)
         bench.create(partitions=2)
         place = Place.of(bench.configured("write"))
@@ -104,7 +106,7 @@ def prove_writing(
                 took = time.monotonic() - begun
             kills += ended.killed
             [again] = nursery.run(Task(write_epoch, (place, _WRITER, epoch, Course())))
-            problem = _problem([ended, again])
+            problem = problem_of([ended, again])
             for one in (ended, again):
                 if one.answer and one.answer[1]:  # it was the one that committed
                     _, calls, outside = one.answer
@@ -113,7 +115,8 @@ def prove_writing(
                 return
 
 
-def _harness(subject: Subject, folder: Path) -> Any:
+def made_harness(subject: Subject, folder: Path) -> Any:
+    """The harness of a subject, over a folder."""
     prepare = getattr(subject.harness, "prepare", None)
     if prepare is not None:
         guarded(prepare, subject.harness, "prepare")()
@@ -125,7 +128,8 @@ def _epoch(bench: Bench, number: int) -> Epoch:
     return Epoch.of(bench, number, rows[: ROWS // 2], rows[ROWS // 2 :])
 
 
-def _problem(both: Iterable[Ended]) -> str:
+def problem_of(both: Iterable[Ended]) -> str:
+    """The error of a child that raised one; empty where none did."""
     for ended in both:
         if ended.error:
             return ended.error.strip().splitlines()[-1]

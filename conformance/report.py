@@ -1,7 +1,7 @@
 """What a run found, as text, JSON, JUnit XML and a Markdown table.
 
 Passed, failed, skipped and waived are different words: a skipped case is one that the
-backend does not claim, a waived one is a failure that its author knows.
+backend does not claim; a waived case is a failure that its author has accepted.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ def shortened(script: Sequence[str]) -> list[str]:
 
 
 def _shown(script: Sequence[str]) -> list[str]:
-    """A script as a screen takes it: how it began, and what came last."""
+    """The first and last lines of a script, to fit a screen."""
     lines = shortened(script)
     if len(lines) > _STEPS:
         left_out = f"... {len(lines) - _STEPS} steps, which --report json has"
@@ -163,7 +163,7 @@ def to_plain(report: Report) -> dict[str, Any]:
 
 
 def _plain(report: Report, result: Result) -> dict[str, Any]:
-    told = result.outcome in (Outcome.FAILED, Outcome.WAIVED)
+    shown = result.outcome in (Outcome.FAILED, Outcome.WAIVED)
     return {
         "case": result.case.name,
         "rule": result.case.rule,
@@ -171,11 +171,11 @@ def _plain(report: Report, result: Result) -> dict[str, Any]:
         "outcome": result.outcome.value,
         "reason": result.reason or None,
         "seconds": round(result.seconds, 3),
-        "script": shortened(result.script) if told else [],
-        "usually": (result.case.hint or None) if told else None,
+        "script": shortened(result.script) if shown else [],
+        "usually": (result.case.hint or None) if shown else None,
         "by_harness": result.by_harness,
         "waiver": result.waiver or None,
-        "again": report.again(result) if told else None,
+        "again": report.again(result) if shown else None,
     }
 
 

@@ -1,4 +1,4 @@
-"""Running cases: each in a world of its own, with a leak check behind it."""
+"""Runs cases: each with a separate harness, followed by a check for leaks."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any, Final
 from streamfactory.conformance import cases as chapters
 from streamfactory.conformance import leaks
 from streamfactory.conformance.bench import Bench
-from streamfactory.conformance.case import CASES, Case, Excluded, HarnessFailed
+from streamfactory.conformance.case import CASES, Case
+from streamfactory.conformance.expectations import Excluded, HarnessFailed
 from streamfactory.conformance.guarding import guarded
 from streamfactory.conformance.limits import SECONDS, Stuck, run_within
 from streamfactory.spi import (
@@ -43,14 +44,14 @@ HarnessFactory = Callable[[Path], Any]
 
 
 class Outcome(Enum):
-    """What came of a case."""
+    """The result of a case."""
 
     PASSED = "passed"
     FAILED = "failed"
     SKIPPED = "skipped"
     """Not claimed, not within the abilities, or left out: the reason names which."""
     WAIVED = "waived"
-    """Failed, as the author knows: the waiver says why, and until when."""
+    """Failed, and accepted by the author: the waiver has the reason and a last day."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +106,7 @@ def run(
     seed: int = 0,
     time_limit: float = SECONDS,
 ) -> Iterator[Result]:
-    """Run cases, one after the other; answers each result when it is there.
+    """Run cases, one after the other; yields each result when the case has ended.
 
     Args:
         backend: Under test.
@@ -114,7 +115,7 @@ def run(
         cases: All, where not given.
         overrides: Properties over those of the harness.
         quick: Skip slow cases.
-        seed: Where chance begins.
+        seed: Seed of the random choices.
         time_limit: Seconds that a case may take. One that takes longer has failed; its
             thread is left behind.
     """
@@ -163,10 +164,10 @@ def run_case(
 ) -> Result:
     """Run one case in a fresh folder, and look for what it left open.
 
-    It runs in a thread of its own, which is left behind where the time limit strikes.
+    It runs in a separate thread, which is abandoned when the time limit passes.
 
     A case that left something open runs again: other users of the process open files
-    and start threads now and then, a leak is there each time.
+    and start threads at any time, only a leak that repeats is reported.
     """
     started = time.monotonic()
     others = leaks.take()
@@ -208,9 +209,9 @@ def _run_once(
     *,
     tidy: bool,
 ) -> tuple[Result, list[str]]:
-    """The result of one run, and what it left open, in words.
+    """The result of one run, and descriptions of what it left open.
 
-    ``others`` is what was open before the first run.
+    ``others`` is the inventory before the first run.
     """
     started = time.monotonic()
     # What a case could not close may still write while the folder is removed.

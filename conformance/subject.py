@@ -38,7 +38,7 @@ class _Kind:
     group: str
     methods: tuple[str, ...]
     module: str
-    """Whose help tells what to write."""
+    """Its help describes what to write."""
 
     @property
     def help(self) -> str:
@@ -81,7 +81,7 @@ def find_subject(type_name: str, harness_path: str | None = None) -> Subject:
         PluginError: plugin; there is no such type or harness, or it cannot be used.
     """
     if harness_path is None:
-        # An unknown type is told before an unknown harness.
+        # An unknown type is reported before an unknown harness.
         backend = default_manager().backend(type_name)
         harness = _registered(type_name, _BACKEND)
         return Subject(backend, harness, default_manager())
@@ -102,10 +102,10 @@ def find_decoder(
 
 
 def subject_of(harness: Any, plugin: object = None) -> Subject:
-    """The subject of a harness class, for whoever has no name of a type.
+    """The subject of a harness class, for callers without the name of a type.
 
     Args:
-        harness: The class; its properties tell the type.
+        harness: The class; its properties name the type.
         plugin: A module or object with the hook, for a backend that no entry point
             names.
     """
@@ -132,7 +132,7 @@ def stream_type(properties: Mapping[str, str]) -> str | None:
 
 
 def plugins_of(harness: Any, plugin: object = None) -> PluginManager:
-    """A manager that knows the plug-in which comes with a harness, if one does."""
+    """A manager with the plug-in that the harness supplies, if it supplies one."""
     if plugin is None and callable(getattr(harness, "plugin", None)):
         plugin = harness.plugin()
     if plugin is None:

@@ -1,4 +1,4 @@
-"""Waivers: failures that an author knows, each with its reason and its last day.
+"""Waivers: failures that an author accepts, each with a reason and a last day.
 
 ::
 

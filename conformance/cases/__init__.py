@@ -1,1 +1,1 @@
-"""The cases, a module a chapter: reading, metadata, life cycle, writing."""
+"""The cases, one module per topic: reading, metadata, life cycle, writing."""

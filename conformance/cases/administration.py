@@ -1,11 +1,12 @@
-"""M1, M4: topics that are created, grown and deleted by the backend itself."""
+"""M1, M4: creation, growth and deletion of topics by the backend."""
 
 from __future__ import annotations
 
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
-from streamfactory.conformance.case import Excluded, case, expect, require
+from streamfactory.conformance.case import case
+from streamfactory.conformance.expectations import Excluded, expect, require
 from streamfactory.spi import (
     MisuseError,
     StreamError,
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
 @case(
     "M4",
-    hint="a topic is created lazily, or an existing one is taken for the new one",
+    hint="a topic is created lazily, or an existing one is accepted as the new one",
 )
 def topics_are_created_grown_and_deleted(bench: Bench) -> None:
     """The topic administration creates, refuses twice, grows and deletes a topic."""

@@ -1,14 +1,16 @@
-"""W2, W3: what others see, and do, while an epoch is being committed."""
+"""W2, W3: reading and committing while an epoch is being committed."""
 
 from __future__ import annotations
 
 import random
 import time
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, final
 
-from streamfactory.conformance.case import case, expect, require
+from streamfactory.conformance.case import case
+from streamfactory.conformance.cases.reading import STARTS
 from streamfactory.conformance.cases.writing import WRITER, seen, stage
+from streamfactory.conformance.expectations import expect, require
 from streamfactory.conformance.moments import Moment, Moments, pick, spread
 from streamfactory.spi import (
     EpochInThePast,
@@ -28,14 +30,17 @@ if TYPE_CHECKING:
 
 _SEEN: Final = ("rows", "visible")
 _LOOKS: Final = 8
+_FETCHES: Final = 16
+_HOLD: Final = 0.5
+"""Seconds for which a commit is held while its topic is read, at least."""
 _BLOCKED: Final = 6
 """So many that had to wait for the commit are enough: it holds a lock."""
 _SETTLING: Final = 0.2
 """Seconds within which a server may finish a commit that was decided."""
 _SHORTEST: Final = 0.05
 _TRIES: Final = 5
-_REPEATED: Final = "an_epoch_that_comes_again_has_no_effect"
-_LOOKING: Final = "looking_from_outside_fences_nobody"
+_REPEATED: Final = "a_repeated_epoch_has_no_effect"
+_LOOKING: Final = "fetching_the_last_commit_fences_no_instance"
 _VISIBLE: Final = "nothing_is_visible_before_the_decision"
 _TASKS: Final = 2
 _ROWS: Final = 6
@@ -49,7 +54,7 @@ class _Commits:
         self.bench, self.sink, self.writer = bench, sink, writer
         self.epoch = 0
         self.hold = 0.0
-        """Seconds for which a commit is held: others do their work in less."""
+        """Seconds for which a commit is held; concurrent calls take less."""
         self.committer: Committer = bench.closing(sink.committer(writer_id=writer))
 
     def numbers(self, epoch: int) -> list[int]:
@@ -119,7 +124,7 @@ def _look(bench: Bench, moments: Moments, epoch: int, looks: list[str | None]) -
     needs=(_VISIBLE, _LOOKING),
 )
 def a_reader_during_a_commit_sees_whole_epochs(bench: Bench) -> None:
-    """A reader that looks during a commit sees all rows of the epoch, or none."""
+    """A reader sees during a commit all rows of the epoch, or none."""
     bench.create(partitions=2)
     with Moments() as moments:
         commits = _Commits(bench, bench.sink())
@@ -148,6 +153,80 @@ def a_reader_during_a_commit_sees_whole_epochs(bench: Bench) -> None:
                 return
 
 
+@final
+class _Fetching:
+    """The backend's own consumers, which read a topic again and again."""
+
+    def __init__(self, bench: Bench) -> None:
+        self._bench = bench
+        factory = bench.factory()
+        self._provider = bench.provider(factory)
+        self._consumers = {n: bench.consumer(n, factory) for n in bench.written}
+
+    def fetch(self) -> dict[int, list[int]]:
+        """The numbers that they return, by partition."""
+        found: dict[int, list[int]] = {}
+        for number, info in self._bench.infos(self._provider).items():
+            rows = self._bench.fetch_all(
+                number, info.earliest, info.latest, consumer=self._consumers[number]
+            )
+            found[number] = [message for _, message in rows]
+        return found
+
+
+def _early(bench: Bench, found: Mapping[int, Sequence[int]]) -> str | None:
+    """The problem of rows that were fetched and are not visible, if there is one."""
+    visible = {*seen(bench)}
+    early = [n for lane in found.values() for n in lane if n not in visible]
+    return f"the rows {early}, which are not visible" if early else None
+
+
+@case(
+    "W2",
+    claims=("epoch_visibility=whole", "replayable"),
+    abilities=_SEEN,
+    writing=True,
+    slow=True,
+    hint="consumers or bounds do not end before the rows of an undecided epoch",
+    needs=(*STARTS, "a_reader_during_a_commit_sees_whole_epochs"),
+)
+def consumers_during_a_commit_return_whole_epochs(bench: Bench) -> None:
+    """During a commit the backend's consumers return all rows of the epoch, or none."""
+    bench.create(partitions=2)
+    fetching = _Fetching(bench)
+    with Moments() as moments:
+        commits = _Commits(bench, bench.sink())
+        first = next(commits.moments(moments, 1))
+        began = time.monotonic()
+        fetching.fetch()
+        hold = max(_HOLD, 5 * (time.monotonic() - began))
+        chance = random.Random(bench.seed)  # noqa: S311 - repeats itself
+        calls, outside = moments.calls, moments.outside
+        more = (pick(way, calls, outside) for way in spread(_FETCHES, chance))
+        for at in (first, *more):
+            epoch, numbers = commits.epoch, commits.numbers(commits.epoch)
+            messages = commits.staged(numbers)
+            looks: list[str | None] = []
+            bench.note(f"commit({epoch}), held before {at}: fetch all")
+
+            def look(epoch: int = epoch, looks: list[str | None] = looks) -> None:
+                until = time.monotonic() + _SETTLING
+                while not looks or (looks[-1] is not None and time.monotonic() < until):
+                    found = fetching.fetch()
+                    looks.append(_partly(found, epoch + 1) or _early(bench, found))
+                    moments.stay()
+
+            _, kept = moments.held_at(at, partial(commits.commit, messages), look, hold)
+            require(
+                looks[-1] is None or not kept,
+                f"consumers during the commit return {looks[-1]}",
+            )
+            commits.epoch += 1
+            found = sorted(n for lane in fetching.fetch().values() for n in lane)
+            what = "rows fetched after a commit"
+            expect([n for n in found if n in numbers], numbers, what)
+
+
 @case(
     "W3",
     claims=("idempotent",),
@@ -157,7 +236,7 @@ def a_reader_during_a_commit_sees_whole_epochs(bench: Bench) -> None:
     needs=(_REPEATED, _LOOKING, "writers_do_not_share_epochs"),
 )
 def two_writers_that_commit_at_once_lose_nothing(bench: Bench) -> None:
-    """An epoch of another writer, committed within a commit, is kept, as is its own."""
+    """Two writers that commit at the same time both keep their epochs."""
     bench.create(partitions=2)
     with Moments() as moments:
         one = _Commits(bench, bench.sink(), "one")
@@ -180,7 +259,11 @@ def two_writers_that_commit_at_once_lose_nothing(bench: Bench) -> None:
             made, kept = moments.held_at(
                 at, partial(one.commit, mine), overtake, one.hold
             )
-            expect((made, outcomes), ("committed", ["committed"]), "one's and other's")
+            expect(
+                (made, outcomes),
+                ("committed", ["committed"]),
+                "results of both commits",
+            )
             one.epoch, other.epoch = one.epoch + 1, other.epoch + 1
             wanted += 2 * _ROWS
             found = seen(bench)
@@ -205,7 +288,7 @@ def two_writers_that_commit_at_once_lose_nothing(bench: Bench) -> None:
     needs=(_REPEATED, "a_later_instance_fences_an_earlier_one"),
 )
 def of_two_instances_that_commit_at_once_one_writes(bench: Bench) -> None:
-    """An epoch that a later instance commits within a commit of it is there once."""
+    """An epoch that two instances commit at the same time is written once."""
     bench.create(partitions=2)
     with Moments() as moments:
         early, blocked, number = _Commits(bench, bench.sink()), 0, 1000
@@ -256,7 +339,7 @@ def of_two_instances_that_commit_at_once_one_writes(bench: Bench) -> None:
     needs=("the_last_epoch_and_its_position_are_remembered",),
 )
 def the_summary_of_an_epoch_is_that_of_all_tasks(bench: Bench) -> None:
-    """What is remembered is the sum of the tasks' summaries, rows and content."""
+    """The stored summary is the sum of the tasks' summaries, of rows and content."""
     bench.create(partitions=2)
     for mismatch in ("warn", "fail"):
         sink = bench.sink(epoch__mismatch=mismatch)
@@ -272,7 +355,7 @@ def the_summary_of_an_epoch_is_that_of_all_tasks(bench: Bench) -> None:
             committer.commit(epoch, messages)
             wanted = sum((message.summary for message in messages), Summary())
             last = sink.factory.fetch_last_commit(writer)
-            require(last is not None, f"nothing is remembered of epoch {epoch}")
+            require(last is not None, f"nothing is stored of epoch {epoch}")
             assert last is not None
             what = f"summary of epoch {epoch}, epoch.mismatch={mismatch}"
             found = last.summary

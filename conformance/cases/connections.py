@@ -1,13 +1,17 @@
-"""R10: servers that are away, and logins that are refused: typed errors, in time."""
+"""R10: unreachable servers and refused logins: typed errors, in time."""
 
 from __future__ import annotations
 
+import random
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from streamfactory.conformance.case import Excluded, case, expect, require
+from streamfactory.conformance.case import case
 from streamfactory.conformance.cases.reading import ROWS
 from streamfactory.conformance.cases.writing import WRITER, seen, stage
+from streamfactory.conformance.expectations import Excluded, expect, require
+from streamfactory.conformance.moments import Moments, pick, spread
 from streamfactory.conformance.patience import Patience
 from streamfactory.spi import (
     ConnectionFailed,
@@ -23,21 +27,26 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from streamfactory.conformance.bench import Bench
+    from streamfactory.conformance.moments import Moment
 
 _ABLE: Final = ("stop", "start")
 _TIMEOUT: Final = 1500
 """Milliseconds: ``connection.timeout.millis`` in these cases."""
 _SLACK: Final = 3.0
 """Seconds over it that a busy machine may take."""
+_OUTAGES: Final = 6
+_ROWS: Final = 4
+"""Of an epoch, by two tasks."""
 
 
 def _options(bench: Bench) -> dict[str, str]:
     key = f"stream__{bench.backend.name}__connection__timeout__millis"
-    return {key: str(_TIMEOUT)}
+    # Few attempts: that failures to connect are retried by time is the framework's.
+    return {key: str(_TIMEOUT), "retry__max__attempts": "3"}
 
 
 def _refused(bench: Bench, what: str, function: Callable[[], Any]) -> StreamError:
-    """The error of a call, which has to come in time."""
+    """The error of a call that has to fail within its timeout."""
     began = time.monotonic()
     try:
         answer = function()
@@ -63,10 +72,10 @@ def _expect_away(error: StreamError, what: str) -> None:
 @case(
     "R10",
     abilities=_ABLE,
-    hint="the client waits for good, or its error has no translation",
+    hint="the client waits without a limit, or its error has no translation",
     needs=ROWS,
 )
-def a_server_that_is_away_is_a_connection_error(bench: Bench) -> None:
+def an_unreachable_server_is_a_connection_error(bench: Bench) -> None:
     """Without its server metadata is a connection error, in time; later it works."""
     bench.create(messages=3)
     source = bench.source(**_options(bench))
@@ -78,17 +87,17 @@ def a_server_that_is_away_is_a_connection_error(bench: Bench) -> None:
     finally:
         bench.note("start()")
         bench.harness.start()
-    expect(len(source.metadata.partitions()), 1, "partitions when it is there again")
+    expect(len(source.metadata.partitions()), 1, "partitions when it is up again")
 
 
 @case(
     "R10",
     abilities=_ABLE,
-    hint="a broken connection is kept, or its end is taken for that of the stream",
+    hint="a broken connection is kept, or its end is treated as the end of the stream",
     needs=ROWS,
 )
-def reading_goes_on_after_the_server_was_away(bench: Bench) -> None:
-    """A reader whose server goes away raises or waits, and then reads on, once each."""
+def reading_continues_after_a_server_outage(bench: Bench) -> None:
+    """After an outage of the server a reader continues; each message is read once."""
     bench.create(messages=40)
     number, source = bench.first(), bench.source(**_options(bench))
     claims = source.factory.claims()
@@ -125,11 +134,11 @@ def reading_goes_on_after_the_server_was_away(bench: Bench) -> None:
     claims=("idempotent", "durable"),
     abilities=("rows", "visible", *_ABLE),
     writing=True,
-    hint="the verdict is taken for granted, or the next try is another epoch",
-    needs=("an_epoch_that_comes_again_has_no_effect",),
+    hint="the result is not awaited, or the next attempt is another epoch",
+    needs=("a_repeated_epoch_has_no_effect",),
 )
-def committing_goes_on_after_the_server_was_away(bench: Bench) -> None:
-    """A commit whose server is away is a connection error; the next try writes once."""
+def committing_continues_after_a_server_outage(bench: Bench) -> None:
+    """A commit during an outage is a connection error; the next attempt writes once."""
     bench.create()
     sink = bench.sink(**_options(bench))
     committer = bench.closing(sink.committer(writer_id=WRITER))
@@ -148,6 +157,84 @@ def committing_goes_on_after_the_server_was_away(bench: Bench) -> None:
     committer = bench.closing(again.committer(writer_id=WRITER))
     committer.commit(1, stage(bench, again, 1, [[2], [3]]))
     expect(seen(bench), [1, 2, 3], "what is visible of both epochs")
+
+
+def _commit_interrupted(
+    bench: Bench, moment: Moment, moments: Moments, epoch: int, *, back: bool
+) -> None:
+    """Commit an epoch whose server goes away meanwhile, and comes ``back`` at once.
+
+    What was returned as committed is visible then.
+    """
+    sink = bench.sink(**_options(bench))
+    committer = bench.closing(sink.committer(writer_id=WRITER))
+    messages = stage(bench, sink, epoch, _tasks(epoch))
+    committer.last()
+
+    def interrupt() -> None:
+        moments.stay()
+        bench.harness.stop()
+        if back:
+            bench.harness.start()
+
+    what = f"commit({epoch}), held before {moment}: stop(){', start()' * back}"
+    bench.note(what)
+    raised: StreamError | None = None
+    try:
+        commit = partial(committer.commit, epoch, messages)
+        moments.held_at(moment, commit, interrupt, longest=_SLACK)
+    except StreamError as error:
+        raised = error
+        _expect_away(error, what)
+        bench.note(f"raised {type(error).__name__}")
+    finally:
+        if not back:
+            bench.note("start()")
+            bench.harness.start()
+    if raised is None:
+        found = [n for n in seen(bench) if n // _ROWS == epoch]
+        wanted = [number for task in _tasks(epoch) for number in task]
+        expect(found, wanted, "rows of an epoch that was committed without an error")
+
+
+def _tasks(epoch: int) -> list[list[int]]:
+    """Rows of the two tasks of an epoch."""
+    numbers = list(range(_ROWS * epoch, _ROWS * (epoch + 1)))
+    return [numbers[: _ROWS // 2], numbers[_ROWS // 2 :]]
+
+
+@case(
+    "W6",
+    claims=("idempotent", "durable"),
+    abilities=("rows", "visible", *_ABLE),
+    writing=True,
+    slow=True,
+    hint="a request whose reply was lost is sent again without a condition",
+    needs=("committing_continues_after_a_server_outage",),
+)
+def a_commit_that_loses_its_server_writes_once(bench: Bench) -> None:
+    """A commit that is interrupted by an outage, and its repeat, write once."""
+    bench.create(partitions=2)
+    chance = random.Random(bench.seed)  # noqa: S311 - repeats itself
+    with Moments() as moments:
+        sink = bench.sink(**_options(bench))
+        committer = bench.closing(sink.committer(writer_id=WRITER))
+        for epoch in range(2):
+            messages = stage(bench, sink, epoch, _tasks(epoch))
+            moments.run(partial(committer.commit, epoch, messages))
+        calls, outside = moments.calls, moments.outside
+        for at, way in enumerate(spread(_OUTAGES, chance)):
+            epoch, moment = 2 + at, pick(way, calls, outside)
+            _commit_interrupted(bench, moment, moments, epoch, back=at % 2 == 0)
+            bench.note(f"commit({epoch}) by another instance")
+            again = bench.sink(**_options(bench))
+            committer = bench.closing(again.committer(writer_id=WRITER))
+            messages = stage(bench, again, epoch, _tasks(epoch))
+            moments.run(partial(committer.commit, epoch, messages))
+            if moments.outside >= outside:
+                calls, outside = moments.calls, moments.outside
+            wanted = list(range(_ROWS * (epoch + 1)))
+            expect(seen(bench), wanted, f"rows visible after epoch {epoch}")
 
 
 def _open(bench: Bench, properties: dict[str, str]) -> StreamError:
@@ -172,7 +259,7 @@ def a_refused_login_is_not_authorized(bench: Bench) -> None:
 @case(
     "R10",
     abilities=("refused_certificate",),
-    hint="a certificate that does not fit is tried again until the time is over",
+    hint="the certificate is not checked, or its refusal has no translation",
     needs=ROWS,
 )
 def a_refused_certificate_is_an_error_in_time(bench: Bench) -> None:
@@ -183,12 +270,12 @@ def a_refused_certificate_is_an_error_in_time(bench: Bench) -> None:
     require(error.error_class in kinds, f"a refused certificate is {error!r}")
 
 
-@case("R10", hint="translate knows the outermost error only")
+@case("R10", hint="translate examines the outermost error only")
 def wrapped_connection_errors_are_translated_alike(bench: Bench) -> None:
     """A connection error that the client has wrapped is translated as the bare one."""
     bench.create()
     source = bench.source()
-    for bare in (ConnectionResetError("gone"), TimeoutError("late")):
+    for bare in (ConnectionResetError("reset"), TimeoutError("late")):
         wrapped = RuntimeError("the request failed")
         wrapped.__cause__ = bare
         wanted, found = map(source.guard.translate, (bare, wrapped))

@@ -8,13 +8,8 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
-from streamfactory.conformance.case import Excluded, Mismatch, expect, require
-from streamfactory.conformance.decoders import (
-    MARK,
-    DecoderBench,
-    decoder_case,
-    sources,
-)
+from streamfactory.conformance.decoders import MARK, DecoderBench, decoder_case, sources
+from streamfactory.conformance.expectations import Excluded, Mismatch, expect, require
 from streamfactory.spi import (
     DecodeContext,
     DecodeError,
@@ -30,10 +25,10 @@ if TYPE_CHECKING:
 
 _MANY: Final = 100_000
 _TIMES: Final = 8
-"""How much dearer a batch with one bad message may be: it may be decoded again, and
-the machine may be busy, but nobody may go through its neighbours one by one."""
+"""How much longer a batch with one bad message may take: it may be decoded again, and
+the machine may be busy, but its other messages must not be decoded one by one."""
 _AT_LEAST: Final = 0.04
-"""Seconds below which no ratio is held against anybody."""
+"""Seconds below which the ratio is not checked."""
 
 
 # --- D1 ---------------------------------------------------------------------------
@@ -51,7 +46,7 @@ def good_messages_become_their_rows(bench: DecoderBench) -> None:
 
 @decoder_case("D1", hint="the library raises what the decoder does not catch")
 def hostile_messages_never_raise(bench: DecoderBench) -> None:
-    """Whatever a message holds, decode answers, and accounts for it."""
+    """Whatever a message contains, decode returns and accounts for it."""
     for name, payload in bench.hostile().items():
         bench.script.append(f"decode({name}, {len(payload)} bytes)")
         bench.decode(bench.decoder(), [payload])
@@ -69,11 +64,11 @@ def neighbours_of_bad_messages_survive(bench: DecoderBench) -> None:
     kept = decoded.rows.take(pa.array(rows, pa.int64()))
     expect(bench.harness.numbers(kept), list(range(len(good))), "good messages' rows")
     bad = [error.message for error in decoded.errors if error.message % 2]
-    expect(bad, [], "good messages told as bad")
+    expect(bad, [], "good messages reported as bad")
 
 
 @decoder_case("D1", hint="what the author calls bad is taken for good, or dropped")
-def bad_messages_are_told(bench: DecoderBench) -> None:
+def bad_messages_are_reported(bench: DecoderBench) -> None:
     """Each message that the author calls bad is exactly one error."""
     named = bench.bad()
     if not named:
@@ -97,11 +92,11 @@ def codes_are_stable(bench: DecoderBench) -> None:
     alone = [_codes(bench, decoder, [payload])[0] for payload in payloads]
     expect(alone, together, "codes of single messages")
     kinds = {code for code in together if code is not None}
-    require(len(kinds) <= 16, f"{len(kinds)} codes: they say more than a kind")
+    require(len(kinds) <= 16, f"{len(kinds)} codes: they identify more than a kind")
 
 
 @decoder_case("D1", hint="an error quotes what it could not read")
-def no_payload_shows(bench: DecoderBench) -> None:
+def errors_contain_no_payload(bench: DecoderBench) -> None:
     """Neither an error nor what the framework makes of it holds a part of a message."""
     for name, payload in bench.hostile().items():
         if MARK not in payload:
@@ -151,8 +146,8 @@ def tombstones_are_rows_of_nulls(bench: DecoderBench) -> None:
 # --- D3 ---------------------------------------------------------------------------
 
 
-@decoder_case("D3", hint="errors are raised, or told of another message")
-def policies_mean_what_they_say(bench: DecoderBench) -> None:
+@decoder_case("D3", hint="errors are raised, or name another message")
+def error_policies_are_applied(bench: DecoderBench) -> None:
     """Under fail it raises with the offset; skip leaves out, null keeps the place."""
     bad, (one, other) = bench.one_bad(), bench.good([1, 2])
     envelopes = bench.envelopes([one, bad, other])
@@ -174,8 +169,8 @@ def policies_mean_what_they_say(bench: DecoderBench) -> None:
 
 
 @decoder_case("D3", hint="errors are counted by batch, or once")
-def budgets_are_kept(bench: DecoderBench) -> None:
-    """So many bad messages pass, over all batches, and one more does not."""
+def error_budgets_are_enforced(bench: DecoderBench) -> None:
+    """The budget's number of bad messages passes, over all batches, and no more."""
     bad, [good] = bench.one_bad(), bench.good([1])
     stage = bench.stage("skip", max_errors=3)
     for _ in range(3):
@@ -191,7 +186,7 @@ def _exceeds(bench: DecoderBench, stage: DecodeStage, values: Sequence[bytes]) -
         stage.apply(bench.envelopes(values))
     except ErrorBudgetExceeded:
         return
-    require(False, "the budget is used up, and reading goes on")
+    require(False, "the budget is exceeded, and reading continues")
 
 
 # --- D4 ---------------------------------------------------------------------------
@@ -200,8 +195,8 @@ def _exceeds(bench: DecoderBench, stage: DecodeStage, values: Sequence[bytes]) -
 @decoder_case(
     "D4", hint="the schema is read off the rows, or differs when there are none"
 )
-def every_answer_has_the_declared_schema(bench: DecoderBench) -> None:
-    """No message, good ones, bad ones: the rows are of the schema told at first."""
+def every_result_has_the_declared_schema(bench: DecoderBench) -> None:
+    """The rows have the schema of `schema()` for no message, good and bad messages."""
     decoder = bench.decoder()
     schema = decoder.schema()
     hostile = list(bench.hostile().values())
@@ -219,8 +214,8 @@ def every_answer_has_the_declared_schema(bench: DecoderBench) -> None:
 
 
 @decoder_case("D4", hint="a field that the schema lacks is left out without a report")
-def undeclared_fields_are_for_the_contract(bench: DecoderBench) -> None:
-    """On request a row whose message has an undeclared field is there, and reported."""
+def undeclared_fields_are_reported_on_request(bench: DecoderBench) -> None:
+    """On request a row whose message has an undeclared field is kept and reported."""
     [one, other], odd = bench.good([1, 3]), bench.special("undeclared", 2)
     payloads = [one, odd, other]
     for asked in (True, False):
@@ -233,7 +228,7 @@ def undeclared_fields_are_for_the_contract(bench: DecoderBench) -> None:
 
 
 @decoder_case("D4", hint="a value that does not fit makes its message bad, or is kept")
-def misfitting_values_are_for_the_contract(bench: DecoderBench) -> None:
+def misfitting_values_are_reported_on_request(bench: DecoderBench) -> None:
     """On request a value that does not fit is null, and its row is reported."""
     [one, other], odd = bench.good([1, 3]), bench.special("misfit", 2)
     payloads = [one, odd, other]
@@ -269,7 +264,7 @@ def _contracts_hold(
 
 
 @decoder_case("D4", hint="no schema before the first message, or a null in its place")
-def the_framework_takes_every_answer(bench: DecoderBench) -> None:
+def the_framework_accepts_every_result(bench: DecoderBench) -> None:
     """With the framework's checks around it, hostile messages pass under skip."""
     stage = bench.stage("skip")
     hostile = list(bench.hostile().values())

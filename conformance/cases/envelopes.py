@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
-from streamfactory.conformance.case import Excluded, case, expect, require
+from streamfactory.conformance.case import case
 from streamfactory.conformance.cases.reading import ROWS
-from streamfactory.conformance.harness import Message
+from streamfactory.conformance.expectations import Excluded, expect, require
+from streamfactory.conformance.harness import SAMPLE_HEADERS, Message
 from streamfactory.conformance.patience import Patience
 from streamfactory.spi import (
     FetchLimits,
@@ -26,8 +27,10 @@ if TYPE_CHECKING:
 
 _NOON: Final = 1_700_000_000_000
 """Milliseconds since the epoch, of some day."""
+_CLOCKS: Final = 600.0
+"""Seconds by which the clocks of two machines differ at most."""
 _TICK: Final = 0.05
-"""Seconds that any clock can tell apart."""
+"""Seconds that every clock can resolve."""
 
 
 def _envelopes(bench: Bench, number: int, count: int) -> pa.Table:
@@ -54,6 +57,13 @@ def _write(bench: Bench, number: int, messages: Sequence[Message]) -> None:
     bench.harness.write_messages(number, messages)
 
 
+def _require_timestamps(bench: Bench) -> None:
+    """Exclude the case where the medium sets the times of messages."""
+    if not getattr(bench.harness, "sets_timestamps", True):
+        msg = "the medium sets the times of messages"
+        raise Excluded(msg)
+
+
 @case("R1", hint="topic and partition are constants, or those of the harness")
 def envelopes_say_where_they_come_from(bench: Bench) -> None:
     """Envelopes have the topic, the partition and the offset of their message."""
@@ -76,11 +86,11 @@ def keys_and_headers_arrive_as_they_were_sent(bench: Bench) -> None:
     """Null and empty keys differ; headers keep order, repeats, bytes and nulls."""
     bench.create()
     number = bench.first()
-    messages = [
-        Message(0, key=None),
-        Message(1, key=b""),
-        Message(2, key=b"\x00\xff"),
-        Message(3, headers=(("a", b"1"), ("b", b"\xff"), ("a", b"2"), ("c", None))),
+    samples = getattr(bench.harness, "sample_headers", SAMPLE_HEADERS)
+    keys = (None, b"", b"\x00\xff")
+    messages = [Message(n, key=key) for n, key in enumerate(keys)]
+    messages += [
+        Message(n, headers=tuple(sample)) for n, sample in enumerate(samples, len(keys))
     ]
     _write(bench, number, messages)
     found = _envelopes(bench, number, len(messages))
@@ -100,6 +110,7 @@ def keys_and_headers_arrive_as_they_were_sent(bench: Bench) -> None:
 )
 def timestamps_are_those_of_the_messages(bench: Bench) -> None:
     """A message's time is in microseconds and UTC; one without is null, of type -1."""
+    _require_timestamps(bench)
     bench.create()
     number = bench.first()
     times = [_NOON, _NOON + 1, _NOON + 3_600_000]
@@ -116,6 +127,21 @@ def timestamps_are_those_of_the_messages(bench: Bench) -> None:
     expect([stamp is None for stamp in stamps], unknown, "no timestamp, of type -1")
 
 
+@case("R1", hint="times are in milliseconds or seconds, or local", needs=ROWS)
+def timestamps_are_close_to_the_time_of_writing(bench: Bench) -> None:
+    """A message's time, where it has one, is when it was written, within minutes."""
+    bench.create()
+    number = bench.first()
+    now = time.time()
+    bench.write(number, 3)
+    stamps = _envelopes(bench, number, 3)["timestamp"].cast(pa.int64()).to_pylist()
+    wrong = [us for us in stamps if us is not None and abs(us / 1e6 - now) > _CLOCKS]
+    require(
+        not wrong,
+        f"timestamps of messages written at {now:.0f} s are {wrong}, in microseconds",
+    )
+
+
 @case(
     "M1",
     abilities=("fetch_offsets_at", "write_messages"),
@@ -124,6 +150,7 @@ def timestamps_are_those_of_the_messages(bench: Bench) -> None:
 )
 def offsets_by_time_are_the_first_at_or_after_it(bench: Bench) -> None:
     """Exact, between, before the first and equal times answer the first message."""
+    _require_timestamps(bench)
     bench.create()
     number = bench.first()
     later = (0, 1000, 1000, 1000, 3000)
@@ -170,7 +197,7 @@ def offsets_by_time_follow_the_clock(bench: Bench) -> None:
 
 @case("M1", abilities=("fetch_topics",), hint="topics are those of the configuration")
 def topics_are_listed(bench: Bench) -> None:
-    """fetch_topics lists the topic while it is there, once."""
+    """fetch_topics lists an existing topic once."""
     bench.create(messages=1)
     listed = list(bench.provider().fetch_topics())
     expect(listed.count(bench.topic), 1, f"entries of {bench.topic} in the list")

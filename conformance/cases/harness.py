@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from streamfactory.conformance.case import Excluded, HarnessFailed, case
+from streamfactory.conformance.case import case
+from streamfactory.conformance.expectations import Excluded, HarnessFailed
 
 if TYPE_CHECKING:
     from streamfactory.conformance.bench import Bench

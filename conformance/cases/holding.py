@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from streamfactory.conformance.case import case, expect, require
+from streamfactory.conformance.case import case
 from streamfactory.conformance.cases.reading import MESSAGES, ROWS, STARTS
+from streamfactory.conformance.expectations import expect, require
 from streamfactory.conformance.patience import Patience
 from streamfactory.spi import (
     BatchState,
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from streamfactory.spi import Loss
     from streamfactory.wiring.reading.reader import Reader
 
-_GONE = "a_start_that_retention_took_is_out_of_range"
+_GONE = "a_start_before_earliest_is_out_of_range"
 
 
 @case(
@@ -85,7 +86,7 @@ def _read_on(
     hint="an open consumer skips removed rows without an error",
     needs=(*STARTS, _GONE, "held_from_claims_no_more_than_is_held"),
 )
-def retention_under_an_open_reader_is_told(bench: Bench) -> None:
+def retention_under_an_open_reader_is_reported(bench: Bench) -> None:
     """What retention takes from an open reader is an error, or a loss with the rows."""
     for policy in ("fail", "earliest"):
         bench.create(messages=MESSAGES)
@@ -118,9 +119,9 @@ def retention_under_an_open_reader_is_told(bench: Bench) -> None:
     claims=("replayable",),
     abilities=("gap",),
     hint="held_from is None and earliest moves on over a gap, or a gap is an error",
-    needs=(*STARTS, "an_empty_answer_moves_over_a_gap"),
+    needs=(*STARTS, "an_empty_result_moves_over_a_gap"),
 )
-def gaps_are_no_loss(bench: Bench) -> None:
+def gaps_are_not_losses(bench: Bench) -> None:
     """Offsets without a message are passed without an error or a loss."""
     for policy in ("fail", "earliest"):
         bench.create(messages=10)
@@ -144,7 +145,7 @@ def gaps_are_no_loss(bench: Bench) -> None:
     hint="next_offset stays behind the last message, where latest is beyond a gap",
     needs=STARTS,
 )
-def an_empty_answer_moves_over_a_gap(bench: Bench) -> None:
+def an_empty_result_moves_over_a_gap(bench: Bench) -> None:
     """Offsets without a message at the end are passed: the lag comes down to 0."""
     bench.create(messages=10)
     number = bench.first()

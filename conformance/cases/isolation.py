@@ -10,7 +10,8 @@ import uuid
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from streamfactory.conformance.case import Excluded, case, expect, require
+from streamfactory.conformance.case import case
+from streamfactory.conformance.expectations import Excluded, expect, require
 from streamfactory.spi import (
     ErrorClass,
     FetchLimits,
@@ -37,7 +38,7 @@ _NEVER: Final = 2**31 - 1
 
 
 @case("R11", hint="a secret is kept resolved, or put into a message or a log record")
-def a_referenced_secret_shows_nowhere(bench: Bench) -> None:
+def a_referenced_secret_is_never_shown(bench: Bench) -> None:
     """The value behind ${env:...} is in no text, pickle, error or log record."""
     keys = _secret_keys(bench)
     bench.create(messages=3)
@@ -203,7 +204,7 @@ def deadlines_are_honoured(bench: Bench) -> None:
             partial(consumer.fetch_messages, start, None, limits),
         )
     reader = bench.closing(bench.source().reader(bench.partition(number)))
-    reader.fetch(start, timeout=0.0)  # which connects: that has a time of its own
+    reader.fetch(start, timeout=0.0)  # which connects: that has a separate timeout
     for timeout in (0.0, 0.03, 0.12, 0.6):
         bench.note(f"reader.fetch(timeout={timeout})")
         bench.within(
@@ -218,7 +219,7 @@ def deadlines_are_honoured(bench: Bench) -> None:
 
 @case("R10", hint="something is opened before what can fail, or is not given back")
 def failing_constructors_leave_nothing_open(bench: Bench) -> None:
-    """A consumer of a partition that is not there fails in our words, and is gone."""
+    """A consumer of a missing partition raises a typed error and leaks nothing."""
     bench.create(messages=3)
     source, factory = bench.source(), bench.factory()
     missing = Partition(bench.topic, _NEVER)
@@ -275,7 +276,7 @@ def _translated(source: Source, error: Exception) -> None:
 
 
 @case("R11", hint="something holds on to a connection, a lock, or a local class")
-def what_crosses_a_process_pickles(bench: Bench) -> None:
+def objects_sent_to_processes_pickle(bench: Bench) -> None:
     """Configuration, partitions, batches and positions are the same after pickling."""
     bench.create(messages=5)
     number, source = bench.first(), bench.source()

@@ -6,9 +6,10 @@ import random
 import time
 from typing import TYPE_CHECKING, Any, Final
 
-from streamfactory.conformance.case import Mismatch, case, expect, require
+from streamfactory.conformance.case import case
 from streamfactory.conformance.cases.writing import WRITER, seen
 from streamfactory.conformance.children import Nursery, Task
+from streamfactory.conformance.expectations import Mismatch, expect, require
 from streamfactory.conformance.moments import Moment, pick, spread
 from streamfactory.conformance.roles import Course, Epoch, Place, write_epoch
 
@@ -26,7 +27,7 @@ _HEAD_START: Final = 0.2
 _HOLD: Final = 0.3
 """Seconds for which one process is held while the other one commits."""
 _NEEDS: Final = (
-    "an_epoch_that_comes_again_has_no_effect",
+    "a_repeated_epoch_has_no_effect",
     "the_last_epoch_and_its_position_are_remembered",
 )
 
@@ -101,7 +102,7 @@ def a_killed_commit_is_finished_or_never_was(bench: Bench) -> None:
     abilities=("rows", "visible"),
     writing=True,
     slow=True,
-    hint="what is written under a lock of one process is not under one for others",
+    hint="the lock does not exclude other processes",
     needs=(*_NEEDS, "of_two_instances_that_commit_at_once_one_writes"),
 )
 def processes_that_commit_at_once_write_each_epoch_once(bench: Bench) -> None:

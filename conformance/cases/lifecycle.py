@@ -7,8 +7,9 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
-from streamfactory.conformance.case import case, expect, require
+from streamfactory.conformance.case import case
 from streamfactory.conformance.cases.reading import ROWS
+from streamfactory.conformance.expectations import expect, require
 from streamfactory.spi import ClosedError
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ def closing_wakes_a_blocked_fetch(bench: Bench) -> None:
     expect(outcome, [ClosedError] * len(threads), "what the blocked fetch raised")
 
 
-@case("R10", hint="a second close touches what is gone", needs=ROWS)
+@case("R10", hint="a second close uses what the first one closed", needs=ROWS)
 def closing_twice_is_fine(bench: Bench) -> None:
     """All can be closed twice; use afterwards is ClosedError."""
     bench.create(messages=3)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING
 
-from streamfactory.conformance.case import case, expect, require
+from streamfactory.conformance.case import case
 from streamfactory.conformance.cases.reading import ROWS
+from streamfactory.conformance.expectations import expect, require
 from streamfactory.spi import IncarnationChanged, PartitionState, Position
 
 if TYPE_CHECKING:
@@ -94,7 +95,7 @@ def retention_moves_earliest_alone(bench: Bench) -> None:
 
 @case("M4", abilities=("grow",), hint="the number of partitions is cached")
 def growth_is_found(bench: Bench) -> None:
-    """A provider that was asked before finds partitions that came later."""
+    """A provider that was used before finds partitions that were added later."""
     bench.create(partitions=2, messages=3)
     metadata = bench.source().metadata
     expect(len(metadata.partitions()), 2, "partitions before growth")
@@ -106,9 +107,9 @@ def growth_is_found(bench: Bench) -> None:
     expect(states, {PartitionState.ACTIVE}, "states after growth")
 
 
-@case("M5", hint="looking takes messages from the reader", needs=ROWS)
-def looking_consumes_nothing(bench: Bench) -> None:
-    """Asking for partitions and schema takes no message from any reader."""
+@case("M5", hint="metadata calls take messages from the reader", needs=ROWS)
+def metadata_calls_consume_nothing(bench: Bench) -> None:
+    """Fetching partitions and schema removes no message from any reader."""
     bench.create(messages=10)
     number = bench.first()
     provider = bench.provider()
@@ -117,11 +118,13 @@ def looking_consumes_nothing(bench: Bench) -> None:
         provider.fetch_partitions([bench.topic], ())
         bench.source().metadata.schema()
     rows = bench.fetch_all(number, start)
-    expect([n for _, n in rows], bench.written[number], "messages after looking")
+    expect(
+        [n for _, n in rows], bench.written[number], "messages after the metadata calls"
+    )
 
 
 @case(
-    "M6", abilities=("fetch_schema",), hint="the schema is read off the first message"
+    "M6", abilities=("fetch_schema",), hint="the schema is taken from the first message"
 )
 def an_empty_stream_has_its_schema(bench: Bench) -> None:
     """The schema is known before the first message, and is that of the rows."""
@@ -134,10 +137,10 @@ def an_empty_stream_has_its_schema(bench: Bench) -> None:
 @case(
     "M7",
     claims=("replayable",),
-    hint="latest is cached while a reader stands still",
+    hint="latest is cached while a reader is idle",
     needs=ROWS,
 )
-def lag_moves_while_the_reader_stands_still(bench: Bench) -> None:
+def lag_grows_while_the_reader_is_idle(bench: Bench) -> None:
     """Lag is zero at the latest, and grows with what is written."""
     bench.create(messages=5)
     number, source = bench.first(), bench.source()
@@ -154,11 +157,11 @@ def lag_moves_while_the_reader_stands_still(bench: Bench) -> None:
     "R7",
     claims=("replayable",),
     abilities=("recreate",),
-    hint="the incarnation is missing from answers",
+    hint="the incarnation is missing from results",
     needs=ROWS,
 )
-def a_stream_begun_again_is_another_incarnation(bench: Bench) -> None:
-    """Offsets of the old life are refused in the new one, chance numbers included."""
+def a_recreated_topic_has_another_incarnation(bench: Bench) -> None:
+    """Offsets of the old incarnation are refused, also if they exist in the new one."""
     bench.create(messages=30)
     number = bench.first()
     old = bench.infos()[number]
@@ -168,7 +171,7 @@ def a_stream_begun_again_is_another_incarnation(bench: Bench) -> None:
     bench.written[number] = []
     bench.write(number, 30)
     new = bench.infos()[number]
-    require(new.incarnation != old.incarnation, "the incarnation stays the same")
+    require(new.incarnation != old.incarnation, "the incarnation did not change")
     source = bench.source()
     reader = source.reader(bench.partition(number), incarnation=old.incarnation)
     bench.closing(reader)
@@ -176,12 +179,12 @@ def a_stream_begun_again_is_another_incarnation(bench: Bench) -> None:
         batch = bench.answer(reader, old.earliest)
     except IncarnationChanged:
         return
-    require(False, f"an offset of the old life answered {batch.num_rows} rows")
+    require(False, f"an offset of the old incarnation returned {batch.num_rows} rows")
 
 
 @case("R11", hint="the provider keeps a connection that one thread may use")
 def a_provider_is_thread_safe(bench: Bench) -> None:
-    """Eight threads that ask one provider at once all get the whole answer."""
+    """Eight threads that use one provider at once all get the complete result."""
     bench.create(partitions=3, messages=3)
     provider, topic = bench.provider(), bench.topic
     answers: list[int] = []
@@ -192,7 +195,7 @@ def a_provider_is_thread_safe(bench: Bench) -> None:
             answers.extend(
                 len(provider.fetch_partitions([topic], ())) for _ in range(5)
             )
-        except BaseException as error:  # noqa: BLE001 - told by the case
+        except BaseException as error:  # noqa: BLE001 - reported by the case
             errors.append(error)
 
     threads = [threading.Thread(target=ask) for _ in range(8)]

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from streamfactory.conformance.case import Excluded, case
+from streamfactory.conformance.case import case
 from streamfactory.conformance.cases.grounds import READING
+from streamfactory.conformance.expectations import Excluded
 
 if TYPE_CHECKING:
     from streamfactory.conformance.bench import Bench

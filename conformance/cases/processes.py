@@ -1,4 +1,4 @@
-"""R2, R11: other processes, begun anew or forked, read the same stream."""
+"""R2, R11: other processes, new or forked, read the same stream."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from streamfactory.conformance.case import Excluded, Mismatch, case, expect
+from streamfactory.conformance.case import case
+from streamfactory.conformance.expectations import Excluded, Mismatch, expect
 from streamfactory.spi import (
     ConsumerFactory,
     Fetched,
@@ -39,7 +40,7 @@ Answers = list[tuple[int, Fetched]]
     "R2",
     claims=("replayable", "shared"),
     slow=True,
-    hint="offsets or rows depend on what this process has seen",
+    hint="offsets or rows depend on the state of this process",
 )
 def another_process_reads_the_same(bench: Bench) -> None:
     """A factory pickled into a new process answers the same bounds and rows."""
@@ -61,7 +62,7 @@ def another_process_reads_the_same(bench: Bench) -> None:
     slow=True,
     hint="a connection, a lock or a thread is used on both sides of the fork",
 )
-def a_fork_goes_on_reading(bench: Bench) -> None:
+def reading_continues_after_a_fork(bench: Bench) -> None:
     """After a fork both the child, by new objects, and the parent read everything.
 
     Where ``SURVIVES_FORK`` is false, the child is refused at once instead.
@@ -84,7 +85,7 @@ _REFUSED: Final = "Unsupported, with a remedy"
 
 
 def _elsewhere(bench: Bench, what: str, factory: ConsumerFactory, number: int) -> Any:
-    """Run one of the functions below in a process of its own."""
+    """Run one of the functions below in a separate process."""
     bench.note(f"{what}(partition={number})")
     program = f"from {__name__} import serve; serve()"
     paths = os.pathsep.join(path for path in sys.path if path)
@@ -98,7 +99,7 @@ def _elsewhere(bench: Bench, what: str, factory: ConsumerFactory, number: int) -
             check=False,
         )
     except subprocess.TimeoutExpired as error:
-        msg = f"another process did not come back within {_CHILD:.0f} s"
+        msg = f"another process did not return within {_CHILD:.0f} s"
         raise Mismatch(msg) from error
     if done.returncode:
         last = done.stderr.decode(errors="replace").strip().splitlines()[-1:]
@@ -139,11 +140,11 @@ def _forked(factory: ConsumerFactory, partition: Partition) -> dict[str, Answers
             _as_child(factory, provider, partition, found)
         answers = {"parent": _drain(provider, consumer, partition)}
         status = _wait(child)
-        told = pickle.loads(found.read_bytes())  # noqa: S301 - our own
+        error = pickle.loads(found.read_bytes())  # noqa: S301 - our own
     if status:
-        msg = f"in the child of a fork: {told}"
+        msg = f"in the child of a fork: {error}"
         raise RuntimeError(msg)
-    answers["child"] = told
+    answers["child"] = error
     consumer.close()
     provider.close()
     return answers
@@ -152,7 +153,7 @@ def _forked(factory: ConsumerFactory, partition: Partition) -> dict[str, Answers
 def _as_child(
     factory: ConsumerFactory, provider: MetadataProvider, partition: Partition, to: Path
 ) -> None:
-    """The inherited factory and provider reopen; a consumer is made anew."""
+    """The inherited factory and provider reopen; a consumer is created again."""
     status = 1
     try:
         consumer = factory.create_partition_level_consumer("child", partition)

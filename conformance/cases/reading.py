@@ -1,4 +1,4 @@
-"""R: rows at or after a start, in order, the same again."""
+"""R: rows at or after a start, in order, repeatable."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import itertools
 import random
 from typing import TYPE_CHECKING
 
-from streamfactory.conformance.case import case, expect, require
+from streamfactory.conformance.case import case
+from streamfactory.conformance.expectations import expect, require
 from streamfactory.conformance.patience import Patience
 from streamfactory.spi import BatchState, FetchLimits, OffsetOutOfRange
 
@@ -22,7 +23,7 @@ STARTS = (*ROWS, "a_start_is_inclusive")
     "R1", hint="fetch_messages sorts, merges or interleaves what it reads", first=True
 )
 def offsets_rise_and_nothing_is_missing(bench: Bench) -> None:
-    """Reading from earliest answers every message, in strictly rising offset order."""
+    """Reading from earliest returns every message, in strictly rising offset order."""
     bench.create(partitions=2, messages=MESSAGES)
     for number, wanted in bench.written.items():
         rows = bench.fetch_all(number, bench.infos()[number].earliest)
@@ -38,7 +39,7 @@ def offsets_rise_and_nothing_is_missing(bench: Bench) -> None:
     needs=ROWS,
 )
 def a_start_is_inclusive(bench: Bench) -> None:
-    """Reading from the offset of a message answers that message first."""
+    """Reading from the offset of a message returns that message first."""
     bench.create(messages=MESSAGES)
     number = bench.first()
     whole = bench.fetch_all(number, bench.infos()[number].earliest)
@@ -53,8 +54,8 @@ def a_start_is_inclusive(bench: Bench) -> None:
     hint="a consumer ignores `start` once it is open",
     needs=STARTS,
 )
-def an_open_consumer_jumps_where_it_is_told(bench: Bench) -> None:
-    """One consumer, asked for starts in any order, answers each as a new one would."""
+def an_open_consumer_seeks_to_any_start(bench: Bench) -> None:
+    """One consumer returns for starts in any order what a new one would return."""
     bench.create(messages=MESSAGES)
     number = bench.first()
     whole = bench.fetch_all(number, bench.infos()[number].earliest)
@@ -72,9 +73,9 @@ def an_open_consumer_jumps_where_it_is_told(bench: Bench) -> None:
         expect(rows[:1], [whole[index]], f"first row from offset {start}")
 
 
-@case("R1", hint="an empty source is waited for without regard to limits.timeout")
-def an_empty_fetch_comes_back_in_its_slice(bench: Bench) -> None:
-    """Where nothing is, fetch_messages comes back within limits.timeout."""
+@case("R1", hint="waiting for messages ignores limits.timeout")
+def an_empty_fetch_returns_within_its_time_slice(bench: Bench) -> None:
+    """On an empty partition fetch_messages returns within limits.timeout."""
     bench.create()
     number = bench.first()
     consumer, start = bench.consumer(number), bench.infos()[number].earliest
@@ -92,7 +93,7 @@ def an_empty_fetch_comes_back_in_its_slice(bench: Bench) -> None:
     hint="max_rows=1 splits, or loses, a message",
     needs=STARTS,
 )
-def tiny_limits_answer_the_same_rows(bench: Bench) -> None:
+def small_limits_return_the_same_rows(bench: Bench) -> None:
     """Reading a message at a time equals reading all at once."""
     bench.create(messages=30)
     number = bench.first()
@@ -163,7 +164,7 @@ def a_range_split_anywhere_equals_the_whole(bench: Bench) -> None:
     hint="rows beyond `end` come with a shorter answer",
     needs=STARTS,
 )
-def reader_ends_exactly_where_it_is_told(bench: Bench) -> None:
+def a_range_ends_exactly_before_its_end(bench: Bench) -> None:
     """Through Reader, a range has the rows from its start to before its end."""
     bench.create(messages=MESSAGES)
     number = bench.first()
@@ -177,8 +178,8 @@ def reader_ends_exactly_where_it_is_told(bench: Bench) -> None:
 @case(
     "R5", hint="an empty answer has rows=None and next_offset below start", needs=ROWS
 )
-def an_empty_answer_is_a_batch_that_says_why(bench: Bench) -> None:
-    """At the latest, Reader answers an empty batch with its state, within its time."""
+def an_empty_result_is_a_batch_with_its_state(bench: Bench) -> None:
+    """At latest, Reader returns an empty batch with its state within its timeout."""
     bench.create(messages=5)
     number = bench.first()
     source, info = bench.source(), bench.infos()[number]
@@ -199,11 +200,11 @@ def an_empty_answer_is_a_batch_that_says_why(bench: Bench) -> None:
 @case(
     "R6",
     claims=("replayable",),
-    hint="the consumer keeps a cursor of its own",
+    hint="the consumer keeps its own cursor",
     needs=STARTS,
 )
 def a_repeated_start_replays_after_rows(bench: Bench) -> None:
-    """The same start again after an answer with rows answers the same rows."""
+    """Repeating a start after a result with rows returns the same rows."""
     bench.create(messages=MESSAGES)
     number = bench.first()
     start = bench.infos()[number].earliest
@@ -225,8 +226,8 @@ def a_repeated_start_replays_after_rows(bench: Bench) -> None:
     hint="earliest is not moved",
     needs=ROWS,
 )
-def a_start_that_retention_took_is_out_of_range(bench: Bench) -> None:
-    """A start before earliest is an error with what is available, and nothing else."""
+def a_start_before_earliest_is_out_of_range(bench: Bench) -> None:
+    """A start before earliest is an error that names the available offsets."""
     bench.create(messages=MESSAGES)
     number = bench.first()
     old = bench.infos()[number].earliest
@@ -238,18 +239,18 @@ def a_start_that_retention_took_is_out_of_range(bench: Bench) -> None:
     except OffsetOutOfRange as error:
         expect(error.earliest, bench.infos()[number].earliest, "earliest in the error")
         return
-    require(False, f"a start that is gone answered {batch.num_rows} rows")
+    require(False, f"a start before earliest returned {batch.num_rows} rows")
 
 
 @case(
     "R7",
     claims=("replayable",),
     abilities=("truncate",),
-    hint="losses are not told",
-    needs=(*STARTS, "a_start_that_retention_took_is_out_of_range"),
+    hint="losses are not reported",
+    needs=(*STARTS, "a_start_before_earliest_is_out_of_range"),
 )
-def a_loss_is_recorded_where_the_policy_goes_on(bench: Bench) -> None:
-    """With out.of.range=earliest reading goes on, and the loss is in the batch."""
+def a_loss_is_recorded_when_the_policy_continues(bench: Bench) -> None:
+    """With out.of.range=earliest reading continues, and the loss is in the batch."""
     bench.create(messages=MESSAGES)
     number = bench.first()
     old = bench.infos()[number].earliest
@@ -273,7 +274,7 @@ def a_loss_is_recorded_where_the_policy_goes_on(bench: Bench) -> None:
     needs=STARTS,
 )
 def a_start_beyond_latest_is_out_of_range(bench: Bench) -> None:
-    """A start that no message has yet reached is data loss, never an empty range."""
+    """A start beyond latest is data loss, never an empty range."""
     bench.create(messages=5)
     number = bench.first()
     latest = bench.infos()[number].latest
@@ -284,7 +285,7 @@ def a_start_beyond_latest_is_out_of_range(bench: Bench) -> None:
     except OffsetOutOfRange as error:
         expect(error.latest, latest, "latest in the error")
         return
-    require(False, f"a start beyond latest answered state {batch.state.value}")
+    require(False, f"a start beyond latest returned state {batch.state.value}")
 
 
 @case(
@@ -294,7 +295,7 @@ def a_start_beyond_latest_is_out_of_range(bench: Bench) -> None:
     needs=STARTS,
 )
 def every_offset_between_can_be_a_start(bench: Bench) -> None:
-    """A start in a gap between two messages answers the next message."""
+    """A start in a gap between two messages returns the next message."""
     bench.create(messages=20)
     number = bench.first()
     whole = bench.fetch_all(number, bench.infos()[number].earliest)
@@ -304,9 +305,9 @@ def every_offset_between_can_be_a_start(bench: Bench) -> None:
         expect(rows, [(other, wanted)], f"from {one + 1}")
 
 
-@case("R4", hint="the range is looked at before it is found to be empty")
-def an_empty_range_touches_nothing(bench: Bench) -> None:
-    """A range that ends where it starts is answered without the author's consumer."""
+@case("R4", hint="the consumer is called before the range is found to be empty")
+def an_empty_range_calls_no_consumer(bench: Bench) -> None:
+    """A range that ends where it starts is read without the author's consumer."""
     bench.create(messages=3)
     number = bench.first()
     start = bench.infos()[number].earliest

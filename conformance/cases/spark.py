@@ -6,8 +6,9 @@ import random
 from contextlib import closing
 from typing import TYPE_CHECKING
 
-from streamfactory.conformance.case import case, expect, require
+from streamfactory.conformance.case import case
 from streamfactory.conformance.cases.grounds import READING
+from streamfactory.conformance.expectations import expect, require
 from streamfactory.conformance.spark import Crash, Hook, crash_at, one_run, ship
 from streamfactory.conformance.spark.reading import Query
 from streamfactory.conformance.spark.source import SparkSource
@@ -31,7 +32,7 @@ _REPLAYABLE = ("replayable",)
     needs=READING,
 )
 def a_restart_between_any_two_calls_loses_and_repeats_nothing(bench: Bench) -> None:
-    """A driver that dies after any of its calls is followed by one that goes on."""
+    """After a driver dies after any of its calls, the next one continues."""
     bench.create(partitions=2, messages=3)
     quiet = Query(bench)
     quiet.run()
@@ -49,8 +50,8 @@ def a_restart_between_any_two_calls_loses_and_repeats_nothing(bench: Bench) -> N
     hint="a range cannot be read once it was read",
     needs=READING,
 )
-def a_batch_whose_commit_was_lost_is_replayed_alike(bench: Bench) -> None:
-    """A batch that the sink has, run again on a longer stream, gives the same rows."""
+def a_batch_whose_commit_was_lost_is_replayed_identically(bench: Bench) -> None:
+    """A batch that is repeated on a longer stream has the same rows."""
     bench.create(partitions=2, messages=12)
     replayed: set[int] = set()
 
@@ -118,7 +119,7 @@ def _scheduled(bench: Bench, chance: random.Random) -> Query:
     needs=READING,
 )
 def an_idle_stream_makes_no_batch(bench: Bench) -> None:
-    """Where nothing was written, latest is its start to the byte, for every driver."""
+    """If nothing was written, latest equals the start as text, for every driver."""
     bench.create(partitions=2, messages=5)
     query = Query(bench)
     query.run()
@@ -160,7 +161,7 @@ def a_plan_made_twice_is_the_same(bench: Bench) -> None:
     needs=READING,
 )
 def the_start_of_a_new_query_is_pinned_by_its_first_batch(bench: Bench) -> None:
-    """A query from latest, restarted at once, misses nothing of what came meanwhile."""
+    """A query from latest, restarted at once, misses no message written meanwhile."""
     for crash in range(8):
         with one_run(bench):
             bench.create(partitions=2, messages=3)
@@ -194,8 +195,8 @@ def _read_from_latest(bench: Bench, die: Hook) -> None:
     hint="latest goes back, or runs ahead of its messages",
     needs=READING,
 )
-def available_now_ends_though_the_stream_goes_on(bench: Bench) -> None:
-    """The target is fixed once: all that was there is read, and the query ends."""
+def available_now_ends_while_the_stream_grows(bench: Bench) -> None:
+    """The target is fixed once: everything before it is read, and the query ends."""
     for crashes in ((), (1,), (4,), (9, 11)):
         with one_run(bench):
             bench.create(partitions=2, messages=9)
@@ -263,8 +264,8 @@ def _growth(bench: Bench, at: int) -> Hook:
 
 
 @case("P1", hint="an incarnation is no text, or changes", needs=READING)
-def positions_of_one_place_are_one_text(bench: Bench) -> None:
-    """A position is one line, comes back to the byte, and is the same for everybody."""
+def equal_positions_have_equal_text(bench: Bench) -> None:
+    """A position is one line, survives a round trip, and is equal in every process."""
     bench.create(partitions=3, messages=4)
     texts = set()
     for order in (1, -1):
@@ -285,11 +286,11 @@ def positions_of_one_place_are_one_text(bench: Bench) -> None:
 @case(
     "P2",
     claims=_REPLAYABLE,
-    hint="what cannot be read is taken for a new start",
+    hint="an unreadable position is treated as a new start",
     needs=READING,
 )
-def a_checkpoint_that_is_not_ours_is_refused(bench: Bench) -> None:
-    """A foreign, corrupt or newer offset stops the query in words, and stays."""
+def a_foreign_checkpoint_is_refused(bench: Bench) -> None:
+    """A foreign, corrupt or newer offset stops the query with an error, and is kept."""
     bench.create(messages=4)
     quiet = Query(bench)
     quiet.run()
@@ -313,7 +314,7 @@ def a_checkpoint_that_is_not_ours_is_refused(bench: Bench) -> None:
         try:
             query.run()
         except PositionRefused as error:
-            require(str(error), "the refusal says nothing")
+            require(str(error), "the error has no message")
         else:
-            require(False, f"an offset log that is {what} was taken: {bad!r}")
+            require(False, f"an offset log that is {what} was accepted: {bad!r}")
         expect(query.logs.offsets, {0: bad}, "the offset log after the refusal")

@@ -5,8 +5,9 @@ from __future__ import annotations
 from contextlib import closing
 from typing import TYPE_CHECKING
 
-from streamfactory.conformance.case import case, expect, require
+from streamfactory.conformance.case import case
 from streamfactory.conformance.cases.grounds import READING
+from streamfactory.conformance.expectations import expect, require
 from streamfactory.conformance.spark import one_run, ship
 from streamfactory.conformance.spark.process import elsewhere, portable
 from streamfactory.conformance.spark.reading import Query, read
@@ -38,7 +39,7 @@ def planned(query: Query, pieces: int = 1) -> list[Range]:
     hint="two consumers of one partition share a cursor",
     needs=READING,
 )
-def a_task_that_runs_twice_at_once_answers_the_same(bench: Bench) -> None:
+def a_task_that_runs_twice_at_once_reads_the_same_rows(bench: Bench) -> None:
     """Speculation: two attempts of a task, at the same time, give identical rows."""
     bench.create(partitions=2, messages=25)
     query = Query(bench, twice=True)
@@ -70,7 +71,7 @@ def a_batch_in_more_tasks_is_the_same_batch(bench: Bench) -> None:
     hint="rows or errors hold on to what made them",
     needs=READING,
 )
-def what_a_task_sends_back_pickles(bench: Bench) -> None:
+def results_of_tasks_pickle(bench: Bench) -> None:
     """Batches and errors of a task arrive at the driver as they were sent."""
     bench.create(messages=10)
     query = Query(bench)
@@ -79,7 +80,7 @@ def what_a_task_sends_back_pickles(bench: Bench) -> None:
     for batch in read(configured, ship(task)):
         arrived = ship(batch)
         expect(arrived.next_offset, batch.next_offset, "next offset that arrived")
-        require(arrived.rows.equals(batch.rows), "the rows that arrived are others")
+        require(arrived.rows.equals(batch.rows), "the rows that arrived differ")
     try:
         read(configured, task._replace(start=task.end + 1000, end=task.end + 2000))
     except StreamError as error:
@@ -89,11 +90,11 @@ def what_a_task_sends_back_pickles(bench: Bench) -> None:
 @case(
     "R2",
     claims=("replayable", "shared"),
-    hint="the stream lives in the process that made it",
+    hint="the stream exists only in the process that made it",
     needs=READING,
 )
 def a_task_in_another_process_reads_the_same_rows(bench: Bench) -> None:
-    """What a process that was begun anew reads is what this one reads."""
+    """A new process reads the same rows as this one."""
     bench.create(partitions=1, messages=20)
     query = Query(bench)
     (task,) = planned(query)
@@ -130,7 +131,7 @@ def _is_told(bench: Bench, step: str, strike: Callable[[], None]) -> StreamError
     hint="earliest is not moved",
     needs=READING,
 )
-def what_expires_under_a_batch_is_told(bench: Bench) -> None:
+def expiry_under_a_batch_is_reported(bench: Bench) -> None:
     """Retention that overtakes a query, at any step, is an error, never silence."""
 
     def strike() -> None:
@@ -141,8 +142,8 @@ def what_expires_under_a_batch_is_told(bench: Bench) -> None:
         with one_run(bench):
             bench.create(messages=20)
             error = _is_told(bench, step, strike)
-            told = isinstance(error, OffsetOutOfRange)
-            require(told, f"expired after {step!r}: the query said {error!r}")
+            expected = isinstance(error, OffsetOutOfRange)
+            require(expected, f"expired after {step!r}: the query raised {error!r}")
 
 
 @case(
@@ -152,9 +153,9 @@ def what_expires_under_a_batch_is_told(bench: Bench) -> None:
     hint="losses are not recorded",
     needs=READING,
 )
-def a_task_skips_what_expired_and_says_so(bench: Bench) -> None:
+def a_task_skips_expired_messages_and_reports_them(bench: Bench) -> None:
     """With out.of.range=earliest a task reads what is left, and records the rest."""
-    for gone in (5, 15, 20):
+    for deleted in (5, 15, 20):
         with one_run(bench):
             bench.create(messages=20)
             query = Query(bench, out__of__range="earliest")
@@ -162,17 +163,17 @@ def a_task_skips_what_expired_and_says_so(bench: Bench) -> None:
             number = bench.first()
             whole = query.task(task)
             (early, late) = (task.start, whole[9][0] + 1)
-            bench.note(f"truncate(messages={gone})")
-            bench.harness.truncate(number, gone)
+            bench.note(f"truncate(messages={deleted})")
+            bench.harness.truncate(number, deleted)
             part = Range(task.partition, early, late, task.incarnation)
             batches = read(ship_configured(query.configured), part)
-            expect(query.rows_of(batches), whole[gone:10], "rows of what is left")
+            expect(query.rows_of(batches), whole[deleted:10], "rows that are left")
             losses = [(x.start, x.end) for batch in batches for x in batch.losses]
-            last = whole[min(gone, 10) - 1][0]
-            held = late if gone >= 10 else whole[gone][0]
+            last = whole[min(deleted, 10) - 1][0]
+            held = late if deleted >= 10 else whole[deleted][0]
             require(
                 losses in [[(early, end)] for end in range(last + 1, held + 1)],
-                f"{gone} messages went before offset {held}, and the losses are "
+                f"{deleted} messages before {held} were deleted, and the losses are "
                 f"{losses}",
             )
 
@@ -184,7 +185,7 @@ def a_task_skips_what_expired_and_says_so(bench: Bench) -> None:
     hint="the incarnation is missing from answers",
     needs=READING,
 )
-def a_stream_begun_again_under_a_batch_is_told(bench: Bench) -> None:
+def a_topic_recreated_under_a_batch_is_reported(bench: Bench) -> None:
     """Deletion and re-creation at any step is an error, though the offsets agree."""
 
     def strike() -> None:
@@ -198,7 +199,9 @@ def a_stream_begun_again_under_a_batch_is_told(bench: Bench) -> None:
         with one_run(bench):
             bench.create(messages=40)
             error = _is_told(bench, step, strike)
-            require(error, f"begun again after {step!r}: the query said nothing")
+            require(error, f"recreated after {step!r}: the query raised nothing")
             if step != "fetch":  # there the connection may break first
-                told = isinstance(error, DataLossError)
-                require(told, f"begun again after {step!r}: the query said {error!r}")
+                expected = isinstance(error, DataLossError)
+                require(
+                    expected, f"recreated after {step!r}: the query raised {error!r}"
+                )

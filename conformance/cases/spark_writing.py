@@ -5,8 +5,9 @@ from __future__ import annotations
 from contextlib import closing
 from typing import TYPE_CHECKING
 
-from streamfactory.conformance.case import case, expect, require
+from streamfactory.conformance.case import case
 from streamfactory.conformance.cases.grounds import WRITING
+from streamfactory.conformance.expectations import expect, require
 from streamfactory.conformance.spark import Hook, crash_at, one_run
 from streamfactory.conformance.spark.writing import WRITER, TaskFailed, WriteQuery
 from streamfactory.spi import EpochInThePast, StreamTimeout, WriterFenced
@@ -83,7 +84,7 @@ def an_attempt_that_failed_before_its_commit_leaves_no_row(bench: Bench) -> None
     hint="the epoch is committed by what is staged, not by its messages",
     needs=WRITING,
 )
-def of_two_attempts_that_commit_one_is_seen(bench: Bench) -> None:
+def of_two_committed_attempts_one_is_visible(bench: Bench) -> None:
     """Speculation: both attempts of a task commit, the message of one is taken."""
     bench.create(partitions=2)
     query = WriteQuery(bench)
@@ -111,7 +112,7 @@ def a_zombie_that_commits_after_the_decision_is_not_seen(bench: Bench) -> None:
     query = WriteQuery(bench)
     zombie = query.attempt(0, 0, [1001, 1002, 1003])
     query.run(epochs=1)
-    bench.note("the zombie goes on")
+    bench.note("the old driver continues")
     zombie.write(bench.harness.rows([1004]))
     query.finish(zombie)
     query.check()
@@ -180,7 +181,7 @@ def a_driver_that_dies_between_any_two_steps_writes_each_epoch_once(
     needs=(*WRITING, _REPLACED),
 )
 def no_restart_loses_an_epoch(bench: Bench) -> None:
-    """Whatever the sink claims: killed anywhere, every epoch is there at least once."""
+    """With any claims, after any kill, every epoch is written at least once."""
     bench.create(partitions=2)
     quiet = WriteQuery(bench)
     quiet.run(epochs=2)
@@ -198,11 +199,11 @@ def no_restart_loses_an_epoch(bench: Bench) -> None:
     claims=("idempotent",),
     abilities=_NEEDS,
     writing=True,
-    hint="epochs are told apart by content, or kept in the process",
+    hint="epochs are identified by content, or remembered by the process",
     needs=WRITING,
 )
 def a_replay_with_other_rows_and_tasks_is_drained(bench: Bench) -> None:
-    """An epoch that the sink has is read to its end and left as it is; it is told."""
+    """Input of a committed epoch is drained and discarded; the repeat is reported."""
     bench.create(partitions=2)
     query = WriteQuery(bench)
     query.run(epochs=2)
@@ -217,7 +218,11 @@ def a_replay_with_other_rows_and_tasks_is_drained(bench: Bench) -> None:
             made = query.commit(1, committer, messages)
             require(not made, "the replay says that it made the commit")
             differs = len(query.tries[1][0]) != len(query.tries[1][-1])
-            expect(committer.mismatches, int(differs), "replays told to be different")
+            expect(
+                committer.counters.mismatches,
+                int(differs),
+                "replays reported as different",
+            )
     query.check()
 
 
@@ -262,7 +267,7 @@ def a_commit_whose_verdict_was_lost_counts_once(bench: Bench) -> None:
     hint="abort closes the epoch, or takes what a later try staged",
     needs=WRITING,
 )
-def an_epoch_that_was_given_up_is_written_again(bench: Bench) -> None:
+def an_aborted_epoch_is_written_again(bench: Bench) -> None:
     """Aborted with missing messages, late and twice, an epoch is tried again, whole."""
     bench.create(partitions=2)
     query = WriteQuery(bench)

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from streamfactory.conformance.case import case, expect, require
+from streamfactory.conformance.case import case
+from streamfactory.conformance.expectations import expect, require
 from streamfactory.spi import (
     CommitMessage,
     EpochMarkerLost,
@@ -28,7 +29,7 @@ WRITER = "conformance/sink"
 _NEEDS = ("rows", "visible")
 _EPOCHS = (
     "nothing_is_visible_before_the_decision",
-    "an_epoch_that_comes_again_has_no_effect",
+    "a_repeated_epoch_has_no_effect",
     "the_last_epoch_and_its_position_are_remembered",
 )
 
@@ -114,7 +115,7 @@ def nothing_is_visible_before_the_decision(bench: Bench) -> None:
     writing=True,
     hint="epochs are remembered in the process only, or by attempt",
 )
-def an_epoch_that_comes_again_has_no_effect(bench: Bench) -> None:
+def a_repeated_epoch_has_no_effect(bench: Bench) -> None:
     """The same epoch, written again by new objects with other tasks, is seen once."""
     bench.create(partitions=2)
     for tasks in ([[1, 2], [3]], [[1, 2, 3]], [[3], [2], [1]]):
@@ -130,9 +131,9 @@ def an_epoch_that_comes_again_has_no_effect(bench: Bench) -> None:
     abilities=_NEEDS,
     writing=True,
     hint="LastCommit.summary is not the sum of the messages' summaries",
-    needs=("an_epoch_that_comes_again_has_no_effect",),
+    needs=("a_repeated_epoch_has_no_effect",),
 )
-def other_content_is_noticed_on_request(bench: Bench) -> None:
+def different_content_is_detected_on_request(bench: Bench) -> None:
     """With `epoch.mismatch=fail` the content of a repeated epoch is compared."""
     bench.create(partitions=2)
     for tasks, differs in (
@@ -165,7 +166,7 @@ def other_content_is_noticed_on_request(bench: Bench) -> None:
     hint="last() is kept in memory, or forgets the position",
 )
 def the_last_epoch_and_its_position_are_remembered(bench: Bench) -> None:
-    """A new committer knows the last epoch and the source position stored with it."""
+    """A new committer returns the last epoch and the source position stored with it."""
     bench.create()
     sink = bench.sink()
     committer = bench.closing(sink.committer(writer_id=WRITER))
@@ -220,8 +221,8 @@ def a_later_instance_fences_an_earlier_one(bench: Bench) -> None:
     hint="instances are ordered by when they were made, not by their first question",
     needs=_EPOCHS,
 )
-def the_last_instance_to_begin_is_the_writer(bench: Bench) -> None:
-    """An instance begins with its first question or commit, and fences all others."""
+def the_last_instance_to_claim_is_the_writer(bench: Bench) -> None:
+    """The first call of an instance claims the writer and fences all others."""
     bench.create()
     sink, other = bench.sink(), bench.sink()
     unused = bench.closing(sink.committer(writer_id=WRITER))
@@ -244,7 +245,7 @@ def the_last_instance_to_begin_is_the_writer(bench: Bench) -> None:
     writing=True,
     hint="fetch_last_commit claims the writer, or a committer does when it is made",
 )
-def looking_from_outside_fences_nobody(bench: Bench) -> None:
+def fetching_the_last_commit_fences_no_instance(bench: Bench) -> None:
     """Tasks that ask for the last epoch, and unused committers, disturb no writer."""
     bench.create()
     sink, other = bench.sink(), bench.sink()
@@ -323,7 +324,7 @@ def an_empty_epoch_commits(bench: Bench) -> None:
     hint="an unknown writer's epoch is taken for new",
 )
 def an_epoch_without_predecessor_is_refused(bench: Bench) -> None:
-    """A later epoch of a writer that nobody remembers is refused, unless adopted."""
+    """A later epoch of a writer without a stored commit is refused, unless adopted."""
     bench.create()
     sink = bench.sink()
     messages = stage(bench, sink, 5, [[1]])

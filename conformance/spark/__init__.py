@@ -1,7 +1,7 @@
-"""Spark's micro-batch engine, as far as a stream can tell, without a JVM.
+"""Simulates Spark's micro-batch engine towards a stream, without a JVM.
 
 ``reading`` has the driver and the tasks that read, ``writing`` those that write. Both
-keep what Spark keeps between two lives of a driver: logs, and nothing else. A hook is
+keep what Spark keeps over a restart of the driver: logs, and nothing else. A hook is
 called between every two calls; what it does there is the schedule: it may write, grow
 or truncate the stream, and raise `Crash` to throw the driver away.
 """
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
     from streamfactory.conformance.bench import Bench
 
 Hook = Callable[[str], None]
-"""Is told the name of the call that has just come back."""
+"""Called with the name of the call that has just returned."""
 
 T = TypeVar("T")
 """What crosses."""
 
 
 class Crash(Exception):
-    """The driver is gone: all that it had in memory is lost."""
+    """The driver has ended: everything in its memory is lost."""
 
 
 def ship(thing: T) -> T:

@@ -1,4 +1,4 @@
-"""A call in a process of its own, that inherits nothing: as an executor begins.
+"""A call in a new process that inherits nothing, like an executor.
 
 ``python -m streamfactory.conformance.spark.process`` reads a pickled call and answers
 its pickled result.
@@ -13,7 +13,7 @@ import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from streamfactory.conformance.case import Mismatch
+from streamfactory.conformance.expectations import Mismatch
 from streamfactory.wiring.config.configure import Configured
 
 if TYPE_CHECKING:
@@ -43,8 +43,8 @@ def elsewhere(function: Callable[..., Any], *arguments: Any) -> Any:
         msg = f"another process does not come back in {_PATIENCE:.0f} s"
         raise Mismatch(msg) from error
     if done.returncode:
-        told = done.stderr.decode(errors="replace").strip().splitlines()
-        msg = f"in another process: {told[-1] if told else 'it died'}"
+        lines = done.stderr.decode(errors="replace").strip().splitlines()
+        msg = f"in another process: {lines[-1] if lines else 'it died'}"
         raise Mismatch(msg)
     return pickle.loads(done.stdout)  # noqa: S301 - our own
 

@@ -25,7 +25,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, final
 
 from streamfactory.conformance.bench import offsets_of
-from streamfactory.conformance.case import Mismatch, expect, require
+from streamfactory.conformance.expectations import Mismatch, expect, require
 from streamfactory.conformance.patience import Patience
 from streamfactory.conformance.spark import Crash, Hook, nothing, ship
 from streamfactory.conformance.spark.source import SparkSource, ship_configured
@@ -136,7 +136,7 @@ class Query:
         self.sink = Recorder()
 
     def run(self, *, available_now: bool = False, triggers: int = 100) -> None:
-        """Run until nothing waits; after a crash another driver goes on."""
+        """Run until no message is left; after a crash another driver continues."""
         while True:
             with closing(SparkSource(self.configured)) as source:
                 try:
@@ -230,7 +230,7 @@ class Query:
         def attempt() -> None:
             try:
                 answers.append(self.task(task))
-            except Exception as error:  # noqa: BLE001 - told below
+            except Exception as error:  # noqa: BLE001 - reported below
                 answers.append(error)
 
         threads = [threading.Thread(target=attempt) for _ in range(2)]

@@ -11,7 +11,6 @@ from streamfactory.wiring.microbatch import (
     BatchOffset,
     Planner,
     Range,
-    split,
 )
 from streamfactory.wiring.reading.source import Source
 
@@ -27,6 +26,11 @@ class _Share(Admission):
 
     part = 1
 
+    @property
+    def limits(self) -> bool:
+        """Always: a part of what is waiting."""
+        return True
+
     def share(self, backlog: Mapping[Partition, int]) -> dict[Partition, int]:
         """Rounded up."""
         return {lane: -(-size // self.part) for lane, size in backlog.items()}
@@ -36,7 +40,7 @@ class _Share(Admission):
 class SparkSource:
     """The source as a driver holds it: text in, text out.
 
-    What one driver learnt no other knows, and no task does.
+    Drivers and tasks share no state.
     """
 
     def __init__(self, configured: Configured) -> None:
@@ -63,10 +67,10 @@ class SparkSource:
         return self._planner.latest(BatchOffset.parse(start)).to_text()
 
     def partitions(self, start: str, end: str, pieces: int = 1) -> list[Range]:
-        """The tasks of a batch, each range in so many pieces. Pure: asks nobody."""
+        """The tasks of a batch, each range in so many pieces. Pure: calls nothing."""
         before, after = BatchOffset.parse(start), BatchOffset.parse(end)
         ranges = self._planner.ranges(before, after)
-        return [part for one in ranges for part in split([one], least=pieces)]
+        return [part for one in ranges for part in self._planner.cut([one], pieces)]
 
     def commit(self, end: str) -> None:
         """Take advice: our offsets live in Spark's log, so there is nothing to do."""

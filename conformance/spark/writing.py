@@ -4,7 +4,7 @@ An epoch is a batch: its tasks write in other processes, each sends a message, a
 driver commits the epoch with all of them, then notes it in its commit log. What can go
 wrong goes wrong between two of these steps:
 
-- a task fails and another attempt runs; nobody tells the first one (the ``abort`` of
+- a task fails and another attempt runs; the first one is not notified (the ``abort`` of
   an executor is empty), and it may still live: a zombie;
 - two attempts commit, and the driver takes the message of one;
 - the driver dies. The next one runs every epoch that is not in the commit log, though
@@ -19,7 +19,7 @@ from collections import Counter
 from contextlib import closing
 from typing import TYPE_CHECKING, Final, final
 
-from streamfactory.conformance.case import require
+from streamfactory.conformance.expectations import require
 from streamfactory.conformance.spark import Crash, Hook, nothing, ship
 from streamfactory.conformance.spark.source import ship_configured
 from streamfactory.spi import TransientError
@@ -41,7 +41,7 @@ _ATTEMPTS: Final = 4
 
 
 class TaskFailed(Exception):
-    """An attempt of a task is gone; the driver starts another."""
+    """An attempt of a task failed; the driver starts another."""
 
 
 @final
@@ -73,7 +73,7 @@ class WriteQuery:
         """Which did, where the sink said so."""
 
     def run(self, epochs: int = 3, restarts: int = 40) -> None:
-        """Write epochs; after a crash another driver goes on."""
+        """Write epochs; after a crash another driver continues."""
         while True:
             with closing(self.sink()) as sink:
                 try:
@@ -101,7 +101,7 @@ class WriteQuery:
         self.commit(epoch, committer, messages)
 
     def content(self, epoch: int) -> list[list[int]]:
-        """The rows of the tasks of a new try: others each time, as of ``rand()``."""
+        """Rows of the tasks of a new attempt: different ones, as with ``rand()``."""
         tries = self.tries.setdefault(epoch, [])
         count = _TASKS[len(tries) % len(_TASKS)]
         tasks = [list(itertools.islice(self._numbers, 4)) for _ in range(count)]
@@ -114,14 +114,14 @@ class WriteQuery:
             try:
                 return self.finish(self.attempt(epoch, task, rows))
             except TaskFailed:
-                self._note(f"attempt {attempt} of task {task} is gone")
+                self._note(f"attempt {attempt} of task {task} failed")
         msg = f"task {task} failed {_ATTEMPTS} times"
         raise Crash(msg)
 
     def attempt(self, epoch: int, task: int, rows: Sequence[int]) -> Writer:
         """An attempt that has written its rows.
 
-        Whatever becomes of it, nobody aborts it before the case is over.
+        It is not aborted before the case has ended.
         """
         sink = self._bench.closing(self.sink())
         batches = [self._bench.harness.rows(part) for part in (rows[:2], rows[2:])]

@@ -1,9 +1,9 @@
 """``durable``: a stream in a single file, for reading and writing.
 
 The file is a run of frames (`frames`), and a commit is one of them. Offsets count rows.
-Nothing is kept open between calls, so nothing leaks and a fork disturbs nobody. What a
+Nothing is kept open between calls, so nothing leaks and a fork is safe. What a
 task wrote travels inside its commit message: nothing is staged on disk, and an attempt
-that nobody commits leaves nothing behind.
+that is never committed leaves nothing behind.
 """
 
 # Overriding methods keep the docstring, and the arguments, of their contract.
@@ -30,6 +30,7 @@ from streamfactory.spi import (
     BatchState,
     Claims,
     CommitMessage,
+    ConnectionFailed,
     ConsumerFactory,
     EpochVisibility,
     ErrorTable,
@@ -76,8 +77,10 @@ _CLAIMS: Final = Claims(
 class DurableConsumer(PartitionLevelConsumer):
     """Reads one partition."""
 
+    TOPIC: ClassVar[type[Topic]] = Topic
+
     def __init__(self, path: str, partition: Partition) -> None:
-        self._topic = Topic(path)
+        self._topic = self.TOPIC(path)
         self._number = partition.id
         self._incarnation = self._topic.incarnation
         self._lane()
@@ -124,13 +127,15 @@ class DurableConsumer(PartitionLevelConsumer):
 class DurableMetadata(MetadataProvider):
     """Reads the file for every answer: nothing is shared between threads."""
 
+    TOPIC: ClassVar[type[Topic]] = Topic
+
     def __init__(self, path: str) -> None:
         self._path = path
 
     def fetch_partitions(
         self, topics: Sequence[str], known: Collection[Partition]
     ) -> Sequence[PartitionInfo]:
-        topic = Topic(self._path)
+        topic = self.TOPIC(self._path)
         return [
             PartitionInfo(
                 Partition(topics[0], number),
@@ -197,7 +202,7 @@ class DurableCommitter(StreamCommitter):
         messages: Sequence[CommitMessage],
         source_position: Position | None = None,
     ) -> LastCommit | None:
-        """Append the frame, unless the epoch is there."""
+        """Append the frame, unless the epoch is committed."""
         self._claim()
         topic = self.topic()
         summary = sum((message.summary for message in messages), Summary())
@@ -268,7 +273,13 @@ def streamfactory_backend() -> Backend:
         spi_level=1,
         consumer_factory=DurableConsumerFactory,
         producer_factory=DurableProducerFactory,
-        translate=ErrorTable({PermissionError: NotAuthorized, OSError: PermanentError}),
+        translate=ErrorTable(
+            {
+                ConnectionError: ConnectionFailed,
+                PermissionError: NotAuthorized,
+                OSError: PermanentError,
+            }
+        ),
         options=(Option("path", "The file.", PATH, required=True),),
     )
 
@@ -277,7 +288,7 @@ def streamfactory_backend() -> Backend:
 
 
 class DurableHarness:
-    """Writes and reads the frames by itself."""
+    """Writes and reads the frames without the backend."""
 
     SCHEMA: Final = pa.schema([pa.field("number", pa.int64())])
 
@@ -309,7 +320,7 @@ class DurableHarness:
         return list(self.visible())
 
     def write(self, partition: int, numbers: Sequence[int]) -> None:
-        """Append a commit of nobody's."""
+        """Append a commit without a writer."""
         rows = self.rows(numbers)
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, rows.schema) as writer:
@@ -335,6 +346,14 @@ class DurableHarness:
         self._path.unlink()
         self._begin(partitions)
 
+    def stop(self) -> None:
+        """Take the server of the file away."""
+        self._server().write_text("")
+
+    def start(self) -> None:
+        """Have it back, in another session."""
+        self._server().write_text(uuid.uuid4().hex)
+
     def rows(self, numbers: Sequence[int]) -> pa.RecordBatch:
         return pa.record_batch([pa.array(numbers, pa.int64())], schema=self.SCHEMA)
 
@@ -349,6 +368,9 @@ class DurableHarness:
 
     def close(self) -> None:
         """Nothing is open; the folder is the kit's."""
+
+    def _server(self) -> Path:
+        return self._path.with_name(f"{self._path.name}.server")
 
     def _begin(self, partitions: int) -> None:
         head = {"incarnation": uuid.uuid4().hex, "partitions": partitions}

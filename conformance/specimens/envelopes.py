@@ -1,4 +1,4 @@
-"""``envelopes``: undecoded messages in text files, for reading only.
+"""``envelopes``: undecoded messages in text files.
 
 A folder has one file for each partition, ``0.jsonl``: a first line with the incarnation
 and the earliest offset, then a message a line with its offset, in hexadecimal where
@@ -19,6 +19,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import pyarrow as pa
 
+from streamfactory.conformance.specimens.envelope_writing import (
+    EnvelopesProducerFactory,
+)
 from streamfactory.spi import (
     PATH,
     Backend,
@@ -34,6 +37,7 @@ from streamfactory.spi import (
     PartitionInfo,
     PartitionLevelConsumer,
     PermanentError,
+    Position,
     TopicNotFound,
     Yields,
     envelope_schema,
@@ -43,13 +47,15 @@ from streamfactory.spi import (
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
+_GROUP: Final = ".group.json"
+"""End of the name of the file with the position of a group."""
 _POLL: Final = 0.01
 _STEP: Final = 3
 """The harness leaves gaps: every third offset has a message."""
 
 
 def _load(path: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """The first line, and the messages; a line counts once its newline is there."""
+    """The first line, and the messages; a line counts once its newline is written."""
     text = path.read_text()
     head, *messages = text[: text.rfind("\n") + 1].splitlines()
     return json.loads(head), [json.loads(message) for message in messages]
@@ -65,7 +71,7 @@ def _is_message(line: Mapping[str, Any]) -> bool:
 
 
 class EnvelopesConsumer(PartitionLevelConsumer):
-    """Reads one file, anew for each answer: it may have been replaced."""
+    """Reads one file; opens it for each result, because it may have been replaced."""
 
     def __init__(self, path: Path, partition: Partition) -> None:
         self._path = path
@@ -161,6 +167,22 @@ class EnvelopesMetadata(MetadataProvider):
             found[partition] = late[0] if late else None
         return found
 
+    def publish_position(self, group: str, position: Position) -> None:
+        path = self._folder / f"{group}{_GROUP}"
+        path.write_text(position.to_json(), "utf-8")
+
+    def fetch_groups(self) -> Sequence[str]:
+        paths = self._folder.glob(f"*{_GROUP}")
+        return sorted(path.name.removesuffix(_GROUP) for path in paths)
+
+    def fetch_positions(self, groups: Collection[str]) -> Mapping[str, Position]:
+        paths = {group: self._folder / f"{group}{_GROUP}" for group in groups}
+        return {
+            group: Position.from_json(path.read_text("utf-8"))
+            for group, path in paths.items()
+            if path.exists()
+        }
+
     def _info(self, topic: str, path: Path) -> PartitionInfo:
         head, messages = _load(path)
         return PartitionInfo(
@@ -197,6 +219,7 @@ def streamfactory_backend() -> Backend:
         doc="Undecoded messages in text files: a specimen.",
         spi_level=1,
         consumer_factory=EnvelopesConsumerFactory,
+        producer_factory=EnvelopesProducerFactory,
         yields=Yields.ENVELOPE,
         translate=ErrorTable(
             {FileNotFoundError: TopicNotFound, OSError: PermanentError}
@@ -298,20 +321,33 @@ class EnvelopesHarness:
         """The text of each value."""
         return [int(value) for value in rows.column("value").to_pylist()]
 
+    def rows(self, numbers: Sequence[int]) -> pa.RecordBatch:
+        """What the ``raw`` encoder takes: a column of bytes."""
+        values = [str(number).encode() for number in numbers]
+        return pa.record_batch({"value": pa.array(values, pa.binary())})
+
+    def visible(self) -> Mapping[int, Sequence[int]]:
+        """The text of each value."""
+        found: dict[int, Sequence[int]] = {}
+        for partition in self.partitions():
+            values = (line.get("value") for line in self._parse(partition)[1])
+            found[partition] = [int(bytes.fromhex(v)) for v in values if v is not None]
+        return found
+
     def grow(self, partitions: int) -> None:
         """Add files."""
         for partition in range(len(self.partitions()), partitions):
             self._replace(partition, {"earliest": 0, "last": -_STEP}, [])
 
     def truncate(self, partition: int, messages: int) -> None:
-        """Write the file anew, without its oldest messages."""
+        """Write the file again, without its oldest messages."""
         head, held = self._parse(partition)
-        gone, kept = held[:messages], held[messages:]
-        head |= {"last": gone[-1]["offset"], "earliest": gone[-1]["offset"] + 1}
+        deleted, kept = held[:messages], held[messages:]
+        head |= {"last": deleted[-1]["offset"], "earliest": deleted[-1]["offset"] + 1}
         self._replace(partition, head, kept)
 
     def recreate(self) -> None:
-        """Write all files anew, empty."""
+        """Replace all files by empty ones."""
         for partition in self.partitions():
             self._replace(partition, {"earliest": 0, "last": -_STEP}, [])
 

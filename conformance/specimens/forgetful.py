@@ -1,7 +1,7 @@
-"""``forgetful``: a queue behind a socket. What was read is gone.
+"""``forgetful``: a queue behind a socket. Messages that were read are deleted.
 
 A server (the harness) holds a queue for each partition and answers one line of JSON to
-each line of JSON. Offsets number the messages of a server's life, which is the
+each line of JSON. Offsets number the messages since a server's start, which is the
 incarnation. Nobody can know the latest: it is None. The writer's last word is an end,
 `Finished`; a connection that breaks off without it is `Failed`. Nothing is claimed, and
 nothing is read again after a failure.
@@ -14,22 +14,22 @@ from __future__ import annotations
 
 import json
 import socket
-import socketserver
+import ssl
 import sys
 import threading
-import uuid
-from collections import deque
-from contextlib import closing, suppress
-from dataclasses import dataclass, field
+from contextlib import closing
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import pyarrow as pa
 
+from streamfactory.conformance.specimens.queue_server import Queue, QueueServer
 from streamfactory.spi import (
     INTEGER,
+    PATH,
     Backend,
     BatchState,
     ConsumerFactory,
+    ErrorTable,
     Failed,
     Fetched,
     FetchLimits,
@@ -65,8 +65,19 @@ class Connection:
         self._password = str(config.get("password", ""))
         patience = config["connection.timeout.millis"] / 1000
         address = ("127.0.0.1", config["port"])
-        self._socket = socket.create_connection(address, patience)
+        plain = socket.create_connection(address, patience)
+        authority = config.get("ca")
+        try:
+            self._socket = plain if authority is None else self.secure(plain, authority)
+        except BaseException:
+            plain.close()
+            raise
         self._lines = self._socket.makefile("rb")
+
+    def secure(self, plain: socket.socket, authority: str) -> socket.socket:
+        """TLS over a socket; the server's certificate is checked."""
+        context = ssl.create_default_context(cafile=authority)
+        return context.wrap_socket(plain, server_hostname="127.0.0.1")
 
     def ask(self, **question: Any) -> dict[str, Any] | None:
         """An answer; None where the server broke off.
@@ -133,7 +144,9 @@ class ForgetfulConsumer(PartitionLevelConsumer):
 
 
 class ForgetfulMetadata(MetadataProvider):
-    """Asks the server, by a connection of its own for each answer."""
+    """Queries the server, by a separate connection for each call."""
+
+    CONNECTION: ClassVar[type[Connection]] = Connection
 
     def __init__(self, config: StreamConfig) -> None:
         self._config = config
@@ -142,7 +155,7 @@ class ForgetfulMetadata(MetadataProvider):
         self, topics: Sequence[str], known: Collection[Partition]
     ) -> Sequence[PartitionInfo]:
         """All partitions; earliest is the next message that anybody can have."""
-        with closing(Connection(self._config)) as connection:
+        with closing(self.CONNECTION(self._config)) as connection:
             answer = connection.ask(look=True, topic=topics[0])
         if answer is None:
             msg = "the server broke off"
@@ -150,7 +163,10 @@ class ForgetfulMetadata(MetadataProvider):
         self.check(answer)
         return [
             PartitionInfo(
-                Partition(topics[0], number), first, None, incarnation=answer["life"]
+                Partition(topics[0], number),
+                first,
+                None,
+                incarnation=answer["incarnation"],
             )
             for number, first in enumerate(answer["first"])
             if first is not None
@@ -198,126 +214,29 @@ def streamfactory_backend() -> Backend:
             Option(
                 "port", "Port of the server on this machine.", INTEGER, required=True
             ),
-            Option("password", "What the server wants to hear.", secret=True),
+            Option("password", "The server's password.", secret=True),
+            Option(
+                "ca",
+                "Certificate of the authority that the server's is checked against; "
+                "without it connections are not encrypted.",
+                PATH,
+            ),
         ),
+        translate=ErrorTable({ssl.SSLCertVerificationError: NotAuthorized}),
     )
 
 
 # --- the harness ----------------------------------------------------------------
 
 
-@dataclass(slots=True)
-class Queue:
-    """The messages of one partition."""
-
-    held: deque[int] = field(default_factory=deque)
-    first: int = 0
-    """Offset of the oldest that is held."""
-    ended: bool = False
-    silent: bool = False
-    """It does not say what it holds."""
-
-
-class Server(socketserver.ThreadingTCPServer):
-    """Answers questions about its queues; a message that was taken is removed."""
-
-    daemon_threads = False
-    block_on_close = True
-
-    allow_reuse_address = True
-
-    def __init__(self, topic: str, partitions: int, port: int = 0) -> None:
-        super().__init__(("127.0.0.1", port), _Handler)
-        self.topic = topic
-        self.life = uuid.uuid4().hex
-        self.queues = [Queue() for _ in range(partitions)]
-        self.changed = threading.Condition()
-        self.password: str | None = None
-        self.torn = False
-        self._open: set[socket.socket] = set()
-
-    def reply(self, question: dict[str, Any]) -> dict[str, Any] | None:
-        """Answer one question; None to break the connection off."""
-        if self.password not in (None, question["password"]):
-            return {"error": "password"}
-        if question["topic"] != self.topic:
-            return {"error": f"no topic {question['topic']!r}"}
-        with self.changed:
-            if "look" in question:
-                first = [None if q.silent else q.first for q in self.queues]
-                return {"first": first, "life": self.life}
-            if not 0 <= question["partition"] < len(self.queues):
-                return {"error": f"no partition {question['partition']}"}
-            return self.take(self.queues[question["partition"]], question)
-
-    def take(self, queue: Queue, question: dict[str, Any]) -> dict[str, Any] | None:
-        """Answer a question for messages; None to break the connection off."""
-        self.changed.wait_for(
-            lambda: queue.held or queue.ended or self.torn, question["wait"]
-        )
-        if self.torn:
-            return None
-        count = min(len(queue.held), question["take"])
-        answer = {
-            "first": queue.first,
-            "numbers": [queue.held.popleft() for _ in range(count)],
-            "ended": queue.ended,
-            "incarnation": self.life,
-        }
-        queue.first += count
-        return answer
-
-    def begin_again(self) -> None:
-        """Replace all queues by empty ones, in another life of the server."""
-        self.life = uuid.uuid4().hex
-        self.queues = [Queue() for _ in self.queues]
-
-    def stop(self) -> None:
-        """Break all connections off, and end."""
-        with self.changed:
-            self.torn = True
-            self.changed.notify_all()
-            for connection in self._open:
-                with suppress(OSError):  # the other side was first
-                    connection.shutdown(socket.SHUT_RDWR)
-        self.shutdown()
-        self.server_close()
-
-    def process_request(self, request: Any, client_address: Any) -> None:
-        with self.changed:
-            self._open.add(request)
-        super().process_request(request, client_address)
-
-    def shutdown_request(self, request: Any) -> None:
-        with self.changed:
-            self._open.discard(request)
-        super().shutdown_request(request)
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that goes away is no error; another one is shown."""
-        if not isinstance(sys.exception(), ConnectionError):
-            super().handle_error(request, client_address)
-
-
-class _Handler(socketserver.StreamRequestHandler):
-    server: Server
-
-    def handle(self) -> None:
-        for line in self.rfile:
-            answer = self.server.reply(json.loads(line))
-            if answer is None:
-                return
-            self.wfile.write(json.dumps(answer).encode() + b"\n")
-
-
 class ForgetfulHarness:
     """The server. Every write is the last until the next one: it ends its queue."""
 
-    SERVER: ClassVar[type[Server]] = Server
+    SERVER: ClassVar[type[QueueServer]] = QueueServer
     TYPE: ClassVar = "forgetful"
 
     def __init__(self, folder: Path) -> None:
-        self._server: Server | None = None
+        self._server: QueueServer | None = None
         self._thread: threading.Thread | None = None
 
     @staticmethod
@@ -329,7 +248,7 @@ class ForgetfulHarness:
         self.close()
         self._serve(self.SERVER("numbers", partitions))
 
-    def _serve(self, server: Server) -> None:
+    def _serve(self, server: QueueServer) -> None:
         self._server = server
         serve = server.serve_forever
         self._thread = threading.Thread(target=serve, args=(0.01,), name="forgetful")
@@ -382,7 +301,7 @@ class ForgetfulHarness:
             self.server.queues[partition].silent = True
 
     def refused_login(self) -> Mapping[str, str]:
-        """Another password than the server's, which wants one from here on."""
+        """A wrong password; the server requires one from now on."""
         self.server.password = "right"  # noqa: S105 - of a specimen
         return {f"stream.{self.TYPE}.password": "wrong"}
 
@@ -397,11 +316,11 @@ class ForgetfulHarness:
         """The same server again, on its port."""
         old = self.server
         new = self.SERVER(old.topic, 0, int(old.server_address[1]))
-        new.life, new.queues = old.life, old.queues
+        new.incarnation, new.queues = old.incarnation, old.queues
         self._serve(new)
 
     @property
-    def server(self) -> Server:
+    def server(self) -> QueueServer:
         """The server; there is none before `create`."""
         assert self._server is not None
         return self._server

@@ -4,6 +4,8 @@ A frame is a length, a checksum, a line of JSON, and Arrow IPC. The first one ha
 incarnation, the schema and the number of partitions; every other one is a commit, a
 claim, a growth or a retention, written and fsynced under a lock. A torn tail is
 ignored by readers and overwritten by the next writer.
+
+The file may be on a server that goes away: see `session_of`.
 """
 
 from __future__ import annotations
@@ -34,6 +36,25 @@ if TYPE_CHECKING:
     from typing import IO
 
 _FRAME: Final = struct.Struct(">II")
+
+
+def session_of(path: str) -> str | None:
+    """The session of the server that has a file; None for a file without a server.
+
+    The server is a file beside it, ``<path>.server``, with the name of its session. It
+    is empty while the server is away.
+
+    Raises:
+        ConnectionRefusedError: The server is away.
+    """
+    try:
+        session = Path(f"{path}.server").read_text()
+    except FileNotFoundError:
+        return None
+    if not session:
+        msg = f"the server of {path!r} is away"
+        raise ConnectionRefusedError(msg)
+    return session
 
 
 def pack(head: Mapping[str, Any], body: bytes = b"") -> bytes:
@@ -118,7 +139,7 @@ class Topic:
     def commit(
         self, head: dict[str, Any], body: bytes, instance: str
     ) -> LastCommit | None:
-        """Add an epoch, unless it is there; looking and adding are one step.
+        """Add an epoch, unless it is committed; the check and the write are one step.
 
         Raises:
             WriterFenced: permanent; another instance has claimed the writer.
@@ -144,6 +165,7 @@ class Topic:
         self._at = 0
 
     def _locked(self, mode: str, kind: int) -> IO[bytes]:
+        self._session = session_of(self._path)
         try:
             file = Path(self._path).open(mode)  # noqa: SIM115 - the caller's
         except FileNotFoundError as error:
@@ -170,6 +192,9 @@ class Topic:
         file.write(pack(head, body))
         file.flush()
         os.fsync(file.fileno())
+        if session_of(self._path) != self._session:
+            msg = f"the connection to the server of {self._path!r} broke off"
+            raise ConnectionResetError(msg)
 
     def _apply(self, head: dict[str, Any], body: bytes) -> None:
         if "incarnation" in head:

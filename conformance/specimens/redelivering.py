@@ -21,9 +21,8 @@ from streamfactory.conformance.specimens.forgetful import (
     Connection,
     ForgetfulConsumerFactory,
     ForgetfulHarness,
-    Queue,
-    Server,
 )
+from streamfactory.conformance.specimens.queue_server import Queue, QueueServer
 from streamfactory.spi import (
     INTEGER,
     Backend,
@@ -120,12 +119,12 @@ def streamfactory_backend() -> Backend:
 # --- the harness ----------------------------------------------------------------
 
 
-class KeepingServer(Server):
+class KeepingServer(QueueServer):
     """Removes a message when it is acknowledged."""
 
     def take(self, queue: Queue, question: dict[str, Any]) -> dict[str, Any] | None:
         if "acknowledge" in question:
-            if question["incarnation"] in (None, self.life):
+            if question["incarnation"] in (None, self.incarnation):
                 while queue.held and queue.first < question["acknowledge"]:
                     queue.held.popleft()
                     queue.first += 1
@@ -142,14 +141,14 @@ class KeepingServer(Server):
             "first": first,
             "held": queue.first,
             "numbers": list(islice(queue.held, begin, begin + question["take"])),
-            "incarnation": self.life,
+            "incarnation": self.incarnation,
         }
 
 
 class RedeliveringHarness(ForgetfulHarness):
     """The server, whose queues never end."""
 
-    SERVER: ClassVar[type[Server]] = KeepingServer
+    SERVER: ClassVar[type[QueueServer]] = KeepingServer
     TYPE: ClassVar = "redelivering"
     # Its queues never end, and it has no login.
     finish = None  # type: ignore[assignment]
