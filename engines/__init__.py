@@ -8,7 +8,7 @@ One module for each engine, loaded when it is first used::
     streamfactory.engines.duckdb.register(connection, "clicks")
 
 Each function takes the name of a stream, or its properties, and reads no rows before
-the engine runs a query. Projections, and filters on partition, offset and time, decide
+the engine runs a query. Projections, and filters on partition, offset and time, limit
 what is read.
 """
 

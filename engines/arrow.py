@@ -6,10 +6,11 @@ one batch at a time and never collect, except where a method returns a table.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Unpack, final
+from typing import TYPE_CHECKING, Any, NoReturn, Unpack, final
 
 import pyarrow as pa
 import pyarrow.dataset as ds
+from pyarrow.fs import FileSystemHandler, PyFileSystem
 
 from streamfactory.engines.scans import Plan, ScanArguments, StreamScan
 from streamfactory.spi import MisuseError, Unsupported
@@ -25,7 +26,7 @@ def dataset(
     stream: str | Mapping[str, object] | StreamDefinition,
     **how: Unpack[ScanArguments],
 ) -> StreamDataset:
-    """A stream as an Arrow dataset; reads nothing but its schema.
+    """Return a stream as an Arrow dataset; reads only its schema.
 
     Args:
         stream: The name of a stream in the catalogue, or its properties.
@@ -39,7 +40,7 @@ def dataset(
 
 
 @final
-class StreamScanner(ds.Scanner):  # type: ignore[misc]
+class StreamScanner:
     """One scan of a stream: each method that reads begins a new scan.
 
     Made by `StreamDataset.scanner`.
@@ -68,7 +69,7 @@ class StreamScanner(ds.Scanner):  # type: ignore[misc]
         return self._scan.projected(self._columns)
 
     def plan(self) -> Plan:
-        """What would be read now: columns, and offsets of each partition."""
+        """Return what a scan would read now: columns, and offsets by partition."""
         return self._plan or self._scan.plan(self._columns, self._filter)
 
     def to_reader(self) -> pa.RecordBatchReader:
@@ -92,7 +93,7 @@ class StreamScanner(ds.Scanner):  # type: ignore[misc]
         )
 
     def count_rows(self) -> int:
-        """How many rows match; reads no column that the filter does not need."""
+        """Count the matching rows; reads only columns of the filter."""
         counted = StreamScanner(self._scan, [], self._filter)
         return sum(batch.num_rows for batch in counted.to_batches())
 
@@ -116,7 +117,7 @@ class StreamScanner(ds.Scanner):  # type: ignore[misc]
 
 
 @final
-class StreamFragment(ds.Fragment):  # type: ignore[misc]
+class StreamFragment:
     """The part of a planned scan that reads one partition."""
 
     def __init__(
@@ -134,7 +135,7 @@ class StreamFragment(ds.Fragment):  # type: ignore[misc]
 
     @property
     def partition_expression(self) -> ds.Expression:
-        """Nothing is known of all rows."""
+        """No condition: nothing is known about all rows."""
         return ds.scalar(True)
 
     def scanner(
@@ -167,17 +168,46 @@ class StreamFragment(ds.Fragment):  # type: ignore[misc]
         return self.scanner(**how).count_rows()
 
 
+class _Refusing(FileSystemHandler):  # type: ignore[misc]
+    """What Arrow's C++ gets to read a stream's dataset from: an error with a remedy."""
+
+    def __init__(self, stream: str) -> None:
+        self._stream = stream
+
+    def get_type_name(self) -> str:
+        return "streamfactory"
+
+    def normalize_path(self, path: str) -> str:
+        return path
+
+    def _refuse(self, *_: object, **__: object) -> NoReturn:
+        msg = "Arrow's C++ cannot scan a stream as a dataset"
+        remedy = "pass dataset.scanner().to_reader()"
+        raise Unsupported(msg, stream=self._stream, remedy=remedy)
+
+    get_file_info = get_file_info_selector = _refuse
+    open_input_file = open_input_stream = _refuse
+    open_output_stream = open_append_stream = _refuse
+    create_dir = delete_dir = delete_dir_contents = _refuse
+    delete_root_dir_contents = delete_file = move = copy_file = _refuse
+
+
 @final
-class StreamDataset(ds.Dataset):  # type: ignore[misc]
+class StreamDataset(ds.FileSystemDataset):  # type: ignore[misc]
     """A stream as a dataset, whose fragments are its partitions. Thread-safe.
 
     Every scan reads the stream as it is then: a second one may find more rows. Made by
-    `dataset`. Arrow's C++ cannot scan it (pyarrow 26): `pyarrow.dataset.write_dataset`,
-    `Scanner.from_dataset` and Acero end the interpreter unless they are given
+    `dataset`. Arrow's C++ cannot scan it: `Scanner.from_dataset` and Acero raise
+    `Unsupported`, `pyarrow.dataset.write_dataset` a ``TypeError``. They take
     ``scanner().to_reader()``.
     """
 
     def __init__(self, scan: StreamScan, filter: ds.Expression | None = None) -> None:
+        # C++ gets a dataset of its own: one file, that cannot be opened. Without it
+        # a scan in C++ would follow a null pointer.
+        format, nowhere = ds.IpcFileFormat(), PyFileSystem(_Refusing(scan.name))
+        file = format.make_fragment("stream", filesystem=nowhere)
+        super().__init__([file], scan.schema, format, nowhere)
         self._scan = scan
         self._filter = filter
 
@@ -188,12 +218,12 @@ class StreamDataset(ds.Dataset):  # type: ignore[misc]
 
     @property
     def partition_expression(self) -> ds.Expression:
-        """Nothing is known of all rows."""
+        """No condition: nothing is known about all rows."""
         return ds.scalar(True)
 
     @property
     def name(self) -> str:
-        """The stream's in the catalogue; empty where properties were given."""
+        """The stream's name in the catalogue; empty for properties."""
         return self._scan.declared_name
 
     @property
@@ -211,8 +241,8 @@ class StreamDataset(ds.Dataset):  # type: ignore[misc]
 
         Args:
             columns: Names; None means all.
-            filter: An expression over any columns of the stream, those that are not
-                wanted and the metadata columns included.
+            filter: An expression over any columns of the stream, including metadata
+                columns and columns that are not selected.
             _: Settings for files, such as batch sizes; ignored.
 
         Raises:
@@ -220,7 +250,9 @@ class StreamDataset(ds.Dataset):  # type: ignore[misc]
         """
         if columns is not None and not isinstance(columns, list | tuple):
             raise _refused(
-                self._scan, what="a projection that computes", remedy="name columns"
+                self._scan,
+                what="a projection that computes",
+                remedy="pass names of columns",
             )
         return StreamScanner(self._scan, columns, _both(self._filter, filter))
 
@@ -229,7 +261,7 @@ class StreamDataset(ds.Dataset):  # type: ignore[misc]
         columns: Sequence[str] | None = None,
         filter: ds.Expression | None = None,
     ) -> Plan:
-        """What a scan would read now: columns, and offsets of each partition."""
+        """Return what a scan would read now: columns, and offsets by partition."""
         return self.scanner(columns, filter).plan()
 
     def get_fragments(
@@ -271,7 +303,7 @@ class StreamDataset(ds.Dataset):  # type: ignore[misc]
         )
 
     def join_asof(self, *_: Any, **__: Any) -> object:
-        """Refused, as `join`.
+        """Refused, like `join`.
 
         Raises:
             Unsupported: misuse.
@@ -285,7 +317,7 @@ class StreamDataset(ds.Dataset):  # type: ignore[misc]
 def first_rows(
     batches: Iterator[pa.RecordBatch], rows: int
 ) -> Iterator[pa.RecordBatch]:
-    """Batches until so many rows are there; the last one is cut."""
+    """Return batches with so many rows in total; the last one is cut."""
     for batch in batches:
         if rows <= 0:
             return
@@ -309,12 +341,12 @@ def _refused(scan: StreamScan, *, what: str, remedy: str) -> Unsupported:
 
 
 def view_name(given: str | None, stream: str) -> str:
-    """The name of a stream in SQL: the one given, else the stream's.
+    """Return the name of a stream in SQL: the given one, else the stream's.
 
     Raises:
         MisuseError: misuse; there is neither.
     """
     if not (given or stream):
-        msg = "a stream given by its properties has no name"
+        msg = "a stream that is defined by properties has no name"
         raise MisuseError(msg, remedy="pass name= to register it")
     return given or stream

@@ -27,10 +27,10 @@ def register(
     name: str | None = None,
     **how: Unpack[ScanArguments],
 ) -> DataFrame:
-    """Make a stream a table of a session; reads only its schema.
+    """Register a stream as a table of a session; reads only its schema.
 
-    Each query reads the stream as it is then. ``collect`` and its kin collect the
-    result; ``execute_stream`` hands it out a batch at a time.
+    Each query reads the stream as it is then. ``collect`` collects the result;
+    ``execute_stream`` returns it batch by batch.
 
     Args:
         context: The session.

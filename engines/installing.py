@@ -18,7 +18,9 @@ def load(engine: str) -> Any:
         return import_module(engine)
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] != engine:
-            raise  # installed, but broken: another remedy
-        msg = f"engines.{engine} needs the package {engine!r}, which is not installed"
+            raise  # installed, but broken: installing it is not the remedy
+        msg = (
+            f"engines.{engine} requires the package {engine!r}, which is not installed"
+        )
         remedy = f"run: pip install 'streamfactory[{engine}]'"
         raise NotInstalled(msg, remedy=remedy) from error

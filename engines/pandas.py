@@ -1,4 +1,4 @@
-"""Streams in pandas: data frames of at most so many rows, one after the other.
+"""Streams in pandas: consecutive data frames of a limited number of rows.
 
 Needs ``pip install 'streamfactory[pandas]'``.
 """
@@ -51,8 +51,8 @@ def chunks(
     """
     pandas = load("pandas")
     if rows < 1:
-        msg = f"chunks of {rows} rows were requested"
-        raise MisuseError(msg, remedy="rows has to be at least 1")
+        msg = f"rows is {rows}"
+        raise MisuseError(msg, remedy="use 1 or more")
     types: Any = pandas.ArrowDtype if arrow_types else None
     return _chunks(StreamScan(stream, how), rows, filter, types)
 

@@ -30,12 +30,12 @@ def scan(
     stream: str | Mapping[str, object] | StreamDefinition,
     **how: Unpack[ScanArguments],
 ) -> pl.LazyFrame:
-    """A stream as a lazy frame; reads nothing but its schema.
+    """Return a stream as a lazy frame; reads only its schema.
 
     Each ``collect`` reads the stream as it is then. Polars' streaming engine keeps
     memory flat, ``collect(engine="streaming")`` and the sinks; the default engine
-    collects the columns that the query needs. A query that ends before the stream does
-    closes it with a later call of Polars.
+    collects the columns that the query needs. If a query ends before the stream, a
+    later call of Polars closes it.
 
     Args:
         stream: The name of a stream in the catalogue, or its properties.
@@ -56,7 +56,7 @@ def scan(
         columns: list[str] | None,
         predicate: pl.Expr | None,
         rows: int | None,
-        batch_size: int | None,  # noqa: ARG001 - a wish; batches stay as they are
+        batch_size: int | None,  # noqa: ARG001 - a hint; batches are not changed
     ) -> Iterator[pl.DataFrame]:
         return _read(scan, columns, predicate, rows)
 

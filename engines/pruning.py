@@ -1,9 +1,8 @@
-"""Which partitions, offsets and times a filter can match, for the planning of scans.
+"""Computes which partitions, offsets and times a filter can match, to plan scans.
 
-Arrow decides: a filter that it can simplify to *false* for a fragment with a known
-range of offsets matches no row there. Bounds are found by bisection, so every form of
-expression that Arrow understands is used, and one that it does not understand narrows
-nothing.
+A filter that Arrow simplifies to *false* for a known range of offsets matches no row
+there. Bounds are found by bisection, so all expressions that Arrow can simplify are
+used; others do not limit the range.
 """
 
 from __future__ import annotations
@@ -27,11 +26,11 @@ _OFFSETS_END: Final = 2**63 - 1
 _LATEST_TIME: Final = 253_402_300_800_000_000
 """The first microsecond of the year 10000."""
 _SEPARATELY: Final = 64
-"""Partitions whose bounds are searched one by one; more share common bounds."""
+"""Maximum partitions whose bounds are searched separately; more share bounds."""
 
 
 def columns_of(schema: pa.Schema, filter: ds.Expression) -> list[str]:
-    """The columns of a schema that a filter refers to.
+    """Return the columns of a schema that a filter references.
 
     Raises:
         pyarrow.ArrowInvalid: The filter refers to a column that is not there, or
@@ -155,7 +154,10 @@ def _sooner(end: int | None, other: int | None) -> int | None:
 
 
 def _last(holds: Callable[[int], bool], low: int, high: int) -> int:
-    """The last number up to which something holds; it holds for the first."""
+    """Return the last number for which a monotonic predicate holds.
+
+    It holds for the first.
+    """
     while low < high:
         middle = (low + high + 1) // 2
         if holds(middle):

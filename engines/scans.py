@@ -13,7 +13,6 @@ from streamfactory.spi import (
     ConfigError,
     MisuseError,
     PartitionState,
-    Position,
     Unsupported,
     Yields,
 )
@@ -23,7 +22,7 @@ from streamfactory.wiring.options.spool import PATH as SPOOL_PATH
 from streamfactory.wiring.reading.counters import Counters
 from streamfactory.wiring.reading.following import refuse_torn
 from streamfactory.wiring.reading.rotation import Rotation
-from streamfactory.wiring.reading.starts import Start, ending_offsets, starting_offsets
+from streamfactory.wiring.reading.starts import Start, plan_read
 from streamfactory.wiring.receiving.embedded import open_source
 
 if TYPE_CHECKING:
@@ -58,7 +57,7 @@ class ScanArguments(TypedDict, total=False):
     columns: Sequence[str] | None
     """Columns wanted, in this order; metadata columns can be named here. None: all of
     the stream's own, and with ``metadata.columns=true`` the metadata columns."""
-    options: Mapping[str, str] | None
+    options: Mapping[str, object] | None
     """Properties that replace those of the definition."""
     unbounded: bool
     """Whether to read partitions whose end is unknown, for as long as their sender
@@ -231,6 +230,7 @@ class StreamScan:
         self, columns: Sequence[str] | None, filter: ds.Expression | None
     ) -> _Wanted:
         names = tuple(self.schema.names if columns is None else columns)
+        self._check_filter(filter)
         referred = [] if filter is None else columns_of(self._everything, filter)
         pruning = None
         if filter is not None:
@@ -238,15 +238,20 @@ class StreamScan:
         others = (name for name in referred if name not in names)
         return _Wanted(names, (*names, *others), pruning)
 
+    def _check_filter(self, filter: object) -> None:
+        from pyarrow.dataset import Expression
+
+        if filter is not None and not isinstance(filter, Expression):
+            msg = f"a filter is an Arrow expression, not {type(filter).__name__!r}"
+            remedy = "pass one such as pyarrow.compute.field('n') > 1"
+            raise MisuseError(msg, stream=self.name, remedy=remedy)
+
     def _plan(self, source: Source, wanted: _Wanted) -> Plan:
-        config, metadata, start = source.config, source.metadata, self._start
-        known = start if isinstance(start, Position) else Position()
-        metadata.check_position(known)
-        infos = metadata.partitions(known)
-        starts = starting_offsets(
-            config, metadata, infos, start=start, default="earliest"
+        config = source.config
+        infos, starts, ends, incarnations = plan_read(
+            config, source.metadata, start=self._start, default="earliest"
         )
-        ends = ending_offsets(config, metadata, infos)
+        ends = ends or {}  # never followed: there is one for each partition
         gone = {i.partition for i in infos if i.state is PartitionState.VANISHED}
         ranges = {p: (starts[p], ends[p]) for p in starts if p not in gone}
         if wanted.pruning is not None:
@@ -261,7 +266,7 @@ class StreamScan:
             wanted.read,
             ranges,
             tuple(infos),
-            known.incarnations,
+            incarnations,
         )
 
     def _prune(
@@ -357,7 +362,8 @@ def _check_columns(stream: str, names: Sequence[str], there: Sequence[str]) -> N
     missing = [name for name in names if name not in there]
     twice = [name for name in names if list(names).count(name) > 1]
     if missing:
-        msg = f"there is no column {missing[0]!r}; there are {', '.join(there)}"
+        have = ", ".join(there)
+        msg = f"column {missing[0]!r} does not exist; available are {have}"
         raise ConfigError(msg, stream=stream)
     if twice:
         msg = f"the column {twice[0]!r} would be there twice"

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections import deque
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, NamedTuple, final
+from functools import partial
+from typing import TYPE_CHECKING, Final, final
 
+from streamfactory.push.queues import LaneQueue
 from streamfactory.push.store import (
     AsyncScan,
     PushStatistics,
@@ -35,62 +35,13 @@ if TYPE_CHECKING:
 
     from streamfactory.push.merging import Merge
 
+_RECHECK: Final = 0.005
+"""Seconds after which a producer that waits takes room which is less than a half of the
+capacity: to be woken for each batch would cost two switches of threads for each."""
 _NO_ROOM: Final = "the reader of the push table has not made room"
 _NO_ROWS: Final = "no batch was pushed into the table"
-_ONCE: Final = "a push table can be read once, and this one was"
-_AGAIN: Final = "make another table, or one with keep= that is read repeatedly"
-
-
-class Item(NamedTuple):
-    """A queued batch."""
-
-    number: int
-    """Of the order in which batches came, over all lanes."""
-    rows: pa.RecordBatch
-    size: int
-    """Bytes."""
-
-
-@final
-@dataclass(slots=True)
-class LaneQueue:
-    """Batches of one lane that wait for the reader. With the channel's lock held."""
-
-    room: Gate
-    items: deque[Item] = field(default_factory=deque)
-    size: int = 0
-    """Bytes that wait."""
-    closed: bool = False
-    reader: object = None
-    """Which it belongs to, of a table that is read by lanes."""
-    left: bool = False
-    """Whether that reader has finished."""
-    rows_pushed: int = 0
-    rows_read: int = 0
-
-    def pop(self) -> pa.RecordBatch:
-        """Take the oldest batch."""
-        _, rows, size = self.items.popleft()
-        self.size -= size
-        self.rows_read += rows.num_rows
-        self.room.open()
-        return rows
-
-    def take(self, max_rows: int) -> pa.RecordBatch:
-        """Take the oldest batch, or its first rows where it has more."""
-        number, rows, size = self.items[0]
-        if rows.num_rows <= max_rows:
-            return self.pop()
-        rest = rows.slice(max_rows)
-        self.items[0] = Item(number, rest, rest.nbytes)
-        self.size += rest.nbytes - size
-        self.rows_read += max_rows
-        return rows.slice(0, max_rows)
-
-    def drop(self) -> None:
-        """Free what waits."""
-        self.items.clear()
-        self.size = 0
+_ONCE: Final = "a push table can be read once, and this one was read already"
+_AGAIN: Final = "create another table, or one with keep=, which can be read repeatedly"
 
 
 @final
@@ -98,10 +49,10 @@ class Channel(PushStore):
     """Bounded queues between producers and one reader. Thread-safe.
 
     Args:
-        merge: Makes the reader's policy.
-        lanes: How many queues.
-        capacity_bytes: Of each lane.
-        capacity_batches: Of each lane.
+        merge: Creates the reader's policy.
+        lanes: Number of queues.
+        capacity_bytes: Capacity of each lane.
+        capacity_batches: Capacity of each lane.
     """
 
     def __init__(
@@ -116,7 +67,10 @@ class Channel(PushStore):
         self._capacity_batches = capacity_batches
         self.rows = Gate(self._lock)
         """Opens when a batch was queued, or a lane ended."""
-        self.lanes = [LaneQueue(Gate(self._lock)) for _ in range(lanes)]
+        half = capacity_batches // 2, capacity_bytes // 2
+        self.lanes = [
+            LaneQueue(Gate(self._lock, _RECHECK), *half) for _ in range(lanes)
+        ]
         self._merge = merge
         self._numbers = 0
         self._failure: BaseException | None = None
@@ -130,14 +84,14 @@ class Channel(PushStore):
     def put(
         self, lane: int, batches: Sequence[pa.RecordBatch], timeout: float | None
     ) -> None:
-        gate = self.lanes[lane].room
-        gate.wait_for(self._offer(lane, batches), timeout, _NO_ROOM)
+        offer = self._offer(lane, batches)
+        self.lanes[lane].room.wait_for(offer, timeout, _NO_ROOM)
 
     async def put_async(
         self, lane: int, batches: Sequence[pa.RecordBatch], timeout: float | None
     ) -> None:
-        gate = self.lanes[lane].room
-        await gate.wait_for_async(self._offer(lane, batches), timeout, _NO_ROOM)
+        offer = self._offer(lane, batches)
+        await self.lanes[lane].room.wait_for_async(offer, timeout, _NO_ROOM)
 
     def try_put(self, lane: int, batches: Sequence[pa.RecordBatch]) -> bool:
         with self._lock:
@@ -171,40 +125,48 @@ class Channel(PushStore):
     def _offer(
         self, lane: int, batches: Sequence[pa.RecordBatch]
     ) -> Callable[[], bool | None]:
-        queue = self.lanes[lane]
-        sizes = [self._size(rows) for rows in batches]
-        total = sum(sizes)
+        """Return what queues the batches: True, or None if there is no room."""
+        items = [(rows, self._size(rows)) for rows in batches]
+        return partial(self._queue, lane, self.lanes[lane], batches, items)
 
-        def attempt() -> bool | None:
-            if queue.closed:
-                raise self._closed_error(lane)
-            if self._stopped is not None:
-                raise self._stopped()
-            if queue.left:
-                raise StopPushing
-            has_room = (
-                queue.size + total <= self.capacity_bytes
-                and len(queue.items) + len(batches) <= self._capacity_batches
-            )
-            if queue.items and not has_room:
+    def _queue(
+        self,
+        lane: int,
+        queue: LaneQueue,
+        batches: Sequence[pa.RecordBatch],
+        items: Sequence[tuple[pa.RecordBatch, int]],
+    ) -> bool | None:
+        if queue.closed:
+            raise self._closed_error(lane)
+        if self._stopped is not None:
+            raise self._stopped()
+        if queue.left:
+            raise StopPushing
+        if queue.items:
+            size = queue.size
+            for _, more in items:
+                size += more
+            count = len(queue.items) + len(items)
+            if size > self.capacity_bytes or count > self._capacity_batches:
                 return None
-            self._merge.check(lane, batches)
-            for rows, size in zip(batches, sizes, strict=True):
-                self._numbers += 1
-                queue.items.append(Item(self._numbers, rows, size))
-                queue.size += size
-                queue.rows_pushed += rows.num_rows
-            self.rows.open()
-            return True
-
-        return attempt
+        self._merge.check(lane, batches)
+        for rows, size in items:
+            self._numbers += 1
+            queue.items.append((self._numbers, rows, size))
+            queue.size += size
+            queue.rows_pushed += rows.num_rows
+        self.rows.open()
+        return True
 
     def _closed_error(self, lane: int) -> ClosedError:
         what = "the sink" if self.is_closed else f"lane {lane}"
         return closed_error(self._failure, what)
 
     def _size(self, rows: pa.RecordBatch) -> int:
-        """Bytes of a batch, about: to count them takes as long as to copy them."""
+        """Return the approximate bytes of a batch.
+
+        The exact number costs as much as a copy.
+        """
         whole: int = rows.get_total_buffer_size()
         if whole <= self.capacity_bytes // 8:
             return whole
@@ -246,14 +208,14 @@ class Channel(PushStore):
         """Rows of one lane, for the stream type ``push``.
 
         Args:
-            lane: Which one.
-            max_rows: Of the answer; the rest of a batch stays.
+            lane: The lane.
+            max_rows: Maximum rows; the rest of a batch remains queued.
             timeout: Seconds.
-            reader: Who reads: the lane belongs to the first one that gets something.
-            is_cancelled: Ends the wait, when `wake` is called.
+            reader: The reader: the lane belongs to the first one that gets a batch.
+            is_cancelled: Ends the wait when `wake` is called.
 
         Returns:
-            None where no rows came in time; `Finished` at the end of the lane.
+            None if no rows arrived in time; `Finished` at the end of the lane.
 
         Raises:
             ProducerFailed: permanent; after the last rows.
@@ -262,6 +224,8 @@ class Channel(PushStore):
         queue = self.lanes[lane]
 
         def attempt() -> pa.RecordBatch | Finished | bool | None:
+            if self._stopped is not None and queue.reader is reader:
+                self._raise_failure()
             if queue.left or self._stopped is not None:
                 raise MisuseError(_ONCE, remedy=_AGAIN)
             if queue.items or queue.closed:
@@ -280,12 +244,12 @@ class Channel(PushStore):
         return None if found is False else found
 
     def wake(self) -> None:
-        """Have `take` look whether it was cancelled."""
+        """Make `take` check whether it was cancelled."""
         with self._lock:
             self.rows.open()
 
     def finish(self, failure: BaseException | None = None) -> None:
-        """Refuse writes from here on, and free what is queued."""
+        """Refuse further writes, and remove queued batches."""
         with self._lock:
             if self._stopped is None:
                 self._stopped = StopPushing
@@ -363,7 +327,7 @@ class Channel(PushStore):
         return False if self.is_closed or self._stopped is not None else None
 
     def _raise_failure(self) -> None:
-        """Raise where the end is not the end of all rows."""
+        """Raise if the table ended before all rows were read."""
         if self._stopped is not None:
             msg = "the table was closed while it was read"
             raise ClosedError(msg)
@@ -373,7 +337,7 @@ class Channel(PushStore):
 
 @final
 class _ChannelScan(AsyncScan):
-    """Begins with the first wait; ends when it is closed, or nothing refers to it."""
+    """Starts with the first wait; ends when it is closed or garbage-collected."""
 
     def __init__(self, channel: Channel, timeout: float | None) -> None:
         self._channel = channel

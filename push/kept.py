@@ -47,7 +47,7 @@ class KeptRows(PushStore):
         keep: ``memory``, or a folder. There it is topic ``rows`` of a `file` stream.
 
     Raises:
-        MisuseError: misuse; the folder holds a table already.
+        MisuseError: misuse; the folder contains a table already.
     """
 
     def __init__(self, schema: pa.Schema, keep: str | os.PathLike[str]) -> None:
@@ -57,13 +57,13 @@ class KeptRows(PushStore):
             folder = Path(keep)
             folder.mkdir(parents=True, exist_ok=True)
             store = DiskLogStore(LocalStorage(folder), Settings())
-            # Called once: when both halves are closed, or nothing refers to them.
+            # Called once: when both halves are closed or garbage-collected.
             self._release = weakref.finalize(self, store.close)
         try:
             self._log: Log = store.create(_TOPIC, schema)
         except MisuseError as error:
-            msg = f"the folder {str(keep)!r} holds a push table already"
-            remedy = "read it as a stream of type file, or keep this one elsewhere"
+            msg = f"the folder {str(keep)!r} contains a push table already"
+            remedy = "read it as a stream of type file, or use another folder"
             raise MisuseError(msg, remedy=remedy) from error
         self._lock = threading.Lock()
         self._closed = self._table_closed = False
@@ -131,7 +131,7 @@ class KeptRows(PushStore):
         return None
 
     def scan(self, timeout: float | None) -> Iterator[pa.RecordBatch]:
-        """All rows from the first one, and those that are pushed meanwhile."""
+        """Return all rows from the first one, also those that are pushed meanwhile."""
         at = 0
         while (rows := self.read(at, timeout)) is not None:
             at += rows.num_rows
@@ -153,7 +153,7 @@ class KeptRows(PushStore):
             if self._table_closed:
                 msg = "the table is closed"
                 raise ClosedError(msg)
-            is_over = self._closed  # before the look: nothing is pushed after it
+            is_over = self._closed  # read first: nothing is pushed after the end
             found = self._log.read(0, at, max_rows=_MOST_ROWS, max_bytes=_MOST_BYTES)
             if found.rows is not None:
                 with self._lock:
@@ -185,7 +185,7 @@ class KeptRows(PushStore):
             return PushStatistics(self._pushed, self._read, 0, 0, 0.0, 0.0)
 
     def _after_end(self) -> None:
-        """Have readers look, and close the files when both halves have ended."""
+        """Wake readers, and close the files when both halves have ended."""
         self._log.wake()
         if self._closed and self._table_closed:
             self._release()

@@ -17,7 +17,7 @@ from streamfactory.spi import ConfigError, SchemaMismatch
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from streamfactory.push.channel import LaneQueue
+    from streamfactory.push.queues import LaneQueue
 
 
 class Merge(ABC):
@@ -43,7 +43,7 @@ class Merge(ABC):
 
 
 class _OneByOne(Merge):
-    """Hands out one batch as it was pushed."""
+    """Returns batches as they were pushed."""
 
     def __init__(self) -> None:
         self._taken: pa.RecordBatch | None = None
@@ -59,10 +59,14 @@ class Arrival(_OneByOne):
     """The order in which batches were pushed, over all lanes."""
 
     def pull(self, lanes: Sequence[LaneQueue]) -> bool:
-        waiting = [lane for lane in lanes if lane.items]
-        if waiting:
-            self._taken = min(waiting, key=lambda lane: lane.items[0].number).pop()
-        return bool(waiting)
+        oldest = None
+        for lane in lanes:
+            # Numbers differ, so that no rows are compared.
+            if lane.items and (oldest is None or lane.items[0] < oldest.items[0]):
+                oldest = lane
+        if oldest is not None:
+            self._taken = oldest.pop()
+        return oldest is not None
 
 
 @final
@@ -85,10 +89,10 @@ class RoundRobin(_OneByOne):
 
 @final
 class Ordered(Merge):
-    """Rising values of one column; each lane has to be in that order itself.
+    """Ascending values of one column; each lane must be sorted by it.
 
-    Holds one batch of each lane. Waits for the slowest lane: no row is handed out while
-    a lane that has not ended could still push a smaller one.
+    Buffers one batch of each lane. Waits for the slowest lane: no row is returned while
+    another lane could still push a smaller value.
 
     Args:
         column: Name of the column; no nulls and no NaN.
@@ -132,10 +136,10 @@ class Ordered(Merge):
             in_order = pc.less_equal(smaller, larger)
             if in_order.null_count or not pc.all(in_order, min_count=0).as_py():
                 msg = (
-                    f"lane {lane} is not in the order of column {self._column!r}, or "
-                    "has nulls or NaN there"
+                    f"lane {lane} is not sorted by column {self._column!r}, or "
+                    "has nulls or NaN in it"
                 )
-                raise SchemaMismatch(msg, remedy="sort what each lane pushes")
+                raise SchemaMismatch(msg, remedy="sort the rows of each lane")
 
     def pull(self, lanes: Sequence[LaneQueue]) -> bool:
         complete = True

@@ -1,4 +1,4 @@
-"""Push tables that the stream type ``push`` finds by name, in this process."""
+"""The named push tables of this process, for the stream type ``push``."""
 
 from __future__ import annotations
 
@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
     from streamfactory.push.channel import Channel
     from streamfactory.push.rows import RowFitter
-    from streamfactory.push.sink import PushSink
-    from streamfactory.push.table import PushTable
 
 
 @final
@@ -24,8 +22,8 @@ class Named:
     """A table as the stream type uses it. Thread-safe.
 
     Args:
-        channel: Between the producers and the reader.
-        schema: Of the table.
+        channel: The queues.
+        schema: Schema of the table.
         fitter: Checks rows against it.
     """
 
@@ -39,18 +37,18 @@ class Named:
         """Of the stream's rows."""
         self.incarnation = uuid.uuid4().hex
         self.held_bytes = 0
-        """Bytes of attempts that were written and not decided."""
+        """Bytes of attempts that are neither committed nor aborted."""
         self._held: dict[str, list[tuple[int, pa.RecordBatch]]] = {}
         self._guard = threading.Lock()
 
     def hold(self, attempt: str, lane: int, rows: pa.RecordBatch) -> None:
-        """Keep rows of an attempt until `take`."""
+        """Store rows of an attempt until `take`."""
         with self._guard:
             self._held.setdefault(attempt, []).append((lane, rows))
             self.held_bytes += rows.nbytes
 
     def take(self, attempt: str) -> list[tuple[int, pa.RecordBatch]]:
-        """The rows that are held of an attempt, with their lanes; once."""
+        """Remove and return the rows of an attempt, with their lanes."""
         with self._guard:
             held = self._held.pop(attempt, [])
             self.held_bytes -= sum(rows.nbytes for _, rows in held)
@@ -58,13 +56,11 @@ class Named:
 
 
 _lock: Final = threading.Lock()
-_tables: Final[
-    dict[str, tuple[Named, weakref.ref[PushSink], weakref.ref[PushTable]]]
-] = {}
+_tables: Final[dict[str, tuple[Named, weakref.ref[object], weakref.ref[object]]]] = {}
 
 
-def register(name: str, table: Named, sink: PushSink, read: PushTable) -> None:
-    """Make a table known until both of its halves were garbage-collected.
+def register(name: str, table: Named, sink: object, read: object) -> None:
+    """Register a table until both of its halves are garbage-collected.
 
     Raises:
         ConfigError: config; a table of that name is in use.
@@ -74,12 +70,14 @@ def register(name: str, table: Named, sink: PushSink, read: PushTable) -> None:
             del _tables[other]
         if name in _tables:
             msg = f"name: a push table {name!r} is in use in this process"
-            raise ConfigError(msg, remedy="use another name, or let go of that one")
+            raise ConfigError(
+                msg, remedy="use another name, or delete all references to that table"
+            )
         _tables[name] = (table, weakref.ref(sink), weakref.ref(read))
 
 
 def find(name: str) -> Named:
-    """The table of that name.
+    """Return the table of a name.
 
     Raises:
         TopicNotFound: permanent.
@@ -88,7 +86,10 @@ def find(name: str) -> Named:
         if name in _tables and _is_alive(name):
             return _tables[name][0]
     msg = f"this process has no push table {name!r}"
-    remedy = f"make it with streamfactory.push_table(..., name={name!r}), and keep it"
+    remedy = (
+        f"create it with streamfactory.push_table(..., name={name!r}), and keep a "
+        "reference to its sink or table"
+    )
     raise TopicNotFound(msg, remedy=remedy)
 
 

@@ -1,4 +1,4 @@
-"""From what a producer pushes to batches of the table's schema."""
+"""Converts pushed objects to batches of the table's schema."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ class RowFitter:
     """
 
     def __init__(self, schema: pa.Schema, *, cast: bool) -> None:
-        self._schema = schema
+        self.schema = schema
         self._cast = cast
         required = Required(schema)
         self._required = required if required.fields else None
 
     def batches(self, data: Any) -> Iterator[pa.RecordBatch]:
-        """The batches of what was pushed.
+        """Yield the batches of a pushed object.
 
         Args:
             data: A record batch, a table, or any object with Arrow's C interface for
@@ -43,10 +43,11 @@ class RowFitter:
                 types. Metadata of the schema is not compared.
         """
         for rows in _read(data):
-            yield self._fit(rows)
+            yield self.fit(rows)
 
-    def _fit(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        schema, is_same = self._schema, False
+    def fit(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """A batch, checked. Raises as `batches` does."""
+        schema, is_same = self.schema, False
         if rows.schema.equals(schema, check_metadata=True):
             is_same = True
         elif not rows.schema.equals(schema):
@@ -71,7 +72,7 @@ class RowFitter:
 
 
 def difference(have: pa.Schema, want: pa.Schema) -> str:
-    """The first difference between two schemas that are not equal.
+    """Return the first difference between two different schemas.
 
     Columns are named by their dotted path: ``order.items.element.price``.
     """
@@ -140,3 +141,9 @@ def _field_differs(have: pa.Field, want: pa.Field, path: str) -> str | None:
 def _children(kind: pa.DataType) -> list[pa.Field]:
     count = 0 if pa.types.is_dictionary(kind) else kind.num_fields
     return [kind.field(number) for number in range(count)]
+
+
+def columns_text(schema: pa.Schema) -> str:
+    """The columns and their types, for messages."""
+    columns = ", ".join(f"{field.name} {field.type}" for field in schema)
+    return columns or "no columns"

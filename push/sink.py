@@ -9,10 +9,13 @@ from typing import TYPE_CHECKING, Any, Self, final
 
 import pyarrow as pa
 
+from streamfactory.push.rows import columns_text
 from streamfactory.push.store import StopPushing
 from streamfactory.spi import MisuseError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
     from streamfactory.push.rows import RowFitter
     from streamfactory.push.store import PushStatistics, PushStore
     from streamfactory.spi import End
@@ -29,9 +32,9 @@ class _Writing:
     def write(self, rows: Any, timeout: float | None = None) -> None:
         """Push rows; blocks while the lane is full.
 
-        A batch or a table is queued in one step, or not at all. A stream is read and
-        queued batch by batch: an error leaves those queued that came before. What is
-        larger than the capacity is queued alone, when the lane is empty.
+        A batch or a table is queued completely or not at all. A stream is read and
+        queued batch by batch: after an error the earlier ones remain queued. A batch
+        that exceeds the capacity is queued alone, when the lane is empty.
 
         Args:
             rows: A record batch, a table, or any object with Arrow's C interface:
@@ -43,7 +46,8 @@ class _Writing:
             ReaderFailed: permanent; chained to the exception in the reader's block.
             SchemaMismatch: permanent; names the column by its dotted path.
             StreamTimeout: transient; there was no room in time.
-            ClosedError: misuse; the sink was closed, or failed, before or during this.
+            ClosedError: misuse; the sink was closed, or failed, before or during the
+                call.
             MisuseError: misuse; the object has no Arrow C interface.
         """
         timeout = self._timeout if timeout is None else timeout
@@ -51,19 +55,19 @@ class _Writing:
             self._store.put(self._lane(), part, timeout)
 
     async def write_async(self, rows: Any, timeout: float | None = None) -> None:
-        """As `write`, in a coroutine: the event loop is not blocked while it waits.
+        """Like `write`, for coroutines: waits without blocking the event loop.
 
-        When it is cancelled, the batch or table was not queued.
+        If cancelled, the batch or table was not queued.
         """
         timeout = self._timeout if timeout is None else timeout
         for part in self._parts(rows):
             await self._store.put_async(self._lane(), part, timeout)
 
     def try_write(self, rows: Any) -> bool:
-        """As `write`, without waiting; False where there is no room for all of it.
+        """Like `write`, without waiting; False if there is no room for all rows.
 
         Raises:
-            MisuseError: misuse; a stream cannot be pushed in one step.
+            MisuseError: misuse; a stream cannot be queued completely.
         """
         if not isinstance(rows, pa.RecordBatch | pa.Table):
             if not hasattr(rows, "__arrow_c_array__"):
@@ -74,7 +78,7 @@ class _Writing:
         return self._store.try_put(self._lane(), part)
 
     def close(self) -> None:
-        """End what this writes to. Twice is fine."""
+        """End the table, or the lane. May be called twice."""
         raise NotImplementedError
 
     def fail(self, cause: Any) -> None:
@@ -86,7 +90,7 @@ class _Writing:
                 batches that are queued.
 
         Raises:
-            ClosedError: misuse; the sink was closed, or has failed, before.
+            ClosedError: misuse; the sink was closed or has failed before.
         """
         if not isinstance(cause, BaseException | str):
             msg = f"fail takes an exception or its text, not {type(cause).__name__!r}"
@@ -117,30 +121,32 @@ class _Writing:
     def _lane(self) -> int:
         raise NotImplementedError
 
-    def _parts(self, rows: Any) -> Any:
+    def _parts(self, rows: Any) -> Iterable[Sequence[pa.RecordBatch]]:
         """What is queued in one step, part by part."""
+        if isinstance(rows, pa.RecordBatch):
+            return ((self._fitter.fit(rows),),)
         batches = self._fitter.batches(rows)
-        if isinstance(rows, pa.RecordBatch | pa.Table):
+        if isinstance(rows, pa.Table):
             return (list(batches),)
-        return ([batch] for batch in batches)
+        return ((batch,) for batch in batches)
 
 
 @final
 class PushSink(_Writing):
     """Pushes batches into a table. Any number of threads may write.
 
-    With several lanes each thread writes to a lane of its own, the first one to lane 0
-    and so on, again from 0 when there are more threads; `lane` names one instead.
+    With several lanes each thread writes to its own lane, the first one to lane 0 and
+    so on, starting again at 0 if there are more threads; `lane` selects one instead.
 
     Close it when all rows are pushed, or `fail` it. As a context manager it closes at
     the end of the block; an exception in the block is passed to `fail`, and
     `StopPushing` ends the block quietly. A sink that is garbage-collected before fails.
 
     Args:
-        store: Where batches go.
+        store: Receives the batches.
         fitter: Checks them.
-        lanes: How many there are.
-        timeout: Seconds that a write waits by default.
+        lanes: Number of lanes.
+        timeout: Default seconds that a write waits.
     """
 
     def __init__(
@@ -152,21 +158,28 @@ class PushSink(_Writing):
         self._own = threading.local()
         weakref.finalize(self, store.abandon_sink).atexit = False
 
+    def __repr__(self) -> str:
+        state = "closed" if self.closed else "open"
+        return f"<PushSink of {columns_text(self._fitter.schema)}, {state}>"
+
     def lane(self, number: int) -> PushLane:
-        """One lane, from 0.
+        """Return one lane, numbered from 0.
 
         Raises:
             MisuseError: misuse; there are fewer lanes.
         """
         if not 0 <= number < self._lanes:
-            msg = f"lane {number}: the table has lanes 0 to {self._lanes - 1}"
+            msg = (
+                f"lane {number} does not exist: the table has lanes 0 to "
+                f"{self._lanes - 1}"
+            )
             raise MisuseError(msg)
         return PushLane(self, number)
 
     def close(self) -> None:
-        """End the table: the reader gets what is queued, then the end. Twice is fine.
+        """End the table: the reader gets the queued batches, then the end.
 
-        A write that waits for room in another thread raises `ClosedError`.
+        May be called twice. A blocked write of another thread raises `ClosedError`.
         """
         self._store.close()
 
@@ -177,12 +190,12 @@ class PushSink(_Writing):
 
     @property
     def reader_end(self) -> End | None:
-        """How the reader ended: `ReaderFinished` or `Failed`; None while it has not."""
+        """How the reader ended: `ReaderFinished` or `Failed`; None if it has not."""
         return self._store.end
 
     @property
     def statistics(self) -> PushStatistics:
-        """What passed so far."""
+        """The statistics so far."""
         return self._store.statistics()
 
     def _lane(self) -> int:
@@ -204,7 +217,7 @@ class PushLane(_Writing):
 
     def __init__(self, sink: PushSink, number: int) -> None:
         super().__init__(sink._store, sink._fitter, sink._timeout)
-        self._sink = sink  # which fails when nothing refers to it any more
+        self._sink = sink  # referenced, because a garbage-collected sink fails
         self._number = number
 
     def close(self) -> None:

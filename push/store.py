@@ -1,4 +1,4 @@
-"""What a sink and its table share: a bounded queue, or a log that keeps the rows."""
+"""The interface of a sink and its table to their storage: a queue, or a log."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 class StopPushing(Exception):
     """The reader needs no more rows: its query had a LIMIT, or it was closed.
 
-    Raised by writes once the reader has finished. It is a normal end: a producer
-    stops what it does. A ``with`` block of the sink ends quietly with it.
+    Raised by writes after the reader has finished. It is a normal end: the producer
+    stops. A ``with`` block of the sink ends without an error.
     """
 
     def __init__(self) -> None:
@@ -29,18 +29,18 @@ class StopPushing(Exception):
 
 @dataclass(frozen=True, slots=True)
 class PushStatistics:
-    """What passed a push table so far."""
+    """Statistics of a push table."""
 
     rows_pushed: int
     """Rows that writes have queued."""
     rows_read: int
-    """Rows that were handed to readers."""
+    """Rows that readers received."""
     queued_batches: int
-    """Batches that wait now."""
+    """Batches that are queued now."""
     queued_bytes: int
-    """Bytes that wait now."""
+    """Bytes that are queued now."""
     writers_blocked_seconds: float
-    """Seconds that writes have waited for room, all producers together."""
+    """Seconds that writes have waited for room, summed over all producers."""
     reader_blocked_seconds: float
     """Seconds that the reader has waited for rows."""
 
@@ -63,24 +63,24 @@ class AsyncScan(ABC):
 
 
 class PushStore(ABC):
-    """Takes batches from producers and hands them to readers. Thread-safe.
+    """Passes batches from producers to readers. Thread-safe.
 
-    It refers to neither the sink nor the table: when one of them is garbage-collected,
-    a finalizer calls `abandon_sink` or `abandon_table`, perhaps in a thread that is
-    within one of these methods.
+    It references neither the sink nor the table: when one of them is garbage-collected,
+    a finalizer calls `abandon_sink` or `abandon_table`, possibly in a thread that is
+    executing one of these methods.
     """
 
     @abstractmethod
     def put(
         self, lane: int, batches: Sequence[pa.RecordBatch], timeout: float | None
     ) -> None:
-        """Take batches, all in one step; blocks while there is no room.
+        """Queue batches atomically; blocks while there is no room.
 
         Raises:
             StopPushing: The reader has finished.
             ReaderFailed: permanent.
             ClosedError: misuse; the lane was closed, before or during the call.
-            StreamTimeout: transient; nothing was taken.
+            StreamTimeout: transient; nothing was queued.
         """
 
     @abstractmethod
@@ -95,11 +95,11 @@ class PushStore(ABC):
 
     @abstractmethod
     def close(self, lane: int | None = None) -> None:
-        """End one lane, or all. What was taken stays readable."""
+        """End one lane, or all. Queued batches can still be read."""
 
     @abstractmethod
     def fail(self, cause: BaseException) -> None:
-        """End all lanes with an error, which readers get after what was taken.
+        """End all lanes with an error, which readers get after the queued batches.
 
         Raises:
             ClosedError: misuse; all lanes had ended before.
@@ -131,23 +131,23 @@ class PushStore(ABC):
 
     @abstractmethod
     def hold(self) -> None:
-        """Have `finish` alone end reading, and not the end of a scan."""
+        """Make only `finish` end reading, not the end of a scan."""
 
     @abstractmethod
     def finish(self, failure: BaseException | None = None) -> None:
         """End reading.
 
         Args:
-            failure: What went wrong at the reader; None where it needs no more rows.
+            failure: The reader's error; None if it needs no more rows.
         """
 
     @abstractmethod
     def abandon_sink(self) -> None:
-        """Fail where the producers have neither closed nor failed."""
+        """Fail the table, unless the producers have closed or failed it."""
 
     @abstractmethod
     def abandon_table(self) -> None:
-        """Refuse writes where no reader has come, and none can any more."""
+        """Refuse writes if there was no reader, because none is possible any more."""
 
     @abstractmethod
     def statistics(self) -> PushStatistics:
@@ -155,7 +155,7 @@ class PushStore(ABC):
 
 
 def closed_error(failure: BaseException | None, what: str = "the sink") -> ClosedError:
-    """The error of a write that came after the end.
+    """Return the error of a write after the end.
 
     Args:
         failure: Why the producers failed; None where they have not.
@@ -165,7 +165,7 @@ def closed_error(failure: BaseException | None, what: str = "the sink") -> Close
         why = f"{type(failure).__name__}: {failure}"
         return ClosedError(f"the sink has failed before: {why}")
     remedy = "close it when the last of its producers has ended"
-    return ClosedError(f"{what} was closed and takes no more rows", remedy=remedy)
+    return ClosedError(f"{what} was closed and accepts no more rows", remedy=remedy)
 
 
 def producer_failed(cause: BaseException) -> ProducerFailed:

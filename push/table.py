@@ -1,4 +1,4 @@
-"""`push_table`, and the reader's half of it."""
+"""`push_table`, and the reader's half of a push table."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from streamfactory.push import named
 from streamfactory.push.channel import Channel
 from streamfactory.push.kept import KeptRows
 from streamfactory.push.merging import Arrival, Ordered, RoundRobin
-from streamfactory.push.rows import RowFitter
+from streamfactory.push.rows import RowFitter, columns_text
 from streamfactory.push.sink import PushSink
 from streamfactory.spi import ConfigError
 from streamfactory.spi.topics import topic_name_problem
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 CAPACITY_BYTES: Final = 64 << 20
 CAPACITY_BATCHES: Final = 1024
-"""Of a lane, where nothing else is asked for."""
+"""Default capacity of a lane."""
 WRITE_TIMEOUT: Final = 300.0
 """Seconds."""
 
@@ -43,25 +43,26 @@ def push_table(
     write_timeout: float = WRITE_TIMEOUT,
     read_timeout: float | None = None,
 ) -> tuple[PushSink, PushTable]:
-    """Make a table that a program pushes into while a query reads it.
+    """Create a table that a program pushes into while a query reads it.
 
     Args:
-        schema: Of all rows. Dictionaries and schemas without columns are allowed.
-        capacity_bytes: Bytes that wait in a lane at the most; 64 MiB by default. A
-            larger batch is queued alone, when the lane is empty.
-        capacity_batches: Batches that wait in a lane at the most; 1,024 by default.
-        lanes: Queues with a capacity of their own, for several producers.
-        merge: The order in which lanes are read: ``arrival``, ``round-robin``, or the
-            name of a column after ``ordered:``, by which each lane is sorted itself.
-        cast: Whether rows of other types are cast where no value can be lost.
-        keep: Makes the table one that can be read repeatedly, each time from its first
-            row: ``memory``, or a folder for an Arrow log, which stays. There is no
-            capacity then, and one lane.
-        name: Makes the table the topic of that name of the stream type ``push``, for
-            as long as the sink or the table is referred to.
-        write_timeout: Seconds that a write waits for room unless it says otherwise.
-        read_timeout: Seconds that a reader waits for a batch; without it until the
-            sink is closed, fails, or is garbage-collected.
+        schema: Schema of all rows. Dictionaries and schemas without columns are
+            allowed.
+        capacity_bytes: Maximum queued bytes of a lane; 64 MiB by default. A larger
+            batch is queued alone, when the lane is empty.
+        capacity_batches: Maximum queued batches of a lane; 1,024 by default.
+        lanes: Number of queues with their own capacity, for several producers.
+        merge: The order in which lanes are read: ``arrival``, ``round-robin``, or
+            ``ordered:`` and the name of a column by which each lane is sorted.
+        cast: Whether rows of other types are cast if the cast is lossless.
+        keep: Keeps the rows, so that the table can be read repeatedly from its first
+            row: ``memory``, or a folder for a permanent Arrow log. The table then has
+            one lane without a capacity.
+        name: Makes the table a topic of the stream type ``push``, while the sink or the
+            table is referenced.
+        write_timeout: Default seconds that a write waits for room.
+        read_timeout: Seconds that a reader waits for a batch; without it until the sink
+            is closed, fails, or is garbage-collected.
 
     Returns:
         The sink for the producers, and the table for one reader.
@@ -101,18 +102,18 @@ def push_table(
 class PushTable:
     """The rows of a sink, for one reader.
 
-    It has Arrow's C stream interface: hand it to DuckDB, Polars, DataFusion or
-    pyarrow, iterate over its batches, or ``async for`` over them. The first batch that
-    is asked for begins the one scan. Stopping before the end, closing the table or
-    letting go of it ends the scan: producers get `StopPushing`. As a context manager
-    the table is closed at the end of the block, and an exception in the block reaches
-    the producers as the cause of a `ReaderFailed`.
+    It has Arrow's C stream interface: pass it to DuckDB, Polars, DataFusion or pyarrow,
+    or iterate over its batches with ``for`` or ``async for``. The first request for a
+    batch starts the only scan. Stopping before the end, closing the table or deleting
+    all references to it ends the scan: producers get `StopPushing`. As a context
+    manager the table is closed at the end of the block, and an exception in the block
+    is the cause of a `ReaderFailed` for the producers.
 
     Args:
-        store: Where batches come from.
-        schema: Of all batches.
-        timeout: Seconds to wait for one; None for any time.
-        is_named: Whether a stream may read it after the table was let go of.
+        store: Source of the batches.
+        schema: Schema of all batches.
+        timeout: Seconds to wait for a batch; None for no limit.
+        is_named: Whether a stream may read it after the table was garbage-collected.
     """
 
     def __init__(
@@ -124,14 +125,14 @@ class PushTable:
         is_named: bool = False,
     ) -> None:
         self.schema = schema
-        """Of every batch; known before the first one."""
+        """Schema of every batch, known before the first one."""
         self._store = store
         self._timeout = timeout
         if not is_named:
             weakref.finalize(self, store.abandon_table).atexit = False
 
     def to_reader(self) -> pa.RecordBatchReader:
-        """The batches as an Arrow reader.
+        """Return the batches as an Arrow reader.
 
         Raises:
             MisuseError: misuse; from the reader, where the table was read before.
@@ -140,7 +141,7 @@ class PushTable:
         return pa.RecordBatchReader.from_batches(self.schema, iter(self))
 
     def close(self) -> None:
-        """End reading: producers get `StopPushing`. Twice is fine."""
+        """End reading: producers get `StopPushing`. May be called twice."""
         self._store.finish()
 
     @property
@@ -148,7 +149,8 @@ class PushTable:
         """What passed so far."""
         return self._store.statistics()
 
-    # Both refer to the table: without that, it would be collected before its reader.
+    # Both reference the table, which would be garbage-collected before its reader
+    # otherwise.
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
         yield from self._store.scan(self._timeout)
@@ -165,8 +167,7 @@ class PushTable:
         return self.schema.__arrow_c_schema__()
 
     def __repr__(self) -> str:
-        columns = ", ".join(f"{field.name} {field.type}" for field in self.schema)
-        return f"<PushTable of {columns or 'no columns'}>"
+        return f"<PushTable of {columns_text(self.schema)}>"
 
     def __enter__(self) -> Self:
         self._store.hold()

@@ -23,21 +23,29 @@ class Gate:
     Args:
         lock: Guards what changes. It is reentrant: garbage collection may run a
             finalizer of the channel in a thread that holds it.
+        recheck: Seconds after which a wait looks again without being woken; None
+            where `open` is called for each change.
     """
 
-    def __init__(self, lock: threading.RLock) -> None:
+    def __init__(self, lock: threading.RLock, recheck: float | None = None) -> None:
         self._lock = lock
+        self._recheck = recheck
         self._threads = threading.Condition(lock)
+        self._waiting = 0
+        """Threads that wait."""
         self._coroutines: set[Callable[[], object]] = set()
         self.seconds = 0.0
-        """How long threads and coroutines have waited, in all."""
+        """Seconds that threads and coroutines have waited, in total."""
 
     def open(self) -> None:
-        """Have all that wait look again. With the lock held."""
-        self._threads.notify_all()
-        for wake in tuple(self._coroutines):
-            with suppress(RuntimeError):  # its event loop was closed
-                wake()
+        """Wake all waiters. Called with the lock held."""
+        # Mostly nothing waits, and this is called for each batch.
+        if self._waiting:
+            self._threads.notify_all()
+        if self._coroutines:
+            for wake in tuple(self._coroutines):
+                with suppress(RuntimeError):  # its event loop was closed
+                    wake()
 
     def wait_for(
         self, attempt: Callable[[], T | None], timeout: float | None, what: str
@@ -45,9 +53,9 @@ class Gate:
         """Try until an attempt returns something.
 
         Args:
-            attempt: Is called with the lock held.
-            timeout: Seconds; None waits until the channel changes, however long.
-            what: What was waited for, for the error.
+            attempt: Called with the lock held.
+            timeout: Seconds; None for no limit.
+            what: The awaited event, for the error.
 
         Raises:
             StreamTimeout: transient.
@@ -57,20 +65,22 @@ class Gate:
             if found is not None:
                 return found
             begun = time.monotonic()
+            self._waiting += 1
             try:
                 while True:
                     left = _left(begun, timeout, what)
-                    self._threads.wait(left)
+                    self._threads.wait(self._pause(left))
                     found = attempt()
                     if found is not None:
                         return found
             finally:
+                self._waiting -= 1
                 self.seconds += time.monotonic() - begun
 
     async def wait_for_async(
         self, attempt: Callable[[], T | None], timeout: float | None, what: str
     ) -> T:
-        """As `wait_for`, without blocking the event loop. Cancelling is allowed."""
+        """Like `wait_for`, without blocking the event loop. May be cancelled."""
         loop = asyncio.get_running_loop()
         changed = asyncio.Event()
 
@@ -89,12 +99,17 @@ class Gate:
                 begun = begun or time.monotonic()
                 left = _left(begun, timeout, what)
                 with suppress(TimeoutError):  # `_left` raises, with what was waited for
-                    await asyncio.wait_for(changed.wait(), left)
+                    await asyncio.wait_for(changed.wait(), self._pause(left))
         finally:
             with self._lock:
                 self._coroutines.discard(wake)
                 if begun is not None:
                     self.seconds += time.monotonic() - begun
+
+    def _pause(self, left: float | None) -> float | None:
+        if left is None or self._recheck is None:
+            return self._recheck if left is None else left
+        return min(left, self._recheck)
 
 
 def _left(begun: float, timeout: float | None, what: str) -> float | None:
@@ -104,6 +119,6 @@ def _left(begun: float, timeout: float | None, what: str) -> float | None:
     if left <= 0:
         msg = f"{what} within {timeout:g} s"
         raise StreamTimeout(
-            msg, remedy="wait longer, or look why the other side stands"
+            msg, remedy="increase the timeout, or check why the other side is blocked"
         )
     return left

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypedDict
 
 from streamfactory.spi import ConfigError, envelope_schema
 from streamfactory.transfer.copying import Copy
@@ -31,8 +31,8 @@ def open_copy(
     source: Named,
     sink: Named,
     *,
-    source_options: Mapping[str, str] | None = None,
-    sink_options: Mapping[str, str] | None = None,
+    source_options: Mapping[str, object] | None = None,
+    sink_options: Mapping[str, object] | None = None,
     writer_id: str | None = None,
     checkpoints: CheckpointStore | None = None,
     create: bool = True,
@@ -41,14 +41,14 @@ def open_copy(
     plugins: PluginManager | None = None,
     faults: tuple[Faults | None, Faults | None] = (None, None),
 ) -> Copy:
-    """Open both ends of a copy; the sink's topic is there when this returns.
+    """Open both ends of a copy; the sink's topic exists when this returns.
 
     Args:
         source: The name of a stream in the catalogue, or its properties.
         sink: Likewise.
         source_options: Properties that replace those of the source.
         sink_options: Likewise, of the sink.
-        writer_id: Who writes; by default a name made of both streams'.
+        writer_id: Id of the writer; derived from the names of both streams by default.
         checkpoints: Where positions are kept beside the sink.
         create: Whether the sink's topic may be created.
         partitions: Of a topic that is created; by default what the sink's configuration
@@ -62,7 +62,8 @@ def open_copy(
         GuaranteeRefused: config; ``guarantee`` of either end asks for more.
         StreamError: As either end raises.
     """
-    loading = partial(load, allow_class_paths=allow_class_paths, plugins=plugins)
+    finding: _Finding = {"allow_class_paths": allow_class_paths, "plugins": plugins}
+    loading = partial(load, **finding)
     given = dict(source_options or {})
     with ExitStack() as unless_made:
         to = _open_sink(loading(sink, "write", options=sink_options), faults[1])
@@ -73,14 +74,10 @@ def open_copy(
             to,
         )
         unless_made.callback(opened.close)
-        letters = None
-        if opened.decodes and opened.config["decode.on.error"] == "dead-letter":
-            letters = open_target(
-                opened.config,
-                plugins=plugins,
-                allow_class_paths=allow_class_paths,
-                faults=faults[1],
-            )
+        letters = _open_dead_letters(
+            opened, partial(open_target, **finding, faults=faults[1])
+        )
+        if letters is not None:
             unless_made.callback(letters.close)
         copy = Copy(
             opened,
@@ -97,6 +94,20 @@ def open_copy(
         )
         unless_made.pop_all()
     return copy
+
+
+class _Finding(TypedDict):
+    """How types are found."""
+
+    allow_class_paths: bool
+    plugins: PluginManager | None
+
+
+def _open_dead_letters(source: Source, open_one: Callable[..., Sink]) -> Sink | None:
+    """The stream of the source's dead letters, if its configuration has one."""
+    if source.decodes and source.config["decode.on.error"] == "dead-letter":
+        return open_one(source.config)
+    return None
 
 
 def _open_source(
@@ -142,7 +153,7 @@ def _is_raw(configured: Configured) -> bool:
 
 
 def _has_no_number(configured: Configured) -> bool:
-    """Whether a topic is created by our words, and nobody wrote how many partitions."""
+    """Whether the topic is created without a configured number of partitions."""
     setting = configured.config.settings.get("partitions")
     written = setting is not None and setting.origin != "default"
     return configured.backend.topic_admin is not None and not written

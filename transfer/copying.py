@@ -1,15 +1,16 @@
-"""One stream copied into another, exactly once where both ends allow it.
+"""Copies a stream to another, exactly once if both ends support it.
 
-The position of the source is stored in the sink, with the rows that it belongs to:
-whoever begins again asks the sink where it stands. Where a sink cannot remember, a
-checkpoint does, and rows after the last one come again.
+The position of the source is stored in the sink with its rows, and read from there
+after a restart. If a sink cannot store it, a checkpoint does, and rows after the last
+checkpoint are copied again.
 """
 
 from __future__ import annotations
 
 import re
+import time
 import zlib
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, final
 
@@ -25,12 +26,19 @@ from streamfactory.spi import (
     StreamError,
     TransientError,
     Verdict,
-    combine,
 )
+from streamfactory.spi.claims import combine
 from streamfactory.transfer.conversion import Route
 from streamfactory.wiring.config.guarantees import check_guarantee
 from streamfactory.wiring.core.closing import Closing
 from streamfactory.wiring.core.guard import log
+from streamfactory.wiring.metrics.batches import (
+    FinishedBatch,
+    StreamEnd,
+    batches,
+    ranges_between,
+    reported,
+)
 from streamfactory.wiring.reading.acknowledging import Acknowledger
 from streamfactory.wiring.reading.following import all_ended, read_from, refuse_torn
 from streamfactory.wiring.reading.progress import ProgressGroup
@@ -39,7 +47,7 @@ from streamfactory.wiring.writing.epochs import Epochs
 
 if TYPE_CHECKING:
     import threading
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     import pyarrow as pa
 
@@ -50,49 +58,48 @@ if TYPE_CHECKING:
     from streamfactory.wiring.writing.sink import Sink
 
 _ANOTHER: Final = (
-    "another stream of this name is copied under a writer id of its own (--writer); "
-    "where the topic was made again, set `out.of.range` to earliest or latest"
+    "copy another stream of this name with another writer id (--writer); "
+    "if the topic was recreated, set `out.of.range` to earliest or latest"
 )
 _INSTANCE: Final = "0-of-1"
 _TURN: Final = 0.2
-"""Seconds that one fetch waits at the most: a stop is noticed that soon."""
+"""Maximum seconds of one fetch, and so of the reaction to a stop."""
 
 
 @dataclass(frozen=True, slots=True)
 class Copied:
-    """Where a copy stands."""
+    """The result of a copy."""
 
     rows: int
-    """Copied by this run."""
+    """Rows copied by this run."""
     epochs: int
-    """Committed by this run, with rows."""
+    """Epochs with rows that this run committed."""
     position: Position
-    """Next offset of each partition of the source, as it is committed."""
+    """Committed next offset of each partition of the source."""
     complete: bool
-    """Whether it reached its end, rather than being stopped."""
+    """Whether it reached its end instead of being stopped."""
     losses: tuple[Loss, ...] = ()
-    """What the source had lost."""
+    """Losses of the source."""
     dead_letters: int = 0
-    """Committed by this run."""
+    """Dead letters that this run committed."""
 
 
 @final
 class Copy(Closing):
-    """One stream into another. One thread runs it.
+    """A copy of one stream to another. One thread runs it.
 
     Args:
-        source: Where from; closed with the copy.
-        sink: Where to; closed with the copy.
-        writer_id: Who writes.
-        checkpoints: Where positions are kept beside the sink; closed with the copy.
-        carried: Whether both are streams of messages: then key, headers and timestamp
-            go along.
-        letters: Where dead letters go; closed with the copy.
-        convert: Makes of the source's batches what the sink gets; else they go as
-            they are.
+        source: The source; closed with the copy.
+        sink: The sink; closed with the copy.
+        writer_id: Writer id.
+        checkpoints: Stores positions apart from the sink; closed with the copy.
+        carried: Whether both streams have undecoded messages, so that key, headers and
+            timestamp are copied.
+        letters: The sink of dead letters; closed with the copy.
+        convert: Converts the source's batches; by default they are copied unchanged.
 
     Raises:
-        GuaranteeRefused: config; ``guarantee`` of either end asks for more.
+        GuaranteeRefused: config; ``guarantee`` of either end is stronger.
     """
 
     def __init__(
@@ -108,7 +115,7 @@ class Copy(Closing):
     ) -> None:
         self.writer_id = writer_id
         self.created = False
-        """Whether the sink's topic was made for this copy."""
+        """Whether this copy created the sink's topic."""
         self._source = source
         self._sink = sink
         self._store = checkpoints
@@ -124,17 +131,19 @@ class Copy(Closing):
         self._position: Position | None = None
         self._rows = self._epochs = self._dead = 0
         self._losses: list[Loss] = []
+        self._began: float | None = None
+        """When the first rows of the open epoch were read, since 1970-01-01 UTC."""
         self.guarantee = self._promise()
-        """What copying promises, with reasons."""
+        """The guarantee of the copy, with reasons."""
 
     @property
     def source_name(self) -> str:
-        """Of the stream that is copied."""
+        """Name of the source."""
         return self._source.config.name
 
     @property
     def sink_name(self) -> str:
-        """Of the stream that is written."""
+        """Name of the sink."""
         return self._sink.config.name
 
     @property
@@ -143,7 +152,7 @@ class Copy(Closing):
         return self._rows
 
     def mask(self, text: str) -> str:
-        """``text`` without any secret of either configuration."""
+        """Return ``text`` with the secrets of both configurations masked."""
         return self._sink.config.mask(self._source.config.mask(text))
 
     def run(
@@ -151,42 +160,42 @@ class Copy(Closing):
         stop: threading.Event,
         *,
         follow: bool = False,
-        tell: Callable[[int], None] = lambda _: None,
+        on_progress: Callable[[int], None] = lambda _: None,
     ) -> Copied:
-        """Copy until caught up with what is there now, or for ever.
+        """Copy up to the latest offsets of now, or continuously.
 
-        After passing trouble it begins again where the sink stands.
+        After a transient error it restarts at the committed position.
 
         Args:
-            stop: Once it is set, the open epoch is committed, and that is all.
-            follow: Go on for ever, new partitions included.
-            tell: Is given the rows so far, often.
+            stop: When set, the open epoch is committed and this returns.
+            follow: Continue after the latest offsets, with new partitions.
+            on_progress: Called frequently with the number of rows so far.
 
         Raises:
             SchemaMismatch: permanent; rows of the source do not fit the sink. Nothing
                 was written.
-            PositionRefused: permanent; the writer was used for something else.
-            EpochMarkerLost: data_loss; the sink has forgotten the writer, a checkpoint
-                has not.
-            StreamError: As either end raises. What was read before the source failed
-                is committed.
+            PositionRefused: permanent; the writer id was used by another command.
+            EpochMarkerLost: data_loss; the sink has forgotten the writer, but a
+                checkpoint exists.
+            StreamError: Raised by either end. Rows that were read before the source
+                failed are committed.
         """
         failures = 0
         while True:
             done = self._epochs
             try:
-                return self._pass(stop, follow=follow, tell=tell)
+                return self._pass(stop, follow=follow, on_progress=on_progress)
             except TransientError as error:
                 failures = failures + 1 if self._epochs == done else 1
                 policy = self._sink.guard.policy
                 again = self._source.claims.replayable and failures < policy.attempts
                 if not again or stop.is_set():
                     raise
-                log.warning("the copy begins again: %s", error)
+                log.warning("the copy restarts: %s", error)
                 self._source.clock.wait(stop, policy.pause(failures))
 
     def close(self) -> None:
-        """Close both ends; twice is fine."""
+        """Close both ends; may be called twice."""
         with ExitStack() as last:
             last.callback(self._sink.close)
             last.callback(self._source.close)
@@ -196,7 +205,7 @@ class Copy(Closing):
                 last.callback(self._store.close)
 
     def _pass(
-        self, stop: threading.Event, *, follow: bool, tell: Callable[[int], None]
+        self, stop: threading.Event, *, follow: bool, on_progress: Callable[[int], None]
     ) -> Copied:
         with ExitStack() as stack:
             route = self._route()
@@ -211,26 +220,28 @@ class Copy(Closing):
             self._begin_letters(stack)
             self._position = self._stands_at(epochs.last)
             if self._position is not None:
-                # The last run may have ended between its commit and this.
+                # The last run may have ended between commit and acknowledgement.
                 self._acknowledge(self._position)
             rotation = read_from(
                 self._source, start=self._position, default="earliest", follow=follow
             )
             stack.callback(self._end_pass, rotation)
             if self._position is None:
-                # Now, so that a restart before the first row begins where this did.
+                # Committed now, so that a restart before the first row begins at the
+                # same start.
                 self._settle(epochs, rotation)
-            complete = self._pump(epochs, rotation, route, stop, tell, follow=follow)
+            complete = self._pump(
+                epochs, rotation, route, stop, on_progress, follow=follow
+            )
             self._settle(epochs, rotation)
-            self._progress.publish(self._position)  # also where nothing new came
+            self._progress.publish(self._position)  # also without new rows
             if self._committed:
-                self._acknowledge(self._position)  # again, where that failed before
+                self._acknowledge(self._position)  # repeated if it failed before
         if self._dead and self._letters is not None:
             place = self._letters.config.name
             log.warning("dead letters in %r: %d more", place, self._dead)
         if complete and not self._sink.claims.durable:
-            # What does not outlive this process ends with it: readers learn that all
-            # is well.
+            # Streams that end with this process are ended normally for their readers.
             self._sink.end_stream(Finished())
         assert self._position is not None
         return Copied(
@@ -243,7 +254,7 @@ class Copy(Closing):
         )
 
     def _begin_letters(self, stack: ExitStack) -> None:
-        """Take the dead letters of a pass, beginning where their stream stands."""
+        """Collect dead letters of a pass, from the position in their stream on."""
         if self._letters is None:
             return
         writer_id = f"{self.writer_id}/dead-letters"
@@ -257,11 +268,11 @@ class Copy(Closing):
         rotation: Rotation,
         route: Conversion,
         stop: threading.Event,
-        tell: Callable[[int], None],
+        on_progress: Callable[[int], None],
         *,
         follow: bool,
     ) -> bool:
-        """Move rows until the end, or until stopped; whether it was the end."""
+        """Copy rows until the end or the stop; return whether it was the end."""
         while not stop.is_set():
             batch = self._next(epochs, rotation)
             if batch is not None:
@@ -270,7 +281,7 @@ class Copy(Closing):
             late = diversion is not None and diversion.due
             if late or (epochs.pending and epochs.due):
                 self._settle(epochs, rotation)
-            tell(self._rows + epochs.pending)
+            on_progress(self._rows + epochs.pending)
             if rotation.finished:
                 return True
             if batch is None and follow and all_ended(self._source, rotation):
@@ -284,6 +295,8 @@ class Copy(Closing):
             diversion.add(batch)
         if not batch.num_rows:
             return
+        if self._began is None:
+            self._began = time.time()
         rows, letters, offsets = route.apply(batch)
         if letters is not None:
             assert diversion is not None
@@ -306,7 +319,7 @@ class Copy(Closing):
             if batch is not None:
                 refuse_torn(batch, self._source.config.name)
         except IncarnationChanged as error:
-            # Nothing is committed: rows of both lives may be among those read.
+            # Nothing is committed: rows of both incarnations may have been read.
             error.remedy = _ANOTHER
             raise
         except StreamError:
@@ -315,18 +328,19 @@ class Copy(Closing):
         return batch
 
     def _settle(self, epochs: Epochs, rotation: Rotation) -> None:
-        """Commit the open epoch with its position, where either has moved."""
+        """Commit the open epoch with its position, if either has changed."""
         position = rotation.position
         if not epochs.pending and position == self._position:
             return
         rows = epochs.pending
         if self._diversion is not None:
-            # First: what is committed behind them is not read again.
+            # Dead letters first: after the commit their range is not read again.
             before = self._diversion.rows
             self._diversion.commit(position)
             self._dead += self._diversion.rows - before
         if rows or self._remembered:
-            epochs.commit(position)
+            with self._reported(epochs, position):
+                epochs.commit(position)
             self._epochs += bool(rows)
             self._rows += rows
         if self._store is not None:
@@ -341,13 +355,37 @@ class Copy(Closing):
             self._acknowledge(position)
         rotation.begin_range()
 
+    @contextmanager
+    def _reported(self, epochs: Epochs, position: Position) -> Iterator[None]:
+        """Report a commit with rows to traces."""
+        if not (batches.watched and epochs.pending):
+            yield
+            return
+        now = time.time()
+        batch = FinishedBatch(
+            "copy",
+            self.writer_id,
+            min(now, self._began or now),
+            now,
+            now,
+            StreamEnd.of(self._source.config),
+            [StreamEnd.of(self._sink.config)],
+            ranges_between(self._position, position),
+            epochs.epoch,
+            epochs.pending,
+            writer_id=self.writer_id,
+        )
+        self._began = None
+        with reported(batch):
+            yield
+
     def _acknowledge(self, position: Position | None) -> None:
-        """Acknowledge what is committed durably; a start alone commits nothing."""
+        """Acknowledge a durably committed position; not a mere start."""
         if self._sink.claims.durable:
             self._acknowledger.acknowledge(position)
 
     def _stands_at(self, last: LastCommit | None) -> Position | None:
-        """Where to begin; None where nobody has begun yet."""
+        """Return the committed position; None for the first run."""
         name = self._sink.config.name
         saved = None
         if self._store is not None:
@@ -359,22 +397,20 @@ class Copy(Closing):
                 msg = (
                     f"writer id {self.writer_id!r} was used by a writer other than copy"
                 )
-                raise PositionRefused(
-                    msg, stream=name, remedy="copy under another writer id"
-                )
+                raise PositionRefused(msg, stream=name, remedy="use another writer id")
             return last.source_position
         if self._remembered and (saved is not None or self._position is not None):
-            msg = f"the sink has forgotten the writer {self.writer_id!r}"
+            msg = f"the sink has forgotten writer id {self.writer_id!r}"
             remedy = (
-                "look what the sink holds, then copy under another writer id, or "
-                "remove the checkpoint to begin again at the start"
+                "check the rows in the sink, then use another writer id, or "
+                "delete the checkpoint to copy again from the start"
             )
             raise EpochMarkerLost(msg, stream=name, remedy=remedy)
         return self._position if saved is None else saved.position
 
     @property
     def _remembered(self) -> bool:
-        """Whether the sink itself remembers how far its writer is."""
+        """Whether the sink stores the position of its writer."""
         return self._sink.claims.idempotent
 
     def _end_pass(self, rotation: Rotation) -> None:
@@ -388,7 +424,7 @@ class Copy(Closing):
             parts.append(self._letters.guarantee(writer_id=self.writer_id))
         verdict = combine(*parts)
         if not self._remembered and self._store is None:
-            reason = "nobody keeps the position, so a new run copies all again"
+            reason = "the position is not stored, so a new run copies all rows again"
             verdict = combine(verdict, Verdict(Guarantee.AT_LEAST_ONCE, (reason,)))
         return check_guarantee("copy", verdict, [source.config, sink.config])
 
@@ -404,6 +440,6 @@ class Copy(Closing):
 
 
 def _file_name(writer_id: str) -> str:
-    """A name for a folder that no other writer has."""
+    """Return a folder name that is unique to the writer."""
     readable = re.sub("[^A-Za-z0-9._-]+", "-", writer_id).strip("-._")[:80]
     return f"w-{readable}-{zlib.crc32(writer_id.encode()):08x}"

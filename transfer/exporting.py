@@ -1,7 +1,7 @@
-"""A range of a topic as plain files, for programs that know nothing of streams.
+"""Exports a range of a topic to plain files, for other programs.
 
-A file is written under a temporary name beside its own, and published whole: until
-then nobody sees it, and what fails leaves nothing behind.
+A file is written under a temporary name in its folder, and published atomically; a
+failure leaves no file.
 """
 
 from __future__ import annotations
@@ -42,31 +42,31 @@ if TYPE_CHECKING:
     from streamfactory.wiring.reading.reader import Reader
 
 _TURN: Final = 0.2
-"""Seconds that one fetch waits at the most: a stop is noticed that soon."""
+"""Maximum seconds of one fetch, and so of the reaction to a stop."""
 
 
 @dataclass(frozen=True, slots=True)
-class Lane:
-    """What was exported of one partition."""
+class ExportedRange:
+    """The exported range of one partition."""
 
     partition: Partition
     start: int
     end: int
-    """Where reading came to; exclusive."""
+    """End of the exported range, exclusive."""
     rows: int
 
 
 @dataclass(frozen=True, slots=True)
 class Exported:
-    """What an export has written."""
+    """The result of an export."""
 
     rows: int
     size: int
     """Bytes of all files."""
     files: tuple[Path, ...]
-    lanes: tuple[Lane, ...]
+    lanes: tuple[ExportedRange, ...]
     position: Position
-    """Where reading came to; what a next export may begin with."""
+    """The end of the export, at which a next one can start."""
     losses: tuple[Loss, ...]
 
 
@@ -81,7 +81,7 @@ def open_export(
     format: str | None = None,
     by_partition: bool = False,
     force: bool = False,
-    options: Mapping[str, str] | None = None,
+    options: Mapping[str, object] | None = None,
     allow_class_paths: bool = False,
     plugins: PluginManager | None = None,
 ) -> Export:
@@ -89,23 +89,23 @@ def open_export(
 
     Args:
         stream: The name of a stream in the catalogue, or its properties.
-        output: The file; with ``by_partition`` the folder, which must not be there.
-        topic: Another topic of the same place; None for the stream's own.
-        start: First offsets wanted.
-        end: First offsets not wanted.
-        partitions: Which; none means all.
+        output: The file; with ``by_partition`` the folder, which must not exist.
+        topic: Another topic of the same storage or server; None for the stream's own.
+        start: Start offsets, inclusive.
+        end: End offsets, exclusive.
+        partitions: The partitions; empty for all.
         format: ``parquet``, ``arrow`` (a random-access file) or ``arrows`` (a stream);
             by default what the output's name ends in.
-        by_partition: One file for each partition, named by it.
-        force: Replace a file that is there.
+        by_partition: One file per partition, named by it.
+        force: Replace an existing file.
         options: Properties that replace those of the definition.
         allow_class_paths: Whether the configuration may name Python objects.
         plugins: Where types are found; the process's own by default.
 
     Raises:
-        MisuseError: misuse; the output is there already, or no format is known.
-        ConfigError: config; every problem at once.
-        StreamError: As it fits.
+        MisuseError: misuse; the output exists already, or its format is unknown.
+        ConfigError: config; with all problems.
+        StreamError: Raised by the stream.
     """
     kind = format_of(output, format, by_partition=by_partition)
     outputs = Outputs(output, kind, by_partition=by_partition, force=force)
@@ -126,10 +126,10 @@ class Export(Closing):
 
     Args:
         source: The stream; closed with the export.
-        outputs: Where to.
-        start: First offsets wanted.
-        end: First offsets not wanted.
-        partitions: Which; none means all.
+        outputs: The destination.
+        start: Start offsets, inclusive.
+        end: End offsets, exclusive.
+        partitions: The partitions; empty for all.
     """
 
     def __init__(
@@ -157,34 +157,37 @@ class Export(Closing):
 
     @property
     def schema(self) -> pa.Schema:
-        """The columns of the files: values stand for dictionaries."""
+        """The schema of the files, without dictionary types."""
         return canonical_schema(self._source.schema)
 
     def run(
-        self, stop: threading.Event, *, tell: Callable[[int], None] = lambda _: None
+        self,
+        stop: threading.Event,
+        *,
+        on_progress: Callable[[int], None] = lambda _: None,
     ) -> Exported | None:
         """Write and publish.
 
         Args:
-            stop: Once it is set, nothing is published, and that is all.
-            tell: Is given the rows so far, often.
+            stop: When set, this returns without publishing.
+            on_progress: Called frequently with the number of rows so far.
 
         Returns:
-            None where it was stopped.
+            None if it was stopped.
 
         Raises:
             OffsetOutOfRange, IncarnationChanged: data_loss.
             StorageFailed: permanent; the output cannot be written. Nothing is left.
-            StreamError: The source's. Nothing is published.
+            StreamError: Raised by the source. Nothing is published.
         """
         ranges = self._ranges()
         schema = self.schema
-        lanes: list[Lane] = []
+        lanes: list[ExportedRange] = []
         incarnations: dict[Partition, str] = {}
         with self._outputs.begin(schema) as writing:
             for info, start, end in ranges:
                 output = writing.of(info.partition)
-                lane = self._export(info, start, end, output, schema, stop, tell)
+                lane = self._export(info, start, end, output, schema, stop, on_progress)
                 if lane is None:
                     return None
                 lanes.append(lane)
@@ -202,14 +205,14 @@ class Export(Closing):
         )
 
     def close(self) -> None:
-        """Close the stream; twice is fine."""
+        """Close the stream; may be called twice."""
         self._source.close()
 
     def _ranges(self) -> list[tuple[PartitionInfo, int, int]]:
         config, metadata = self.config, self._source.metadata
         if "topic.name" not in config:
             msg = "this stream reads several topics"
-            raise MisuseError(msg, stream=config.name, remedy="name one of them")
+            raise MisuseError(msg, stream=config.name, remedy="select one of them")
         infos = [
             info
             for info in metadata.partitions()
@@ -223,11 +226,11 @@ class Export(Closing):
             partition = info.partition
             if self._partitions and partition.id not in self._partitions:
                 continue
-            start = starts.get(partition, info.earliest)
+            start = starts.get(partition, info.start)
             end = ends.get(partition, info.latest)
             if end is None or (info.latest is None and self._end == "latest"):
                 msg = "the latest offset of this stream is unknown"
-                remedy = "copy it into a stream that keeps it, and export that"
+                remedy = "copy it to a stream that stores it, and export that"
                 raise Unsupported(
                     msg, stream=config.name, partition=partition, remedy=remedy
                 )
@@ -245,11 +248,11 @@ class Export(Closing):
         output: Output,
         schema: pa.Schema,
         stop: threading.Event,
-        tell: Callable[[int], None],
-    ) -> Lane | None:
+        on_progress: Callable[[int], None],
+    ) -> ExportedRange | None:
         before, at = self.rows, start
         if start == end:
-            return Lane(info.partition, start, at, 0)
+            return ExportedRange(info.partition, start, at, 0)
         reader = self._source.reader(
             info.partition, info=info, incarnation=info.incarnation
         )
@@ -267,14 +270,17 @@ class Export(Closing):
                 at = batch.next_offset
                 output.write(conform(batch.rows, schema))
                 self.rows += batch.num_rows
-                tell(self.rows)
+                on_progress(self.rows)
             self._refuse_recreated(reader, info)
-        return Lane(info.partition, start, at, self.rows - before)
+        return ExportedRange(info.partition, start, at, self.rows - before)
 
     def _refuse_recreated(self, reader: Reader, info: PartitionInfo) -> None:
-        """Under a policy that continues, the range would mean something else."""
+        """Raise if the topic was recreated, whatever the loss policy.
+
+        The range is invalid.
+        """
         if was_recreated(info.incarnation, reader.incarnation):
             partition, found = info.partition, reader.incarnation
             error = recreated(partition, info.incarnation, found, None)
-            error.remedy = "export it again"
+            error.remedy = "repeat the export"
             raise error.at(stream=self.config.name)

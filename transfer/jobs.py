@@ -26,35 +26,36 @@ def copy(
     source: Named,
     sink: Named,
     *,
-    source_options: Mapping[str, str] | None = None,
-    sink_options: Mapping[str, str] | None = None,
+    source_options: Mapping[str, object] | None = None,
+    sink_options: Mapping[str, object] | None = None,
     writer_id: str | None = None,
     follow: bool = False,
     stop: threading.Event | None = None,
 ) -> Copied:
     """Copy a stream into another one; exported as ``streamfactory.copy``.
 
-    Called again, it continues where the sink stands: exactly once where the sink
+    Called again, it continues at the sink's position: exactly once if the sink
     remembers its writers.
 
     Args:
         source: The name of a stream in the catalogue, or its properties.
-        sink: Likewise. Its topic is created where there is none.
+        sink: The name or properties of the sink. Its topic is created if it does not
+            exist.
         source_options: Properties that replace those of the source.
-        sink_options: Likewise, of the sink.
-        writer_id: Identifies the copy across restarts; by default a name made of both
-            streams' names.
-        follow: Continue when the latest offsets are reached, until ``stop`` is set.
-        stop: Once it is set, the open epoch is committed and the call returns.
+        sink_options: Properties that replace those of the sink.
+        writer_id: Identifies the copy across restarts; by default made of both streams'
+            names.
+        follow: Continue after the latest offsets are reached, until ``stop`` is set.
+        stop: When set, the open epoch is committed and the call returns.
 
     Returns:
         Rows, epochs, the position reached, and losses.
 
     Raises:
-        ConfigError: config; every problem of one end at once.
-        GuaranteeRefused: config; ``guarantee`` of either end asks for more.
+        ConfigError: config; with all problems of one end.
+        GuaranteeRefused: config; ``guarantee`` of either end is stronger.
         SchemaMismatch: permanent; rows of the source do not fit the sink.
-        StreamError: As either end raises; what was read before is committed.
+        StreamError: Raised by either end; earlier rows are committed.
 
     Example:
         >>> import streamfactory
@@ -74,7 +75,7 @@ def copy(
 def publish(
     stream: Named,
     *inputs: str | Path,
-    options: Mapping[str, str] | None = None,
+    options: Mapping[str, object] | None = None,
     format: str | None = None,
     schema: pa.Schema | None = None,
     writer_id: str | None = None,
@@ -87,21 +88,20 @@ def publish(
             created where there is none.
         inputs: Files of CSV, JSON lines, Parquet or Arrow.
         options: Properties that replace those of the definition.
-        format: Of all inputs; by default what each path ends in says.
-        schema: Of the rows; by default the stream's where it has one, else the first
-            input's.
+        format: Format of all inputs; by default that of each path's suffix.
+        schema: Schema of the rows; by default the stream's if it has one, else the
+            first input's.
         writer_id: Identifies the writer across restarts: called again with the same
-            inputs, it publishes what is not published yet. None claims no idempotence.
-        stop: Once it is set, the open epoch is committed and the call returns.
+            inputs, it publishes the rest. None claims no idempotence.
+        stop: When set, the open epoch is committed and the call returns.
 
     Returns:
         Rows, epochs, and whether the end of the inputs was reached.
 
     Raises:
-        ConfigError: config; every problem of the configuration at once, or an input
-            that cannot be opened.
+        ConfigError: config; with all problems, or an input cannot be opened.
         MisuseError: misuse; there is no input.
-        StreamError: As the stream raises.
+        StreamError: Raised by the stream.
     """
     names = [str(name) for name in inputs]
     with open_publisher(
@@ -124,7 +124,7 @@ def export(
     format: str | None = None,
     by_partition: bool = False,
     force: bool = False,
-    options: Mapping[str, str] | None = None,
+    options: Mapping[str, object] | None = None,
 ) -> Exported:
     """Write a stream to a file, or a folder; exported as ``streamfactory.export``.
 
@@ -146,7 +146,7 @@ def export(
     Raises:
         MisuseError: misuse; the output exists already, or no format is known.
         ConfigError: config; every problem at once.
-        StreamError: As the stream raises.
+        StreamError: Raised by the stream.
     """
     with open_export(
         stream,

@@ -1,4 +1,4 @@
-"""Parquet and Arrow files that appear whole, or not at all."""
+"""Writes Parquet and Arrow files atomically."""
 
 from __future__ import annotations
 
@@ -36,40 +36,40 @@ _MOST: Final = {
     "arrow": (1 << 16, 8 << 20),
     "arrows": (1 << 16, 8 << 20),
 }
-"""Rows and bytes of one row group, or of one batch: what is held in memory."""
+"""Maximum rows and bytes of one row group or batch, which are buffered in memory."""
 
 
 def format_of(path: Path, said: str | None, *, by_partition: bool) -> str:
-    """Which format an output has.
+    """Return the format of an output.
 
     Raises:
-        MisuseError: misuse; nothing says it, or it is none.
+        MisuseError: misuse; it cannot be determined, or is not supported.
     """
     found = said
     if found is None and not by_partition:
         found = _SUFFIXES.get(path.suffix.lower())
     if found is None:
         msg = f"the format of {path} is unknown"
-        raise MisuseError(msg, remedy=f"say it: {', '.join(FORMATS)}")
+        raise MisuseError(msg, remedy=f"set it to one of {', '.join(FORMATS)}")
     if found not in FORMATS:
-        msg = f"{found!r} is no format; there are {', '.join(FORMATS)}"
+        msg = f"format {found!r} is not supported; use one of {', '.join(FORMATS)}"
         raise MisuseError(msg)
     return found
 
 
 @final
 class Outputs:
-    """Where files are to be, looked at before anything is read.
+    """The destination of files, checked before the stream is read.
 
     Args:
         path: The file; with ``by_partition`` the folder.
         format: One of `FORMATS`.
         by_partition: One file for each partition.
-        force: Replace a file that is there; a folder never is.
+        force: Replace an existing file; a folder is never replaced.
 
     Raises:
-        MisuseError: misuse; it is there already, or is no file.
-        StorageFailed: permanent; the folder that is to hold it is not there.
+        MisuseError: misuse; it exists already, or is not a file.
+        StorageFailed: permanent; its parent folder does not exist.
     """
 
     def __init__(
@@ -77,44 +77,48 @@ class Outputs:
     ) -> None:
         if by_partition and force:
             msg = "a folder is never replaced"
-            raise MisuseError(msg, remedy="remove it first, or name another one")
+            raise MisuseError(msg, remedy="remove it first, or use another one")
         self.path = path
         self.format = format
         self.by_partition = by_partition
         self.force = force
         if not path.parent.is_dir():
-            msg = f"{path} cannot be written: there is no folder {path.parent}"
-            raise StorageFailed(msg, remedy="make it first")
+            msg = f"{path} cannot be written: folder {path.parent} does not exist"
+            raise StorageFailed(msg, remedy="create it first")
         if os.path.lexists(path):
             self.refuse_there()
 
     def refuse_there(self) -> None:
-        """Refuse to touch what is there, unless it is a file that may be replaced.
+        """Raise if the destination exists, unless it is a file that may be replaced.
 
         Raises:
             MisuseError: misuse.
         """
         if self.force and self.path.is_file():
             return
-        msg = f"{self.path} is there already"
-        remedy = "name another file, or give --force to replace it"
+        msg = f"{self.path} exists already"
+        remedy = "use another file, or pass --force to replace it"
         if self.force or self.by_partition:
-            msg = f"{msg}, and is no file to be replaced" if self.force else msg
-            remedy = "name another one"
+            msg = (
+                f"{msg}, and is not a file, which could be replaced"
+                if self.force
+                else msg
+            )
+            remedy = "use another one"
         raise MisuseError(msg, remedy=remedy)
 
     def begin(self, schema: pa.Schema) -> Writing:
-        """Begin to write files of a schema."""
+        """Start to write files of a schema."""
         return Writing(self, schema)
 
 
 @final
 class Writing:
-    """Files on their way; a context manager, which leaves nothing half-written.
+    """Files while they are written; a context manager that leaves no incomplete file.
 
     Args:
-        outputs: Where to.
-        schema: Of all files.
+        outputs: The destination.
+        schema: Schema of all files.
     """
 
     def __init__(self, outputs: Outputs, schema: pa.Schema) -> None:
@@ -127,7 +131,7 @@ class Writing:
         self._size = 0
 
     def of(self, partition: Partition) -> Output:
-        """Where the rows of a partition go; those before it are complete."""
+        """Return the file for a partition's rows; earlier partitions are complete."""
         if not self._outputs.by_partition:
             assert self._open is not None
             return self._open
@@ -140,10 +144,10 @@ class Writing:
         return self._begin(self._temporary / name)
 
     def publish(self) -> tuple[tuple[Path, ...], int]:
-        """Make all of it visible; answers the files, and their bytes.
+        """Publish all files; return them and their bytes.
 
         Raises:
-            MisuseError: misuse; something of that name has come meanwhile.
+            MisuseError: misuse; the destination was created meanwhile.
             StorageFailed: permanent.
         """
         self._finish()
@@ -152,7 +156,7 @@ class Writing:
             if self._outputs.by_partition:
                 sync_folder(self._temporary)
             self._move()
-        with _storing(path, "it is there, and may not outlive a crash"):
+        with _storing(path, "it was written, but may not survive a crash"):
             sync_folder(path.parent)
         if self._outputs.by_partition:
             return tuple(path / name for name in self._files), self._size
@@ -196,7 +200,8 @@ class Writing:
             return
         if not self._outputs.by_partition:
             try:
-                os.link(self._temporary, path)  # fails where something came meanwhile
+                # fails if the path was created meanwhile
+                os.link(self._temporary, path)
             except FileExistsError:
                 self._outputs.refuse_there()
             except OSError:
@@ -210,12 +215,12 @@ class Writing:
 
 @final
 class Output:
-    """One file on its way. Rows are gathered to row groups, or batches, of some size.
+    """One file while it is written. Rows are combined to row groups or batches.
 
     Args:
-        path: Where it is written.
-        outputs: Its final place and format.
-        schema: Of its rows.
+        path: Its temporary path.
+        outputs: Its destination and format.
+        schema: Schema of its rows.
 
     Raises:
         Unsupported: misuse; the format has no such columns.
@@ -242,7 +247,7 @@ class Output:
         """Add rows.
 
         Raises:
-            StorageFailed: permanent; the disk is full, say.
+            StorageFailed: permanent; the disk is full, for example.
         """
         if not rows.num_rows:
             return
@@ -253,7 +258,7 @@ class Output:
             self._flush()
 
     def finish(self) -> int:
-        """Write the rest, safely; answers the bytes of the file."""
+        """Write the rest and sync; return the bytes of the file."""
         self._flush()
         with self._writing():
             self._writer.close()
@@ -264,11 +269,12 @@ class Output:
         return size
 
     def abandon(self) -> None:
-        """Close, whatever was written."""
+        """Close an incomplete file."""
         with suppress(Exception):
             self._writer.close()
         if self._outputs.format == "parquet":
-            self._writer.is_open = False  # else it tries again when it is collected
+            # otherwise it writes again when garbage-collected
+            self._writer.is_open = False
         with suppress(OSError):
             self._file.close()
 
@@ -289,7 +295,10 @@ class Output:
                 yield
             except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
                 reason = str(error).splitlines()[0]
-                msg = f"{self._outputs.format} cannot hold these columns: {reason}"
+                msg = (
+                    f"format {self._outputs.format} does not support these "
+                    f"columns: {reason}"
+                )
                 raise Unsupported(msg, remedy="export as arrow") from error
 
 
@@ -305,7 +314,7 @@ def _writer(format: str, file: Any, schema: pa.Schema) -> Any:
 
 @contextmanager
 def _storing(path: Path, left: str = "nothing of it is left") -> Iterator[None]:
-    """Tell what a file system refuses, by the name that the user gave."""
+    """Translate errors of the file system, with the user's path."""
     try:
         yield
     except StorageFailed:

@@ -1,13 +1,13 @@
-"""Files and standard input published into a stream, epoch by epoch.
+"""Publishes files and standard input to a stream, epoch by epoch.
 
-How much of each input was taken is stored in the sink with the rows: a run under the
-same writer id goes on behind them, however the last one ended.
+The position in each input is stored in the sink with the rows: a run with the same
+writer id continues there, however the last one ended.
 """
 
 from __future__ import annotations
 
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, final
 
 import pyarrow as pa
@@ -17,18 +17,16 @@ from streamfactory.spi import (
     Finished,
     FormatRefused,
     Guarantee,
-    MisuseError,
     Partition,
     Position,
     PositionRefused,
     SchemaMismatch,
     StreamError,
     Verdict,
-    combine,
     envelope_schema,
 )
-from streamfactory.transfer.inputs import Input, InputOptions, open_input
-from streamfactory.transfer.inputs.formats import STANDARD_INPUT
+from streamfactory.spi.claims import combine
+from streamfactory.transfer.inputs import Input, InputOptions, open_inputs
 from streamfactory.wiring.config.loading import Named, load
 from streamfactory.wiring.core.clock import Clock
 from streamfactory.wiring.core.closing import Closing
@@ -46,28 +44,28 @@ if TYPE_CHECKING:
     from streamfactory.wiring.plugins.manager import PluginManager
 
 TOPIC: Final = "inputs"
-"""What stored positions name; the inputs are its partitions, in their order."""
+"""Topic of stored positions; the inputs are its partitions, in order."""
 _TURN: Final = 0.2
-"""Seconds that one read waits at the most: a stop is noticed that soon."""
+"""Maximum seconds of one read, and so of the reaction to a stop."""
 
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """What a run has published."""
+    """The result of a run."""
 
     rows: int
     epochs: int
     skipped: int
     """Bytes, or rows of Parquet, that an earlier run had published."""
     complete: bool
-    """Whether it reached the end of the inputs, rather than being stopped."""
+    """Whether it reached the end of the inputs instead of being stopped."""
 
 
 def open_publisher(
     stream: Named,
     inputs: Sequence[str],
     *,
-    options: Mapping[str, str] | None = None,
+    options: Mapping[str, object] | None = None,
     format: str | None = None,
     schema: pa.Schema | None = None,
     delimiter: str | None = None,
@@ -78,16 +76,16 @@ def open_publisher(
     allow_class_paths: bool = False,
     plugins: PluginManager | None = None,
 ) -> Publisher:
-    """Open a stream and what is to be published into it.
+    """Open a stream, and the inputs to publish into it.
 
     Args:
         stream: The name of a stream in the catalogue, or its properties.
-        inputs: Paths, or ``-`` for standard input.
+        inputs: As for `open_inputs`.
         options: Properties that replace those of the definition.
-        format: Of all inputs; by default what each path ends in says.
+        format: As for `open_inputs`.
         schema: Of the rows; by default the stream's where it has one, else the first
             input's.
-        delimiter: Of CSV; by default a tab for ``.tsv``, else a comma.
+        delimiter: As for `open_inputs`.
         header: Whether CSV begins with the names of its columns.
         writer_id: Survives restarts; None claims no idempotence.
         create: Whether the topic may be created.
@@ -96,13 +94,9 @@ def open_publisher(
         plugins: Where types are found; the process's own by default.
 
     Raises:
-        ConfigError: config; every problem of the configuration at once, or an input
-            that cannot be opened.
-        StreamError: As it fits.
+        ConfigError: config; every problem of the configuration at once.
+        StreamError: Of the stream, or of `open_inputs`.
     """
-    if not inputs or list(inputs).count(STANDARD_INPUT) > 1:
-        msg = "standard input is given twice" if inputs else "there is no input"
-        raise MisuseError(msg, remedy="give files, or - once for standard input")
     configured = load(
         stream,
         "write",
@@ -113,18 +107,14 @@ def open_publisher(
     how = InputOptions(
         block_size=configured.config["batch.bytes"],
         batch_rows=configured.config["batch.rows"],
-        delimiter=delimiter or ",",
         header=header,
     )
-    with ExitStack() as unless_made:
+    with ExitStack() as on_failure:
         sink = Sink(configured)
-        unless_made.callback(sink.close)
-        opened = []
-        for name in inputs:
-            tabbed = delimiter is None and ".tsv" in name.lower()
-            own = replace(how, delimiter="\t") if tabbed else how
-            opened.append(open_input(name, format=format, options=own))
-            unless_made.callback(opened[-1].close)
+        on_failure.callback(sink.close)
+        opened = open_inputs(inputs, format=format, delimiter=delimiter, options=how)
+        for one in opened:
+            on_failure.callback(one.close)
         publisher = Publisher(
             sink,
             opened,
@@ -133,7 +123,7 @@ def open_publisher(
             create=create,
             partitions=partitions,
         )
-        unless_made.pop_all()
+        on_failure.pop_all()
     return publisher
 
 
@@ -142,15 +132,15 @@ class Publisher(Closing):
     """Publishes inputs, one after another. One thread runs it.
 
     Args:
-        sink: Where to; closed with the publisher.
-        inputs: What; closed with the publisher.
+        sink: The sink; closed with the publisher.
+        inputs: The inputs; closed with the publisher.
         writer_id: Survives restarts; None claims no idempotence.
-        declared: The schema of the rows, where somebody says it.
+        declared: The schema of the rows, if declared.
         create: Whether the topic may be created.
-        partitions: Of a topic that is created.
+        partitions: Number of partitions of a new topic.
 
     Raises:
-        GuaranteeRefused: config; ``guarantee`` asks for more.
+        GuaranteeRefused: config; ``guarantee`` is stronger.
     """
 
     def __init__(
@@ -164,9 +154,9 @@ class Publisher(Closing):
         partitions: int | None,
     ) -> None:
         self.schema: pa.Schema | None = declared
-        """Of the rows; None until the first input tells it."""
+        """Schema of the rows; None until it is known from the first input."""
         self.created = False
-        """Whether the topic was made for this."""
+        """Whether this run created the topic."""
         self._sink = sink
         self._inputs = inputs
         self.writer_id = writer_id
@@ -177,7 +167,7 @@ class Publisher(Closing):
         self._batches = 0
         self._epochs: Epochs | None = None
         self.guarantee = self._promise()
-        """What publishing promises, with reasons."""
+        """The guarantee of publishing, with reasons."""
 
     @property
     def config(self) -> StreamConfig:
@@ -196,7 +186,7 @@ class Publisher(Closing):
 
     @property
     def size(self) -> int | None:
-        """Bytes of all inputs; None where nobody knows."""
+        """Bytes of all inputs; None if unknown."""
         sizes = [one.size for one in self._inputs]
         return None if None in sizes else sum(size or 0 for size in sizes)
 
@@ -207,7 +197,7 @@ class Publisher(Closing):
 
     @property
     def progress(self) -> int:
-        """How many of them were taken."""
+        """Bytes that were read so far."""
         return sum(one.progress for one in self._inputs)
 
     def run(
@@ -215,24 +205,24 @@ class Publisher(Closing):
         stop: threading.Event,
         *,
         begin: Callable[[], None] = lambda: None,
-        tell: Callable[[int], None] = lambda _: None,
+        on_progress: Callable[[int], None] = lambda _: None,
     ) -> Published:
-        """Publish everything that was not published under this writer id before.
+        """Publish all rows that were not published with this writer id before.
 
         Args:
-            stop: Once it is set, the open epoch is committed, and that is all.
-            begin: Called when the schema is known and the topic is there.
-            tell: Is given the rows so far, often.
+            stop: When set, the open epoch is committed and this returns.
+            begin: Called when the schema is known and the topic exists.
+            on_progress: Called frequently with the number of rows so far.
 
         Raises:
             SchemaMismatch: permanent; rows do not fit. Names the column and the input.
-            DecodeError: decode; an input holds what cannot be read. What came before
-                it is committed.
+            DecodeError: decode; a part of an input cannot be read. Earlier rows are
+                committed.
             PositionRefused: permanent; an input is not the one that was published.
-            StreamError: The sink's. With a writer id, run it again.
+            StreamError: Raised by the sink. With a writer id, run it again.
         """
         self.schema = self._settle_schema(stop)
-        if self.schema is None:  # stopped before anything came
+        if self.schema is None:  # stopped before the first rows
             return Published(0, 0, 0, complete=False)
         self._check_names(self.schema)
         self.created = ensure_topic(
@@ -249,10 +239,9 @@ class Publisher(Closing):
             self._epochs = epochs
             skipped = self._skip(epochs.last)
             begin()
-            complete = self._pump(epochs, spread, stop, tell)
+            complete = self._pump(epochs, spread, stop, on_progress)
         if complete and not self._sink.claims.durable:
-            # What does not outlive this process ends with it: readers learn that all
-            # is well.
+            # Streams that end with this process are ended normally for their readers.
             self._sink.end_stream(Finished())
         return Published(epochs.rows, epochs.epochs, skipped, complete)
 
@@ -268,7 +257,7 @@ class Publisher(Closing):
         epochs: Epochs,
         spread: int | None,
         stop: threading.Event,
-        tell: Callable[[int], None],
+        on_progress: Callable[[int], None],
     ) -> bool:
         for one in self._inputs:
             while not one.finished:
@@ -282,7 +271,7 @@ class Publisher(Closing):
                         epochs.write(part, part.nbytes)
                 if epochs.due:
                     self._commit(epochs)
-                tell(epochs.rows + epochs.pending)
+                on_progress(epochs.rows + epochs.pending)
         self._commit(epochs)
         return True
 
@@ -295,7 +284,7 @@ class Publisher(Closing):
                 rows = one.read(timeout, epochs.room)
                 return None if rows is None else self._fitting(one, rows)
         except StreamError:
-            # What came before is good; the position must not cover what was not read.
+            # Earlier rows are valid; the position must not include unread ones.
             self._commit(epochs, {one: before})
             raise
 
@@ -311,7 +300,7 @@ class Publisher(Closing):
     def _placed(
         self, rows: pa.RecordBatch, spread: int | None
     ) -> Iterator[pa.RecordBatch]:
-        """Rows with the partition that they go to, where nothing else decides it."""
+        """Return rows with their partition, unless it is determined otherwise."""
         most = self._sink.config["batch.rows"]
         for start in range(0, rows.num_rows, most):
             part = rows.slice(start, most)
@@ -336,20 +325,22 @@ class Publisher(Closing):
         epochs.commit(Position(offsets, incarnations))
 
     def _skip(self, last: LastCommit | None) -> int:
-        """Go on behind what this writer has published; how much that was."""
+        """Skip what this writer has published, and return how much that was."""
         if last is None:
             return 0
         position, name = last.source_position, self._sink.config.name
         if position is None or any(p.topic != TOPIC for p in position):
-            msg = f"the writer {self.writer_id!r} has written something else"
-            remedy = "publish under another writer id"
+            msg = (
+                f"writer id {self.writer_id!r} was used by a writer other than publish"
+            )
+            remedy = "use another writer id"
             raise PositionRefused(msg, stream=name, remedy=remedy)
         if len(position) > len(self._inputs):
             msg = (
-                f"{len(position)} inputs were published under the writer id "
-                f"{self.writer_id!r}, {len(self._inputs)} are given"
+                f"{len(position)} inputs were published with writer id "
+                f"{self.writer_id!r}, but {len(self._inputs)} were passed"
             )
-            remedy = "give the same inputs in the same order, or another writer id"
+            remedy = "pass the same inputs in the same order, or use another writer id"
             raise PositionRefused(msg, stream=name, remedy=remedy)
         for partition, offset in position.items():
             one = self._inputs[partition.id]
@@ -357,10 +348,13 @@ class Publisher(Closing):
         return sum(position.values())
 
     def _settle_schema(self, stop: threading.Event) -> pa.Schema | None:
-        """What rows will have: declared, else the stream's, else the first input's."""
+        """Return the schema of the rows.
+
+        Declared, else the stream's, else the first input's.
+        """
         known = self._sink.schema
         if known is not None and known.equals(envelope_schema()):
-            known = None  # of messages: the encoder, or `value`, decides
+            known = None  # for messages the encoder, or `value`, determines it
         expected = self._declared or known
         if expected is not None:
             self._expect(expected)
@@ -370,13 +364,13 @@ class Publisher(Closing):
             with self._naming_columns():
                 found = self._inputs[0].columns(_TURN)
             if found is not None:
-                self._expect(found)  # a guess holds for all that follows
+                self._expect(found)  # an inferred schema applies to all later inputs
                 return found
         return None
 
     @contextmanager
     def _naming_columns(self) -> Iterator[None]:
-        """Add to errors of an input the columns of the topic, which it was read by."""
+        """Add the topic's columns to errors of an input that was read with them."""
         try:
             yield
         except (DecodeError, FormatRefused, SchemaMismatch) as error:
@@ -402,11 +396,11 @@ class Publisher(Closing):
         if not unknown and all(field.nullable for field in missing):
             return
         found = [("unknown", unknown), ("missing", [field.name for field in missing])]
-        told = "; ".join(
+        causes = "; ".join(
             f"{kind}: {', '.join(map(repr, some))}" for kind, some in found if some
         )
         config = self._sink.config
-        msg = f"the columns do not fit the topic {config.topic!r}: {told}"
+        msg = f"the columns do not fit the topic {config.topic!r}: {causes}"
         remedy = "rename the columns, or publish to another topic; this one has "
         remedy += columns_of(known)
         raise SchemaMismatch(msg, stream=config.name, remedy=remedy)
@@ -416,7 +410,10 @@ class Publisher(Closing):
             one.expect(schema)
 
     def _spread(self, schema: pa.Schema) -> int | None:
-        """Over how many partitions batches go in turn; None where something decides."""
+        """Return the number of partitions for round-robin.
+
+        None if the rows determine it.
+        """
         count = self._sink.partition_count()
         decided = {"_partition", "_key", "_topic"} & set(schema.names)
         keys = self._sink.config.get("producer.key.columns")
@@ -426,7 +423,7 @@ class Publisher(Closing):
         verdict = self._sink.guarantee(writer_id=self.writer_id)
         if all(one.size is not None for one in self._inputs):
             return verdict
-        reason = "as far as standard input brings the same bytes again"
+        reason = "provided that standard input has the same bytes again"
         return combine(verdict, Verdict(Guarantee.EXACTLY_ONCE, (reason,)))
 
 

@@ -1,8 +1,8 @@
-"""Dead letters sent through again, after what was wrong has been put right.
+"""Replays dead letters after their cause was corrected.
 
-A replay is a copy of the stream of dead letters, exactly once where a copy is: its
-position stands in the sink. What is bad again is a dead letter again, behind the others
-and behind the position: the next replay meets it.
+A replay is a copy of the dead-letter stream, exactly once if a copy is: its position is
+stored in the sink. Messages that are bad again are appended as new dead letters, after
+the position: the next replay reads them.
 """
 
 from __future__ import annotations
@@ -39,32 +39,32 @@ _ANYTHING: Final = {
     "max.errors": str(2**63 - 1),
     "max.error.ratio": "1",
 }
-"""A replay tells what is bad again, however much it is."""
+"""A replay has no error budget: all messages that are bad again are written."""
 _TURN: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class Replayed:
-    """What became of the letters that a replay met."""
+    """The result of a replay."""
 
     rows: int = 0
     """Written by this run."""
     again: int = 0
-    """Letters that are bad again, and were written again."""
+    """Dead letters that are bad again, and were written again."""
     others: int = 0
-    """Letters of other streams, left alone."""
+    """Dead letters of other streams, which were skipped."""
     epochs: int = 0
     complete: bool = True
 
 
 @final
 class Replay(Closing):
-    """Letters on their way through again; a context manager.
+    """A replay; a context manager.
 
     Args:
-        copy: Does it; None where there is no letter. Closed with the replay.
-        met: What the copy's conversion met.
-        decoding: Of the stream that the letters come from; closed with the replay.
+        copy: Executes it; None if there is no dead letter. Closed with the replay.
+        met: Counters of the copy's conversion.
+        decoding: The original stream of the dead letters; closed with the replay.
     """
 
     def __init__(
@@ -75,16 +75,16 @@ class Replay(Closing):
         self._decoding = decoding
 
     def run(
-        self, stop: threading.Event, tell: Callable[[int], None] = lambda _: None
+        self, stop: threading.Event, on_progress: Callable[[int], None] = lambda _: None
     ) -> Replayed:
-        """Send all letters through that are there now.
+        """Replay all dead letters up to the latest offset of now.
 
         Raises:
-            StreamError: As `Copy.run`.
+            StreamError: See `Copy.run`.
         """
         if self.copy is None:
             return Replayed()
-        done = self.copy.run(stop, tell=tell)
+        done = self.copy.run(stop, on_progress=on_progress)
         return Replayed(
             done.rows, done.dead_letters, self._met.others, done.epochs, done.complete
         )
@@ -111,20 +111,20 @@ def open_replay(
     """Open a replay.
 
     Args:
-        letters: The stream of dead letters.
-        to: Where rows go. Where its messages stay as they are, and where it is the
-            stream that the letters come from, the messages go as they were.
+        letters: The dead-letter stream.
+        to: The sink. If it stores undecoded messages, or is the original stream, the
+            original messages are written.
         find: Finds a stream by its name.
-        of: The stream that the letters come from, as it is configured now; by default
-            that of the first letter.
-        writer_id: Who writes; by default a name made of the streams'.
+        of: The original stream of the dead letters, as configured now; by default that
+            of the first dead letter.
+        writer_id: Writer id; by default made of the streams' names.
         allow_class_paths: Whether configurations may name Python objects.
         plugins: Where types are found; the process's own by default.
 
     Raises:
         ConfigError: config; there is no stream of that name, or it decodes nothing.
-        SchemaMismatch: permanent; these are no dead letters.
-        StreamError: As either end raises.
+        SchemaMismatch: permanent; the stream does not contain dead letters.
+        StreamError: Raised by either end.
     """
     loading = partial(load, allow_class_paths=allow_class_paths, plugins=plugins)
     with ExitStack() as unless_made:
@@ -166,17 +166,20 @@ _VALUE: Final = pa.schema([envelope_schema().field("value")])
 def _conversion(
     decoding: Source | None, sink: Sink, name: str | None, met: Again
 ) -> Callable[[pa.Schema], Conversion]:
-    """What letters become: messages, or rows where ``decoding`` makes them."""
+    """Return the conversion of dead letters.
+
+    To messages, or to rows with ``decoding``.
+    """
     if decoding is None:
         schema = sink.schema
         if schema is not None and not schema.equals(envelope_schema()):
-            msg = "messages as they were do not fit a stream of typed rows"
-            remedy = "name a decoder at the stream that they come from"
+            msg = "undecoded messages cannot be written to a stream of typed rows"
+            remedy = "configure a decoder for their original stream"
             raise ConfigError(msg, stream=sink.config.name, remedy=remedy)
         return lambda _: Messages(name, met)
     if not decoding.decodes:
-        msg = "this stream has no decoder that its dead letters could go through again"
-        remedy = "name one there, or another stream with --from"
+        msg = "dead letters cannot be replayed: their original stream has no decoder"
+        remedy = "configure one, or select another stream with --from"
         raise ConfigError(msg, stream=decoding.config.name, remedy=remedy)
     keyed = bool(sink.config.get("producer.key.columns"))
     return lambda _: Rows(decoding, None if keyed else sink.partition_count(), met)
@@ -185,12 +188,15 @@ def _conversion(
 def _check_letters(source: Source) -> None:
     missing = [n for n in DEAD_LETTER_SCHEMA.names if n not in source.schema.names]
     if missing:
-        msg = f"these are no dead letters: there is no column {missing[0]!r}"
+        msg = (
+            f"the stream does not contain dead letters: column {missing[0]!r} "
+            f"is missing"
+        )
         raise SchemaMismatch(msg, stream=source.config.name)
 
 
 def _first_stream(source: Source) -> str | None:
-    """Whose letter comes first; None where there is none."""
+    """Return the original stream of the first dead letter; None if there is none."""
     rotation = read_from(source, start="earliest", default="earliest", follow=False)
     try:
         while not rotation.finished:

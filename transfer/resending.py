@@ -1,4 +1,4 @@
-"""What the letters of a batch become when they are sent through again."""
+"""Converts dead letters back to messages or rows."""
 
 from __future__ import annotations
 
@@ -32,19 +32,19 @@ _LETTERS: Final = pa.schema([f.with_nullable(True) for f in DEAD_LETTER_SCHEMA])
 
 @dataclass(slots=True)
 class Again:
-    """What was met on the way."""
+    """Counters of a replay."""
 
     others: int = 0
-    """Letters of other streams."""
+    """Dead letters of other streams."""
 
 
 @final
 class Messages:
-    """Letters become the messages that they were, key, headers and time with them.
+    """Converts dead letters to the original messages, with key, headers and timestamp.
 
     Args:
-        stream: Whose letters; None means all.
-        met: Counts those of others.
+        stream: The stream whose dead letters are converted; None for all.
+        met: Counts those of other streams.
     """
 
     def __init__(self, stream: str | None, met: Again) -> None:
@@ -74,13 +74,13 @@ class Messages:
 
 @final
 class Rows:
-    """Letters become the rows that their stream decodes them to.
+    """Decodes dead letters again to rows.
 
     Args:
-        source: The stream that they come from, as it is configured now.
-        count: Partitions of the sink, where rows of one partition stay together; None
-            where keys choose.
-        met: Counts letters of other streams.
+        source: Their original stream, as it is configured now.
+        count: Number of partitions of the sink, if rows of one partition stay together;
+            None if keys determine it.
+        met: Counts dead letters of other streams.
     """
 
     def __init__(self, source: Source, count: int | None, met: Again) -> None:
@@ -95,7 +95,7 @@ class Rows:
         self.schema = pa.schema(fields)
 
     def apply(self, batch: MessageBatch) -> Converted:
-        """See `Conversion`: letters that are bad again are letters again."""
+        """See `Conversion`: messages that are bad again are dead letters again."""
         letters, places = own_letters(batch, self._source.config.name, self._met)
         parts = [pa.RecordBatch.from_pylist([], schema=self.schema)]
         again: list[pa.RecordBatch] = []
@@ -130,7 +130,7 @@ class Rows:
     def _decoded(
         self, partition: Partition, letters: pa.RecordBatch
     ) -> tuple[pa.RecordBatch, list[Bad]]:
-        """The rows of letters of one partition, and those that are bad again."""
+        """Return the rows of one partition, and the dead letters that are bad again."""
         stage = self._stages.get(partition)
         if stage is None:
             made = self._source.decode_stage(partition)
@@ -176,7 +176,7 @@ class Rows:
         return letters.column(name[1:]).take(source)  # metadata of the message
 
     def _again(self, letters: pa.RecordBatch, bad: Sequence[Bad]) -> pa.RecordBatch:
-        """Letters, one for each in ``bad``, with what is wrong with them now."""
+        """Return a dead letter for each in ``bad``, with the new cause."""
         origin = self._source.origin
         ordinals = [
             held if held is not None else one.ordinal
@@ -204,15 +204,15 @@ class Rows:
 def own_letters(
     batch: MessageBatch, stream: str | None, met: Again
 ) -> tuple[pa.RecordBatch, pa.Array]:
-    """The letters of a stream, and the offset of each among the dead letters.
+    """Return the dead letters of one stream, and the offset of each.
 
     Args:
-        batch: Dead letters, as anybody wrote them.
-        stream: Whose letters; None means all.
-        met: Counts those of others.
+        batch: Dead letters, untrusted.
+        stream: The stream whose dead letters are returned; None for all.
+        met: Counts those of other streams.
 
     Raises:
-        CorruptData: data_loss; a row is no dead letter.
+        CorruptData: data_loss; a row is not a dead letter.
     """
     rows = batch.rows.select(_LETTERS.names)
     letters, places = conform(rows, _LETTERS), batch.offsets
@@ -229,7 +229,7 @@ def own_letters(
 
 
 def _check(letters: pa.RecordBatch, places: pa.Array, partition: Partition) -> None:
-    """Refuse letters that name no message: anybody may write to their stream.
+    """Refuse invalid dead letters: other programs may write to their stream.
 
     Raises:
         CorruptData: data_loss; a required column is null, or out of range.
@@ -246,7 +246,7 @@ def _check(letters: pa.RecordBatch, places: pa.Array, partition: Partition) -> N
         at = pc.index(pc.fill_null(sound, False), False).as_py()
         if at >= 0:
             value = column[at].as_py()
-            msg = f"this is no dead letter: its {field.name} is {value!r}"
+            msg = f"the row is not a dead letter: its {field.name} is {value!r}"
             remedy = "write it again without this row: only dead letters are replayed"
             raise CorruptData(
                 msg, partition=partition, offset=places[at].as_py(), remedy=remedy
@@ -254,7 +254,7 @@ def _check(letters: pa.RecordBatch, places: pa.Array, partition: Partition) -> N
 
 
 def _first_of_each(letters: pa.RecordBatch) -> pa.Array:
-    """Which letter is the first, in this batch, of those of one message's rows."""
+    """Return which dead letters are the first of their message within the batch."""
     names = ("stream", "topic", "partition", "offset", "incarnation")
     keys = zip(*(letters.column(name).to_pylist() for name in names), strict=True)
     rows = letters.column("ordinal").is_valid().to_pylist()
@@ -278,7 +278,7 @@ def _envelopes(letters: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def _ordinals(source: pa.Array, bad: Sequence[Bad]) -> pa.Array:
-    """The number of each row within its message, counting those that were dropped."""
+    """Return the number of each row within its message, including dropped ones."""
     index = source.to_numpy()
     found = np.arange(len(index)) - np.searchsorted(index, index)
     for one in bad:

@@ -1,4 +1,4 @@
-"""What every input is."""
+"""The interface of inputs."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ import pyarrow as pa
 from streamfactory.spi import PositionRefused
 
 UNREADABLE: Final = (pa.ArrowException, ValueError, OSError)
-"""What Arrow's readers raise for files that are damaged, or were made to harm.
-ValueError is of names that are not UTF-8."""
+"""Exceptions of Arrow's readers for damaged or malicious files. ValueError is raised
+for names that are not UTF-8."""
 
 
 def first_line(error: BaseException) -> str:
-    """What an error of `UNREADABLE` says."""
+    """Return the first line of an error's message."""
     return (str(error) or type(error).__name__).splitlines()[0]
 
 
@@ -25,15 +25,15 @@ class InputOptions:
     """How inputs are read."""
 
     block_size: int = 8 * 1024**2
-    """Bytes taken at a time, about; a record is never split."""
+    """Approximate bytes of one read; a record is never split."""
     batch_rows: int = 65536
-    """Rows taken at a time of files that have them in batches."""
+    """Rows of one read, for files with batches."""
     delimiter: str = ","
     """Of CSV."""
     header: bool = True
     """Whether CSV begins with the names of its columns."""
     max_message: int = 4 * 1024**3
-    """Bytes that one message of Arrow IPC may have, decompressed."""
+    """Maximum decompressed bytes of one Arrow IPC message."""
 
 
 class Input(ABC):
@@ -44,65 +44,68 @@ class Input(ABC):
     """
 
     name: str
-    """As the user gave it."""
+    """The user's name of it."""
     format: str
     size: int | None
-    """Bytes, for a progress bar; None where nobody knows."""
+    """Bytes, for a progress bar; None if unknown."""
     unit: str = "bytes"
     """What `offset` counts: ``bytes`` or ``rows``."""
 
     @abstractmethod
     def columns(self, timeout: float) -> pa.Schema | None:
-        """The schema of the rows: the input's own, or guessed from its first block.
+        """Return the schema of the rows.
+
+        The input's own, or inferred from its first block.
 
         Args:
             timeout: Seconds to wait for the first block.
 
         Returns:
-            The schema; None where nothing came in time.
+            The schema; None if nothing arrived in time.
 
         Raises:
-            FormatRefused: permanent; this is no input of the format.
+            FormatRefused: permanent; the input does not have the format.
         """
 
     def expect(self, schema: pa.Schema) -> None:  # noqa: B027 - most have types of their own
-        """Read columns of these names as these types, where the input has none."""
+        """Read columns as these types, if the input has no types."""
 
     @abstractmethod
     def read(self, timeout: float, most: int) -> pa.RecordBatch | None:
-        """The next rows; None when none came within so many seconds, or at the end.
+        """Return the next rows; None after the timeout, or at the end.
 
         Args:
             timeout: Seconds.
-            most: Rows, at least 1. `offset` and `digest` are exactly behind them.
+            most: Maximum rows, at least 1. `offset` and `digest` are exactly after
+                them.
 
         Raises:
-            DecodeError: decode; the input holds what does not fit. Names the place.
+            DecodeError: decode; a part of the input cannot be read; has its position.
             StorageFailed: permanent; the file cannot be read.
         """
 
     @property
     @abstractmethod
     def finished(self) -> bool:
-        """Whether everything was taken."""
+        """Whether all rows were read."""
 
     @property
     @abstractmethod
     def offset(self) -> int:
-        """How much was taken: bytes, or rows."""
+        """The number of bytes or rows that were read."""
 
     @property
     @abstractmethod
     def progress(self) -> int:
-        """How many bytes of `size` were taken, about."""
+        """The approximate number of bytes of `size` that were read."""
 
     @abstractmethod
     def digest(self) -> str:
-        """Of what was taken: the same for the same part of the same input."""
+        """The digest of the part that was read."""
 
     @abstractmethod
     def skip(self, offset: int, digest: str) -> None:
-        """Go on behind what was published before.
+        """Skip the part that was published before.
 
         Raises:
             PositionRefused: permanent; it is not the same input.
@@ -110,10 +113,13 @@ class Input(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Close; twice is fine."""
+        """Close; may be called twice."""
 
     def refuse(self, why: str) -> NoReturn:
-        """Tell that this input is not the one that was published."""
-        msg = f"{self.name} is not what was published under this writer id: {why}"
-        remedy = "give the same inputs in the same order, or another writer id"
+        """Raise because this input is not the one that was published."""
+        msg = (
+            f"{self.name} is not the input that was published with this "
+            f"writer id: {why}"
+        )
+        remedy = "pass the same inputs in the same order, or use another writer id"
         raise PositionRefused(msg, remedy=remedy)

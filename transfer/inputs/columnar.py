@@ -22,18 +22,18 @@ if TYPE_CHECKING:
 
 _MAGIC: Final = b"ARROW1\0\0"
 _FOREVER: Final = 3600.0
-_OTHER: Final = "say with --format what it is"
+_OTHER: Final = "set its format with --format"
 
 
 class _Messages:
-    """A file for Arrow, which counts and hashes what it returned.
+    """A file for Arrow that counts and hashes the returned bytes.
 
-    It reads whole messages, so that what one announces is checked before Arrow
-    allocates anything for it.
+    It reads complete messages, so that their sizes are checked before Arrow allocates
+    memory.
 
     Args:
         source: The bytes.
-        limit: Bytes that one message may have, decompressed.
+        limit: Maximum decompressed bytes of one message.
     """
 
     closed = False
@@ -42,9 +42,9 @@ class _Messages:
         self._source = source
         self._limit = limit
         self._back = b""
-        """Bytes that were read to look at them."""
+        """Bytes that were read ahead."""
         self._message = memoryview(b"")
-        """What is left of a message."""
+        """The rest of a message."""
         self.hash = hashlib.sha256()
         self.count = 0
 
@@ -52,7 +52,7 @@ class _Messages:
         return True
 
     def waits(self, timeout: float) -> bool:
-        """Whether nothing is there within so many seconds."""
+        """Whether no bytes are available within so many seconds."""
         if not self._back and not self._message:
             data = self._source.read(1, timeout)
             if data is None:
@@ -64,7 +64,7 @@ class _Messages:
         """So many bytes; fewer at the end only.
 
         Raises:
-            NotIpc: They are no message.
+            NotIpc: They are not a message.
             IpcTooLong: A message is over the limit.
         """
         parts, left = [], most
@@ -82,7 +82,7 @@ class _Messages:
         return found
 
     def begins(self, magic: bytes) -> bool:
-        """Whether it begins so; what it begins with is then passed over."""
+        """Whether it begins with a magic number, which is then skipped."""
         found = self._take(len(magic))
         if found != magic:
             self._back = found
@@ -92,7 +92,7 @@ class _Messages:
         return True
 
     def _next(self) -> bytes:
-        """A message, or what is left of one at the end."""
+        """Return a message, or the rest of one at the end."""
         prefix = self._take(4)
         if prefix == MARKER:  # absent before Arrow 0.15
             prefix += self._take(4)
@@ -126,7 +126,7 @@ class _Messages:
 
 
 class ArrowInput(Input):
-    """An IPC stream, or a file, whose middle is one; counted in bytes."""
+    """An Arrow IPC stream or file, which contains a stream; counted in bytes."""
 
     format = "arrow"
 
@@ -142,7 +142,7 @@ class ArrowInput(Input):
         self._finished = False
         self._taken = self._before = (0, "")
         self._waiting: tuple[pa.RecordBatch, int, tuple[int, str]] | None = None
-        """A batch of which so many rows were taken, and the mark behind it."""
+        """A batch of which some rows were read, and the position after it."""
 
     def columns(self, timeout: float) -> pa.Schema | None:
         """The schema that it begins with."""
@@ -155,7 +155,10 @@ class ArrowInput(Input):
         return self._reader.schema.remove_metadata()
 
     def read(self, timeout: float, most: int) -> pa.RecordBatch | None:
-        """Of the next batch. Once a message has begun, it is waited for."""
+        """Return rows of the next batch.
+
+        Waits for the end of a message that has begun.
+        """
         if self._waiting is None:
             rows = self._next(timeout)
             if rows is None or rows.num_rows <= most:
@@ -186,7 +189,7 @@ class ArrowInput(Input):
         except (*UNREADABLE, CorruptData) as error:
             reason = error.what if isinstance(error, CorruptData) else first_line(error)
             msg = f"{self.name}, byte {self._taken[0]}: {reason}"
-            remedy = "it is cut off or damaged: the rows before it are published"
+            remedy = "it is truncated or damaged; earlier rows are published"
             raise DecodeError(msg, remedy=remedy) from error
         self._mark()
         return rows
@@ -208,12 +211,12 @@ class ArrowInput(Input):
         return self._file.count if position is None else position
 
     def digest(self) -> str:
-        """Of the bytes taken, and how many rows of the batch behind them."""
+        """The digest of the read bytes, and the number of rows of the next batch."""
         within = "" if self._waiting is None else f"+{self._waiting[1]}"
         return f"{self.format}:{self._taken[1]}{within}"
 
     def skip(self, offset: int, digest: str) -> None:
-        """Go on behind what was published before."""
+        """Skip the part that was published before."""
         while not self._finished and (self._reader is None or self.offset < offset):
             self._next(_FOREVER)
         if self.offset < offset:
@@ -222,7 +225,7 @@ class ArrowInput(Input):
         if plus and rows.isdecimal() and int(rows):
             self.read(_FOREVER, int(rows))
         if self.offset > offset or self.digest() != digest:
-            self.refuse(f"its first {offset} bytes are others")
+            self.refuse(f"its first {offset} bytes differ")
 
     def close(self) -> None:
         """Close; twice is fine."""
@@ -233,7 +236,7 @@ class ArrowInput(Input):
         try:
             return pa.ipc.open_stream(pa.PythonFile(self._file, mode="r"))
         except UNREADABLE as error:
-            msg = f"{self.name} is no Arrow IPC: {first_line(error)}"
+            msg = f"{self.name} is not Arrow IPC: {first_line(error)}"
             raise FormatRefused(msg, remedy=_OTHER) from error
 
     def _mark(self) -> None:
@@ -241,7 +244,7 @@ class ArrowInput(Input):
 
 
 class ParquetInput(Input):
-    """A Parquet file, which has to be whole; counted in rows."""
+    """A complete Parquet file; counted in rows."""
 
     format = "parquet"
     unit = "rows"
@@ -257,14 +260,15 @@ class ParquetInput(Input):
             self._schema = self._file.schema_arrow.remove_metadata()
             _validator(name, self._schema)
         except UNREADABLE as error:
-            msg = f"{name} is no Parquet: {first_line(error)}"
+            msg = f"{name} is not Parquet: {first_line(error)}"
             raise FormatRefused(msg, remedy=_OTHER) from error
         metadata = self._file.metadata
         self._count: int = metadata.num_rows
         groups = (metadata.row_group(at) for at in range(metadata.num_row_groups))
         if sum(group.num_rows for group in groups) != self._count:
             msg = (
-                f"{name} has groups of other rows than the {self._count} of its footer"
+                f"{name} has row groups of other sizes than the {self._count} "
+                f"rows of its footer"
             )
             raise FormatRefused(msg, remedy="it is damaged: write it again")
         self._digest = f"{self.format}:{_footer_digest(name, path)}"
@@ -295,13 +299,13 @@ class ParquetInput(Input):
         except UNREADABLE as error:
             raise self._damaged(first_line(error)) from error
         if rows is None and not self.finished:
-            why = f"its footer announces {self._count} rows"
+            why = f"its footer has {self._count} rows"
             raise self._damaged(why)
         return rows
 
     def _damaged(self, why: str) -> DecodeError:
         msg = f"{self.name}, row {self._taken}: {why}"
-        remedy = "it is damaged: the rows before it are published"
+        remedy = "it is damaged; earlier rows are published"
         return DecodeError(msg, remedy=remedy)
 
     @property
@@ -316,18 +320,18 @@ class ParquetInput(Input):
 
     @property
     def progress(self) -> int:
-        """As many bytes as the rows taken have on average."""
+        """The average bytes of the rows that were read."""
         assert self.size is not None
         return self.size * self._taken // max(1, self._count)
 
     def digest(self) -> str:
-        """Of the footer, which says where everything is: such a file never grows."""
+        """The digest of the footer, which determines the content."""
         return self._digest
 
     def skip(self, offset: int, digest: str) -> None:
-        """Go on behind what was published before."""
+        """Skip the part that was published before."""
         if self._digest != digest:
-            self.refuse("it is another file")
+            self.refuse("its footer differs")
         self._batches, self._waiting = self._from(offset), None
         self._taken = offset
 

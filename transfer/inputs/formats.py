@@ -1,10 +1,12 @@
-"""Which input a file is."""
+"""Opens inputs by format."""
 
 from __future__ import annotations
 
 import stat
+from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from streamfactory.spi import (
     ConfigError,
@@ -17,6 +19,9 @@ from streamfactory.transfer.inputs.base import Input, InputOptions
 from streamfactory.transfer.inputs.columnar import ArrowInput, ParquetInput
 from streamfactory.transfer.inputs.raw import COMPRESSED, Bytes, FileBytes, PipeBytes
 from streamfactory.transfer.inputs.text import CsvInput, JsonInput
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 FORMATS: Final = ("csv", "json", "parquet", "arrow")
 
@@ -37,6 +42,39 @@ _SUFFIXES: Final = {
 }
 
 
+def open_inputs(
+    names: Sequence[str],
+    *,
+    format: str | None = None,
+    delimiter: str | None = None,
+    options: InputOptions | None = None,
+) -> list[Input]:
+    """Open several inputs; all or none. The caller closes them.
+
+    Args:
+        names: Paths, or ``-`` once for standard input.
+        format: Of all of them; by default what each path ends in.
+        delimiter: Of CSV; by default a tab for ``.tsv``, else a comma.
+        options: How to read; its delimiter is replaced.
+
+    Raises:
+        MisuseError: misuse; there is no input, or standard input is named twice.
+        StreamError: As `open_input`.
+    """
+    if not names or list(names).count(STANDARD_INPUT) > 1:
+        msg = "standard input is given twice" if names else "there is no input"
+        raise MisuseError(msg, remedy="give files, or - once for standard input")
+    opened: list[Input] = []
+    with ExitStack() as on_failure:
+        for name in names:
+            own = delimiter or ("\t" if ".tsv" in name.lower() else ",")
+            how = replace(options or InputOptions(), delimiter=own)
+            opened.append(open_input(name, format=format, options=how))
+            on_failure.callback(opened[-1].close)
+        on_failure.pop_all()
+    return opened
+
+
 def open_input(
     name: str,
     *,
@@ -48,13 +86,13 @@ def open_input(
 
     Args:
         name: A path, or ``-`` for standard input.
-        format: One of `FORMATS`; by default what the path ends in says.
+        format: One of `FORMATS`; by default that of the path's suffix.
         options: How to read.
         descriptor: Of standard input.
 
     Raises:
-        ConfigError: config; there is no such file.
-        MisuseError: misuse; nothing says what the format is.
+        ConfigError: config; the file does not exist.
+        MisuseError: misuse; the format is unknown.
         StorageFailed: permanent; the file cannot be opened.
         FormatRefused: permanent; the file is not of the format.
     """
@@ -62,8 +100,10 @@ def open_input(
     found = format or _format_of(name)
     if name == STANDARD_INPUT:
         if found == "parquet":
-            msg = "Parquet is read from its end: standard input has none to begin with"
-            raise Unsupported(msg, remedy="give a file")
+            msg = (
+                "Parquet cannot be read from standard input: reading begins at its end"
+            )
+            raise Unsupported(msg, remedy="pass a file")
         return _input("standard input", PipeBytes(descriptor), None, found, options)
     path = Path(name)
     size = _size(path)
@@ -73,7 +113,7 @@ def open_input(
         msg = (
             f"{name}: Parquet compresses its own pages: the file must not be compressed"
         )
-        raise FormatRefused(msg, remedy="unpack it first")
+        raise FormatRefused(msg, remedy="decompress it first")
     return ParquetInput(name, path, options.batch_rows)
 
 
@@ -94,7 +134,7 @@ def _format_of(name: str) -> str:
     if name == STANDARD_INPUT or found is None:
         shown = "standard input" if name == STANDARD_INPUT else name
         msg = f"the format of {shown} is unknown"
-        raise MisuseError(msg, remedy=f"give --format: {', '.join(FORMATS)}")
+        raise MisuseError(msg, remedy=f"set --format to one of {', '.join(FORMATS)}")
     return found
 
 
@@ -105,8 +145,8 @@ def _size(path: Path) -> int:
         msg = f"{path} cannot be read: {error.strerror}"
         missing = isinstance(error, FileNotFoundError | NotADirectoryError)
         kind = ConfigError if missing else StorageFailed
-        raise kind(msg, remedy="look at the path") from error
+        raise kind(msg, remedy="check the path") from error
     if not stat.S_ISREG(status.st_mode):
-        msg = f"{path} is no file"
-        raise ConfigError(msg, remedy="give a file, or - for standard input")
+        msg = f"{path} is not a file"
+        raise ConfigError(msg, remedy="pass a file, or - for standard input")
     return status.st_size

@@ -1,4 +1,4 @@
-"""Bytes of a file or a pipe: whole records at a time, counted and hashed."""
+"""Reads the bytes of files and pipes by complete records, counted and hashed."""
 
 from __future__ import annotations
 
@@ -18,18 +18,21 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _LONGEST: Final = 256 * 1024**2
-"""Bytes of one record at the most: what never ends must not fill the memory."""
+"""Maximum bytes of one record: an endless one must not exhaust memory."""
 COMPRESSED: Final = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd", ".lz4": "lz4"}
 
 
 class Bytes(Protocol):
-    """Where bytes come from."""
+    """A source of bytes."""
 
     def read(self, most: int, timeout: float) -> bytes | None:
-        """Some bytes; none at the end, None when none came in time."""
+        """Return bytes; empty at the end, None after the timeout."""
 
     def position(self) -> int | None:
-        """Bytes of the file that were read; None where that is `Blocks.consumed`."""
+        """Return the bytes of the file that were read.
+
+        None if equal to `Blocks.consumed`.
+        """
 
     def close(self) -> None:
         """Close; twice is fine."""
@@ -37,7 +40,7 @@ class Bytes(Protocol):
 
 @contextmanager
 def reading(name: str) -> Iterator[None]:
-    """Tell in our words why a file cannot be read."""
+    """Translate errors of reading a file."""
     try:
         yield
     except OSError as error:
@@ -47,7 +50,7 @@ def reading(name: str) -> Iterator[None]:
 
 @final
 class FileBytes:
-    """A file, as its name says compressed or not."""
+    """A file, decompressed by its suffix."""
 
     def __init__(self, path: Path) -> None:
         self._name = str(path)
@@ -77,34 +80,34 @@ class FileBytes:
 
 @final
 class PipeBytes:
-    """A descriptor that bytes come from in their own time; it is not closed."""
+    """A descriptor of a pipe; it is not closed."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
 
     def read(self, most: int, timeout: float) -> bytes | None:
-        """Some bytes; none at the end, None when none came in time."""
+        """Return bytes; empty at the end, None after the timeout."""
         with reading("standard input"):
             ready, _, _ = select.select([self._descriptor], [], [], max(0.0, timeout))
             return os.read(self._descriptor, most) if ready else None
 
     def position(self) -> int | None:
-        """Nobody knows how long a pipe is."""
+        """Return None: a pipe has no length."""
         return None
 
     def close(self) -> None:
-        """Leave it open: it is not ours."""
+        """Do nothing: the caller owns the descriptor."""
 
 
 @final
 class Blocks:
-    """Whole records, some at a time.
+    """Reads blocks of complete records.
 
     Args:
-        name: Named in errors.
-        source: Where the bytes come from; closed with this.
-        cut: Answers how many of some bytes are whole records.
-        size: Bytes wanted at a time.
+        name: Name, for errors.
+        source: Source of the bytes; closed with this.
+        cut: Returns how many bytes are complete records.
+        size: Bytes of one block.
     """
 
     def __init__(
@@ -137,7 +140,10 @@ class Blocks:
         return self._hash.hexdigest()
 
     def peek(self, timeout: float) -> bytes:
-        """The next whole records without taking them; empty when none came in time."""
+        """Return the next complete records without consuming them.
+
+        Empty after the timeout.
+        """
         deadline = time.monotonic() + timeout
         wanted = self._size
         while True:
@@ -147,18 +153,18 @@ class Blocks:
                 return bytes(memoryview(self._buffer)[:whole])
             if wanted >= _LONGEST:
                 msg = f"{self._name}, byte {self.consumed}: a record has no end"
-                remedy = f"records may have {_LONGEST} bytes: look at its quotes"
+                remedy = f"check its quotes: a record can have at most {_LONGEST} bytes"
                 raise DecodeError(msg, remedy=remedy)
             wanted *= 2
 
     def first(self, length: int) -> bytes:
-        """Take so much of what `peek` showed."""
+        """Consume so many bytes of `peek`."""
         data = bytes(memoryview(self._buffer)[:length])
         self._consume(data)
         return data
 
     def skip(self, length: int) -> None:
-        """Take so many bytes, records or not; fewer are there where it ends before."""
+        """Consume so many bytes; fewer at the end."""
         while length:
             if not self._buffer:
                 data = self._source.read(min(self._size, length), 3600.0)
@@ -171,7 +177,7 @@ class Blocks:
             length -= len(part)
 
     def grew_in_mid_record(self) -> bool:
-        """Whether what was taken ended without a newline, and goes on now."""
+        """Whether the last consumed record had no newline, and now continues."""
         if not self.consumed or self._last in (b"\n", b"\r"):
             return False
         if not self._buffer and not self._ended:
@@ -192,7 +198,7 @@ class Blocks:
             del self._buffer[: len(data)]
 
     def _fill(self, wanted: int, deadline: float) -> bool:
-        """Have so many bytes, or all that there are; False when time was up before."""
+        """Buffer so many bytes, or all that there are; False after the deadline."""
         while not self._ended and len(self._buffer) < wanted:
             left = deadline - time.monotonic()
             data = self._source.read(wanted - len(self._buffer), left)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 _CHUNK: Final = 1024**2
-"""Bytes of CSV that one thread parses at a time."""
+"""Bytes of CSV that one thread parses."""
 _QUOTE: Final = ord('"')
 _NEWLINE: Final = ord("\n")
 _NULL_FIRST: Final = re.compile(rb"(?:\xef\xbb\xbf)?[ \t\r\n]*null")
@@ -31,7 +31,7 @@ _NULL_FIRST: Final = re.compile(rb"(?:\xef\xbb\xbf)?[ \t\r\n]*null")
 _ARRAY_FIRST: Final = re.compile(rb"(?:\xef\xbb\xbf)?[ \t\r\n]*\[")
 _OPENS: Final = np.zeros(256, np.uint8)
 _OPENS[list(b"[{")] = 1
-_REMEDY: Final = "mend the input, or say other types with --schema"
+_REMEDY: Final = "correct the input, or declare other types with --schema"
 _LINES_REMEDY: Final = (
     "write each object of the array on one line, as `jq -c '.[]'` does"
 )
@@ -57,7 +57,7 @@ class TextInput(Input):
         self._expected: Mapping[str, pa.DataType] = {}
         self._blocks = Blocks(name, source, self.cut, options.block_size)
         self._block = b""
-        """Whole records, of which `_taken` bytes were taken."""
+        """Complete records, of which `_taken` bytes were consumed."""
         self._taken = 0
 
     def expect(self, schema: pa.Schema) -> None:
@@ -108,7 +108,7 @@ class TextInput(Input):
         if self._blocks.consumed < offset:
             self.refuse(f"it has {self._blocks.consumed} bytes, not {offset}")
         if self.digest() != digest:
-            self.refuse(f"its first {offset} bytes are others")
+            self.refuse(f"its first {offset} bytes differ")
         if self._blocks.grew_in_mid_record():
             self.refuse(f"the record that ended at byte {offset} has grown")
 
@@ -117,7 +117,7 @@ class TextInput(Input):
         self._blocks.close()
 
     def cut(self, data: bytearray) -> int:
-        """How many of some bytes are whole records."""
+        """Return how many bytes are complete records."""
         return data.rfind(b"\n") + 1
 
     def ends(self, data: bytes) -> np.ndarray[Any, np.dtype[np.int64]]:
@@ -139,7 +139,7 @@ class TextInput(Input):
         """Rows of whole records."""
 
     def _begin(self, timeout: float) -> bool:  # noqa: ARG002 - nothing stands before the rows
-        """Take what stands before the rows; False when it did not come in time."""
+        """Consume what precedes the rows; False after the timeout."""
         return True
 
     def _guess(self, data: bytes) -> pa.Schema:
@@ -214,7 +214,7 @@ class CsvInput(TextInput):
             if not self._blocks.finished:
                 return False
             msg = f"{self.name} is empty: CSV begins with the names of its columns"
-            raise FormatRefused(msg, remedy="leave it out")
+            raise FormatRefused(msg, remedy="omit it")
         if self._options.header:
             header = data[: _first_record(data)]
             self._names = self._header(header)
@@ -240,8 +240,8 @@ class CsvInput(TextInput):
             raise FormatRefused(msg, remedy=_REMEDY) from error
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
-            msg = f"{self.name} has the column {twice[0]!r} twice"
-            raise FormatRefused(msg, remedy="give its columns different names")
+            msg = f"{self.name} has several columns named {twice[0]!r}"
+            raise FormatRefused(msg, remedy="rename its columns")
         return names
 
     def skip(self, offset: int, digest: str) -> None:
