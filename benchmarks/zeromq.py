@@ -6,7 +6,8 @@ PUSH and PULL; the sender is another process, on another core where possible. Ba
 is ``send(batch.serialize(), copy=False)`` into ``recv(copy=False)``; of messages of
 100 bytes, one send and one recv for each, where ours packs ten thousand into a frame.
 Ratios are medians of rounds that take turns; nothing is gated. Beside the ratio of
-seconds stands that of processor time, of the busier side each.
+seconds stands that of processor time, of the busier side each, and the same of a bare
+reader that validates what it receives, which no reader of foreign bytes can leave out.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ from benchmarks.measuring.figures import figure, report
 from benchmarks.wire.moved import Watch, distinct, enough
 
 from streamfactory.spi import (
+    BatchValidator,
     FetchLimits,
     Finished,
     Outgoing,
@@ -45,7 +47,7 @@ from streamfactory.wiring.config.definition import from_mapping
 from streamfactory.wiring.plugins.manager import default_manager
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from benchmarks.measuring.figures import Figure
 
@@ -82,27 +84,36 @@ def figures(rounds: int) -> Iterator[Figure]:
     """Throughput, as a share of bare pyzmq."""
     for (medium, rows), goal in GOALS.items():
         name = f"{rows // 1000}k rows, {medium}"
-        ratios = [ratio(medium, rows, "bare", "ours") for _ in range(rounds)]
-        yield figured(name, ratios, f">= {goal}")
+        sides = ("bare", "ours", "validated")
+        found = [shares(medium, rows, *sides) for _ in range(rounds)]
+        yield figured(name, found, f">= {goal}")
     for medium in ("tcp", "ipc"):
-        ratios = [ratio(medium, 0, "singles", "packed") for _ in range(rounds)]
-        yield figured(f"100-byte messages, packed, {medium}", ratios, ">= 10")
+        found = [shares(medium, 0, "singles", "packed") for _ in range(rounds)]
+        yield figured(f"100-byte messages, packed, {medium}", found, ">= 10")
 
 
-def figured(name: str, ratios: Sequence[tuple[float, float]], goal: str) -> Figure:
-    """The figure of some rounds."""
-    by_clock, by_processor = zip(*ratios, strict=True)
+def figured(
+    name: str, rounds: Sequence[Sequence[tuple[float, float]]], goal: str
+) -> Figure:
+    """The figure of some rounds: of ours, and of a validating reader behind it."""
+    sides = list(zip(*rounds, strict=True))
+    by_clock, by_processor = zip(*sides[0], strict=True)
     beside = {"by processor time": statistics.median(by_processor)}
+    for side in sides[1:]:
+        clock, busy = zip(*side, strict=True)
+        beside["bare that validates"] = statistics.median(clock)
+        beside["by its processor time"] = statistics.median(busy)
     return figure(name, by_clock, "x bare", goal, beside)
 
 
-def ratio(medium: str, rows: int, bare: str, ours: str) -> tuple[float, float]:
-    """Of one round: by the clock, and of the busier processes."""
-    pair = [bare, ours]
-    random.shuffle(pair)
-    took = {what: run(what, medium, rows) for what in pair}
-    clock, busy = zip(took[bare], took[ours], strict=True)
-    return clock[0] / clock[1], busy[0] / busy[1]
+def shares(
+    medium: str, rows: int, bare: str, *others: str
+) -> list[tuple[float, float]]:
+    """Of one round: each other one, by the clock and of the busier process."""
+    sides = [bare, *others]
+    took = {what: run(what, medium, rows) for what in random.sample(sides, len(sides))}
+    base = took[bare]
+    return [(base[0] / took[one][0], base[1] / took[one][1]) for one in others]
 
 
 def run(what: str, medium: str, rows: int) -> tuple[float, float]:
@@ -141,7 +152,9 @@ def send_bare(where: str, rows: int) -> Watch:
     return watch
 
 
-def read_bare(where: str) -> tuple[float, float]:
+def read_bare(
+    where: str, check: Callable[[pa.RecordBatch], object] = bool
+) -> tuple[float, float]:
     """Batches."""
     socket, watch = bare(zmq.PULL), None
     socket.connect(where)
@@ -150,11 +163,16 @@ def read_bare(where: str) -> tuple[float, float]:
         frame = socket.recv(copy=False)
         if not len(frame):
             break
-        pa.ipc.read_record_batch(pa.py_buffer(frame.buffer), schema)
+        check(pa.ipc.read_record_batch(pa.py_buffer(frame.buffer), schema))
         watch = watch or Watch()
     socket.close()
     assert watch is not None
     return watch.read()
+
+
+def read_validated(where: str) -> tuple[float, float]:
+    """Batches, which are validated and dropped."""
+    return read_bare(where, BatchValidator(distinct(1)[0].schema).validate)
 
 
 def send_singles(where: str, _: int) -> Watch:
@@ -249,12 +267,14 @@ def configured(where: str, way: str, payload: str, use: str) -> Any:
 
 SENDERS = {
     "bare": send_bare,
+    "validated": send_bare,
     "ours": send_ours,
     "singles": send_singles,
     "packed": send_packed,
 }
 READERS = {
     "bare": read_bare,
+    "validated": read_validated,
     "ours": read_ours,
     "singles": read_singles,
     "packed": read_packed,

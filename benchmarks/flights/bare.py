@@ -1,9 +1,14 @@
-"""Flight with nothing around it: a table in memory, batches that are kept, an echo."""
+"""Flight with nothing around it: a table in memory, batches that are kept, an echo.
+
+Two calls more show what no server of streams can leave out: a put whose batches are
+validated, and a relay from a publisher's call to a follower's.
+"""
 
 from __future__ import annotations
 
 import statistics
 import sys
+import threading
 import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
@@ -12,10 +17,15 @@ import pyarrow as pa
 import pyarrow.flight as fl
 from benchmarks.measuring.rows import batches
 
+from streamfactory.spi import BatchValidator
+
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
 DESCRIPTOR = fl.FlightDescriptor.for_path("rows")
+VALIDATED = fl.FlightDescriptor.for_path("validated")
+PUBLISH = fl.FlightDescriptor.for_path("publish")
+FOLLOW = fl.FlightDescriptor.for_path("follow")
 
 
 class BareServer(fl.FlightServerBase):  # type: ignore[misc]
@@ -24,6 +34,8 @@ class BareServer(fl.FlightServerBase):  # type: ignore[misc]
     def __init__(self, rows: int, size: int) -> None:
         super().__init__("grpc://127.0.0.1:0")
         self._table = pa.Table.from_batches(batches(rows, size))
+        self._changed = threading.Condition()
+        self._published: pa.RecordBatch | None = None
 
     def do_get(self, context: Any, ticket: Any) -> fl.FlightDataStream:
         """Send the table."""
@@ -32,9 +44,14 @@ class BareServer(fl.FlightServerBase):  # type: ignore[misc]
     def do_put(self, context: Any, descriptor: Any, reader: Any, writer: Any) -> None:
         """Keep all batches until the end."""
         kept = []
+        check: Callable[[pa.RecordBatch], object] = bool
+        if descriptor == VALIDATED:
+            check = BatchValidator(reader.schema).validate
         with suppress(StopIteration):
             while True:
-                kept.append(reader.read_chunk().data)
+                batch = reader.read_chunk().data
+                check(batch)
+                kept.append(batch)
 
     def do_action(self, context: Any, action: Any) -> list[bytes]:
         """Answer at once."""
@@ -43,11 +60,35 @@ class BareServer(fl.FlightServerBase):  # type: ignore[misc]
     def do_exchange(
         self, context: Any, descriptor: Any, reader: Any, writer: Any
     ) -> None:
-        """Send each batch back."""
+        """Send each batch back, or from publishers to a follower that asks."""
+        if descriptor == FOLLOW:
+            self._follow(reader, writer)
+            return
         writer.begin(reader.schema)
         with suppress(StopIteration):
             while True:
-                writer.write_batch(reader.read_chunk().data)
+                batch = reader.read_chunk().data
+                if descriptor == PUBLISH:
+                    with self._changed:
+                        self._published = batch
+                        self._changed.notify_all()
+                    writer.write_metadata(b"done")
+                else:
+                    writer.write_batch(batch)
+
+    def _follow(self, reader: Any, writer: Any) -> None:
+        has_begun = False
+        with suppress(StopIteration):
+            while True:
+                reader.read_chunk()
+                with self._changed:
+                    self._changed.wait_for(lambda: self._published is not None)
+                    batch, self._published = self._published, None
+                assert batch is not None
+                if not has_begun:
+                    writer.begin(batch.schema)
+                    has_begun = True
+                writer.write_batch(batch)
 
 
 def serve_bare(rows: int, size: int) -> None:
@@ -67,9 +108,13 @@ def get_bare(client: fl.FlightClient, ticket: bytes = b"") -> int:
     return rows
 
 
-def put_bare(client: fl.FlightClient, rows: Sequence[pa.RecordBatch]) -> None:
+def put_bare(
+    client: fl.FlightClient,
+    rows: Sequence[pa.RecordBatch],
+    descriptor: fl.FlightDescriptor = DESCRIPTOR,
+) -> None:
     """Write batches, and wait for the verdict."""
-    writer, _ = client.do_put(DESCRIPTOR, rows[0].schema)
+    writer, _ = client.do_put(descriptor, rows[0].schema)
     for batch in rows:
         writer.write_batch(batch)
     writer.close()
@@ -88,6 +133,36 @@ def trips_bare(client: fl.FlightClient, rows: pa.RecordBatch, count: int) -> flo
     writer.done_writing()
     writer.close()
     return statistics.median(took)
+
+
+def trips_relayed(client: fl.FlightClient, rows: pa.RecordBatch, count: int) -> float:
+    """Median seconds from before a publisher's batch until a follower has it."""
+    writer, answers = client.do_exchange(PUBLISH)
+    writer.begin(rows.schema)
+    asking, reader = client.do_exchange(FOLLOW)
+    received: list[float] = []
+    arrived = threading.Semaphore(0)
+
+    def follow() -> None:
+        for _ in range(count):
+            asking.write_metadata(b"next")
+            reader.read_chunk()
+            received.append(time.perf_counter())
+            arrived.release()
+
+    following = threading.Thread(target=follow)
+    following.start()
+    sent = []
+    for _ in range(count):
+        sent.append(time.perf_counter())
+        writer.write_batch(rows)
+        answers.read_chunk()
+        arrived.acquire()
+    following.join()
+    for one in (writer, asking):
+        one.done_writing()
+        one.close()
+    return statistics.median(b - a for a, b in zip(sent, received, strict=True))
 
 
 def actions_bare(client: fl.FlightClient, count: int) -> float:

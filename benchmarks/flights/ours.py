@@ -7,7 +7,7 @@ import threading
 import time
 import uuid
 from contextlib import closing
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import streamfactory
 from streamfactory.spi import (
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from streamfactory.spi import TopicAdmin
+
 LIMITS = FetchLimits(65_536, 8 * 1024**2, 60.0)
 
 
@@ -41,7 +43,10 @@ def stream(location: str, topic: str, **more: str) -> dict[str, str]:
 
 
 class Topic:
-    """One topic, written and read by the backend's own classes.
+    """One topic, written and read by the backend's own classes. A context manager.
+
+    It keeps its producer factory and its committer, as an open sink does, and as the
+    bare client keeps its connection.
 
     Args:
         location: Of the server.
@@ -56,23 +61,31 @@ class Topic:
         self._writes = configure(
             from_mapping(stream(location, name)), default_manager(), use="write"
         )
-        self._epoch = 0
-
-    def put(self, rows: Sequence[pa.RecordBatch]) -> None:
-        """Write an epoch, and commit it."""
+        self._epoch = self._rows = 0
         backend = self._writes.backend
         assert backend.producer_factory is not None
-        with closing(backend.producer_factory(self._writes.config)) as factory:
-            context = WriteContext(
-                "w", self._epoch, 0, uuid.uuid4().hex, schema=rows[0].schema
-            )
-            with closing(factory.create_writer(context)) as writer:
-                for batch in rows:
-                    writer.write(Outgoing(batch, 0))
-                message = CommitMessage(context, payload=writer.commit())
-            with closing(factory.create_committer("w")) as committer:
-                committer.commit(self._epoch, [message])
+        self._factory = backend.producer_factory(self._writes.config)
+        self._committer = self._factory.create_committer("w")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._committer.close()
+        self._factory.close()
+
+    def put(self, rows: Sequence[pa.RecordBatch]) -> None:
+        """Write an epoch, and commit it; the first one creates the topic."""
+        context = WriteContext(
+            "w", self._epoch, 0, uuid.uuid4().hex, schema=rows[0].schema
+        )
+        with closing(self._factory.create_writer(context)) as writer:
+            for batch in rows:
+                writer.write(Outgoing(batch, 0))
+            message = CommitMessage(context, payload=writer.commit())
+        self._committer.commit(self._epoch, [message])
         self._epoch += 1
+        self._rows += sum(batch.num_rows for batch in rows)
 
     def get(self) -> int:
         """Read everything; its rows."""
@@ -89,13 +102,20 @@ class Topic:
                     if found.latest == rows:
                         return rows
 
+    def truncate(self) -> None:
+        """Remove all rows that were put here."""
+        with self._admin() as admin:
+            admin.truncate(self._name, {0: self._rows})
+
     def delete(self) -> None:
         """Delete the topic."""
+        with self._admin() as admin:
+            admin.delete(self._name)
+
+    def _admin(self) -> closing[TopicAdmin]:
         backend = self._writes.backend
         assert backend.topic_admin is not None
-        with closing(backend.topic_admin(self._writes.config)) as admin:
-            admin.delete(self._name)
-        self._epoch = 0
+        return closing(backend.topic_admin(self._writes.config))
 
 
 def trips_ours(
