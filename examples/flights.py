@@ -79,7 +79,7 @@ def sorted_flights() -> pa.Table:
 
 
 def publish() -> None:
-    """Put the flights into their stream; what is there already stays as it is."""
+    """Put the flights into their stream; what exists already stays as it is."""
     words = ["publish", "flights", str(SORTED), "--writer", "nycflights13"]
     answer = json.loads("".join(command(*words, quiet=True)))
     rows, there = answer["rows"], answer["skipped"]

@@ -2,7 +2,7 @@
 
 Each file ``<number>.log`` is a partition, each line a row, and the offset of a line is
 the byte where it begins: offsets rise, with gaps, and a seek costs nothing. A line
-belongs to the stream once its newline is there.
+belongs to the stream once its newline is written.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ def job(tmp_path: Path, own_spark: None) -> list[str]:
 
 @pytest.mark.long("336,776 flights through two Sparks")
 @pytest.mark.timeout(2 * PATIENCE)
-def test_the_main_job_goes_on_after_a_kill(job: list[str], tmp_path: Path) -> None:
+def test_the_main_job_continues_after_a_kill(job: list[str], tmp_path: Path) -> None:
     with subprocess.Popen(
         job,
         stdout=subprocess.PIPE,

@@ -78,7 +78,7 @@ def test_reads_whole_lines_of_every_file(folder: Path, plugins: PluginManager) -
     ]
 
 
-def test_goes_on_where_it_was_when_a_torn_line_is_mended(
+def test_reading_continues_when_a_torn_line_is_completed(
     folder: Path, plugins: PluginManager
 ) -> None:
     with streamfactory.open(properties(folder), plugins=plugins) as stream:
@@ -99,7 +99,7 @@ def test_a_line_longer_than_the_limit_comes_whole(
     assert [(p, len(line)) for p, line in found if p == 7] == [(7, 300_000), (7, 1)]
 
 
-def test_a_file_that_shrank_is_told(folder: Path, plugins: PluginManager) -> None:
+def test_a_file_that_shrank_is_reported(folder: Path, plugins: PluginManager) -> None:
     position = Position({Partition("logs", 0): 5, Partition("logs", 7): 0})
     (folder / "0.log").write_bytes(b"a\n")
     with pytest.raises(OffsetOutOfRange) as caught:

@@ -1,4 +1,4 @@
-"""The backend of the documentation passes the kit."""
+"""The backends of the documentation pass the kit, and the one that writes is proved."""
 
 from __future__ import annotations
 
@@ -9,17 +9,50 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
+LINES = ("lines", "--harness", "lines_harness:LinesHarness")
+LEDGER = ("ledger", "--harness", "ledger_harness:LedgerHarness")
 
 
-@pytest.mark.slow("the whole kit")
-def test_the_example_passes_the_kit(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture(autouse=True)
+def importable(monkeypatch: pytest.MonkeyPatch) -> None:
     # Children import the module as well: the contract asks for importable classes.
     folders = (ROOT / "examples", Path(__file__).parent)
     monkeypatch.setenv("PYTHONPATH", ":".join(map(str, folders)))
-    command = [sys.executable, "-m", "streamfactory", "conformance", "lines"]
-    command += ["--harness", "lines_harness:LinesHarness"]
+
+
+def printed(*words: str) -> str:
+    """What a command prints; its last line is the verdict."""
     done = subprocess.run(
-        command, capture_output=True, text=True, timeout=300, check=False
+        [sys.executable, "-m", "streamfactory", *words],
+        capture_output=True,
+        text=True,
+        timeout=500,
+        check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    assert " failed" not in done.stdout.splitlines()[-1]
+    return done.stdout.splitlines()[-1]
+
+
+@pytest.mark.slow("the whole kit")
+def test_the_example_that_reads_passes_the_kit() -> None:
+    assert " failed" not in printed("conformance", *LINES)
+
+
+@pytest.mark.slow("the kit, without its slow cases")
+def test_the_example_that_writes_passes_the_quick_kit() -> None:
+    assert " failed" not in printed("conformance", *LEDGER, "--quick")
+
+
+@pytest.mark.long("the slow cases kill processes")
+def test_the_example_that_writes_passes_the_kit() -> None:
+    assert " failed" not in printed("conformance", *LEDGER)
+
+
+@pytest.mark.slow("kills processes")
+def test_the_example_that_writes_is_proved() -> None:
+    assert printed("prove", *LEDGER, "--rounds", "4") == "lost=0 twice=0"
+
+
+def test_the_page_shows_the_example_as_it_is() -> None:
+    page = (ROOT / "docs" / "write-your-stream.md").read_text()
+    assert (ROOT / "examples" / "ledger.py").read_text() in page

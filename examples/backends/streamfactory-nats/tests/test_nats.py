@@ -139,7 +139,7 @@ def test_two_writers_at_once_write_each_epoch_once(harness: NatsHarness) -> None
     assert found == sorted(w * 1000 + n for w in range(3) for n in range(150))
 
 
-def test_messages_of_others_between_rows_do_no_harm(harness: NatsHarness) -> None:
+def test_foreign_messages_between_rows_are_skipped(harness: NatsHarness) -> None:
     harness.create(1)
     properties = harness.properties()
     others = range(1_000_000, 1_000_060)
@@ -182,7 +182,7 @@ def test_a_server_that_does_not_answer_is_named() -> None:
         read(properties)
 
 
-def test_reading_goes_on_after_a_restart_of_the_server(tmp_path: Path) -> None:
+def test_reading_continues_after_a_restart_of_the_server(tmp_path: Path) -> None:
     server = Server(tmp_path)
     server.start()
     properties = {

@@ -69,7 +69,7 @@ def test_a_stream_of_other_programs_is_one_partition(
         streamfactory.open_sink(harness.properties()).put(harness.rows([1]))
 
 
-def test_a_position_in_a_stream_of_others_is_resumed(
+def test_a_position_in_a_foreign_stream_is_resumed(
     harness: RedisHarness, client: Any
 ) -> None:
     harness.close()
@@ -161,7 +161,7 @@ def test_two_writers_at_once_write_each_epoch_once(harness: RedisHarness) -> Non
     assert found == sorted(w * 1000 + n for w in range(3) for n in range(150))
 
 
-def test_an_epoch_whose_staged_rows_are_gone_is_refused_whole(
+def test_an_epoch_with_missing_staged_rows_is_refused_whole(
     harness: RedisHarness, client: Any
 ) -> None:
     harness.create(2)
@@ -199,7 +199,7 @@ def test_a_server_that_does_not_answer_is_named() -> None:
         read(properties)
 
 
-def test_a_writer_goes_on_after_a_restart_of_the_server(tmp_path: Path) -> None:
+def test_a_writer_continues_after_a_restart_of_the_server(tmp_path: Path) -> None:
     server = Server(tmp_path)
     server.start()
     properties = {

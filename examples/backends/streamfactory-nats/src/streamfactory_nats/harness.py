@@ -22,6 +22,7 @@ from typing import Any, ClassVar, Final, TypeVar
 import nats
 import pyarrow as pa
 from nats.aio.client import Client
+from streamfactory.conformance import Message
 
 T = TypeVar("T")
 _START = 30.0
@@ -137,7 +138,13 @@ class Server:
 class NatsHarness:
     """A topic of numbers. Each case gets a new one."""
 
-    told_within: ClassVar = 1.0
+    recreation_timeout: ClassVar = 1.0
+    sets_timestamps: ClassVar = False
+    sample_headers: ClassVar = (
+        (("kind", b"test"), ("Content-Type", b"text/plain")),
+        (("empty", b""), ("text", "grün".encode())),
+    )
+    """Headers of NATS are text, without null values."""
     _server: ClassVar[Server | None] = None
 
     def __init__(self, folder: Path) -> None:
@@ -187,10 +194,22 @@ class NatsHarness:
         return self._call(ask)
 
     def write(self, partition: int, numbers: Sequence[int]) -> None:
+        self.write_messages(partition, [Message(number) for number in numbers])
+
+    def write_messages(self, partition: int, messages: Sequence[Message]) -> None:
         async def publish(client: Client) -> None:
-            subject = f"{self.topic}.{partition}"
-            for number in numbers:
-                await client.jetstream().publish(subject, str(number).encode())
+            for message in messages:
+                headers = {
+                    name: (value or b"").decode() for name, value in message.headers
+                }
+                if message.key is not None:
+                    key = base64.b64encode(message.key).decode()
+                    headers["Streamfactory-Key"] = key
+                await client.jetstream().publish(
+                    f"{self.topic}.{partition}",
+                    str(message.number).encode(),
+                    headers=headers or None,
+                )
 
         self._call(publish)
 

@@ -18,6 +18,7 @@ from typing import Any, ClassVar, Final
 
 import pyarrow as pa
 import redis
+from streamfactory.conformance import Message
 
 _START = 30.0
 """Seconds in which a server has to answer."""
@@ -139,6 +140,8 @@ def connect(address: str) -> Any:
 class RedisHarness:
     """A topic of numbers. Each case gets a new one."""
 
+    sample_headers: ClassVar = ((("a", b"1"), ("b", b"\xff")), (("empty", b""),))
+    """Fields of an entry are any bytes; the client sends each name once."""
     _server: ClassVar[Server | None] = None
 
     def __init__(self, folder: Path) -> None:
@@ -183,8 +186,16 @@ class RedisHarness:
             return range(int(client.hget(self._key("topic"), "partitions")))
 
     def write(self, partition: int, numbers: Sequence[int]) -> None:
-        for number in numbers:
-            self._append(partition, {"value": str(number)})
+        self.write_messages(partition, [Message(number) for number in numbers])
+
+    def write_messages(self, partition: int, messages: Sequence[Message]) -> None:
+        for message in messages:
+            fields: dict[str, Any] = {"value": str(message.number)}
+            if message.key is not None:
+                fields["key"] = message.key
+            if message.timestamp_ms is not None:
+                fields["stored"] = message.timestamp_ms * 1000
+            self._append(partition, {**fields, **dict(message.headers)})
 
     def numbers(self, rows: pa.RecordBatch) -> list[int]:
         return [int(value) for value in rows.column("value").to_pylist()]
@@ -259,7 +270,7 @@ class RedisHarness:
             described = {"incarnation": uuid.uuid4().hex, "partitions": partitions}
             client.hset(self._key("topic"), mapping=described)
 
-    def _append(self, partition: int, fields: Mapping[str, str]) -> Any:
+    def _append(self, partition: int, fields: Mapping[str, Any]) -> Any:
         """Add an entry, stored now; its id."""
         with connect(self.address()) as client:
             number = int(self._last(client, partition)) + 1
