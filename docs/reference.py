@@ -25,7 +25,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import click
+import pictures
 from contract_reference import contract
+from error_reference import error_sections
+from python_reference import python_api
 
 from streamfactory.cli.program import root
 from streamfactory.cli.status import MEANINGS
@@ -38,14 +41,20 @@ from streamfactory.spark.pipelines.options import (
     SINK_OPTIONS,
     SOURCE_OPTIONS,
     STEP_OPTIONS,
+    TABLE_OPTIONS,
 )
+from streamfactory.spark.versions import FEATURES
+from streamfactory.spi import Role, Unsupported
 from streamfactory.spi.hooks import BACKENDS, DECODERS
-from streamfactory.spi.metrics import LABELS
+from streamfactory.spi.metrics import LABELS, Metric
 from streamfactory.wiring.config.describing import OptionRow, option_rows
+from streamfactory.wiring.config.guarantees import offline_verdict
+from streamfactory.wiring.config.loading import load
+from streamfactory.wiring.metrics.endpoint import SERVER_OPTIONS
+from streamfactory.wiring.metrics.vocabulary import METRICS
 from streamfactory.wiring.options.shared import SHARED_OPTIONS
 from streamfactory.wiring.options.vocabulary import FRAMEWORK_OPTIONS
 from streamfactory.wiring.plugins.manager import OWN_DISTRIBUTION, default_manager
-from streamfactory.wiring.serving.monitoring import SERVER_OPTIONS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -115,14 +124,24 @@ def _server_options() -> str:
     return _table(option_rows((*server.OPTIONS, *SERVER_OPTIONS)))
 
 
-def _metrics() -> str:
+def _server_metrics() -> str:
     server = default_manager().backend("flight").server
     assert server is not None
+    return _metrics(server.METRICS)
+
+
+def _spark_versions() -> str:
+    lines = ["| since PySpark | | in an earlier version |", "|---|---|---|"]
+    lines += [f"| {one.since} | {one.what} | {one.without} |" for one in FEATURES]
+    return "\n".join(lines)
+
+
+def _metrics(metrics: Iterable[Metric]) -> str:
     lines = [
         "| metric | Prometheus | kind | labels | |",
         "|---|---|---|---|---|",
     ]
-    for metric in server.METRICS:
+    for metric in metrics:
         cells = [_code(metric.name), _code(metric.prometheus_name), metric.kind.value]
         cells += [", ".join(map(_code, metric.labels)), metric.doc]
         lines.append(f"| {' | '.join(cells)} |")
@@ -188,6 +207,57 @@ def _server(name: str) -> Iterator[None]:
             del os.environ["KAFKA_BOOTSTRAP"]
 
 
+_LEAST: Final[Mapping[str, tuple[Mapping[str, str], Mapping[str, str]]]] = {
+    "delta": ({"path": "DIR"},) * 2,
+    "file": ({"path": "DIR"}, {"path": "DIR"}),
+    "flight": ({"location": "grpc://localhost:8815"},) * 2,
+    "hudi": ({"path": "DIR"},) * 2,
+    "iceberg": ({"path": "DIR"},) * 2,
+    "kafka": ({"broker.list": "localhost:9092", "decoder.class.name": "json"},) * 2,
+    "memory": ({}, {}),
+    "push": ({}, {}),
+    "socket": ({"listen": "127.0.0.1:7000"}, {"connect": "127.0.0.1:7000"}),
+    "zeromq": (
+        {"pattern": "dealer-router", "bind": "tcp://127.0.0.1:5555"},
+        {"pattern": "dealer-router", "connect": "tcp://127.0.0.1:5555"},
+    ),
+}
+"""The least that a stream of each type has to say, to be read and to be written."""
+_SCHEMA: Final = {"schema": "id bigint"}
+_FORGETFUL: Final = ("socket", "zeromq")
+"""Those that a spool is for."""
+_SPOOL: Final = {"spool.path": "spool"}
+
+
+def _guarantees() -> str:
+    """What each built-in promises, and behind a spool where it cannot be read again."""
+    lines = ["| stream type | as a source | as a sink |", "|---|---|---|"]
+    for name in _own_names(BACKENDS):
+        read, write = _LEAST[name]
+        source, sink = _verdict(name, read, "read"), _verdict(name, write, "write")
+        lines.append(f"| {_code(name)} | {source} | {sink} |")
+        if name in _FORGETFUL:
+            spooled = _verdict(name, read, "read", _SPOOL)
+            lines.append(f"| {_code(name)} with `spool.path` | {spooled} | as above |")
+    return "\n".join(lines)
+
+
+def _verdict(
+    name: str, options: Mapping[str, str], use: str, more: Mapping[str, str] = {}
+) -> str:
+    own = {f"stream.{name}.{key}": text for key, text in options.items()}
+    topic = {f"stream.{name}.topic.name": "clicks"}
+    role = Role.READ if use == "read" else Role.WRITE
+    try:
+        configured = load({"streamType": name, **topic, **_SCHEMA, **own, **more}, use)
+    except Unsupported:
+        return "none"
+    backend = configured.backend
+    if role is Role.WRITE and backend.producer_factory is None:
+        return "none"
+    return str(offline_verdict(configured.config, backend, role))
+
+
 def _statuses() -> str:
     rows = [f"| {status.value} | {text} |" for status, text in MEANINGS.items()]
     return "\n".join(["| status | meaning |", "|---|---|", *rows])
@@ -224,16 +294,22 @@ _GENERATORS: Final[Mapping[str, Callable[[], str]]] = {
     "backends": _backends,
     "decoders": _decoders,
     "flight-server": _server_options,
-    "metrics": _metrics,
+    "metrics": lambda: _metrics(METRICS),
+    "server-metrics": _server_metrics,
+    "spark-versions": _spark_versions,
     "metric-labels": _metric_labels,
     "statuses": _statuses,
     "pipeline-options": lambda: _table(option_rows(PIPELINE_OPTIONS)),
     "pipeline-source": lambda: _table(option_rows(SOURCE_OPTIONS)),
     "pipeline-steps": lambda: _table(option_rows(STEP_OPTIONS)),
     "pipeline-sinks": lambda: _table(option_rows(SINK_OPTIONS)),
+    "pipeline-tables": lambda: _table(option_rows(TABLE_OPTIONS)),
     "pipeline-letters": lambda: _table(option_rows(DEAD_LETTER_OPTIONS)),
     "support": _support,
+    "guarantees": _guarantees,
     "contract": contract,
+    "errors": error_sections,
+    "python-api": python_api,
     "help": _help,
     **{
         f"help_{'_'.join(names)}": lambda names=names: _help(*names)
@@ -264,6 +340,9 @@ def main(arguments: list[str]) -> int:
             sys.stdout.writelines(diff if "--check" in arguments else [f"{page}\n"])
             if "--check" not in arguments:
                 page.write_text(wanted, encoding="utf-8")
+    drawn = pictures.drifted(write="--check" not in arguments)
+    sys.stdout.writelines(f"{path}\n" for path in drawn)
+    drifted += drawn
     # A command or a table that no page shows is a page that somebody forgot.
     for name in sorted(_GENERATORS.keys() - used):
         sys.stdout.write(f"no page has <!-- generated: {name} -->\n")
