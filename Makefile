@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: setup java run quick test test-all prove check docs bench clean
+.PHONY: setup java run quick test test-all prove matrix check docs bench dist clean
 
 setup: $(STAMP)  ## make .venv with everything (uv where there is one, else pip)
 
@@ -43,12 +43,16 @@ PATHS ?=
 prove: java  ## N kills on each path, and faults, from SEED; ends in lost=0 twice=0
 	@$(BIN)/python tests/prove.py --rounds $(N) --seed $(SEED) --paths $(PATHS)
 
+ONLY ?=
+matrix: java  ## the suites under other Pythons, other PySparks, lowest versions, no extras
+	@$(BIN)/python tests/matrix.py $(if $(ONLY),--only $(ONLY))
+
 check: setup  ## format, lint, types, docs
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/python docs/reference.py --check
-	$(BIN)/mkdocs build --quiet --strict --site-dir .site
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict --site-dir .site
 
 docs: setup  ## prove the built-ins, and write the generated pages
 	$(BIN)/python docs/reference.py --prove
@@ -56,6 +60,9 @@ docs: setup  ## prove the built-ins, and write the generated pages
 BENCH ?=
 bench: java  ## ratios against the raw libraries, in one table at the end; gates nothing
 	@$(BIN)/python benchmarks/all.py --output .run/bench.json $(BENCH)
+
+dist: setup  ## wheel, sdist and SBOM in dist/, tried in a clean environment
+	@.ci/dist $(VENV)
 
 clean:
 	rm -rf $(VENV) .site .run dist

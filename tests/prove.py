@@ -28,6 +28,7 @@ from tests.kafka import proving as kafka
 from tests.kafka import spark_proving as kafka_spark
 from tests.kafka import spark_source_proving as spark_kafka
 from tests.pipelines import proving as pipelines
+from tests.pipelines import reverse_proving as reverse
 from tests.proving import backend, crowd, faults, points, power
 from tests.proving.java import quick_options
 from tests.proving.verdict import Verdict
@@ -47,6 +48,7 @@ PATHS = {
     "fuzz": ("damaged inputs", fuzz),
     "spark": ("Spark's drivers", spark),
     "pipelines": ("pipelines with several sinks", pipelines),
+    "reverse": ("tables into kafka and files", reverse),
     "kafka": ("the kafka sink", kafka),
     "kafka-spark": ("Spark into kafka", kafka_spark),
     "spark-kafka": ("Spark from kafka", spark_kafka),

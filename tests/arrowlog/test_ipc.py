@@ -21,7 +21,7 @@ def parts(message: pa.Buffer | memoryview) -> tuple[memoryview, memoryview, memo
     return data[:start], data[start:end], data[end:]
 
 
-def test_a_batch_says_how_many_rows_and_bytes_it_has() -> None:
+def test_a_batch_reports_how_many_rows_and_bytes_it_has() -> None:
     _, head, body = parts(ROWS.serialize())
     header = ipc.read_header(head)
     assert (header.kind, header.rows, header.body) == (ipc.ROWS, 3, len(body))
@@ -44,7 +44,7 @@ def test_compressed_buffers_count_as_what_they_become() -> None:
     assert (caught.value.length, caught.value.limit) == (800_000, 799_999)
 
 
-def test_what_is_longer_than_its_limit_is_told_before_it_is_read() -> None:
+def test_what_is_longer_than_its_limit_is_reported_before_it_is_read() -> None:
     prefix, head, body = parts(ROWS.serialize())
     with pytest.raises(ipc.IpcTooLong) as caught:
         ipc.header_length(prefix, len(head) - 1)
@@ -57,7 +57,7 @@ def test_what_is_longer_than_its_limit_is_told_before_it_is_read() -> None:
 @pytest.mark.parametrize(
     "prefix", [b"oops" * 2, b"\xff" * 8, struct.pack("<Ii", 2**32 - 1, 7)]
 )
-def test_what_begins_no_message_is_told(prefix: bytes) -> None:
+def test_what_begins_no_message_is_reported(prefix: bytes) -> None:
     with pytest.raises(ipc.NotIpc) as caught:
         ipc.header_length(memoryview(prefix))
     assert str(caught.value) == "no Arrow message begins here"

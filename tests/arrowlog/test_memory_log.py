@@ -13,9 +13,9 @@ import pyarrow as pa
 import pytest
 
 from streamfactory.arrowlog import (
-    LaneBounds,
     MemoryLog,
     MemoryLogStore,
+    PartitionBounds,
     Retention,
     Staged,
 )
@@ -105,7 +105,7 @@ def test_offsets_are_given_by_commits_not_by_staging(log: MemoryLog) -> None:
     assert commit(log, 0, "other", p0=[9]) is None
     assert log.commit("w", 0, [early], summary=Summary()) is None
     assert numbers(log, 0) == [9, 1, 2]
-    assert log.bounds() == [LaneBounds(0, 0, 3), LaneBounds(1, 0, 1)]
+    assert log.bounds() == [PartitionBounds(0, 0, 3), PartitionBounds(1, 0, 1)]
 
 
 def test_staged_is_plain_and_pickles(log: MemoryLog) -> None:
@@ -121,10 +121,10 @@ def test_read_answers_at_least_a_row_and_never_more_than_asked(log: MemoryLog) -
     part = log.read(0, 8, max_rows=9, max_bytes=2**20)
     assert (part.rows, part.size) == (batch(8, 9), 16)
     nothing = log.read(0, 10, max_rows=9, max_bytes=2**20)
-    assert (nothing.rows, nothing.bounds) == (None, LaneBounds(0, 0, 10))
+    assert (nothing.rows, nothing.bounds) == (None, PartitionBounds(0, 0, 10))
 
 
-def test_read_outside_the_bounds_says_what_there_is(log: MemoryLog) -> None:
+def test_read_outside_the_bounds_names_the_bounds(log: MemoryLog) -> None:
     commit(log, 0, p0=[*range(10)])
     log.truncate({0: 4})
     for start in (3, 11):
@@ -161,14 +161,14 @@ def test_one_attempt_named_twice_is_appended_once(log: MemoryLog) -> None:
     assert (numbers(log, 0), numbers(log, 1)) == ([1, 2], [3])
 
 
-def test_commit_of_what_is_gone_appends_nothing_at_all(log: MemoryLog) -> None:
+def test_commit_of_missing_rows_appends_nothing(log: MemoryLog) -> None:
     commit(log, 0, p0=[0])
     there, gone = staged(log, "there", p0=[1]), staged(log, "gone", p1=[2])
     log.discard(gone)
     with pytest.raises(MisuseError) as caught:
         log.commit("w", 1, [there, gone], summary=Summary(), replace=True)
     assert str(caught.value) == (
-        "what attempt gone staged no longer exists; write the epoch again"
+        "what attempt gone staged no longer exists; abort the epoch and write it again"
     )
     assert (numbers(log, 0), numbers(log, 1)) == ([0], [])
     assert log.last("w") == LastCommit(0, None, Summary())
@@ -180,7 +180,7 @@ def test_rows_that_do_not_belong_are_refused_while_staging(log: MemoryLog) -> No
     stage = log.stage("a")
     with pytest.raises(SchemaMismatch) as caught:
         stage.append(0, pa.RecordBatch.from_pydict({"n": ["x"]}))
-    assert caught.value.what == "rows are n string, the log n int64"
+    assert caught.value.what == "the rows have schema n string, the log has n int64"
     for partition in (2, -1):
         with pytest.raises(TopicNotFound) as missing:
             stage.append(partition, batch(1))
@@ -188,7 +188,7 @@ def test_rows_that_do_not_belong_are_refused_while_staging(log: MemoryLog) -> No
             f"topic 't' has no partition {partition}: its partitions are 0 to 1"
         )
     log.commit("w", 0, [stage.seal()], summary=Summary())
-    assert log.bounds() == [LaneBounds(0, 0, 0), LaneBounds(1, 0, 0)]
+    assert log.bounds() == [PartitionBounds(0, 0, 0), PartitionBounds(1, 0, 0)]
 
 
 def test_sealed_rows_do_not_change_any_more(log: MemoryLog) -> None:
@@ -243,10 +243,10 @@ def test_replace_moves_earliest_past_everything_in_the_same_step(
 ) -> None:
     commit(log, 0, p0=[1, 2], p1=[3])
     replace(log, 1, p0=[4])
-    assert log.bounds() == [LaneBounds(0, 2, 3), LaneBounds(1, 1, 1)]
+    assert log.bounds() == [PartitionBounds(0, 2, 3), PartitionBounds(1, 1, 1)]
     assert numbers(log) == [4]
     replace(log, 1, p0=[4])
-    assert log.bounds() == [LaneBounds(0, 2, 3), LaneBounds(1, 1, 1)]
+    assert log.bounds() == [PartitionBounds(0, 2, 3), PartitionBounds(1, 1, 1)]
 
 
 def test_truncate_moves_earliest_forward_only_and_never_past_latest(
@@ -255,10 +255,10 @@ def test_truncate_moves_earliest_forward_only_and_never_past_latest(
     commit(log, 0, p0=[*range(10)])
     for before, earliest in ((4, 4), (2, 4), (-5, 4), (99, 10)):
         log.truncate({0: before})
-        assert log.bounds()[0] == LaneBounds(0, earliest, 10)
+        assert log.bounds()[0] == PartitionBounds(0, earliest, 10)
     commit(log, 1, p0=[10, 11])
     assert numbers(log) == [10, 11]
-    assert log.bounds()[0] == LaneBounds(0, 10, 12)
+    assert log.bounds()[0] == PartitionBounds(0, 10, 12)
 
 
 def tracked(log: MemoryLog, epoch: int) -> weakref.ref[Any]:
@@ -324,9 +324,7 @@ def test_nothing_stays_of_attempts_that_were_discarded_or_came_too_late(
     assert attempts(log) == set()
 
 
-def test_rows_that_nobody_decides_are_swept_after_a_day(
-    log: MemoryLog, clock: HandClock
-) -> None:
+def test_undecided_rows_are_swept_after_a_day(log: MemoryLog, clock: HandClock) -> None:
     old = staged(log, "old", p0=[1])
     clock.ms += DAY
     staged(log, "young", p0=[2])
@@ -336,7 +334,7 @@ def test_rows_that_nobody_decides_are_swept_after_a_day(
     assert attempts(log) == {"young", "last"}
     with pytest.raises(MisuseError) as caught:
         log.commit("w", 0, [old], summary=Summary())
-    assert caught.value.remedy == "write the epoch again"
+    assert caught.value.remedy == "abort the epoch and write it again"
 
 
 # --- time, growth, writers ------------------------------------------------------
@@ -368,7 +366,7 @@ def test_growth_adds_empty_partitions_and_never_takes_any(log: MemoryLog) -> Non
     assert numbers(log, 2) == [5]
     with pytest.raises(MisuseError) as caught:
         log.grow(2)
-    assert caught.value.what == "'t' has 3 partitions, never fewer"
+    assert caught.value.what == "topic 't' has 3 partitions, and cannot have fewer"
 
 
 def test_idle_writers_are_forgotten_and_the_one_that_writes_is_kept(
@@ -402,9 +400,7 @@ def test_the_last_instance_to_claim_a_writer_is_the_one_that_commits(
     one = staged(log, "late", p0=[1])
     with pytest.raises(WriterFenced) as caught:
         log.commit("w", 1, [one], instance="old", summary=Summary())
-    assert caught.value.what == (
-        "epoch 1: another instance of the writer 'w' has taken over"
-    )
+    assert caught.value.what == ("epoch 1: another instance has claimed writer 'w'")
     assert numbers(log) == [0]
     assert attempts(log) == {"late"}
     assert log.last("w") == LastCommit(0, None, Summary())
@@ -412,7 +408,7 @@ def test_the_last_instance_to_claim_a_writer_is_the_one_that_commits(
     assert numbers(log) == [0, 2]
 
 
-def test_an_epoch_that_is_there_is_answered_to_a_fenced_instance_as_well(
+def test_a_fenced_instance_gets_the_result_of_a_committed_epoch(
     log: MemoryLog,
 ) -> None:
     commit(log, 3, p0=[1], instance="old")
@@ -593,7 +589,7 @@ def test_cancelled_wait_returns_whether_it_had_begun_or_not(
         timer.join()
 
 
-def test_waking_one_reader_leaves_the_others_waiting(log: MemoryLog) -> None:
+def test_waking_one_reader_does_not_wake_another(log: MemoryLog) -> None:
     timer = threading.Timer(0.01, log.wake)
     timer.start()
     began = time.monotonic()
@@ -602,7 +598,7 @@ def test_waking_one_reader_leaves_the_others_waiting(log: MemoryLog) -> None:
     timer.join()
 
 
-def test_deleting_ends_a_wait_and_fails_everybody(clock: HandClock) -> None:
+def test_deleting_ends_a_wait_and_fails_every_caller(clock: HandClock) -> None:
     topics = MemoryLogStore(clock)
     log = topics.create("t", SCHEMA)
     one = staged(log, "a", p0=[1])
@@ -646,19 +642,20 @@ def test_topics_are_created_opened_and_deleted_by_name() -> None:
     assert topics.create("b", SCHEMA).incarnation != one.incarnation
 
 
-def test_what_cannot_be_is_refused_in_words() -> None:
+def test_what_cannot_be_is_refused_with_a_message() -> None:
     topics = MemoryLogStore()
     for use in (topics.open, topics.delete):
         with pytest.raises(TopicNotFound) as caught:
             use("t")
-        assert caught.value.what == "there is no topic 't' in memory; there are: none"
+        assert (
+            caught.value.what
+            == "topic 't' does not exist in memory; existing topics: none"
+        )
     topics.create("t", SCHEMA)
     with pytest.raises(MisuseError) as taken:
         topics.create("t", SCHEMA)
-    assert str(taken.value) == (
-        "there is a topic 't' already; open it, or delete it first"
-    )
+    assert str(taken.value) == ("topic 't' exists already; open it, or delete it first")
     with pytest.raises(MisuseError) as empty:
         topics.create("u", SCHEMA, 0)
-    assert empty.value.what == "a topic has 1 to 100000 partitions, not 0"
+    assert empty.value.what == "a topic can have 1 to 100000 partitions, not 0"
     assert topics.names() == ["t"]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from streamfactory.backends.file.harness import FileHarness
+import pytest
+
+from streamfactory.backends.file.harness import FileHarness, ParquetFileHarness
 from streamfactory.conformance.suite import ConformanceSuite
 
 
@@ -10,3 +12,10 @@ class TestFile(ConformanceSuite):
     """Every case."""
 
     harness = FileHarness
+
+
+@pytest.mark.long("the whole kit again; the log below it is tested in tests/disklog")
+class TestFileOfParquet(ConformanceSuite):
+    """Every case."""
+
+    harness = ParquetFileHarness

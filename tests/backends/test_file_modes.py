@@ -81,7 +81,7 @@ def test_folders_alone_can_be_said(tmp_path: Path, umask: int) -> None:
     assert made(tmp_path / "r", folder_mode="700") == ({0o666 & ~umask}, {0o700})
 
 
-def test_a_folder_that_hands_its_group_down_goes_on_doing_so(tmp_path: Path) -> None:
+def test_the_setgid_bit_of_a_folder_is_kept(tmp_path: Path) -> None:
     root = tmp_path / "r"
     root.mkdir()
     root.chmod(0o2770)
@@ -109,5 +109,5 @@ def test_permissions_that_are_none_are_refused(
 
 @pytest.mark.parametrize("url", ["s3://bucket/streams", "hdfs://host/streams"])
 def test_permissions_have_no_meaning_in_other_places(url: str) -> None:
-    with pytest.raises(ConfigError, match="rights of the bucket"):
+    with pytest.raises(ConfigError, match="permissions of the bucket"):
         open_sink(properties(url, mode="600"))

@@ -124,7 +124,7 @@ def fill(log: MemoryLog, *numbers: int, partition: int = 0) -> None:
 # --- topics and options ---------------------------------------------------------
 
 
-def test_first_writer_makes_the_topic_as_the_options_say(
+def test_first_writer_makes_the_topic_by_option(
     sink_factory: Callable[..., Sink], topics: MemoryLogStore
 ) -> None:
     sink = sink_factory({"stream.memory.partitions": "3"})
@@ -168,7 +168,8 @@ def test_schema_of_an_existing_topic_holds(
     assert topics.open("t").schema == pa.schema({"x": pa.int64()})
     with pytest.raises(SchemaMismatch) as caught:
         sink.writer(SCHEMA)
-    assert caught.value.what == "column 'n' is not in the declared schema"
+    unknown = "columns 'n', 'name' are not in the declared schema"
+    assert caught.value.what == unknown
     early.close()
     factory = memory.MemoryProducerFactory(config_factory("write"))
     assert factory.fetch_schema("t") == pa.schema({"x": pa.int64()})
@@ -181,20 +182,22 @@ def test_stores_are_worlds_of_their_own(properties: dict[str, str]) -> None:
         assert stream.to_reader().read_all().num_rows == 1
     with pytest.raises(TopicNotFound) as caught:
         streamfactory.open({**properties, "stream.memory.store": names[1]})
-    assert "there is no topic 't' in memory; there are: none" in caught.value.what
+    assert (
+        "topic 't' does not exist in memory; existing topics: none" in caught.value.what
+    )
     assert memory.store() is memory.store("default")
 
 
 @pytest.mark.parametrize(
     ("key", "text", "what"),
     [
-        ("partitions", "0", "'0' is below the least allowed, 1"),
-        ("partitions", "100001", "'100001' is above the most allowed, 100000"),
+        ("partitions", "0", "'0' is below the minimum, 1"),
+        ("partitions", "100001", "'100001' is above the maximum, 100000"),
         ("messages", "maybe", "'maybe' is neither true nor false"),
-        ("retention.rows", "-1", "'-1' is below the least allowed, 0"),
+        ("retention.rows", "-1", "'-1' is below the minimum, 0"),
     ],
 )
-def test_bad_option_is_told_in_words(
+def test_bad_option_is_reported_with_a_message(
     properties: dict[str, str], key: str, text: str, what: str
 ) -> None:
     given = {**properties, f"stream.memory.{key}": text}
@@ -410,16 +413,16 @@ def test_a_fenced_committer_stays_fenced_however_often_it_asks(
             with pytest.raises(WriterFenced) as caught:
                 early.commit(2, [message])
             assert str(caught.value) == (
-                "epoch 2: another instance of the writer 'w' has taken over "
+                "epoch 2: another instance has claimed writer 'w' "
                 "(stream 'memory:t'); "
-                "one process at a time may write under a writer id"
+                "use a writer id in one process at a time"
             )
     with closing(sink.committer(writer_id="w")) as late:
         assert late.commit(2, [message])
     assert topics.open("t").bounds()[0].latest == 3
 
 
-def test_writers_without_a_name_fence_nobody(
+def test_anonymous_writers_fence_no_writer(
     sink_factory: Callable[..., Sink], topics: MemoryLogStore
 ) -> None:
     sink = sink_factory()
@@ -465,12 +468,12 @@ def test_topics_are_created_grown_and_deleted(
     assert [len(topics.open(name).bounds()) for name in ("t", "raw")] == [3, 2]
     with pytest.raises(MisuseError) as taken:
         admin.create("t", SCHEMA, 1)
-    assert taken.value.what == "there is a topic 't' already"
+    assert taken.value.what == "topic 't' exists already"
     admin.grow("t", 5)
     assert len(log.bounds()) == 5
     with pytest.raises(MisuseError) as fewer:
         admin.grow("t", 4)
-    assert fewer.value.what == "'t' has 5 partitions, never fewer"
+    assert fewer.value.what == "topic 't' has 5 partitions, and cannot have fewer"
     admin.delete("t")
     assert topics.names() == ["raw"]
 
@@ -514,7 +517,7 @@ def test_configured_retention_is_applied_when_an_operator_says_so(
     assert [lane.earliest for lane in log.bounds()] == earliest
 
 
-def test_a_topic_that_is_not_there_is_told_whatever_is_wanted_of_it(
+def test_a_topic_that_is_not_there_is_reported_whatever_is_wanted_of_it(
     admin_factory: Callable[..., TopicAdmin],
 ) -> None:
     admin = admin_factory()
@@ -530,10 +533,13 @@ def test_a_topic_that_is_not_there_is_told_whatever_is_wanted_of_it(
     for use in uses:
         with pytest.raises(TopicNotFound) as caught:
             use("t")
-        assert caught.value.what == "there is no topic 't' in memory; there are: none"
+        assert (
+            caught.value.what
+            == "topic 't' does not exist in memory; existing topics: none"
+        )
 
 
-def test_what_a_type_cannot_do_with_topics_is_refused_in_words(
+def test_what_a_type_cannot_do_with_topics_is_refused_with_a_message(
     config_factory: Callable[..., StreamConfig],
 ) -> None:
     admin = TopicAdmin(config_factory("write"))
@@ -549,7 +555,7 @@ def test_what_a_type_cannot_do_with_topics_is_refused_in_words(
     for verb, use in refused.items():
         with pytest.raises(Unsupported) as caught:
             use()
-        assert caught.value.what == f"memory cannot {verb} topics"
+        assert caught.value.what == f"stream type 'memory' cannot {verb} topics"
     assert admin.facts("t") == {}
 
 

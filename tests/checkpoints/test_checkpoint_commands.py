@@ -39,7 +39,7 @@ def life(topic: Topic) -> str:
 # --- show ------------------------------------------------------------------------
 
 
-def test_show_tells_where_a_query_is(
+def test_show_prints_the_position_of_a_query(
     checkpoint: Command, two: QueryFolder, topic: Topic
 ) -> None:
     found = checkpoint("show", two.folder, "--json")
@@ -78,10 +78,10 @@ def test_show_is_a_page_for_people(
     out = checkpoint("show", two.folder).out.splitlines()
     assert out[0] == str(two.folder)
     assert out[1] == "query:             a-query"
-    assert out[2].startswith("last batch:        0, done 20")
+    assert out[2].startswith("last batch:        0, committed 20")
     assert out[2].endswith(" s ago)")
     assert out[3:] == [
-        "unfinished batch:  1, planned 2026-01-01T00:00:00.000Z: comes again",
+        "unfinished batch:  1, planned 2026-01-01T00:00:00.000Z: will be repeated",
         "watermark:         none",
         "",
         "source 0:",
@@ -91,7 +91,7 @@ def test_show_is_a_page_for_people(
     ]
 
 
-def test_show_tells_the_watermark_that_the_last_commit_found(
+def test_show_prints_the_watermark_of_the_last_commit(
     checkpoint: Command, frozen: Callable[[str], Path]
 ) -> None:
     folder = frozen("two")
@@ -109,7 +109,7 @@ def test_show_of_a_query_that_has_only_a_name(
     assert "last batch:  none" in found.out
 
 
-def test_show_tells_what_was_done_to_a_pipeline(
+def test_show_prints_the_history_of_a_pipeline(
     checkpoint: Command, tmp_path: Path, topic: Topic, stack: ExitStack, ran: Ran
 ) -> None:
     folder, sources = str(tmp_path / "p"), {"input": topic.source(stack)}
@@ -169,7 +169,7 @@ def test_lag_moves_while_the_query_stands_still(
     ]
 
 
-def test_lag_tells_what_cannot_be_read_any_more(
+def test_lag_reports_expired_offsets(
     checkpoint: Command, query: QueryFolder, topic: Topic, tmp_path: Path
 ) -> None:
     stream = topic.file(tmp_path)
@@ -184,7 +184,7 @@ def test_lag_tells_what_cannot_be_read_any_more(
     ]
 
 
-def test_lag_of_a_stream_that_was_begun_again_is_unknown(
+def test_lag_of_a_recreated_stream_is_unknown(
     checkpoint: Command, two: QueryFolder, topic: Topic, tmp_path: Path
 ) -> None:
     topic.delete()
@@ -192,10 +192,10 @@ def test_lag_of_a_stream_that_was_begun_again_is_unknown(
     found = checkpoint("lag", two.folder, "--stream", topic.file(tmp_path), "--json")
     assert found.json["behind"] is None
     partitions = found.json["sources"][0]["partitions"]
-    assert [p["remark"] for p in partitions] == ["begun again", "begun again"]
+    assert [p["remark"] for p in partitions] == ["recreated", "recreated"]
 
 
-def test_lag_wants_a_stream_for_each_source(
+def test_lag_requires_a_stream_for_each_source(
     checkpoint: Command, two: QueryFolder
 ) -> None:
     found = checkpoint("lag", two.folder, "--json")
@@ -215,7 +215,7 @@ def test_lag_against_another_stream_is_refused(
     assert found.status == 1
     assert found.error["error"] == "position_refused"
     assert found.error["what"] == (
-        "the position is of clicks-0, which is not of this stream"
+        "the position has partition clicks-0, which is not of this stream"
     )
 
 
@@ -225,13 +225,13 @@ def test_lag_before_anything_was_planned_is_refused(
     query.begin()
     found = checkpoint("lag", query.folder, "--stream", topic.file(tmp_path), "--json")
     assert found.status == 1
-    assert found.error["remedy"] == "`checkpoint next` tells where it begins"
+    assert found.error["remedy"] == "`checkpoint next` shows where it starts"
 
 
 # --- diff ------------------------------------------------------------------------
 
 
-def test_diff_of_two_batches_tells_how_far_each_partition_came(
+def test_diff_of_two_batches_shows_the_progress_of_each_partition(
     checkpoint: Command, two: QueryFolder
 ) -> None:
     found = checkpoint("diff", two.folder, "--batches", 0, 1)
@@ -247,7 +247,7 @@ def test_diff_of_two_batches_tells_how_far_each_partition_came(
     ]
 
 
-def test_diff_of_two_checkpoints_tells_what_came_and_went(
+def test_diff_of_two_checkpoints_shows_recreated_missing_and_new_partitions(
     checkpoint: Command, two: QueryFolder, topic: Topic, ran: Ran, tmp_path: Path
 ) -> None:
     strange = Position(
@@ -259,13 +259,13 @@ def test_diff_of_two_checkpoints_tells_what_came_and_went(
     assert found["equal"] is False
     moves = found["sources"][0]["partitions"]
     assert [(m["partition"], m["offsets"], m["remark"]) for m in moves] == [
-        (0, None, "begun again"),
+        (0, None, "recreated"),
         (1, None, "gone"),
         (9, None, "new"),
     ]
 
 
-def test_diff_of_what_is_the_same_says_so(
+def test_diff_of_what_is_the_same_reports_it(
     checkpoint: Command, two: QueryFolder
 ) -> None:
     found = checkpoint("diff", two.folder, two.folder)
@@ -283,13 +283,13 @@ def test_diff_of_different_queries_is_refused(
     )
 
 
-def test_diff_wants_something_to_compare_with(
+def test_diff_requires_a_second_checkpoint(
     checkpoint: Command, two: QueryFolder
 ) -> None:
     assert checkpoint("diff", two.folder).status == 2
     again = checkpoint("diff", two.folder, two.folder, "--batches", 0, 1, "--json")
     assert again.status == 2
-    assert again.error["what"] == "two checkpoints, or one and --batches, are compared"
+    assert again.error["what"] == "nothing to compare with"
 
 
 def test_diff_with_a_batch_that_is_not_kept_is_refused(
@@ -305,7 +305,7 @@ def test_diff_with_a_batch_that_is_not_kept_is_refused(
 # --- next ------------------------------------------------------------------------
 
 
-def test_next_tells_of_a_batch_that_comes_again_as_it_was_planned(
+def test_next_shows_a_batch_that_is_repeated_as_planned(
     checkpoint: Command, two: QueryFolder, topic: Topic, tmp_path: Path
 ) -> None:
     stream = topic.file(tmp_path, maxOffsetsPerTrigger="1")
@@ -313,7 +313,7 @@ def test_next_tells_of_a_batch_that_comes_again_as_it_was_planned(
     assert found.status == 0
     head, *rest = found.out.splitlines()
     assert head == (
-        "batch 1 was planned and not finished: it comes again, as planned, "
+        "batch 1 was planned and not finished; it is repeated as planned, "
         "and reads 6 offsets"
     )
     assert rest == [
@@ -438,7 +438,8 @@ def test_a_pipeline_that_has_not_run_has_no_checkpoint(
     found = checkpoint("show", pipeline(tmp_path, topic), "--json")
     assert found.status == 1
     assert found.error["what"] == (
-        f"the pipeline 'delays' has not run yet: there is no folder {tmp_path}/kept"
+        f"the pipeline 'delays' has not run yet: the folder {tmp_path}/kept "
+        "does not exist"
     )
 
 
@@ -476,7 +477,7 @@ def groups(tmp_path: Path, topic: Topic) -> Path:
     return tmp_path / "groups"
 
 
-def test_show_tells_of_each_instance_of_a_group(
+def test_show_prints_each_instance_of_a_group(
     checkpoint: Command, groups: Path
 ) -> None:
     for folder in (groups, groups / "billing"):
@@ -533,12 +534,11 @@ def test_a_folder_that_is_not_there_is_refused(
 ) -> None:
     found = checkpoint("show", tmp_path / "absent")
     assert (found.status, found.out) == (2, "")
-    assert found.err == f"error: there is no folder {tmp_path}/absent; check the path\n"
+    what = f"the folder {tmp_path}/absent does not exist"
+    assert found.err == f"error: [config] {what}; check the path\n"
 
 
-def test_a_stream_that_nobody_knows_is_bad_input(
-    checkpoint: Command, two: QueryFolder
-) -> None:
+def test_an_unknown_stream_is_bad_input(checkpoint: Command, two: QueryFolder) -> None:
     found = checkpoint("lag", two.folder, "--stream", "nope", "--json")
     assert found.status == 2
     assert found.error["error"] == "unknown_stream"

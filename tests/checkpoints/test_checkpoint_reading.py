@@ -119,7 +119,7 @@ def test_half_written_files_of_a_crash_are_passed_over(frozen: Frozen) -> None:
     assert read_query(Place.of(str(folder))).planned == (0, 1, 2, 3, 4)
 
 
-def test_what_is_odd_and_harmless_is_told(frozen: Frozen) -> None:
+def test_what_is_odd_and_harmless_is_reported(frozen: Frozen) -> None:
     folder = frozen("two")
     (folder / "offsets" / "4.bak").write_text("", encoding="utf-8")
     (folder / "metadata").unlink()
@@ -182,7 +182,10 @@ HEAD = b'v1\n{"batchWatermarkMs":0,"batchTimestampMs":1}\n'
         ),
         (
             HEAD + b'{"version": 9, "offsets": {}}',
-            "offsets/4: source 0: position has version 9, this reads 1",
+            (
+                "offsets/4: source 0: position has version 9, but only version 1 is "
+                "supported"
+            ),
         ),
         (
             HEAD + b'{"c": {"0": 23}}',
@@ -294,7 +297,7 @@ def test_a_file_that_is_far_too_long_is_refused(
     assert caught.value.what == f"{folder}/offsets/4 is longer than 100 bytes"
 
 
-def test_a_plan_that_is_removed_meanwhile_is_told(query: QueryFolder) -> None:
+def test_a_plan_that_is_removed_meanwhile_is_reported(query: QueryFolder) -> None:
     query.begin()
     query.write(["{}"])
     seen = read_query(Place.of(str(query.folder)))
@@ -310,7 +313,7 @@ def test_a_folder_may_be_a_url(frozen: Frozen, form: str) -> None:
     assert read_query(Place.of(form.format(folder))).last == 4
 
 
-def test_a_file_system_that_nobody_knows_is_refused() -> None:
+def test_an_unknown_file_system_is_refused() -> None:
     with pytest.raises(PositionRefused) as caught:
         Place.of("gopher://somewhere/else")
     assert caught.value.what.startswith(

@@ -120,7 +120,7 @@ def test_a_reset_begins_another_generation_and_keeps_the_old_one(
     assert opened(reset="earliest#again").generation == 3
 
 
-def test_a_label_sets_the_checkpoint_aside_once(
+def test_a_label_overrides_the_checkpoint_once(
     opened: Open, ran: Ran, topic: Topic
 ) -> None:
     ran(opened(reset="earliest").folder, topic.at(3, 1))
@@ -210,7 +210,8 @@ def test_offsets_that_are_not_held_are_refused_before_anything_changes(
     with pytest.raises(OffsetOutOfRange) as caught:
         opened(reset=topic.at(11, 4).to_json())
     assert str(caught.value) == (
-        "the stream has offsets 0 to 10, not 11 (truncated) (stream 'clicks', "
+        "offset 11 is out of range: available are 0 to 10 (truncated) (stream "
+        "'clicks', "
         "partition clicks-0, offset 11); name available offsets in --reset, or a time"
     )
     assert (folder / "pipeline.json").read_bytes() == before
@@ -317,7 +318,7 @@ def test_offsets_of_another_stream_in_sparks_own_log_are_refused(
     with pytest.raises(PositionRefused) as caught:
         opened()
     assert caught.value.what == (
-        f"{first.folder}: source 0 is of views-0, which is not of this stream"
+        f"{first.folder}: source 0 has partition views-0, which is not of this stream"
     )
 
 
@@ -387,7 +388,7 @@ def test_what_was_noted_is_what_refuses(opened: Open, ran: Ran, topic: Topic) ->
     )
 
 
-def test_a_run_that_was_overtaken_by_a_reset_is_told(opened: Open) -> None:
+def test_a_run_that_was_overtaken_by_a_reset_is_reported(opened: Open) -> None:
     first = opened()
     opened(reset="earliest")
     with pytest.raises(PositionRefused) as caught:
@@ -486,7 +487,7 @@ def test_a_record_that_cannot_be_saved_leaves_the_one_before(
             opened(reset="earliest")
     assert str(caught.value) == (
         f"{folder}/pipeline.json could not be saved: No space left on device; "
-        "the previous one still holds"
+        "save it again; the previous one remains valid"
     )
     assert [path.name for path in folder.iterdir()] == ["pipeline.json"]
     assert (folder / "pipeline.json").read_bytes() == before
@@ -515,7 +516,7 @@ def test_the_file_and_its_folder_are_synced_in_this_order(
     assert steps == ["file", "rename", "folder"]
 
 
-def test_a_folder_that_cannot_be_synced_is_told(
+def test_a_folder_that_cannot_be_synced_is_reported(
     opened: Open, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     opened()

@@ -13,7 +13,7 @@ LATEST = Reset.parse("latest")
 LOST = PositionRefused("had a position, and has none")
 
 
-def test_a_fresh_label_sets_the_checkpoint_aside_and_the_stream_says() -> None:
+def test_a_new_label_overrides_the_checkpoint_and_is_reported() -> None:
     found = resolve(Memory(ignored="monday"), None, "tuesday")
     assert (found.new_generation, found.start) == (True, None)
     assert found.memory == Memory(ignored="tuesday")
@@ -28,7 +28,7 @@ def test_a_fresh_label_beats_a_reset_that_was_applied_before() -> None:
     assert found.memory == Memory(reset="earliest", ignored="tuesday")
 
 
-def test_a_fresh_reset_sets_the_checkpoint_aside_and_says() -> None:
+def test_a_new_reset_overrides_the_checkpoint_and_is_reported() -> None:
     found = resolve(Memory(), EARLIEST)
     assert (found.new_generation, found.start) == (True, EARLIEST)
     assert found.memory == Memory(reset="earliest")
@@ -41,7 +41,7 @@ def test_a_fresh_reset_beats_a_label_that_was_applied_before() -> None:
     assert found.memory == Memory(reset="earliest", ignored="monday")
 
 
-def test_the_position_that_was_reached_is_gone_on_from() -> None:
+def test_reading_continues_at_the_last_position() -> None:
     found = resolve(Memory(reset="earliest", ignored="monday"))
     assert (found.new_generation, found.start) == (False, None)
     assert found.memory == Memory(reset="earliest", ignored="monday")
@@ -76,7 +76,7 @@ def test_a_fresh_override_passes_over_what_is_missing(
         (EARLIEST, "there is no checkpoint: starts at earliest"),
     ],
 )
-def test_the_first_run_begins_as_it_is_told(reset: Reset | None, why: str) -> None:
+def test_the_first_run_begins_as_it_is_reported(reset: Reset | None, why: str) -> None:
     found = resolve(None, reset, "monday")
     assert (found.new_generation, found.start) == (True, reset)
     assert found.memory.ignored == "monday"
@@ -176,14 +176,17 @@ def test_a_reset_that_means_nothing_is_refused(text: str) -> None:
     ("text", "what"),
     [
         ("{}", "--reset: the position names no partition"),
-        ('{"version": 7}', "--reset: position has version 7, this reads 1"),
+        (
+            '{"version": 7}',
+            "--reset: position has version 7, but only version 1 is supported",
+        ),
         ('{"a": {"0": -1}}', "--reset: not a position: -1 is not an offset"),
         ("latest#", "--reset: '' is not a label"),
         ("latest#a\nb", "--reset: 'a\\nb' is not a label"),
         ("latest#" + "x" * 201, f"--reset: {'x' * 40!r} is not a label"),
     ],
 )
-def test_a_reset_says_what_is_wrong_with_it(text: str, what: str) -> None:
+def test_a_reset_reports_the_problem(text: str, what: str) -> None:
     with pytest.raises(MisuseError) as caught:
         Reset.parse(text)
     assert caught.value.what == what

@@ -84,7 +84,7 @@ def test_plugin_that_is_not_installed_fails_its_step_with_status_3(
     outcome = streamfactory("check", "k.properties", "--json")
     assert outcome.status == 3
     assert list(_outcomes(outcome).values())[:3] == ["ok", "failed", "skipped"]
-    assert outcome.json["warnings"][0]["what"] == "is known, but not installed here"
+    assert outcome.json["warnings"][0]["what"] == "is not installed here"
 
 
 def test_empty_stream_skips_the_fetch(
@@ -102,7 +102,7 @@ def test_empty_stream_skips_the_fetch(
     )
     empty = streamfactory("check", "none.properties", "--json")
     assert empty.status == 0
-    assert empty.json["steps"][4]["what"] == "no partition holds anything"
+    assert empty.json["steps"][4]["what"] == "all partitions are empty"
 
 
 def test_stream_that_cannot_be_read_again_is_not_read(
@@ -114,7 +114,7 @@ def test_stream_that_cannot_be_read_again_is_not_read(
     fetch = outcome.json["steps"][4]
     assert (fetch["outcome"], fetch["what"]) == (
         "skipped",
-        "what is read here cannot be read again",
+        "messages of this stream cannot be read again",
     )
 
 
@@ -132,7 +132,7 @@ def test_plugin_that_hangs_is_given_up_in_time(
     failed, close = outcome.json["steps"][2], outcome.json["steps"][6]
     assert failed["error"]["error"] == "timeout"
     assert failed["error"]["what"] == "partitions: no answer within 0.2 s"
-    assert close["what"] == "a call to the plug-in has not come back"
+    assert close["what"] == "a call to the plug-in has not returned"
 
 
 def test_secret_in_a_foreign_error_is_masked(
@@ -153,7 +153,7 @@ def test_secret_in_a_foreign_error_is_masked(
             assert "hunter2" not in outcome.out + outcome.err
 
 
-def test_schema_is_told_as_ddl_and_as_arrow(
+def test_schema_is_reported_as_ddl_and_as_arrow(
     streamfactory: Callable[..., Outcome], clicks: Path
 ) -> None:
     outcome = streamfactory("schema", str(clicks))

@@ -160,7 +160,7 @@ def test_a_pattern_that_matches_nothing_is_a_mistake(
     assert "no case matches 'a_factori*'; there are " in outcome.err
 
 
-def test_a_failure_tells_all_and_ends_with_status_1(
+def test_a_failure_prints_all_details_and_ends_with_status_1(
     streamfactory: Callable[..., Outcome], harnesses: str
 ) -> None:
     case = "offsets_rise_and_nothing_is_missing"
@@ -268,7 +268,9 @@ def test_one_thing_is_proved_at_a_time(
 ) -> None:
     outcome = streamfactory("conformance", *arguments)
     assert (outcome.status, outcome.out) == (2, "")
-    assert outcome.err == f"error: {text} (see streamfactory conformance --help)\n"
+    assert (
+        outcome.err == f"error: [usage] {text} (see streamfactory conformance --help)\n"
+    )
 
 
 @pytest.mark.parametrize(
@@ -278,7 +280,8 @@ def test_one_thing_is_proved_at_a_time(
             ["--decoder", "raw"],
             3,
             (
-                "error: no harness is registered for 'raw'; write one, see "
+                "error: [no_harness] "
+                "no harness is registered for 'raw'; write one, see "
                 "help(streamfactory.conformance.decoders), and name it in "
                 'pyproject.toml under [project.entry-points."streamfactory.conformance'
                 '.decoders"] as raw = "module:Class", or here with --harness '
@@ -289,21 +292,22 @@ def test_one_thing_is_proved_at_a_time(
             ["memroy"],
             3,
             (
-                "error: unknown stream type 'memroy'; known are file, flight, "
-                "kafka, memory, push, socket, zeromq; "
+                "error: [unknown_plugin] "
+                "unknown stream type 'memroy'; known are delta, file, flight, "
+                "hudi, iceberg, kafka, memory, push, socket, zeromq; "
                 "did you mean 'memory'?\n"
             ),
         ),
         (
             ["memory", "--harness", "nowhere"],
             3,
-            "error: 'nowhere' names no harness, wanted module:Class\n",
+            "error: [no_harness] 'nowhere' names no harness, wanted module:Class\n",
         ),
         (
             ["memory", "--harness", "no_such_module:X"],
             3,
             (
-                "error: the harness no_such_module:X cannot be loaded: "
+                "error: [broken_plugin] the harness no_such_module:X cannot be loaded: "
                 "ModuleNotFoundError: No module named 'no_such_module'\n"
             ),
         ),
@@ -311,7 +315,7 @@ def test_one_thing_is_proved_at_a_time(
             ["memory", "--harness", "MODULE:number"],
             3,
             (
-                "error: the harness MODULE:number is no class; "
+                "error: [broken_plugin] the harness MODULE:number is no class; "
                 "see help(streamfactory.conformance.harness)\n"
             ),
         ),
@@ -319,13 +323,14 @@ def test_one_thing_is_proved_at_a_time(
             ["memory", "--harness", "MODULE:Half"],
             3,
             (
-                "error: the harness MODULE:Half has no properties, partitions, write, "
+                "error: [broken_plugin] "
+                "the harness MODULE:Half has no properties, partitions, write, "
                 "numbers, close; see help(streamfactory.conformance.harness)\n"
             ),
         ),
     ],
 )
-def test_what_cannot_be_proved_is_told(
+def test_what_cannot_be_proved_is_reported(
     streamfactory: Callable[..., Outcome],
     harnesses: str,
     arguments: list[str],
@@ -338,7 +343,7 @@ def test_what_cannot_be_proved_is_told(
     assert outcome.err == text.replace("MODULE", harnesses)
 
 
-def test_a_type_without_a_harness_says_what_to_write(
+def test_a_type_without_a_harness_reports_what_to_write(
     program: Callable[..., Outcome], tmp_path: Path
 ) -> None:
     (tmp_path / "lonely.py").write_text(
@@ -358,7 +363,7 @@ def test_a_type_without_a_harness_says_what_to_write(
     outcome = program("conformance", "lonely")
     assert (outcome.status, outcome.out) == (3, "")
     assert outcome.err == (
-        "error: no harness is registered for 'lonely'; write one, see "
+        "error: [no_harness] no harness is registered for 'lonely'; write one, see "
         "help(streamfactory.conformance.harness), and name it in pyproject.toml under "
         '[project.entry-points."streamfactory.conformance"] as '
         'lonely = "module:Class", or here with --harness module:Class\n'
@@ -398,7 +403,7 @@ def test_config_of_another_type_is_refused(
     outcome = streamfactory("conformance", "memory", "--config", "mine.properties")
     assert outcome.status == 2
     assert outcome.err == (
-        "error: mine.properties is a stream of type 'kafka', not 'memory'\n"
+        "error: [config] mine.properties is a stream of type 'kafka', not 'memory'\n"
     )
 
 
@@ -423,14 +428,15 @@ def test_every_report_is_printed_or_stored(
             assert found.splitlines()[-1].startswith("memory: 1 passed in ")
 
 
-def test_a_report_that_cannot_be_stored_is_told(
+def test_a_report_that_cannot_be_stored_is_reported(
     streamfactory: Callable[..., Outcome],
 ) -> None:
     words = ("conformance", "memory", "--only", ONE, "--output", "no/where")
     outcome = streamfactory(*words)
     assert (outcome.status, outcome.out) == (2, "")
     assert outcome.err == (
-        "error: the report 'no/where' cannot be written: No such file or directory\n"
+        "error: [config] "
+        "the report 'no/where' cannot be written: No such file or directory\n"
     )
 
 

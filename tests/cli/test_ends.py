@@ -58,7 +58,11 @@ def test_signal_while_the_program_is_imported_is_one_line(
     )
     with start(tmp_path, *words, "list") as child:
         ended = signalled(child, marker, number)
-    assert (ended.status, ended.out, ended.err) == (status, "", f"error: {word}\n")
+    assert (ended.status, ended.out, ended.err) == (
+        status,
+        "",
+        f"error: [interrupted] {word}\n",
+    )
 
 
 @pytest.mark.parametrize("command", ["schema", "tail"])
@@ -77,7 +81,7 @@ def test_signal_while_a_command_works_is_one_line(
     with start(tmp_path, "-m", "streamfactory", *line) as child:
         ended = signalled(child, marker, number)
     assert (ended.status, ended.out) == (status, "")
-    assert ended.err.strip() == f"error: {word}"
+    assert ended.err.strip() == f"error: [interrupted] {word}"
 
 
 def test_ignored_signal_stays_ignored(tmp_path: Path) -> None:
@@ -103,7 +107,7 @@ def test_ignored_signal_stays_ignored(tmp_path: Path) -> None:
     ],
     ids=" ".join,
 )
-def test_reader_that_has_gone_is_no_failure(
+def test_closed_reader_of_the_output_is_no_failure(
     words: list[str], numbers: Path, tmp_path: Path
 ) -> None:
     reading, writing = os.pipe()

@@ -71,7 +71,7 @@ def broken(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_list_tells_name_distribution_version_and_state(
+def test_list_prints_name_distribution_version_and_state(
     streamfactory: Callable[..., Outcome],
 ) -> None:
     outcome = streamfactory("list")
@@ -79,7 +79,18 @@ def test_list_tells_name_distribution_version_and_state(
     lines = [line.split() for line in outcome.out.splitlines()]
     assert lines[0] == ["KIND", "NAME", "DISTRIBUTION", "VERSION", "STATE"]
     types = [line[2] for line in lines if line[:2] == ["stream", "type"]]
-    assert types == ["file", "flight", "kafka", "memory", "push", "socket", "zeromq"]
+    assert types == [
+        "delta",
+        "file",
+        "flight",
+        "hudi",
+        "iceberg",
+        "kafka",
+        "memory",
+        "push",
+        "socket",
+        "zeromq",
+    ]
     assert ["stream", "type", "memory", "streamfactory", "0.1.0"] in [
         line[:5] for line in lines
     ]
@@ -119,7 +130,7 @@ def test_broken_plugin_is_found_out_by_loading_only(
     assert reason.endswith("failed to load: RuntimeError: no luck")
     described = program("describe", "broken")
     assert (described.status, described.out) == (3, "")
-    assert described.err == f"error: {reason}\n"
+    assert described.err == f"error: [broken_plugin] {reason}\n"
 
 
 def test_blocked_plugin_is_listed_with_its_reason(
@@ -133,7 +144,7 @@ def test_blocked_plugin_is_listed_with_its_reason(
     )
 
 
-def test_describe_tells_abilities_and_guarantees(
+def test_describe_prints_abilities_and_guarantees(
     streamfactory: Callable[..., Outcome],
 ) -> None:
     outcome = streamfactory("describe", "MEMORY")
@@ -149,8 +160,8 @@ def test_describe_tells_abilities_and_guarantees(
         "cannot        own group, keeps checkpoints",
         "as a source   exactly-once",
         (
-            "as a sink     at-most-once; what the sink accepted may be gone with its "
-            "process (not durable)"
+            "as a sink     at-most-once; accepted rows may be lost when the sink's "
+            "process ends (not durable)"
         ),
         "  stream.memory.partitions (integer; default 1)",
         "  stream.memory.topic.name (string; required)",

@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 import tomllib
+import zipfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -100,27 +101,29 @@ def test_bad_names_are_refused(
     outcome = streamfactory("new-backend", "--", name)
     assert (outcome.status, outcome.out) == (2, "")
     assert outcome.err == (
-        f"error: Invalid value for 'NAME': {name!r} is no name for a stream type: "
+        "error: [usage] "
+        f"Invalid value for 'NAME': {name!r} is no name for a stream type: "
         "lower-case letters and digits, a letter first, words joined by - or _, at "
         "most 20 characters. (see streamfactory new-backend --help)\n"
     )
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_name_of_a_type_that_is_there_is_refused(
+def test_the_name_of_an_existing_type_is_refused(
     streamfactory: Callable[..., Outcome], tmp_path: Path
 ) -> None:
     outcome = streamfactory("new-backend", "memory")
     assert (outcome.status, outcome.out) == (2, "")
     assert outcome.err == (
-        "error: Invalid value for 'NAME': there is a stream type 'memory' already, "
+        "error: [usage] "
+        "Invalid value for 'NAME': there is a stream type 'memory' already, "
         "see streamfactory list. (see streamfactory new-backend --help)\n"
     )
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("kind", ["folder", "file"])
-def test_what_is_there_is_left_alone(
+def test_existing_files_are_left_alone(
     streamfactory: Callable[..., Outcome], tmp_path: Path, kind: str
 ) -> None:
     there = tmp_path / "streamfactory-acme"
@@ -131,8 +134,9 @@ def test_what_is_there_is_left_alone(
     outcome = streamfactory("new-backend", "acme")
     assert (outcome.status, outcome.out) == (2, "")
     assert outcome.err == (
-        "error: Invalid value for '--into': the folder 'streamfactory-acme' cannot be "
-        "made: it is there already. (see streamfactory new-backend --help)\n"
+        "error: [usage] "
+        "Invalid value for '--into': the folder 'streamfactory-acme' cannot be "
+        "made: it exists already. (see streamfactory new-backend --help)\n"
     )
     assert files_of(tmp_path) == ([] if kind == "folder" else ["streamfactory-acme"])
 
@@ -149,6 +153,57 @@ def test_what_it_makes_is_clean_and_fully_typed(
         path = f"src{os.pathsep}{ROOT / 'src'}"
         found = tool(folder, sys.executable, "-m", "mypy", MYPYPATH=path)
         assert found.startswith("Success: no issues found in ")
+
+
+CHOICES = [(), ("--envelopes",), ("--writing",), ("--writing", "--envelopes")]
+
+
+@pytest.fixture(params=CHOICES, ids=" ".join)
+def chosen(
+    request: pytest.FixtureRequest, streamfactory: Callable[..., Outcome]
+) -> Path:
+    """The folder of a package, of each kind."""
+    return Path(streamfactory("new-backend", "acme", *request.param).out.split(":")[0])
+
+
+@pytest.mark.slow("runs ruff and mypy")
+def test_every_kind_is_clean_and_fully_typed(chosen: Path) -> None:
+    for path in files_of(chosen):
+        text = (chosen / path).read_text()
+        assert re.findall("@[A-Z]+@|^@(?:if|else|end)", text, re.MULTILINE) == []
+    tool(chosen, sys.executable, "-m", "ruff", "format", "--no-cache", "--check", ".")
+    tool(chosen, sys.executable, "-m", "ruff", "check", "--no-cache", ".")
+    path = f"src{os.pathsep}{ROOT / 'src'}"
+    found = tool(chosen, sys.executable, "-m", "mypy", MYPYPATH=path)
+    assert found.startswith("Success: no issues found in ")
+
+
+def installed(folder: Path) -> dict[str, str]:
+    """An environment in which a package is found, with its entry points."""
+    build = ("-m", "hatchling", "build", "-t", "wheel", "-d", "dist")
+    tool(folder, sys.executable, *build)
+    [wheel] = (folder / "dist").glob("*.whl")
+    site = folder.absolute() / "site"
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(site)
+    return {"PYTHONPATH": f"{site}{os.pathsep}{ROOT / 'src'}"}
+
+
+@pytest.mark.slow("the kit, without its slow cases")
+@pytest.mark.parametrize("chosen", [CHOICES[-1]], indirect=True, ids=" ".join)
+def test_messages_that_are_written_pass_the_quick_kit(chosen: Path) -> None:
+    environment = installed(chosen)
+    command = (sys.executable, "-m", "streamfactory", "conformance", "acme", "--quick")
+    verdict = tool(chosen, *command, **environment).splitlines()[-1]
+    assert re.match(r"acme: \d+ passed, \d+ skipped in ", verdict)
+    mine = (sys.executable, "-m", "pytest", "-q", "tests/test_backend.py")
+    assert "2 passed" in tool(chosen, *mine, **environment)
+
+
+@pytest.mark.long("the whole kit, for each kind of package")
+def test_every_kind_passes_the_kit(chosen: Path) -> None:
+    tested = tool(chosen, sys.executable, "-m", "pytest", "-q", **installed(chosen))
+    assert re.search(r"\n\d+ passed, \d+ skipped in ", tested)
 
 
 @pytest.mark.long("installs a virtual environment")

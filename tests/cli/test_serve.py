@@ -24,8 +24,8 @@ if TYPE_CHECKING:
         (b"[" * 100_000, "cannot be read"),
         (b"[1]", "is not a JSON object"),
         (b"null", "is not a JSON object"),
-        (b'{"memory": null}', "memory: is null: leave the key out"),
-        (b'{"memory": {"a": 1}}', "memory: is an object, wanted text"),
+        (b'{"memory": null}', "memory: is null: omit the key"),
+        (b'{"memory": {"a": 1}}', "memory: is an object, expected a string"),
         (b'{"memory": true, "calls": 1.5}', "calls: is a number with a fraction"),
         (b'{"memory": true, "call": 5}', "call: unknown option"),
         (b'{"memory": true, "calls": "many"}', "calls: 'many'"),
@@ -115,7 +115,7 @@ def test_an_address_in_use_is_reported_without_the_messages_of_grpc(
     assert done.status == 2
     assert not done.out
     assert done.err == (
-        f"error: flight address: cannot listen on {address}: "
+        f"error: [config] flight address: cannot listen on {address}: "
         "Address already in use; choose another address\n"
     )
 

@@ -38,10 +38,10 @@ clicks (mistakes.toml): 6 errors, 1 warning
   error: stream.guarded.linger: unknown option; did you mean stream.guarded.linger.millis? [mistakes.toml:6]
   error: stream.guarded.pasword: unknown option; did you mean stream.guarded.password? [mistakes.toml:7]
   error: stream.memory.partitions: unknown option; this stream is of type 'guarded' [mistakes.toml:10]
-  error: out.of.range: is 'latest' here and 'true' as failOnDataLoss [mistakes.toml:12]; say it once [mistakes.toml:11]
-  error: stream.guarded.topic.name: is required; for instance clicks
-  error: stream.guarded.fetch.timeout.millis: 'soon' is not a period: write 250ms, 30s, 5m, 4h30m, 1d, or plain milliseconds [mistakes.toml:8]
-  warning: stream.guarded.password: holds a secret in the clear; write ${env:NAME} or ${file:PATH} [mistakes.toml:9]
+  error: out.of.range: is 'latest', but failOnDataLoss is 'true' [mistakes.toml:12]; keep one of them [mistakes.toml:11]
+  error: stream.guarded.topic.name: is required; for example clicks
+  error: stream.guarded.fetch.timeout.millis: 'soon' is not a duration: write 250ms, 30s, 5m, 4h30m, 1d, or plain milliseconds [mistakes.toml:8]
+  warning: stream.guarded.password: contains a literal secret; write ${env:NAME} or ${file:PATH} [mistakes.toml:9]
 """
 
 PROBLEM_KEYS = ["key", "what", "origin", "suggestion", "level"]
@@ -86,7 +86,7 @@ def mistakes(tmp_path: Path) -> str:
     return "mistakes.toml"
 
 
-def test_all_mistakes_are_told_at_once(
+def test_all_mistakes_are_reported_at_once(
     streamfactory: Callable[..., Outcome], mistakes: str
 ) -> None:
     outcome = streamfactory("validate", mistakes)
@@ -122,7 +122,7 @@ def test_warnings_alone_are_fine(
     assert outcome.status == 0
     assert outcome.out == (
         "fine (fine.properties): ok, 1 warning\n"
-        "  warning: stream.guarded.password: holds a secret in the clear; "
+        "  warning: stream.guarded.password: contains a literal secret; "
         "write ${env:NAME} or ${file:PATH} [fine.properties:3]\n"
     )
 
@@ -176,8 +176,7 @@ def test_several_targets_are_all_validated(
             "did you mean 'good'?"
         ),
         (
-            "  error: configs/streams/torn.toml: could not be read, so the streams in it "
-            "are not known; to see why: streamfactory validate configs/streams/torn.toml"
+            "  error: configs/streams/torn.toml: could not be read, so its streams are unknown; to see why: streamfactory validate configs/streams/torn.toml"
         ),
         "good (configs/streams/good.json): ok",
         "torn: 1 error",
@@ -186,6 +185,27 @@ def test_several_targets_are_all_validated(
             "declaration (line 1, column 12) [configs/streams/torn.toml:1:12]"
         ),
     ]
+
+
+def test_the_whole_catalogue_is_validated_by_default(
+    streamfactory: Callable[..., Outcome], tmp_path: Path
+) -> None:
+    empty = streamfactory("validate")
+    assert (empty.status, "name a stream or a file" in empty.err) == (2, True)
+    streams, pipelines = tmp_path / "configs" / "streams", tmp_path / "configs"
+    streams.mkdir(parents=True)
+    (pipelines / "pipelines").mkdir()
+    good = {"properties": {"streamType": "guarded", "stream.guarded.topic.name": "t"}}
+    (streams / "good.json").write_text(json.dumps(good))
+    (streams / "torn.toml").write_text("[properties\n")
+    text = '[source]\nstream = "good"\n[[sinks]]\nstream = "none"\n'
+    (pipelines / "pipelines" / "late.toml").write_text(text)
+    outcome = streamfactory("validate", "--no-spark", "--json")
+    found = [(one["stream"], one["valid"]) for one in outcome.json["streams"]]
+    assert (outcome.status, found) == (
+        2,
+        [("good", True), ("configs/streams/torn.toml", False), ("late", False)],
+    )
 
 
 def test_pinot_and_hop_files_are_read(
@@ -213,8 +233,51 @@ def test_class_paths_are_refused_unless_allowed(
     path = str(stranger(constructor="raise SystemExit"))
     refused = program("validate", path)
     assert refused.status == 2
-    assert "'stranger:BACKEND' is a class path, and those need --allow-class-paths" in (
+    assert "'stranger:BACKEND' is a class path, which requires --allow-class-paths" in (
         refused.out
     )
     allowed = program("validate", path, "--allow-class-paths")
     assert (allowed.status, allowed.out) == (0, f"strange ({path}): ok\n")
+
+
+def test_unset_removes_a_property_and_an_empty_value_does_not(
+    streamfactory: Callable[..., Outcome], tmp_path: Path
+) -> None:
+    path = tmp_path / "lines.toml"
+    path.write_text(
+        "[properties]\nstreamType = 'memory'\n"
+        "'stream.memory.topic.name' = 'lines'\n'batch.rows' = 7\n"
+        "'stream.memory.decoder.class.name' = 'csv'\n"
+        "'stream.memory.decoder.prop.null.value' = 'NULL'\n"
+        "schema = 'id bigint'\n"
+    )
+    effective = ("validate", path, "--effective", "--json")
+    done = streamfactory(
+        *effective, "--unset", "Batch.Rows",
+        "--set", "stream.memory.decoder.prop.null.value=",
+    )  # fmt: skip
+    assert done.status == 0, done.out + done.err
+    values = {one["key"]: one for one in done.json["streams"][0]["effective"]}
+    assert values["batch.rows"]["origin"] == "default"
+    assert values["stream.memory.decoder.prop.null.value"]["value"] == ""
+    refused = streamfactory(*effective, "--set", "batch.rows=")
+    assert refused.status == 2
+    assert "--unset" in refused.json["streams"][0]["errors"][0]["suggestion"]
+
+
+def test_only_properties_of_the_definition_are_unset(
+    streamfactory: Callable[..., Outcome], clicks: Path
+) -> None:
+    done = streamfactory("check", clicks, "--unset", "batch.rows", "--json")
+    assert done.status == 2
+    problem = done.json["steps"][0]["error"]["problems"][0]
+    assert (problem["key"], problem["what"]) == (
+        "batch.rows",
+        f"is not set in {clicks}",
+    )
+    near = streamfactory("schema", clicks, "--unset", "streamTyp", "--json")
+    assert near.error["problems"][0]["suggestion"] == "did you mean streamType?"
+    both = streamfactory("check", clicks, "--set", "a=1", "--unset", "A")
+    assert (both.status, both.err) == (
+        2, "error: [usage] --set and --unset both name a. (see streamfactory check --help)\n",
+    )  # fmt: skip

@@ -20,7 +20,7 @@ from streamfactory.spi import Backend, Fetched, Position, hookimpl
 from streamfactory.wiring.plugins.manager import PluginManager
 
 if TYPE_CHECKING:
-    from streamfactory.conformance.specimens.forgetful import Queue
+    from streamfactory.conformance.specimens.queue_server import Queue
     from streamfactory.spi import ConsumerFactory
 
 all_cases()
@@ -28,7 +28,10 @@ all_cases()
 CORRECT = redelivering.streamfactory_backend()
 
 
-pytestmark = pytest.mark.slow("cases wait for what never comes")
+pytestmark = [
+    pytest.mark.slow("cases wait for what never comes"),
+    pytest.mark.usefixtures("impatient"),
+]
 
 
 class AcknowledgesWhatItReads(RedeliveringConsumerFactory):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -9,11 +10,8 @@ import pyarrow as pa
 import pytest
 
 from streamfactory.conformance import Outcome
-from streamfactory.conformance.decoders import (
-    DecoderHarness,
-    decoder_cases,
-    run_decoder,
-)
+from streamfactory.conformance.decoder_runner import decoder_cases, run_decoder
+from streamfactory.conformance.decoders import DecoderHarness
 from streamfactory.conformance.runner import Result, all_cases
 from streamfactory.conformance.specimens.upper import (
     UpperDecoder,
@@ -131,11 +129,11 @@ class Looping(UpperDecoder):
     [
         (Raising, "hostile_messages_never_raise"),
         (Spoiling, "neighbours_of_bad_messages_survive"),
-        (Dropping, "bad_messages_are_told"),
-        (Quoting, "no_payload_shows"),
+        (Dropping, "bad_messages_are_reported"),
+        (Quoting, "errors_contain_no_payload"),
         (Numbering, "codes_are_stable"),
-        (Twice, "bad_messages_are_told"),
-        (Nullable, "every_answer_has_the_declared_schema"),
+        (Twice, "bad_messages_are_reported"),
+        (Nullable, "every_result_has_the_declared_schema"),
         (Sharing, "decoders_share_nothing"),
         (Looping, "a_bad_message_costs_little"),
     ],
@@ -179,7 +177,7 @@ def test_defect_of_reporting_is_caught(
     broken = replace(json_decoder(), decoder=decoder)
     results = run_decoder(broken, JsonHarness, quick=True)
     failed = {r.case.name for r in results if r.outcome is Outcome.FAILED}
-    assert failed >= {f"{case}_are_for_the_contract" for case in cases}
+    assert failed >= {f"{case}_are_reported_on_request" for case in cases}
 
 
 def test_local_class_is_caught() -> None:
@@ -208,19 +206,36 @@ def test_harness_without_abilities_is_skipped_by_their_names() -> None:
     assert [r.case.name for r in results if r.outcome is Outcome.FAILED] == []
     skipped = {r.case.name: r.reason for r in results if r.outcome is Outcome.SKIPPED}
     assert skipped == {
-        "bad_messages_are_told": "no ability: bad",
+        "bad_messages_are_reported": "no ability: bad",
         "messages_have_any_number_of_rows": "no ability: several",
-        "misfitting_values_are_for_the_contract": "no ability: misfit",
-        "undeclared_fields_are_for_the_contract": "no ability: undeclared",
+        "misfitting_values_are_reported_on_request": "no ability: misfit",
+        "undeclared_fields_are_reported_on_request": "no ability: undeclared",
     }
 
 
-def test_quick_leaves_out_what_is_slow_and_says_so() -> None:
+def test_quick_leaves_out_what_is_slow_and_reports_it() -> None:
     results = run_decoder(streamfactory_decoder(), UpperHarness, quick=True)
     slow: list[Result] = [r for r in results if r.case.slow]
     assert [(r.outcome, r.reason) for r in slow] == [
         (Outcome.SKIPPED, "slow: left out by --quick")
     ]
+
+
+class Hanging(UpperDecoder):
+    def decode(self, values: pa.Array, context: DecodeContext) -> Decoded:
+        threading.Event().wait(30)
+        return super().decode(values, context)
+
+
+def test_a_decoder_that_does_not_return_fails_its_case_in_time() -> None:
+    decoder = replace(streamfactory_decoder(), decoder=Hanging)
+    case = next(
+        c for c in decoder_cases() if c.name == "good_messages_become_their_rows"
+    )
+    (result,) = run_decoder(decoder, UpperHarness, cases=[case], time_limit=0.2)
+    assert result.outcome is Outcome.FAILED
+    assert result.seconds < 20
+    assert "0.2" in str(result.reason)
 
 
 def test_seed_makes_the_same_mutants() -> None:

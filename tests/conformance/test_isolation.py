@@ -84,9 +84,9 @@ class Pickled(forgetful.ForgetfulConsumerFactory):
 @pytest.mark.parametrize(
     ("case", "factory", "where"),
     [
-        ("a_referenced_secret_shows_nowhere", Resolved, "repr of factory"),
-        ("a_referenced_secret_shows_nowhere", Logging, "log of author"),
-        ("a_referenced_secret_shows_nowhere", Pickled, "pickle of factory"),
+        ("a_referenced_secret_is_never_shown", Resolved, "repr of factory"),
+        ("a_referenced_secret_is_never_shown", Logging, "log of author"),
+        ("a_referenced_secret_is_never_shown", Pickled, "pickle of factory"),
         ("a_literal_secret_is_masked", Resolved, "repr of factory"),
         ("a_literal_secret_is_masked", Logging, "log of author"),
     ],
@@ -233,7 +233,7 @@ class Unforked(durable.DurableConsumerFactory):
             "another process failed: RuntimeError: what I know is in another process",
         ),
         (
-            "a_fork_goes_on_reading",
+            "reading_continues_after_a_fork",
             "Unforked",
             (
                 "another process failed: RuntimeError: in the child of a fork: "

@@ -161,7 +161,7 @@ def test_harness_without_abilities_is_walked_too() -> None:
     assert walked(harness=Plain).outcome is Outcome.PASSED
 
 
-def test_answers_by_chance_are_told_as_such() -> None:
+def test_answers_by_chance_are_reported_as_such() -> None:
     class Moody(DurableConsumer):
         calls = 0
 

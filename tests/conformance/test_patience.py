@@ -78,14 +78,14 @@ def tried(name: str, factory: Any) -> Result:
 
 
 def test_an_answer_that_comes_late_now_and_then_is_no_defect() -> None:
-    result = tried("an_empty_fetch_comes_back_in_its_slice", LateFactory)
+    result = tried("an_empty_fetch_returns_within_its_time_slice", LateFactory)
     assert (result.outcome, result.reason) == (Outcome.PASSED, "")
 
 
 @pytest.mark.parametrize(
     "name",
     [
-        "an_open_consumer_jumps_where_it_is_told",
+        "an_open_consumer_seeks_to_any_start",
         "two_consumers_do_not_disturb_each_other",
         "offsets_rise_and_nothing_is_missing",
     ],

@@ -59,7 +59,7 @@ def report() -> Report:
     return Report("tiny", results, 1.23, 7, "streamfactory conformance tiny --seed 7")
 
 
-def test_text_says_all_that_is_known_of_a_failure(report: Report) -> None:
+def test_text_reports_all_that_is_known_of_a_failure(report: Report) -> None:
     assert list(text_lines(report)) == [
         "failed   R1   rows_come_back     0.25 s",
         "passed   R3   a_range_splits     0.50 s",
@@ -173,7 +173,7 @@ def test_markdown_is_a_table_of_words(report: Report) -> None:
     )
 
 
-def test_a_table_of_several_backends_says_what_was_not_run(report: Report) -> None:
+def test_a_table_of_several_backends_reports_what_was_not_run(report: Report) -> None:
     other = Report("other", (PASSED,), 0.0, 0, "again")
     table = support_table([to_plain(report), to_plain(other)])
     assert "| rule | case | tiny | other |" in table

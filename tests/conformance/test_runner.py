@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.zoo.cage import ZooConsumers
 from tests.zoo.matrix import plugins_for
+from tests.zoo.registry import ZooConsumers
 
 from streamfactory.arrowlog import LogConsumer
 from streamfactory.backends.memory import streamfactory_backend

@@ -143,7 +143,7 @@ def test_every_case_has_a_hint_and_says_what_it_expects() -> None:
     [
         (
             broken.consuming(broken.SkipsARowWhenReadAgain),
-            "a_batch_whose_commit_was_lost_is_replayed_alike",
+            "a_batch_whose_commit_was_lost_is_replayed_identically",
             "rows of batch 0, replayed: expected",
         ),
         (
@@ -158,7 +158,7 @@ def test_every_case_has_a_hint_and_says_what_it_expects() -> None:
         ),
         (
             broken.consuming(broken.SharesACursor),
-            "a_task_that_runs_twice_at_once_answers_the_same",
+            "a_task_that_runs_twice_at_once_reads_the_same_rows",
             "the two attempts of Range(",
         ),
         (
@@ -168,13 +168,13 @@ def test_every_case_has_a_hint_and_says_what_it_expects() -> None:
         ),
         (
             broken.ForgetsWhatIsGone,
-            "what_expires_under_a_batch_is_told",
-            "expired after 'commit log 0': the query said None",
+            "expiry_under_a_batch_is_reported",
+            "expired after 'commit log 0': the query raised None",
         ),
         (
             broken.ForgetsWhatIsGone,
-            "a_task_skips_what_expired_and_says_so",
-            "5 messages went before offset 5, and the losses are []",
+            "a_task_skips_expired_messages_and_reports_them",
+            "5 messages before 5 were deleted, and the losses are []",
         ),
         (
             broken.providing(broken.LatestGoesBack),
@@ -188,13 +188,13 @@ def test_every_case_has_a_hint_and_says_what_it_expects() -> None:
         ),
         (
             broken.providing(broken.NumbersIncarnations),
-            "positions_of_one_place_are_one_text",
+            "equal_positions_have_equal_text",
             "PositionRefused",
         ),
         (
             broken.AnotherLifeUnnoticed,
-            "a_stream_begun_again_under_a_batch_is_told",
-            "begun again after 'commit log 0': the query said nothing",
+            "a_topic_recreated_under_a_batch_is_reported",
+            "recreated after 'commit log 0': the query raised nothing",
         ),
         (
             broken.providing(broken.ListsPartitionsOnce),
@@ -235,7 +235,7 @@ def test_a_broken_source_is_caught(
         ),
         (
             broken.ShowsTasksEarly,
-            "of_two_attempts_that_commit_one_is_seen",
+            "of_two_committed_attempts_one_is_visible",
             "visible twice, or of tries that did not win: [1000, 1001",
         ),
         (
@@ -255,7 +255,7 @@ def test_a_broken_source_is_caught(
         ),
         (
             broken.CommitsWhatIsStaged,
-            "of_two_attempts_that_commit_one_is_seen",
+            "of_two_committed_attempts_one_is_visible",
             "visible twice, or of tries that did not win: [1000, 1001",
         ),
         (
@@ -280,7 +280,7 @@ def test_a_broken_source_is_caught(
         ),
         (
             broken.AbortTakesTheEpoch,
-            "an_epoch_that_was_given_up_is_written_again",
+            "an_aborted_epoch_is_written_again",
             "staged no longer exists",
         ),
     ],
@@ -324,7 +324,7 @@ def test_a_target_that_moves_is_caught(
 ) -> None:
     monkeypatch.setattr(SparkSource, "prepare_for_available_now", lambda self: None)
 
-    result = outcome(memory, "available_now_ends_though_the_stream_goes_on")
+    result = outcome(memory, "available_now_ends_while_the_stream_grows")
 
     assert result.outcome is Outcome.FAILED
     assert result.reason == "batches come without end"
@@ -340,10 +340,10 @@ def test_an_offset_log_that_is_read_leniently_is_caught(
 
     monkeypatch.setattr(BatchOffset, "parse", lenient)
 
-    result = outcome(memory, "a_checkpoint_that_is_not_ours_is_refused")
+    result = outcome(memory, "a_foreign_checkpoint_is_refused")
 
     assert result.outcome is Outcome.FAILED
-    assert "an offset log that is empty was taken: ''" in result.reason
+    assert "an offset log that is empty was accepted: ''" in result.reason
 
 
 # --- processes ------------------------------------------------------------------
@@ -394,7 +394,7 @@ def lines(monkeypatch: pytest.MonkeyPatch) -> Iterator[Backend]:
     del sys.modules["lines"]
 
 
-def test_a_task_runs_in_a_process_of_its_own(
+def test_a_task_runs_in_a_separate_process(
     lines: Backend, outcome: Callable[..., Result], plugins: PluginManager
 ) -> None:
     if "lines" not in plugins.names("streamfactory.backends"):
@@ -417,4 +417,4 @@ def test_a_stream_that_its_process_keeps_for_itself_is_caught(
 
     assert result.outcome is Outcome.FAILED
     assert result.reason.startswith("in another process: ")
-    assert "there is no topic" in result.reason
+    assert "does not exist in memory" in result.reason

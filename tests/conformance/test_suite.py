@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from streamfactory.backends.memory.harness import MemoryHarness
-from streamfactory.conformance.decoders import decoder_cases
+from streamfactory.conformance.decoder_runner import decoder_cases
 from streamfactory.conformance.runner import all_cases
 from streamfactory.conformance.suite import ConformanceSuite
 
@@ -62,7 +62,7 @@ def author(tmp_path: Path) -> Callable[..., str]:
 
 OWN_PYTEST = pytest.mark.slow("runs pytest in a process of its own")
 MINE = "class TestMine(ConformanceSuite):\n    harness = MemoryHarness\n"
-SOME = ("-k", "a_factory_pickles or a_fork_goes_on_reading")
+SOME = ("-k", "a_factory_pickles or reading_continues_after_a_fork")
 
 
 @OWN_PYTEST
@@ -131,54 +131,59 @@ def test_a_waived_failure_is_an_expected_one(
 WAIVE = "a known failure is waived, with a reason and a last day, in `waivers`"
 
 
+REDUCED = [
+    (
+        f"{MINE}    def test_conformance(self, case): pass\n",
+        "overrides test_conformance of the kit",
+    ),
+    (
+        f"{MINE}    def test_every_case_is_there(self): pass\n",
+        "overrides test_every_case_is_there of the kit",
+    ),
+    (
+        f"{MINE}    def a_factory_pickles(self): pass\n",
+        "overrides a_factory_pickles of the kit",
+    ),
+    (
+        f"{MINE}    test_a_factory_pickles = None\n",
+        "overrides test_a_factory_pickles of the kit",
+    ),
+    (
+        (
+            "class Mixin:\n    def test_conformance(self, case): pass\n"
+            f"{MINE.replace('(', '(Mixin, ')}"
+        ),
+        "overrides test_conformance of the kit",
+    ),
+    (f"{MINE}    cases = ['a_factory_pickles']\n", "sets cases"),
+    (
+        f"{MINE}    def pytest_generate_tests(self, metafunc): pass\n",
+        "sets pytest_generate_tests",
+    ),
+    (
+        f"{MINE}    pytestmark = pytest.mark.skip(reason='x')\n",
+        "is marked skip",
+    ),
+    (
+        f"{MINE}    pytestmark = [pytest.mark.xfail]\n",
+        "is marked xfail",
+    ),
+]
+"""Classes that run less than the kit, and what is wrong with each."""
+
+
 @OWN_PYTEST
-@pytest.mark.parametrize(
-    ("body", "what"),
-    [
-        (
-            f"{MINE}    def test_conformance(self, case): pass\n",
-            "overrides test_conformance of the kit",
-        ),
-        (
-            f"{MINE}    def test_every_case_is_there(self): pass\n",
-            "overrides test_every_case_is_there of the kit",
-        ),
-        (
-            f"{MINE}    def a_factory_pickles(self): pass\n",
-            "overrides a_factory_pickles of the kit",
-        ),
-        (
-            f"{MINE}    test_a_factory_pickles = None\n",
-            "overrides test_a_factory_pickles of the kit",
-        ),
-        (
-            (
-                "class Mixin:\n    def test_conformance(self, case): pass\n"
-                f"{MINE.replace('(', '(Mixin, ')}"
-            ),
-            "overrides test_conformance of the kit",
-        ),
-        (f"{MINE}    cases = ['a_factory_pickles']\n", "sets cases"),
-        (
-            f"{MINE}    def pytest_generate_tests(self, metafunc): pass\n",
-            "sets pytest_generate_tests",
-        ),
-        (
-            f"{MINE}    pytestmark = pytest.mark.skip(reason='x')\n",
-            "is marked skip",
-        ),
-        (
-            f"{MINE}    pytestmark = [pytest.mark.xfail]\n",
-            "is marked xfail",
-        ),
-    ],
-)
 def test_a_class_that_takes_cases_away_is_refused(
-    author: Callable[..., str], body: str, what: str
+    author: Callable[..., str], tmp_path: Path
 ) -> None:
-    out = author(body)
-    assert f"TypeError: TestMine {what}: all cases run, as they are; {WAIVE}" in out
-    assert "1 error" in out
+    for number, (body, _) in enumerate(REDUCED):
+        (tmp_path / f"test_reduced{number}.py").write_text(HEAD + body)
+    out = author(MINE, "--collect-only", "--continue-on-collection-errors", ".")
+    for number, (_, what) in enumerate(REDUCED):
+        report = out.partition(f" ERROR collecting test_reduced{number}.py ")[2]
+        error = f"TypeError: TestMine {what}: all cases run, as they are; {WAIVE}"
+        assert error in report.partition(" ERROR collecting ")[0]
+    assert f"{len(REDUCED)} errors" in out
 
 
 @OWN_PYTEST
@@ -190,7 +195,7 @@ def test_tests_of_the_author_stand_beside_the_cases(author: Callable[..., str]) 
 
 
 @OWN_PYTEST
-def test_deselecting_a_case_is_told(author: Callable[..., str]) -> None:
+def test_deselecting_a_case_is_reported(author: Callable[..., str]) -> None:
     case = "test_mine.py::TestMine::test_conformance[a_factory_pickles]"
     out = author(MINE, f"--deselect={case}", "-k", "every_case_is_there or pickles")
     assert "deselected: " in out
@@ -200,7 +205,9 @@ def test_deselecting_a_case_is_told(author: Callable[..., str]) -> None:
 
 
 @OWN_PYTEST
-def test_an_expected_failure_by_decorator_is_told(author: Callable[..., str]) -> None:
+def test_an_expected_failure_by_decorator_is_reported(
+    author: Callable[..., str],
+) -> None:
     body = f"@pytest.mark.xfail(raises=ZeroDivisionError)\n{MINE}"
     out = author(body, "-k", "a_factory_pickles")
     assert f"marked xfail: {WAIVE}" in out
@@ -208,7 +215,7 @@ def test_an_expected_failure_by_decorator_is_told(author: Callable[..., str]) ->
 
 
 @OWN_PYTEST
-def test_a_class_without_a_harness_is_told(author: Callable[..., str]) -> None:
+def test_a_class_without_a_harness_is_reported(author: Callable[..., str]) -> None:
     out = author("class TestMine(ConformanceSuite): pass\n", "-k", "a_factory_pickles")
     assert "TestMine has no `harness`" in out
 

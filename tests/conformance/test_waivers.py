@@ -52,7 +52,7 @@ def test_an_empty_file_waives_nothing(tmp_path: Path) -> None:
     assert read_waivers(path, NAMES) == {}
 
 
-def test_everything_that_is_wrong_is_told_at_once(tmp_path: Path) -> None:
+def test_everything_that_is_wrong_is_reported_at_once(tmp_path: Path) -> None:
     path = tmp_path / "waivers.toml"
     path.write_text(
         "until = 3\n"
@@ -97,7 +97,7 @@ def test_other_shapes_are_refused(tmp_path: Path, text: str) -> None:
 
 
 @pytest.mark.parametrize("content", [None, b"[[waiver", b"\xff"])
-def test_a_file_that_cannot_be_read_is_told(
+def test_a_file_that_cannot_be_read_is_reported(
     tmp_path: Path, content: bytes | None
 ) -> None:
     path = tmp_path / "waivers.toml"
@@ -116,7 +116,7 @@ def test_a_known_failure_is_waived_through_its_last_day(expires: date) -> None:
     assert answer.waiver == f"until {expires}: issue 7"
 
 
-def test_an_expired_waiver_fails_and_says_so() -> None:
+def test_an_expired_waiver_fails_and_reports_it() -> None:
     answer = apply(result(Outcome.FAILED, "boom"), date(2026, 5, 1))
     assert answer.outcome is Outcome.FAILED
     assert answer.reason == "the waiver expired on 2026-05-01 (issue 7); boom"

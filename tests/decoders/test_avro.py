@@ -493,7 +493,7 @@ BAD = {
 
 @pytest.mark.parametrize("columnar", [True, False])
 @pytest.mark.parametrize("name", BAD)
-def test_bad_messages_are_told_and_their_neighbours_kept(
+def test_bad_messages_are_reported_and_their_neighbours_kept(
     name: str, columnar: bool
 ) -> None:
     kind, payload = BAD[name]
@@ -528,7 +528,7 @@ def _value(kind: Any) -> Any:
     return 1 if kind == ["null", "long"] else [[1]]
 
 
-def test_exactly_the_bad_ones_among_many_are_told() -> None:
+def test_exactly_the_bad_ones_among_many_are_reported() -> None:
     schema = record("long", "string", ["null", "double"])
     good = [
         written(schema, {"f0": at, "f1": f"text {at}", "f2": 0.5})
@@ -613,7 +613,7 @@ TREE = {
         ),
     ],
 )
-def test_a_schema_that_has_no_columns_is_refused_in_words(
+def test_a_schema_that_has_no_columns_is_refused_with_a_message(
     schema: Any, why: str
 ) -> None:
     option = next(o for o in streamfactory_decoder().options if o.key == "schema")
@@ -759,7 +759,7 @@ def test_a_symbol_that_the_reader_lacks_is_its_default_or_bad() -> None:
     ]
 
 
-def test_schemas_that_do_not_go_together_are_refused_in_words() -> None:
+def test_schemas_that_do_not_go_together_are_refused_with_a_message() -> None:
     with pytest.raises(ValueError) as caught:
         read_as(record("string"), record("long"), [])
     assert str(caught.value) == "the writer's type string cannot be read as long"
@@ -839,7 +839,7 @@ def test_rows_without_columns_are_messages_all_the_same() -> None:
     assert found.to_pylist() == [b""] * 3
 
 
-def test_bad_messages_are_told_wherever_they_stand_in_a_long_batch() -> None:
+def test_bad_messages_are_reported_wherever_they_stand_in_a_long_batch() -> None:
     long = {"type": "record", "name": "row", "fields": [{"name": "n", "type": "long"}]}
     decoder = AvroDecoder({"schema": json.dumps(long)}, "topic")
     good = [bytes([at % 64 * 2]) for at in range(70_000)]

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests.decoders import decoding
 from tests.decoders.decoding import bad
 
-from streamfactory.conformance.decoders import decoder_cases, run_decoder
+from streamfactory.conformance.decoder_runner import decoder_cases, run_decoder
 from streamfactory.conformance.runner import Outcome
 from streamfactory.decoders.csv import CsvDecoder, CsvEncoder, streamfactory_decoder
 from streamfactory.decoders.csv.harness import CsvHarness
@@ -62,7 +62,7 @@ class HeadedHarness(CsvHarness):
 
 @pytest.mark.parametrize("case", decoder_cases(), ids=lambda case: case.name)
 def test_kit_proves_it(case: Case) -> None:
-    headed = case.name == "undeclared_fields_are_for_the_contract"
+    headed = case.name == "undeclared_fields_are_reported_on_request"
     harness = HeadedHarness if headed else CsvHarness
     [result] = run_decoder(streamfactory_decoder(), harness, cases=[case])
     assert result.outcome is Outcome.PASSED, result.reason
@@ -195,7 +195,7 @@ def test_headers_in_messages_name_their_columns() -> None:
     assert decoded.source.to_pylist() == [0, 0, 1, 5]
 
 
-def test_headers_are_left_out_where_that_is_said() -> None:
+def test_headers_are_left_out_by_option() -> None:
     assert rows(SCHEMA, b"x,y\n1,a", b"x,y\n2,b\n3,c", skip_header="true") == [
         (1, "a"),
         (2, "b"),
@@ -263,7 +263,7 @@ def test_comments_are_no_records_and_within_quotes_they_are_text() -> None:
     assert found == [(1, "a"), (2, "b\n# c"), (3, "d"), (4, "#e")]
 
 
-def test_empty_lines_are_records_where_that_is_said() -> None:
+def test_empty_lines_are_records_by_option() -> None:
     assert rows("name string", b"a\n\nb", b"") == [("a",), ("b",)]
     told = {"ignore_empty_lines": "false"}
     assert rows("name string", b"a\n\nb", b"", **told) == [
@@ -275,7 +275,7 @@ def test_empty_lines_are_records_where_that_is_said() -> None:
     assert rows(SCHEMA, b"", b"1,a", **told) == [(None, None), (1, "a")]
 
 
-def test_spaces_around_fields_are_left_out_where_that_is_said() -> None:
+def test_spaces_around_fields_are_left_out_by_option() -> None:
     told = {"ignore_surrounding_spaces": "true"}
     payloads = [b' 1 , a b , " c , d " ', b"2,e,f"]
     assert rows("id int, x string, y string", *payloads, **told) == [
@@ -347,7 +347,7 @@ def test_rows_come_back_as_they_were(
     assert decoded.rows.to_pylist() == batch.to_pylist()
 
 
-def test_what_cannot_be_told_apart_is_refused() -> None:
+def test_what_cannot_be_distinguished_is_refused() -> None:
     encoder = CsvEncoder(options("l array<string>"), "t")
     for values in (["a;b"], [None], [""]):
         batch = pa.RecordBatch.from_pydict({"l": [values]})
@@ -376,7 +376,7 @@ def test_without_quotes_what_needs_them_is_escaped_or_refused() -> None:
     )
 
 
-def test_a_record_is_written_as_others_write_it() -> None:
+def test_a_record_is_written_with_standard_quoting() -> None:
     batch = pa.RecordBatch.from_pydict(
         {
             "id": [1, None],

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.decoders import decoding
 
-from streamfactory.conformance.decoders import decoder_cases, run_decoder
+from streamfactory.conformance.decoder_runner import decoder_cases, run_decoder
 from streamfactory.conformance.runner import Outcome
 from streamfactory.decoders.json import (
     JsonDecoder,
@@ -163,7 +163,7 @@ def test_unsigned_numbers_of_64_bits_are_whole() -> None:
     assert value(schema, '{"x":-1}') == "value"
 
 
-def test_numbers_in_quotes_are_numbers_where_that_is_said() -> None:
+def test_numbers_in_quotes_are_numbers_by_option() -> None:
     told = {"numbers_as_text": "true"}
     assert value("x int", '{"x":"12"}', **told) == 12
     assert value("x int", '{"x":12}', **told) == 12
@@ -209,11 +209,11 @@ def test_fields_are_ignored_null_or_errors_as_it_is_said() -> None:
     ]
 
 
-def test_of_a_key_that_is_there_twice_the_last_counts() -> None:
+def test_the_last_of_repeated_keys_counts() -> None:
     assert value("x int", '{"x":1,"x":2}') == 2
 
 
-def test_bad_messages_are_told_with_their_column_and_not_their_value() -> None:
+def test_bad_messages_are_reported_with_their_column_and_not_their_value() -> None:
     decoded = decode(
         "a int not null, r struct<b:date>",
         b'{"a":"PLANTED"}',

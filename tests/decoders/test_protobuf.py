@@ -316,7 +316,7 @@ def test_a_time_beyond_protobufs_years_is_bad(
     assert error.what == "a time is outside of protobuf's range"
 
 
-def test_exactly_the_bad_ones_among_many_are_told(everything: Types) -> None:
+def test_exactly_the_bad_ones_among_many_are_reported(everything: Types) -> None:
     make = everything.made("All")
     payloads = [
         make(f_int64=at, f_string="t").SerializeToString() for at in range(50_000)
@@ -347,7 +347,7 @@ BAD = {
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_bad_messages_are_told_and_their_neighbours_kept(
+def test_bad_messages_are_reported_and_their_neighbours_kept(
     everything: Types, name: str
 ) -> None:
     with pytest.raises(DecodeError):
@@ -414,7 +414,7 @@ def test_large_and_sliced_values_are_taken(everything: Types) -> None:
 # --- descriptors --------------------------------------------------------------------
 
 
-def test_a_message_that_holds_itself_is_refused_in_words(tmp_path: Path) -> None:
+def test_a_message_that_holds_itself_is_refused_with_a_message(tmp_path: Path) -> None:
     types = Types(tmp_path)
     tree = types.message("Tree")
     add(tree, "next", ".t.Tree")
@@ -423,7 +423,7 @@ def test_a_message_that_holds_itself_is_refused_in_words(tmp_path: Path) -> None
     assert "message 't.Tree' is recursive" in str(caught.value)
 
 
-def test_descriptors_that_are_none_are_refused_in_words(tmp_path: Path) -> None:
+def test_descriptors_that_are_none_are_refused_with_a_message(tmp_path: Path) -> None:
     path = tmp_path / "bad.desc"
     cases = {
         b"": "contains no descriptor",
@@ -460,7 +460,9 @@ def test_descriptors_with_text_that_is_no_utf8_are_refused(
     assert capfd.readouterr().err == ""
 
 
-def test_an_import_that_is_missing_and_a_wrong_name_are_told(tmp_path: Path) -> None:
+def test_an_import_that_is_missing_and_a_wrong_name_are_reported(
+    tmp_path: Path,
+) -> None:
     types = Types(tmp_path)
     types.message("One")
     with pytest.raises(ConfigError) as caught:

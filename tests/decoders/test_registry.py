@@ -238,7 +238,7 @@ def test_a_schema_of_our_own_says_what_rows_are(server: Server) -> None:
     assert server.asked == [f"GET /schemas/ids/{two}"]
 
 
-def test_schemas_that_refer_to_others_are_read(
+def test_schemas_with_references_are_read(
     server: Server, client: SchemaRegistryClient
 ) -> None:
     page = record({"name": "path", "type": "string"}, name="page")
@@ -390,7 +390,7 @@ def test_an_answer_with_a_member_of_another_type_is_refused(
     assert "the response is not that of a Schema Registry" in caught.value.what
 
 
-def test_a_schema_that_refers_to_too_many_others_is_refused(server: Server) -> None:
+def test_a_schema_with_too_many_references_is_refused(server: Server) -> None:
     def answer(path: str) -> tuple[int, bytes]:
         number = len(server.asked)
         reference = {"name": "a", "subject": f"s{number}", "version": number}
@@ -450,7 +450,7 @@ def test_a_name_and_a_password_are_sent_and_shown_nowhere(server: Server) -> Non
     assert "PLANTED" not in f"{caught.value}{caught.value.__cause__}{caught.value!r}"
 
 
-def test_a_subject_without_a_schema_is_told_with_a_remedy(server: Server) -> None:
+def test_a_subject_without_a_schema_is_reported_with_a_remedy(server: Server) -> None:
     with avro(server) as decoder, pytest.raises(SchemaUnknown) as caught:
         decoder.schema()
     assert "the Schema Registry has no subject 'clicks-value'" in str(caught.value)
@@ -563,7 +563,7 @@ def test_a_message_of_another_type_is_bad(
     ]
 
 
-def test_files_that_import_others_are_fetched_by_their_references(
+def test_imported_files_are_fetched_by_their_references(
     server: Server, client: SchemaRegistryClient
 ) -> None:
     inner = descriptor_pb2.FileDescriptorProto(name="x", package="a", syntax="proto3")
@@ -587,7 +587,7 @@ def test_files_that_import_others_are_fetched_by_their_references(
         assert decode(decoder, [payload]).rows.to_pylist() == [{"i": {"n": 5}}]
 
 
-def test_a_registry_that_knows_texts_only_is_told_so(server: Server) -> None:
+def test_a_registry_without_serialized_schemas_is_reported(server: Server) -> None:
     text = 'syntax = "proto3"; message Click { int64 id = 1; }'
     server.register(SUBJECT, {"schema": text, "schemaType": "PROTOBUF"})
     decoder = ProtobufDecoder(options(server), "clicks")

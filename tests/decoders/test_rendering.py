@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamfactory.cli.values import encode_base64, plain_values
 from streamfactory.decoders.columns.rendering import rendered
 from streamfactory.spi import SchemaMismatch
+from streamfactory.wiring.core.values import encode_base64, plain_values
 
 KINDS = [
     *(pa.timestamp(unit, zone) for unit in ("s", "ms", "us") for zone in (None, "UTC")),

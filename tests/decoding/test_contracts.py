@@ -58,7 +58,9 @@ def read(streams: Streams, declared: str | None = DDL, **options: str) -> Any:
     return table.to_pydict()
 
 
-def test_freeze_tells_a_new_column_when_the_stream_is_opened(streams: Streams) -> None:
+def test_freeze_reports_a_new_column_when_the_stream_is_opened(
+    streams: Streams,
+) -> None:
     with pytest.raises(SchemaMismatch) as caught:
         read(streams)
     assert str(caught.value) == (
@@ -91,7 +93,7 @@ def test_evolve_leaves_out_a_column_that_comes_later(
     assert rows.schema.names == FOUND.names
     assert wrong == {}
     assert [record.getMessage() for record in caplog.records] == [
-        "column 'more' is not in the schema of the stream: left out"
+        "column 'more' is not in the schema of the stream: dropped"
     ]
 
 
@@ -100,7 +102,7 @@ def test_discard_row_drops_the_rows_that_do_not_fit(streams: Streams) -> None:
     assert (found["id"], found["size"], found["_offset"]) == ([1], [1], [0])
 
 
-def test_discard_row_tells_what_did_not_fit(streams: Streams) -> None:
+def test_discard_row_reports_what_did_not_fit(streams: Streams) -> None:
     found = read(
         streams, schema__contract="discard_row", decode__on__error="dead-letter"
     )
@@ -127,12 +129,14 @@ def test_discard_value_keeps_the_row(
         found = read(streams, schema__contract="discard_value")
     assert found == {"id": IDS, "size": [1, None, 3, 4]}
     assert {record.getMessage() for record in caplog.records} == {
-        "column 'extra' is not in the schema of the stream: left out",
-        "column 'size' has values that are no int32: now null",
+        "column 'extra' is not in the schema of the stream: dropped",
+        "column 'size' has values that are not of type int32: replaced by null",
     }
 
 
-def test_letters_of_rows_say_which_row_of_the_message_it_was(streams: Streams) -> None:
+def test_letters_of_rows_report_which_row_of_the_message_it_was(
+    streams: Streams,
+) -> None:
     def answer(values: pa.Array) -> Decoded:
         source = pa.array([0, 0, 1, 1], pa.int32())
         return Decoded(four(values).rows, source)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 
+from streamfactory.spark.deadletters import dead_letter_expressions
 from streamfactory.spi import (
     ConfigError,
     ErrorBudgetExceeded,
@@ -20,7 +21,6 @@ from streamfactory.transfer.copies import open_copy
 from streamfactory.wiring.decoding.deadletters import (
     DEAD_LETTER_SCHEMA,
     Origin,
-    letter_expressions,
     split_rows,
 )
 from streamfactory.wiring.streams.stream import open_stream
@@ -103,8 +103,9 @@ def test_copy_into_a_stream_of_messages_encodes_none_of_the_bad(
     with pytest.raises(ConfigError) as caught:
         copied(words)
     assert str(caught.value) == (
-        "'dead' holds undecoded messages: a dead letter is a row (stream 'from'); "
-        "name an encoder there, or a stream of typed rows"
+        "stream 'dead' has undecoded messages, but dead letters are rows (stream "
+        "'from'); "
+        "set an encoder there, or use a stream of typed rows"
     )
 
 
@@ -175,7 +176,7 @@ def test_stream_cannot_take_its_own_dead_letters(words: Streams) -> None:
     words.define("from", **WORDS, dead__letter__stream="from")
     with pytest.raises(ConfigError) as caught:
         copied(words)
-    assert caught.value.what == "a stream cannot take its own dead letters"
+    assert caught.value.what == "a stream cannot be its own dead.letter.stream"
 
 
 def test_stream_that_holds_something_else_is_refused_before_a_row_is_read(
@@ -184,7 +185,8 @@ def test_stream_that_holds_something_else_is_refused_before_a_row_is_read(
     words.create("dead", pa.schema({"id": pa.int64()}))
     with pytest.raises(SchemaMismatch) as caught:
         copied(words)
-    assert caught.value.what == "column 'value' is not in the declared schema"
+    assert caught.value.what.startswith("columns 'value', 'key', ")
+    assert caught.value.what.endswith(" are not in the declared schema")
     assert caught.value.stream == "dead"
 
 
@@ -271,7 +273,7 @@ def test_letters_of_what_a_group_did_not_commit_come_once_all_the_same(
 # --- rows with evidence ---------------------------------------------------------------
 
 
-def test_bad_messages_leave_as_rows_where_nobody_commits(words: Streams) -> None:
+def test_bad_messages_are_rows_if_the_reader_does_not_commit(words: Streams) -> None:
     words.define("from", **WORDS, metadata__columns="true", includeHeaders="true")
     with open_stream("from", plugins=words.plugins) as stream:
         table = pa.Table.from_batches([batch.rows for batch in stream], stream.schema)
@@ -313,14 +315,14 @@ def test_letters_need_the_metadata_columns(words: Streams) -> None:
     with open_stream("from", plugins=words.plugins) as stream:
         schema = stream.schema
     for need in (
-        lambda: letter_expressions(schema, Origin("from", "words", None)),
+        lambda: dead_letter_expressions(schema, Origin("from", "words", None)),
         lambda: split_rows(
             pa.RecordBatch.from_pylist([], schema=schema), Origin("from", "words", None)
         ),
     ):
         with pytest.raises(ConfigError) as caught:
             need()
-        assert caught.value.what == "dead letters need the column '_topic'"
+        assert caught.value.what == "dead letters require the column '_topic'"
 
 
 def test_stream_without_bad_messages_has_the_columns_all_the_same(

@@ -105,10 +105,10 @@ def test_stream_without_a_message_shows_no_schema(streams: Streams) -> None:
     streams.messages("from", [None])
     with pytest.raises(SchemaUnknown) as caught:
         inferred(streams)
-    assert caught.value.what == "there is no message to look at"
+    assert caught.value.what == "a schema cannot be inferred: the stream has no message"
 
 
-def test_decoder_that_cannot_infer_is_told(streams: Streams) -> None:
+def test_decoder_that_cannot_infer_is_reported(streams: Streams) -> None:
     streams.messages("from", [b"a"])
     with pytest.raises(Unsupported) as caught:
         inferred(streams, stream__memory__decoder__class__name="words")
@@ -119,7 +119,7 @@ def test_stream_that_decodes_nothing_has_nothing_to_infer(streams: Streams) -> N
     streams.messages("from", [b"a"])
     with pytest.raises(ConfigError) as caught:
         inferred(streams, stream__memory__decoder__class__name="raw")
-    assert caught.value.what.startswith("there is nothing to infer")
+    assert caught.value.what.startswith("a schema cannot be inferred")
 
 
 def test_nothing_is_inferred_while_a_stream_is_read(fields: Streams) -> None:
@@ -157,7 +157,7 @@ def test_command_prints_what_can_be_pasted(
         assert stream.schema.names == ["a", "b", "c", "d"]
 
 
-def test_command_says_as_json_how_much_was_looked_at(
+def test_command_reports_as_json_how_much_was_looked_at(
     installed: Streams, capsys: pytest.CaptureFixture[str]
 ) -> None:
     arguments = ["from", "--infer", "--json"]

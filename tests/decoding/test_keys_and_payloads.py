@@ -59,12 +59,12 @@ def test_payload_is_what_it_was_before_it_was_packed(value: bytes, codec: str) -
 
 
 @pytest.mark.parametrize("codec", ["gzip", "zstd", "lz4"])
-def test_first_bytes_tell_how_a_payload_is_packed(codec: str) -> None:
+def test_first_bytes_identify_the_compression_of_a_payload(codec: str) -> None:
     packed = PACKERS[codec](b"value")
     assert opened("auto", packed, b"plain", b"") == ([b"value", b"plain", b""], [])
 
 
-def test_framed_snappy_is_told_rather_than_taken_for_data() -> None:
+def test_framed_snappy_is_reported_rather_than_taken_for_data() -> None:
     framed = bytes(cramjam.snappy.compress(b"value"))
     assert opened("auto", framed) == ([None], [(0, "compression")])
 
@@ -101,8 +101,8 @@ def test_payloads_that_are_too_long_together_fail(
     with pytest.raises(DecodeError) as caught:
         opened("gzip", packed, packed, packed)
     assert str(caught.value) == (
-        "the payloads of one fetch have more than 2500 bytes, unpacked; set "
-        "batch.bytes or batch.rows lower"
+        "the payloads of one fetch have more than 2500 bytes, unpacked; reduce "
+        "batch.bytes or batch.rows"
     )
 
 
@@ -197,8 +197,8 @@ def test_message_whose_key_is_bad_is_bad(streams: Streams) -> None:
     assert errors == [
         None,
         ("key_letters", "it is no number"),
-        ("key", "its key is 2 rows, not 1"),
-        ("key", "its key is 0 rows, not 1"),
+        ("key", "its key decodes to 2 rows, not 1"),
+        ("key", "its key decodes to 0 rows, not 1"),
         None,
     ]
 
@@ -221,7 +221,7 @@ def test_key_of_several_columns_is_a_struct(streams: Streams) -> None:
     assert batch.rows.column("_key").to_pylist() == [{"a": "x", "b": "y"}, None]
 
 
-def test_mistakes_about_the_key_decoder_are_told_together(streams: Streams) -> None:
+def test_mistakes_about_the_key_decoder_are_reported_together(streams: Streams) -> None:
     streams.plugins.register(NumbersPlugin())
     properties = streams.define(
         "from",
@@ -249,8 +249,8 @@ def test_key_decoder_alone_is_refused(streams: Streams) -> None:
     with pytest.raises(ConfigError) as caught:
         open_stream(properties, plugins=streams.plugins)
     assert {problem.what for problem in caught.value.problems} == {
-        "is set, but not stream.memory.decoder.class.name",
-        "is set, but not the decoder of the values",
+        "is set, but stream.memory.decoder.class.name is not",
+        "is set, but the decoder of the values is not",
     }
 
 
@@ -260,7 +260,7 @@ def test_decoders_of_keys_are_closed(streams: Streams) -> None:
     assert Words.opened == before
 
 
-def test_what_says_how_to_decode_is_told_where_nothing_is_decoded(
+def test_what_says_how_to_decode_is_reported_where_nothing_is_decoded(
     streams: Streams,
 ) -> None:
     streams.plugins.register(NumbersPlugin())
@@ -272,7 +272,7 @@ def test_what_says_how_to_decode_is_told_where_nothing_is_decoded(
         dead__letter__stream="dead",
     )
     found = inspect(from_mapping(properties), streams.plugins, use="read")
-    nothing = "has no effect: no decoder makes rows of messages here"
+    nothing = "has no effect: this stream has no decoder"
     assert found.errors == []
     assert {(problem.key, problem.what) for problem in found.warnings} == {
         ("stream.memory.key.decoder.class.name", nothing),

@@ -119,7 +119,7 @@ def test_letters_of_what_was_not_committed_are_left_out(streams: Streams) -> Non
     assert streams.rows("dead") == []
 
 
-def test_whoever_only_looks_is_told_that_bad_messages_are_left_out(
+def test_a_reader_without_commits_is_warned_of_dropped_messages(
     streams: Streams, caplog: pytest.LogCaptureFixture
 ) -> None:
     from streamfactory.wiring.config.configure import configure

@@ -52,20 +52,20 @@ def test_message_becomes_no_row_one_or_several() -> None:
 @pytest.mark.parametrize(
     ("value", "code", "what"),
     [
-        (b"{", "malformed", "it does not decode: JSONDecodeError"),
-        (b"7", "malformed", "it does not decode: TypeError"),
-        (b"[7]", "malformed", "it does not decode: AttributeError"),
-        (b'{"id":"seven"}', "malformed", "it does not decode: ArrowInvalid"),
-        (b'{"id":1.5}', "schema", "column 'id' has a value that is no int64"),
-        (b'{"id":true}', "malformed", "it does not decode: ArrowTypeError"),
-        (b'{"id":NaN}', "malformed", "it does not decode: "),
-        (b'{"id":99999999999999999999}', "malformed", "it does not decode: Overflow"),
+        (b"{", "malformed", "it cannot be decoded: JSONDecodeError"),
+        (b"7", "malformed", "it cannot be decoded: TypeError"),
+        (b"[7]", "malformed", "it cannot be decoded: AttributeError"),
+        (b'{"id":"seven"}', "malformed", "it cannot be decoded: ArrowInvalid"),
+        (b'{"id":1.5}', "schema", "column 'id' has a value that is not of type int64"),
+        (b'{"id":true}', "malformed", "it cannot be decoded: ArrowTypeError"),
+        (b'{"id":NaN}', "malformed", "it cannot be decoded: "),
+        (b'{"id":99999999999999999999}', "malformed", "it cannot be decoded: Overflow"),
         (b'{"name":"b"}', "schema", "column 'id' is null"),
         (b'[{"id":1},{"id":null}]', "schema", "column 'id' is null"),
         (b'{"id":1,"age":2}', "schema", "column 'age' is not in the schema"),
     ],
 )
-def test_bad_message_is_told_without_its_content(
+def test_bad_message_is_reported_without_its_content(
     value: bytes, code: str, what: str
 ) -> None:
     rows, source, errors = decoded(b'{"id":1}', value, b'{"id":2}')
@@ -146,12 +146,12 @@ def test_policies_hold_for_it_as_for_any_decoder(streams: Streams) -> None:
     assert found["_raw"] == [None, b"{", None, None, None]
 
 
-def test_it_says_that_it_works_message_by_message() -> None:
+def test_it_reports_that_it_works_message_by_message() -> None:
     assert Parsing.MESSAGE_BY_MESSAGE
     assert not MessageDecoder.MESSAGE_BY_MESSAGE
 
 
-def test_decoder_that_cannot_infer_says_so() -> None:
+def test_decoder_that_cannot_infer_reports_it() -> None:
     with pytest.raises(Unsupported) as caught:
         Parsing.infer(pa.array([b"{}"]), {})
     assert str(caught.value) == "this decoder cannot infer a schema; declare it"

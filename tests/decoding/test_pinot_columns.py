@@ -54,9 +54,9 @@ def test_time_of_a_message_has_a_column() -> None:
     assert note.startswith("__metadata$recordTimestamp: is the column _timestamp here")
 
 
-def test_column_without_a_counterpart_is_told_and_carries_nothing() -> None:
+def test_column_without_a_counterpart_is_reported_and_carries_nothing() -> None:
     found, (note,) = read("__metadata$recordSerializedValueSize")
-    assert "has no counterpart here" in note
+    assert "has no equivalent here" in note
     assert "metadata.columns" not in found
 
 

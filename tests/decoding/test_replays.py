@@ -159,7 +159,7 @@ def test_raw_stream_takes_the_messages_of_all_streams(letters: Streams) -> None:
     assert sorted(r["value"] for r in letters.rows("pile")) == [b"b,c!", b"e?!", b"f!"]
 
 
-def test_letters_of_other_streams_are_left_alone_and_told(letters: Streams) -> None:
+def test_dead_letters_of_other_streams_are_kept_and_reported(letters: Streams) -> None:
     letters.messages("more", [b"x!"])
     letters.define("more", **ROUTED)
     letters.define("others")
@@ -200,7 +200,10 @@ def test_stream_of_other_rows_has_no_letters(streams: Streams) -> None:
     streams.define("to")
     with pytest.raises(SchemaMismatch) as caught:
         replayed(streams)
-    assert caught.value.what == "these are no dead letters: there is no column 'key'"
+    assert (
+        caught.value.what
+        == "the stream does not contain dead letters: column 'key' is missing"
+    )
 
 
 @pytest.mark.parametrize("of", [None, "from"])
@@ -236,11 +239,11 @@ def test_stream_without_a_decoder_cannot_take_its_letters(letters: Streams) -> N
     with pytest.raises(ConfigError) as caught:
         replayed(letters)
     assert caught.value.what == (
-        "this stream has no decoder that its dead letters could go through again"
+        "dead letters cannot be replayed: their original stream has no decoder"
     )
 
 
-def test_command_tells_what_became_of_the_letters(
+def test_command_reports_what_happened_to_the_dead_letters(
     letters: Streams, capsys: pytest.CaptureFixture[str]
 ) -> None:
     letters.messages("pile", [])

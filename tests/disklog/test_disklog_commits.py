@@ -17,7 +17,7 @@ from tests.proving.numbers import (
     stage,
 )
 
-from streamfactory.arrowlog import LaneBounds, Staged
+from streamfactory.arrowlog import PartitionBounds, Staged
 from streamfactory.arrowlog.disk import DiskLog, DiskLogStore, LocalStorage, Settings
 from streamfactory.spi import (
     LastCommit,
@@ -41,7 +41,7 @@ def test_offsets_are_given_by_commits_not_by_staging(log: DiskLog) -> None:
     assert append(log, {0: [9]}) is None
     assert log.commit(None, 0, [early], summary=Summary()) is None
     assert everything(log) == {0: [9, 1, 2], 1: [3]}
-    assert log.bounds() == [LaneBounds(0, 0, 3), LaneBounds(1, 0, 1)]
+    assert log.bounds() == [PartitionBounds(0, 0, 3), PartitionBounds(1, 0, 1)]
 
 
 @pytest.mark.parametrize("order", sorted(permutations("aabb")))
@@ -67,7 +67,7 @@ def test_two_processes_commit_in_any_order(
         }
 
 
-def test_an_epoch_is_there_once_whoever_repeats_it(
+def test_a_repeated_epoch_is_stored_once(
     log: DiskLog, other: DiskLog, store_factory: Callable[..., DiskLogStore]
 ) -> None:
     position = Position({Partition("s", 0): 5})
@@ -107,7 +107,7 @@ def test_what_is_discarded_cannot_be_committed(log: DiskLog, other: DiskLog) -> 
     with pytest.raises(MisuseError) as caught:
         log.commit("w", 0, [staged], summary=Summary())
     assert caught.value.what == f"what attempt {staged.attempt} staged no longer exists"
-    assert caught.value.remedy == "write the epoch again"
+    assert caught.value.remedy == "abort the epoch and write it again"
     assert append(log, {0: [1]}, "w", 0) is None
 
 
@@ -122,7 +122,7 @@ def test_a_staged_file_that_was_cut_short_is_not_committed(
     assert everything(log) == {0: [], 1: []}
 
 
-def test_whoever_claims_a_writer_fences_those_before(
+def test_claiming_a_writer_fences_earlier_instances(
     log: DiskLog, other: DiskLog
 ) -> None:
     assert log.claim("w", "old") is None
@@ -131,9 +131,7 @@ def test_whoever_claims_a_writer_fences_those_before(
     assert other.claim("w", "new") == LastCommit(0, None, Summary(1))
     with pytest.raises(WriterFenced) as caught:
         log.commit("w", 1, [late], instance="old", summary=Summary())
-    assert caught.value.what == (
-        "epoch 1: another instance of the writer 'w' has taken over"
-    )
+    assert caught.value.what == ("epoch 1: another instance has claimed writer 'w'")
     assert append(other, {0: [3]}, "w", 1, instance="new") is None
     assert numbers_of(log) == [1, 3]
 
@@ -151,7 +149,7 @@ def test_replacing_moves_earliest_past_all_that_was_there(
     append(log, {0: [1, 2], 1: [3]})
     append(other, {0: [4]}, "w", 0, replace=True)
     for one in (log, other):
-        assert one.bounds() == [LaneBounds(0, 2, 3), LaneBounds(1, 1, 1)]
+        assert one.bounds() == [PartitionBounds(0, 2, 3), PartitionBounds(1, 1, 1)]
         assert everything(one) == {0: [4], 1: []}
 
 
@@ -164,7 +162,7 @@ def test_a_topic_grows_for_all_processes_and_never_shrinks(
     other.grow(3)
     with pytest.raises(MisuseError) as caught:
         other.grow(2)
-    assert caught.value.what == "'t' has 3 partitions, never fewer"
+    assert caught.value.what == "topic 't' has 3 partitions, and cannot have fewer"
     with pytest.raises(TopicNotFound):
         append(log, {3: [1]})
 
@@ -186,7 +184,10 @@ def test_rows_of_another_schema_are_refused(log: DiskLog) -> None:
     attempt = log.stage("a")
     with pytest.raises(SchemaMismatch) as caught:
         attempt.append(0, batch([1]).rename_columns(["other"]))
-    assert caught.value.what == "rows are other int64, the log number int64"
+    assert (
+        caught.value.what
+        == "the rows have schema other int64, the log has number int64"
+    )
     attempt.discard()
 
 
@@ -335,7 +336,7 @@ def test_what_was_committed_cannot_be_committed_as_another_epoch(
     assert numbers_of(log) == [1]
 
 
-def test_two_that_commit_the_same_files_in_one_record_are_told_apart(
+def test_two_that_commit_the_same_files_in_one_record_are_distinguished(
     log: DiskLog,
 ) -> None:
     staged = stage(log, {0: [1]})

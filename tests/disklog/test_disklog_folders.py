@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-def test_a_folder_that_others_close_is_listed_all_the_same(tmp_path: Path) -> None:
+def test_a_folder_that_is_closed_concurrently_is_listed(tmp_path: Path) -> None:
     """A descriptor that was closed, and given to another folder, would list that."""
     for name in ("a", "b"):
         (tmp_path / name).mkdir()

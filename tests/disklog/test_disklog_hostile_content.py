@@ -75,7 +75,7 @@ def test_a_record_of_another_version_is_refused(
     change(path, lambda plain: plain.update(version=version))
     with pytest.raises(CorruptData) as caught:
         store_factory().open("t")
-    assert caught.value.what == f"{path}: the record is of version {version}"
+    assert caught.value.what == f"{path}: the record has version {version}"
 
 
 def test_partitions_without_number_take_no_memory(
@@ -397,7 +397,7 @@ except CorruptData as error:
 """
 
 
-def test_a_segment_that_others_can_cut_is_not_mapped(
+def test_a_segment_that_others_can_truncate_is_not_mapped(
     store: DiskLogStore, root: Path
 ) -> None:
     """A reader of mapped bytes that are cut off is killed by the system."""
@@ -469,7 +469,7 @@ def test_wrong_append_times_of_a_segment_are_refused(
 # --- what is written can be read ----------------------------------------------------
 
 
-def test_a_record_that_nobody_could_read_is_not_written(
+def test_an_unreadable_record_is_not_written(
     log: DiskLog, store_factory: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("streamfactory.arrowlog.disk.records.SEALED_BYTES", 4096)

@@ -143,7 +143,7 @@ def test_a_commit_message_names_only_staged_files(
     assert good.attempt in caught.value.what
     with pytest.raises(CorruptData, match="name"):
         log.commit("w", 0, [message], summary=Summary(1))
-    with pytest.raises(CorruptData, match="twice"):
+    with pytest.raises(CorruptData, match="is repeated"):
         log.commit(
             "w", 0, [Staged("a", (*good.files, *good.files))], summary=Summary(2)
         )
@@ -307,7 +307,7 @@ def test_what_is_no_regular_file_is_refused(
         # All records are there, and say the same.
         assert not any(isinstance(error, CorruptData) for error in errors[:1])
     else:
-        assert "no regular file" in errors[0].what
+        assert "not a regular file" in errors[0].what
         assert isinstance(errors[0], CorruptData)
     assert contents(victim) == before
 

@@ -46,9 +46,7 @@ def test_a_merge_keeps_rows_and_offsets(log: DiskLog, other: DiskLog) -> None:
         assert {at: numbers_of(one, 0, at) for at in range(40)} == halves
 
 
-def test_a_merge_leaves_the_files_of_its_rows_and_no_others(
-    log: DiskLog, root: Path
-) -> None:
+def test_a_merge_leaves_only_the_files_of_its_rows(log: DiskLog, root: Path) -> None:
     for n in range(5):
         append(log, {0: [n]})
     log.compact()
@@ -56,9 +54,7 @@ def test_a_merge_leaves_the_files_of_its_rows_and_no_others(
     assert pa.ipc.open_file(path).read_all().num_rows == 5
 
 
-def test_a_reader_in_the_middle_of_what_is_merged_goes_on(
-    log: DiskLog, other: DiskLog
-) -> None:
+def test_a_reader_inside_a_merged_range_continues(log: DiskLog, other: DiskLog) -> None:
     for n in range(20):
         append(log, {0: [3 * n, 3 * n + 1, 3 * n + 2]})
     seen: list[int] = []
@@ -72,7 +68,7 @@ def test_a_reader_in_the_middle_of_what_is_merged_goes_on(
     assert seen == [*range(60)]
 
 
-def test_small_epochs_are_merged_as_they_come(
+def test_small_epochs_are_merged_during_writing(
     store_factory: Callable[..., DiskLogStore], root: Path
 ) -> None:
     log = store_factory(merge_files=4).create("t", SCHEMA)
@@ -290,7 +286,7 @@ def test_a_clock_that_goes_back_within_a_record_does_so_too(
     assert log.journal.known.at >= times[-1]
 
 
-def test_offsets_by_time_answer_while_others_merge(
+def test_offsets_by_time_are_found_during_a_merge(
     log: DiskLog, other: DiskLog, clock: HandClock
 ) -> None:
     """The run that was found may be gone before it is looked into."""
@@ -335,7 +331,7 @@ def test_offsets_by_time_of_rows_that_were_let_go_are_the_first_held(
 # --- everybody at once --------------------------------------------------------------
 
 
-def test_readers_and_writers_go_on_while_others_merge_and_let_go(  # noqa: C901 - four roles of one play
+def test_readers_and_writers_continue_during_merges_and_retention(  # noqa: C901 - four roles of one play
     store_factory: Callable[..., DiskLogStore],
 ) -> None:
     """Threads of one store, and other stores, which are as other processes."""
@@ -394,7 +390,7 @@ def test_readers_and_writers_go_on_while_others_merge_and_let_go(  # noqa: C901 
 # --- retention ----------------------------------------------------------------------
 
 
-def test_late_readers_are_told_what_is_left(log: DiskLog, other: DiskLog) -> None:
+def test_late_readers_are_reported_what_is_left(log: DiskLog, other: DiskLog) -> None:
     for n in range(10):
         append(log, {0: [n]})
     assert numbers_of(other)[0] == 0

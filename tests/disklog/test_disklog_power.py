@@ -37,7 +37,7 @@ def test_a_cut_loses_nothing_that_was_synced(
     ("fsync", "possible"),
     [("interval", {"whole", "suffix", "told"}), ("never", {"suffix", "told"})],
 )
-def test_a_cut_takes_the_last_epochs_or_is_told(
+def test_a_cut_takes_the_last_epochs_or_is_reported(
     fsync: str, possible: set[str], steps: dict[str, int], tmp_path: Path
 ) -> None:
     """Never a row that was not written, or that was and is missed in between."""

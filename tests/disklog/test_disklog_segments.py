@@ -10,13 +10,8 @@ import pyarrow as pa
 import pytest
 
 from streamfactory.arrowlog.disk import DiskLog, DiskLogStore
-from streamfactory.spi import (
-    UNPACKED_BYTES,
-    CorruptData,
-    SchemaMismatch,
-    Summary,
-    Verification,
-)
+from streamfactory.spi import CorruptData, SchemaMismatch, Summary, Verification
+from streamfactory.spi.soundness import UNPACKED_BYTES
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -80,7 +75,7 @@ OFFSETS = struct.pack("<4i", 0, 4, 8, 12)
         ),
     ],
 )
-def test_segments_with_values_out_of_place_are_told_by_name(
+def test_segments_with_values_out_of_place_are_reported_by_name(
     column: pa.Array,
     before: bytes,
     after: bytes,
@@ -99,7 +94,7 @@ def test_segments_with_values_out_of_place_are_told_by_name(
     assert segment.name in problem
 
 
-def test_damaged_rows_are_told_before_they_are_merged(
+def test_damaged_rows_are_reported_before_they_are_merged(
     store: DiskLogStore, root: Path, store_factory: Stores
 ) -> None:
     written(store, TEXT, pa.array(["d"]))
@@ -121,7 +116,7 @@ def test_checks_can_be_left_out_and_verification_checks_all_the_same(
     assert "UTF8" in problem
 
 
-def test_a_segment_of_another_schema_is_told(
+def test_a_segment_of_another_schema_is_reported(
     store: DiskLogStore, root: Path, store_factory: Stores
 ) -> None:
     written(store, TEXT)
@@ -134,7 +129,7 @@ def test_a_segment_of_another_schema_is_told(
 
 
 @pytest.mark.parametrize("text", ["5", "null", "[[1]]", '[["a", 1]]', "[[0, 1e400]]"])
-def test_times_of_a_merge_that_are_none_are_told(
+def test_times_of_a_merge_that_are_none_are_reported(
     text: str, store: DiskLogStore, root: Path, store_factory: Stores, clock: Any
 ) -> None:
     log = store.create("t", pa.schema({"c": pa.string()}))

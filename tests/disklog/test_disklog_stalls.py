@@ -57,7 +57,7 @@ def numbers(log: Log) -> list[int]:
     return found
 
 
-def test_a_writer_that_finds_its_old_number_free_again_commits_behind_the_others(
+def test_a_writer_whose_old_number_is_free_commits_after_later_ones(
     tmp_path: Path,
 ) -> None:
     slow = DiskLogStore(StallingStorage(tmp_path, fsync="never"), Settings())

@@ -56,7 +56,7 @@ def topic(storage: LocalStorage) -> DiskLog:
     return DiskLogStore(storage, Settings()).create("t", SCHEMA)
 
 
-def test_an_interval_ends_though_nobody_writes_again(root: Path) -> None:
+def test_an_interval_ends_without_another_write(root: Path) -> None:
     """Everything in the order in which it has to be on the medium."""
     storage = watched(root, "interval")
     log = topic(storage)
@@ -85,7 +85,9 @@ def test_closing_ends_the_interval(root: Path) -> None:
     assert place / "log" / f"{1:020d}.json" in storage.synced
 
 
-def test_what_could_not_be_synced_later_is_told_to_the_next_commit(root: Path) -> None:
+def test_what_could_not_be_synced_later_is_reported_to_the_next_commit(
+    root: Path,
+) -> None:
     storage = watched(root, "interval")
     log = topic(storage)
     storage.failing.append("data")
@@ -103,7 +105,7 @@ def test_what_could_not_be_synced_later_is_told_to_the_next_commit(root: Path) -
     log.close()
 
 
-def test_a_record_that_may_not_survive_is_told(root: Path) -> None:
+def test_a_record_that_may_not_survive_is_reported(root: Path) -> None:
     """It is there all the same: a writer with a name finds it, and writes no other."""
     storage = watched(root, "always")
     log = topic(storage)
@@ -112,7 +114,7 @@ def test_a_record_that_may_not_survive_is_told(root: Path) -> None:
         append(log, {0: [1]}, "w", 0)
     record = root / "t.topic" / log.incarnation / "log" / f"{1:020d}.json"
     assert caught.value.what.startswith(
-        f"{record}: it was published, and may not survive a power cut: "
+        f"{record}: published, but may not survive a power failure: "
     )
     with pytest.raises(StorageFailed):  # nor is it held as long as it is not safe
         append(log, {0: [1]}, "w", 0)
@@ -132,7 +134,7 @@ def test_a_file_that_cannot_be_synced_is_not_committed(root: Path) -> None:
     assert append(log, {0: [1]}, "w", 0) is None
 
 
-def test_never_syncs_nothing_but_what_stands_in_for_others(root: Path) -> None:
+def test_never_syncs_only_merged_segments(root: Path) -> None:
     """A merge that a power cut takes back needs the files that it was made of."""
     steps: list[str] = []
     storage = SteppedStorage(root, lambda name, _: steps.append(name), fsync="never")
@@ -167,7 +169,7 @@ def test_a_snapshot_that_was_killed_is_finished_by_the_next_one(root: Path) -> N
 
 
 def test_a_creation_makes_safe_what_one_before_it_was_killed_over(root: Path) -> None:
-    """The folder of the topic is there already, and perhaps in no folder's medium."""
+    """The folder of the topic exists already, and perhaps in no folder's medium."""
     (root / "t.topic").mkdir(parents=True)
     storage = watched(root, "always")
     topic(storage)

@@ -50,17 +50,21 @@ def test_a_topic_is_found_by_other_processes(
 def test_creating_a_topic_twice_is_refused(store: DiskLogStore, log: DiskLog) -> None:
     with pytest.raises(MisuseError) as caught:
         store.create("t", SCHEMA)
-    assert caught.value.what == "there is a topic 't' already"
+    assert caught.value.what == "topic 't' exists already"
     with pytest.raises(MisuseError):
         store.create("u", SCHEMA, 0)
     assert store.names() == ["t"]
 
 
-def test_a_missing_topic_names_the_others(store: DiskLogStore, log: DiskLog) -> None:
+def test_a_missing_topic_names_the_existing_topics(
+    store: DiskLogStore, log: DiskLog
+) -> None:
     with pytest.raises(TopicNotFound) as caught:
         store.open("x")
     place = log.storage.location.split("/t.topic")[0]
-    assert caught.value.what == f"there is no topic 'x' in {place}; there are: t"
+    assert (
+        caught.value.what == f"topic 'x' does not exist in {place}; existing topics: t"
+    )
 
 
 def test_a_deleted_topic_leaves_nothing_but_its_end(
@@ -120,7 +124,7 @@ def test_an_old_process_writes_nothing_to_a_deleted_topic(
     assert everything(again) == {0: [], 1: []}
 
 
-def test_a_deletion_that_was_killed_is_finished_by_whoever_comes(
+def test_a_killed_deletion_is_finished_by_the_next_process(
     store: DiskLogStore, log: DiskLog, store_factory: Callable[..., DiskLogStore]
 ) -> None:
     append(log, {0: [1]})
@@ -189,7 +193,7 @@ def test_names_that_no_folder_can_have_are_refused(
     assert not root.exists()
 
 
-def test_folders_of_others_are_no_topics(
+def test_foreign_folders_are_no_topics(
     store: DiskLogStore, log: DiskLog, root: Path
 ) -> None:
     for name in ("lost+found", "x%zz.topic", "y" * 240 + ".topic", "empty.topic"):
@@ -203,7 +207,7 @@ def test_folders_of_others_are_no_topics(
     assert store.names() == ["t"]
 
 
-def test_a_damaged_topic_does_not_hide_the_others(
+def test_a_damaged_topic_does_not_hide_sound_ones(
     store: DiskLogStore, log: DiskLog, root: Path
 ) -> None:
     store.create("u", SCHEMA)
@@ -218,7 +222,7 @@ def test_a_damaged_topic_does_not_hide_the_others(
     for deed in deeds:
         with pytest.raises(CorruptData) as caught:
             deed("u")
-        assert caught.value.what == f"{path}: the file is torn, or was changed"
+        assert caught.value.what == f"{path}: the file is truncated or was changed"
 
 
 def test_newer_formats_are_refused(
@@ -226,21 +230,24 @@ def test_newer_formats_are_refused(
 ) -> None:
     inner = root / "t.topic" / log.incarnation / "log"
     record = inner / f"{1:020d}.json"
-    record.write_bytes(sealed({"format": 2, "version": 1, "id": "x", "at": 0}))
+    record.write_bytes(sealed({"format": 3, "version": 1, "id": "x", "at": 0}))
     with pytest.raises(FormatRefused) as caught:
         store_factory().open("t")
-    assert caught.value.what == f"{record}: format 2, and this version reads 1"
+    assert (
+        caught.value.what
+        == f"{record}: the file has format 3, but this version supports 1 and 2"
+    )
     with pytest.raises(FormatRefused):
         append(log, {0: [1]})
     record.unlink()
     append(log, {0: [1]})
     snapshot = inner / f"{1:020d}.snapshot"
-    snapshot.write_bytes(sealed({"format": 2}))
+    snapshot.write_bytes(sealed({"format": 3}))
     with pytest.raises(FormatRefused) as caught:
         store_factory().open("t")
     assert str(snapshot) in caught.value.what
     name = root / "t.topic" / "000001.json"
-    name.write_bytes(sealed({"format": 2}))
+    name.write_bytes(sealed({"format": 3}))
     with pytest.raises(FormatRefused) as caught:
         store_factory().open("t")
     assert str(name) in caught.value.what
@@ -248,7 +255,7 @@ def test_newer_formats_are_refused(
 
 
 @pytest.mark.parametrize("body", [b"", b"[]", b"3", b"{}", b"not json"])
-def test_what_others_sealed_is_refused(log: DiskLog, root: Path, body: bytes) -> None:
+def test_foreign_staged_rows_are_refused(log: DiskLog, root: Path, body: bytes) -> None:
     record = root / "t.topic" / log.incarnation / "log" / f"{1:020d}.json"
     record.write_bytes(b"%b\n%08x\n" % (body, zlib.crc32(body)))
     with pytest.raises(CorruptData) as caught:
@@ -256,7 +263,7 @@ def test_what_others_sealed_is_refused(log: DiskLog, root: Path, body: bytes) ->
     assert str(record) in caught.value.what
 
 
-def test_an_incarnation_that_is_gone_is_told(
+def test_a_missing_incarnation_is_reported(
     log: DiskLog, root: Path, store_factory: Callable[..., DiskLogStore]
 ) -> None:
     inner = root / "t.topic" / log.incarnation
@@ -358,8 +365,6 @@ def test_a_folder_that_may_only_be_read_can_be_read(
         for path, mode in modes.items():
             path.chmod(mode)
     assert all(str(root) in error.what for error in told)
-    assert {error.remedy for error in told} == {
-        "give this user the right to write there"
-    }
+    assert {error.remedy for error in told} == {"give this user write permission there"}
     assert log.commit(None, 0, [staged], summary=Summary()) is None
     assert numbers_of(log) == [1, 2, 3]

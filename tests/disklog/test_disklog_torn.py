@@ -90,7 +90,7 @@ def test_the_next_writer_declares_a_torn_record_void(
     assert numbers_of(store_factory().open("t")) == [1, 4, 5]
 
 
-def test_a_torn_record_with_others_behind_it_is_refused(
+def test_a_torn_record_before_later_records_is_refused(
     log: DiskLog, store_factory: Callable[..., DiskLogStore]
 ) -> None:
     for n in range(4):
@@ -100,12 +100,12 @@ def test_a_torn_record_with_others_behind_it_is_refused(
     with pytest.raises(CorruptData) as caught:
         store_factory().open("t")
     assert caught.value.what == (
-        f"{folder(log)}: log/{2:020d}.json is torn, and log/{3:020d}.json says "
-        "otherwise"
+        f"{folder(log)}: log/{2:020d}.json is truncated, but log/{3:020d}.json records "
+        f"otherwise"
     )
 
 
-def test_a_missing_record_with_others_behind_it_is_refused(
+def test_a_missing_record_before_later_records_is_refused(
     log: DiskLog, store_factory: Callable[..., DiskLogStore]
 ) -> None:
     """Else its number would be taken once more, and those behind it stand on that."""
@@ -115,7 +115,7 @@ def test_a_missing_record_with_others_behind_it_is_refused(
     with pytest.raises(CorruptData) as caught:
         store_factory().open("t")
     assert caught.value.what == (
-        f"{record(log, 2)} is missing, and log/{3:020d}.json stands on it"
+        f"{record(log, 2)} is missing, but log/{3:020d}.json depends on it"
     )
 
 
@@ -193,12 +193,12 @@ def test_without_a_good_snapshot_the_first_one_is_named(
     with pytest.raises(CorruptData) as caught:
         store_factory().open("t")
     last = snapshot(taken, versions_of_snapshots(taken)[-1])
-    assert caught.value.what == f"{last}: the file is torn, or was changed"
+    assert caught.value.what == f"{last}: the file is truncated or was changed"
     for version in versions_of_snapshots(taken):
         snapshot(taken, version).unlink()
     with pytest.raises(CorruptData) as caught:
         store_factory().open("t")
-    assert "what was before" in caught.value.what
+    assert "the records before" in caught.value.what
 
 
 def test_a_snapshot_whose_own_record_is_lost_still_opens(
@@ -284,7 +284,7 @@ def test_temporary_records_of_the_dead_are_ignored_and_swept(log: DiskLog) -> No
     assert numbers_of(log) == [1]
 
 
-def test_a_topic_that_lost_what_it_told_is_refused_by_those_who_know(
+def test_a_topic_that_lost_acknowledged_rows_is_refused(
     log: DiskLog, other: DiskLog, tmp_path: Path
 ) -> None:
     """A backup that was put back under a running process."""

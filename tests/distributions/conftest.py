@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.distributions.debian import environment_of
 from tests.kafka.jars import Unavailable
+from tests.proving.debian import environment_of
 from tests.proving.skipping import skip_or_fail
 
 if TYPE_CHECKING:

@@ -12,6 +12,7 @@ import duckdb
 import pandas as pd
 import polars as pl
 import pyarrow as pa
+import pyarrow.acero as acero
 import pyarrow.dataset as ds
 import pytest
 from datafusion import SessionContext
@@ -20,6 +21,7 @@ from tests.specimens import LANE, Author, envelopes, rows
 import streamfactory.engines
 from streamfactory.spi import (
     BatchState,
+    ConfigError,
     Fetched,
     MisuseError,
     NotInstalled,
@@ -34,6 +36,7 @@ from streamfactory.wiring.reading.metadata import Metadata
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from tests.engines.conftest import Request
 
@@ -69,7 +72,7 @@ def test_filters_narrow_the_dataset(clicks: dict[str, str]) -> None:
     assert narrow.count_rows(filter=FIELD("page") == "/3") == 1
 
 
-def test_a_plan_says_what_is_read(clicks: dict[str, str]) -> None:
+def test_a_plan_reports_what_is_read(clicks: dict[str, str]) -> None:
     dataset = engines.arrow.dataset(clicks)
     plan = dataset.plan(["price"], (FIELD("_partition") == 2) & (FIELD("_offset") > 96))
     assert str(plan).endswith(
@@ -79,7 +82,7 @@ def test_a_plan_says_what_is_read(clicks: dict[str, str]) -> None:
     assert dataset.plan(filter=FIELD("_partition") > 8).ranges == {}
 
 
-def test_counters_say_what_was_read(clicks: dict[str, str]) -> None:
+def test_counters_report_what_was_read(clicks: dict[str, str]) -> None:
     dataset = engines.arrow.dataset(clicks)
     wanted = (FIELD("_offset") < 10) & (FIELD("id") > 5)
     found = dataset.to_table(filter=wanted)
@@ -129,6 +132,43 @@ def test_what_a_stream_cannot_do_is_refused(clicks: dict[str, str]) -> None:
     for call in refused:
         with pytest.raises(Unsupported, match="as a dataset does not support"):
             call()
+
+
+def test_a_scan_in_arrows_own_code_is_an_error_with_the_remedy(
+    clicks: dict[str, str], tmp_path: Path
+) -> None:
+    dataset = engines.arrow.dataset(clicks)
+    both = ds.UnionDataset(dataset.schema, [dataset, dataset])
+    scan = acero.Declaration("scan", acero.ScanNodeOptions(dataset))
+    scans: list[Callable[[], Any]] = [
+        lambda: ds.Scanner.from_dataset(dataset).to_table(),
+        both.to_table,
+        scan.to_table,
+    ]
+    for call in scans:
+        with pytest.raises(Unsupported, match=r"scanner\(\)\.to_reader\(\)"):
+            call()
+    with pytest.raises(TypeError, match="StreamScanner"):
+        ds.write_dataset(dataset, tmp_path / "out", format="parquet")
+    reader = dataset.scanner().to_reader()
+    ds.write_dataset(reader, tmp_path / "out", format="parquet")
+    assert ds.dataset(tmp_path / "out").count_rows() == dataset.count_rows()
+
+
+def test_a_filter_that_is_no_expression_is_refused(clicks: dict[str, str]) -> None:
+    for call in (
+        lambda: list(engines.pandas.chunks(clicks, filter="id > 1")),
+        lambda: engines.arrow.dataset(clicks).scanner(filter="id > 1").to_table(),
+    ):
+        with pytest.raises(MisuseError, match="a filter is an Arrow expression"):
+            call()
+
+
+def test_options_are_taken_as_programs_write_them(clicks: dict[str, str]) -> None:
+    options = {"metadata.columns": True}
+    assert "_offset" in engines.arrow.dataset(clicks, options=options).schema.names
+    with pytest.raises(ConfigError, match="expected a string"):
+        engines.arrow.dataset(clicks, options={"metadata.columns": 1.5})
 
 
 def test_a_group_is_refused(clicks: dict[str, str]) -> None:
@@ -358,7 +398,7 @@ def test_pandas_filters_before_it_builds_frames(
 
 
 def test_chunks_without_rows_are_refused(clicks: dict[str, str]) -> None:
-    with pytest.raises(MisuseError, match="rows has to be at least 1"):
+    with pytest.raises(MisuseError, match="use 1 or more"):
         engines.pandas.chunks(clicks, rows=0)
 
 
@@ -433,7 +473,7 @@ def test_a_stream_that_cannot_seek_is_filtered_from_its_first_row_on() -> None:
     assert table
 
 
-def test_a_position_of_a_partition_that_is_gone_is_a_loss_as_everywhere() -> None:
+def test_a_position_of_a_missing_partition_is_a_loss() -> None:
     gone = Partition("script", 7)
     start = Position({LANE: 0, gone: 3})
     author = Author(rows(0, 5), latest=5)

@@ -126,7 +126,9 @@ def test_leaving_a_query_early_closes_the_stream(
 
 
 def test_columns_that_are_not_there_are_refused(clicks: dict[str, str]) -> None:
-    with pytest.raises(ConfigError, match="there is no column 'nope'; there are id,"):
+    with pytest.raises(
+        ConfigError, match="column 'nope' does not exist; available are id,"
+    ):
         scan(clicks, columns=["nope"])
 
 

@@ -18,8 +18,8 @@ from tests.flight.proving import free_port
 import streamfactory
 from streamfactory.backends.flight.client import committing, remote, uploading
 from streamfactory.backends.flight.client.connection import Connection
-from streamfactory.backends.flight.client.remote import RemoteLog, RemoteLogStore
-from streamfactory.backends.flight.client.uploading import Upload
+from streamfactory.backends.flight.client.remote import RemoteLogStore
+from streamfactory.backends.flight.client.uploading import Upload, UploadTarget
 from streamfactory.backends.flight.protocol import messages as m
 from streamfactory.backends.flight.protocol.codec import decode, encode
 from streamfactory.backends.flight.protocol.rows import inline_rows
@@ -73,7 +73,7 @@ def put_plainly(client: fl.FlightClient, *path: str, count: int) -> list[bytes]:
 # --- plain puts -------------------------------------------------------------------
 
 
-def test_plain_put_learns_the_offsets_of_its_rows(
+def test_plain_put_returns_the_offsets_of_its_rows(
     connection: Connection, topic: str
 ) -> None:
     store = RemoteLogStore(connection)
@@ -102,7 +102,7 @@ def test_offsets_that_a_plain_put_learned_survive_a_kill(folder: str) -> None:
     assert table.column("n").to_pylist() == [*range(7)] * 3
 
 
-def test_plain_put_that_nobody_listens_to_is_committed(
+def test_plain_put_without_a_reader_of_results_is_committed(
     connection: Connection, topic: str
 ) -> None:
     client = connection.client()
@@ -200,9 +200,9 @@ class StagingServer(fl.FlightServerBase):  # type: ignore[misc]
     def do_put(self, context: Any, descriptor: Any, reader: Any, writer: Any) -> None:
         self._answer(reader, writer)
 
-    def __enter__(self) -> RemoteLog:
+    def __enter__(self) -> UploadTarget:
         self.connection = connected(f"grpc://127.0.0.1:{self.port}")
-        return RemoteLog(self.connection, "t", SCHEMA, "i")
+        return UploadTarget(self.connection, "t", SCHEMA, "i")
 
     def __exit__(self, *_: object) -> None:
         self.connection.close()

@@ -134,7 +134,7 @@ def test_earlier_run_of_an_instance_is_fenced_before_the_later_one_saves(
     later.claim(group, "0-of-1")
     with pytest.raises(WriterFenced) as caught:
         earlier.save(group, "0-of-1", Checkpoint(FURTHER, 2))
-    assert "another instance of the writer '0-of-1' has taken over" in str(caught.value)
+    assert "another instance has claimed writer '0-of-1'" in str(caught.value)
     later.save(group, "0-of-1", Checkpoint(FURTHER, 2))
     assert later.load(group) == {"0-of-1": Checkpoint(FURTHER, 2)}
 
@@ -293,7 +293,7 @@ class HostileServer(fl.FlightServerBase):  # type: ignore[misc]
 # --- groups ----------------------------------------------------------------------
 
 
-def test_group_goes_on_at_its_last_commit_without_a_folder(
+def test_group_without_a_folder_resumes_at_its_last_commit(
     clicks: dict[str, str],
 ) -> None:
     put(clicks, 0, 5)

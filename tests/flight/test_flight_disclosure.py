@@ -96,7 +96,7 @@ def test_an_unknown_topic_is_answered_with_the_topics_and_without_the_folder(
         with pytest.raises((fl.FlightError, pa.ArrowException)) as caught:
             call()
         text = shown(caught.value)
-        assert "there is no topic 'nowhere'; there are: clicks" in text, name
+        assert "topic 'nowhere' does not exist; existing topics: clicks" in text, name
         for place in (folder.parent, Path(streamfactory.__file__).parent):
             assert str(place) not in text, name
     with (
@@ -104,7 +104,7 @@ def test_an_unknown_topic_is_answered_with_the_topics_and_without_the_folder(
         streamfactory.open(stream(server, "nowhere")) as opened,
     ):
         opened.to_reader()
-    assert "there are: clicks" in str(told.value)
+    assert "existing topics: clicks" in str(told.value)
     assert str(folder.parent) not in str(told.value)
 
 
@@ -182,7 +182,7 @@ def test_a_write_that_the_disk_refuses_is_typed_and_leaves_nothing(
         assert opened.to_reader().read_all().num_rows == 2 * ROWS.num_rows
 
 
-def test_topics_of_others_are_not_named(
+def test_topics_of_other_users_are_not_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tokens = {"ANN": "ann-has-a-long-token", "BOB": "bob-has-a-long-token"}
@@ -210,5 +210,5 @@ def test_topics_of_others_are_not_named(
         request = encode(Topic("public-2"))
         with pytest.raises(fl.FlightError) as caught:
             list(client.do_action(("describe", request), options["BOB"]))
-        assert "there are: public" in shown(caught.value)
+        assert "existing topics: public" in shown(caught.value)
         assert "secret" not in shown(caught.value)

@@ -104,7 +104,7 @@ def test_any_other_server_is_read_from_its_first_row_only(
         next(iter(stream))
 
 
-def test_a_server_that_fails_is_told_from_one_that_ends(
+def test_a_server_that_fails_is_reported_from_one_that_ends(
     foreign: dict[str, str],
 ) -> None:
     broken = properties(foreign, topic_name="breaks")

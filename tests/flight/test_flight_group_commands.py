@@ -134,7 +134,7 @@ def test_nothing_is_held_by_mistake(topics: Command) -> None:
 
 
 @pytest.mark.usefixtures("groups")
-def test_checkpoints_of_a_group_are_deleted_when_asked(
+def test_checkpoints_of_a_group_are_deleted_on_request(
     checkpoint: Command, clicks: dict[str, str]
 ) -> None:
     words = ("delete", "billing", "--server", "clicks")
@@ -171,7 +171,7 @@ def test_type_that_keeps_no_checkpoints_is_refused(
     )
     refused = checkpoint("show", "--server", path)
     assert refused.status == 2
-    assert "stream type 'file' keeps no checkpoints" in refused.err
+    assert "stream type 'file' stores no checkpoints" in refused.err
     assert checkpoint("show").status == 2
     assert checkpoint("lag", "g", "--server", path, "--stream", path).status == 2
 

@@ -86,7 +86,7 @@ def test_rows_written_just_before_the_end_are_read(clicks: dict[str, str]) -> No
         assert ids(clicks) == list(range((epoch + 1) * 3))
 
 
-def test_a_writer_that_ends_first_ends_nobody_elses_stream(
+def test_the_end_of_one_writer_does_not_end_the_stream_of_another(
     clicks: dict[str, str],
 ) -> None:
     """hop-4: the first of two writers to finish ended the stream for both."""

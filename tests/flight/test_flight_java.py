@@ -117,14 +117,14 @@ def test_what_java_puts_is_read_in_order_and_once(
         assert opened.to_reader().read_all().equals(table)
 
 
-def test_java_is_told_what_the_server_refuses(
+def test_java_is_reported_what_the_server_refuses(
     java: Callable[..., subprocess.CompletedProcess[str]],
     server: ServerProcess,
     topic: str,
 ) -> None:
     missing = java("get", topic)
     assert missing.returncode == 3
-    assert f"there is no topic {topic!r}" in missing.stdout
+    assert f"topic {topic!r} does not exist" in missing.stdout
     put(server, topic, pa.table({"n": [1], "other": [1.5]}), "1")
     refused = java("put", topic, 1, 10)
     assert refused.returncode == 3

@@ -151,7 +151,8 @@ def test_what_passes_through_is_counted_by_topic(
         if not metric.name.startswith(("server.calls", "server.clients")):
             assert samples == shown
     plain = json.loads(fetch(server, "/statistics"))
-    assert {key(one["name"], one["labels"]) for one in plain} == found.keys()
+    own = [one for one in plain if one["name"].startswith("server.")]
+    assert {key(one["name"], one["labels"]) for one in own} == found.keys()
 
 
 def test_a_reader_that_takes_nothing_is_stalled(
@@ -231,7 +232,7 @@ def test_the_lag_of_checkpoints_is_shown_by_group(
     assert by_http(server)[name, "reports", "clicks"] == 0
 
 
-def test_a_damaged_topic_is_omitted_and_the_others_are_shown(
+def test_a_damaged_topic_is_omitted_and_sound_ones_are_shown(
     server: ServerProcess, client: fl.FlightClient, tmp_path: Path
 ) -> None:
     put(server)
@@ -360,7 +361,7 @@ def test_an_address_in_use_ends_the_server(capfd: pytest.CaptureFixture[str]) ->
         with pytest.raises(StreamError):
             streamfactory.serve(memory=True, metrics_address=address)
         assert time.monotonic() - start < DEADLINE
-    assert f"cannot listen on {address}" in capfd.readouterr().err
+    assert f"cannot be served on {address}" in capfd.readouterr().err
 
 
 def test_without_prometheus_client_the_install_command_is_named(

@@ -149,10 +149,10 @@ def test_options_of_another_kind_of_store_are_refused_offline() -> None:
         )
     assert [problem.key for problem in caught.value.problems] == [
         "storage.account",
-        "mode",
         "storage.endpoint",
+        "mode",
         "tls.key",
         "address",
     ]
-    hint = caught.value.problems[2].suggestion
-    assert hint == "say https://, or storage.allow.http=true"
+    hint = caught.value.problems[1].suggestion
+    assert hint == "use https://, or set storage.allow.http=true"

@@ -169,7 +169,10 @@ def test_server_with_tls_is_not_waited_for_without_it(tmp_path: Path) -> None:
         tls_key=str(tmp_path / "server.key"),
     ) as server:
         location = server.location.replace("grpc+tls:", "grpc:")
-        properties = stream(server) | {"stream.flight.location": location}
+        properties = stream(server) | {
+            "stream.flight.location": location,
+            "stream.flight.connection.timeout.millis": "3000",
+        }
         with pytest.raises(ConnectionFailed) as caught, open_sink(properties) as sink:
             sink.put(ROWS, writer_id="w", epoch=0)
     assert f"cannot reach {location}: " in caught.value.what

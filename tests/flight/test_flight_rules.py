@@ -76,7 +76,7 @@ def test_group_on_a_plain_server_needs_a_folder_for_its_checkpoints() -> None:
     found = inspect(from_mapping(given, "clicks"), default_manager(), use="read")
     (problem,) = found.errors
     assert str(problem) == (
-        "stream.flight.consumer.type: a plain Flight server keeps no checkpoints of "
+        "stream.flight.consumer.type: a plain Flight server stores no checkpoints of "
         "groups; set checkpoint.location [argument]"
     )
     given["checkpoint.location"] = "kept"

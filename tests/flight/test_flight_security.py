@@ -174,7 +174,7 @@ def test_tls_protects_reading_and_writing(certificates: Path) -> None:
             read(stream(server, "clicks", **tls(certificates, ca="other-ca")))
 
 
-def test_mutual_tls_refuses_strangers(certificates: Path) -> None:
+def test_mutual_tls_refuses_unknown_clients(certificates: Path) -> None:
     with served(certificates, tls_client_ca=str(certificates / "ca.pem")) as server:
         properties = stream(server, "clicks", **tls(certificates, "client"))
         with open_sink(properties) as sink:
@@ -215,7 +215,7 @@ def test_a_batch_larger_than_allowed_is_refused() -> None:
         client.close()
 
 
-def test_connections_that_say_nothing_hold_up_nobody(
+def test_silent_connections_do_not_block_other_clients(
     flight_server: ServerProcess, clicks: dict[str, str]
 ) -> None:
     host, port = flight_server.location.removeprefix("grpc://").split(":")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import struct
 import subprocess
 import sys
 import threading
@@ -33,7 +34,7 @@ from streamfactory.backends.flight.protocol.messages import (
     Topic,
 )
 from streamfactory.backends.flight.server.writing import Stager
-from streamfactory.spi import StorageFailed
+from streamfactory.spi import BatchValidator, CorruptData, StorageFailed
 from streamfactory.wiring.streams.opening import open_sink
 
 if TYPE_CHECKING:
@@ -258,7 +259,7 @@ def data_files(folder: Path) -> set[str]:
     return {path.name for path in folder.glob("*/*/data/*")}
 
 
-def test_what_nobody_commits_is_removed_after_its_time(
+def test_uncommitted_rows_are_removed_after_their_timeout(
     hasty: fl.FlightClient, tmp_path: Path
 ) -> None:
     sealed = upload(hasty)
@@ -346,7 +347,7 @@ def test_what_a_killed_server_left_is_removed_after_a_day(tmp_path: Path) -> Non
 
 
 @pytest.mark.long("sixty uploads around the moment of their expiry")
-def test_an_upload_is_committed_or_gone_whenever_it_expires(
+def test_an_expiring_upload_is_committed_or_removed(
     hasty: fl.FlightClient,
 ) -> None:
     rows = refusals = 0
@@ -403,7 +404,7 @@ class Acknowledgements:
 
 def test_batches_are_received_while_one_is_staged_but_not_without_bound() -> None:
     stage, replies = Staging(), Acknowledgements()
-    stager = Stager(stage, replies)
+    stager = Stager(stage, BatchValidator(BATCH.schema), replies)
     put = 0
 
     def put_all() -> None:
@@ -429,7 +430,7 @@ def test_batches_are_received_while_one_is_staged_but_not_without_bound() -> Non
 def test_failure_to_stage_reaches_the_put_and_nothing_more_is_staged() -> None:
     stage = Staging(fails_at=2)
     stage.free.set()
-    stager = Stager(stage, Acknowledgements())
+    stager = Stager(stage, BatchValidator(BATCH.schema), Acknowledgements())
 
     def put_all() -> None:
         for _ in range(10):
@@ -442,3 +443,49 @@ def test_failure_to_stage_reaches_the_put_and_nothing_more_is_staged() -> None:
     stager.close()
     assert len(stage.rows) == 2
     assert "stage" not in {one.name for one in threading.enumerate()}
+
+
+TEXT = pa.schema([pa.field("text", pa.string())])
+
+
+def not_unicode(rows: int) -> pa.RecordBatch:
+    """A column of text whose bytes are no UTF-8."""
+    offsets = pa.py_buffer(struct.pack(f"<{rows + 1}i", *range(rows + 1)))
+    values = pa.py_buffer(b"\xff" * rows)
+    column = pa.Array.from_buffers(TEXT.field(0).type, rows, [None, offsets, values])
+    return pa.record_batch([column], schema=TEXT)
+
+
+def test_unsound_batch_of_an_upload_is_refused_and_leaves_nothing(
+    server: ServerProcess,
+) -> None:
+    sound = pa.record_batch([pa.array(["a"] * 9)], schema=TEXT)
+    with closing(fl.connect(server.location)) as client:
+        path = fl.FlightDescriptor.for_path("clicks")
+        writer, _ = client.do_put(path, TEXT)
+        writer.close()
+        wanted = fl.FlightDescriptor.for_command(encode(Stage("clicks", "a" * 32)))
+        writer, replies = client.do_put(wanted, TEXT)
+        with pytest.raises(pa.ArrowException) as caught:  # noqa: PT012 - any of them
+            for rows in (sound, not_unicode(9), not_unicode(5000), sound):
+                part = Part(0, acknowledge=True)
+                writer.write_with_metadata(rows, encode(part))
+            writer.done_writing()
+            while replies.read() is not None:
+                pass
+            writer.close()
+        assert refused(caught.value).code == CorruptData.code
+        assert "'text'" in refused(caught.value).what
+        assert staged(client) == 0
+
+
+@pytest.mark.parametrize("rows", [9, 5000])
+def test_stager_validates_a_batch_before_it_is_staged(rows: int) -> None:
+    stage = Staging()
+    stage.free.set()
+    stager = Stager(stage, BatchValidator(TEXT), Acknowledgements())
+    stager.put(Part(0), not_unicode(rows))
+    with pytest.raises(CorruptData, match="'text'"):
+        stager.finish()
+    stager.close()
+    assert stage.rows == []

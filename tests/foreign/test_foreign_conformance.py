@@ -21,6 +21,7 @@ SKIPPED = {
     "no ability: finish",
     "no ability: gap",
     "no ability: grow",
+    "no ability: publish_position, fetch_groups, fetch_positions",
     "no ability: refused_certificate",
     "no ability: refused_login",
     "no ability: stop, start",
@@ -35,8 +36,14 @@ SKIPPED = {
 
 
 @pytest.mark.slow("the whole kit")
-@pytest.mark.parametrize("harness", [FolderHarness, GrowingHarness])
-def test_files_of_others_pass_the_kit(harness: Any) -> None:
+@pytest.mark.parametrize(
+    "harness",
+    [
+        FolderHarness,
+        pytest.param(GrowingHarness, marks=pytest.mark.long("the kit once more")),
+    ],
+)
+def test_foreign_files_pass_the_kit(harness: Any) -> None:
     backend = Plugin().streamfactory_backend()
     results = list(run(backend, harness, plugins(), cases=all_cases()))
     failed = [(r.case.name, r.reason) for r in results if r.outcome is Outcome.FAILED]

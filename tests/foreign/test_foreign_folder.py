@@ -161,7 +161,9 @@ def test_names_say_which_files_belong(folder: Path, values_of: Values) -> None:
     assert values_of(folder, names="part-*.arrow") == [1]
 
 
-def test_file_that_is_no_arrow_file_is_told(folder: Path, values_of: Values) -> None:
+def test_file_that_is_no_arrow_file_is_reported(
+    folder: Path, values_of: Values
+) -> None:
     write_random(folder / "a", numbers(1))
     (folder / "notes.txt").write_text("not for Arrow")
     with pytest.raises(FormatRefused) as caught:
@@ -194,7 +196,7 @@ def test_unfinished_file_comes_when_it_is_whole(
     assert info_of(filled).latest == 13
 
 
-def test_file_that_nobody_ends_holds_up_no_other_and_is_told(
+def test_unfinished_file_does_not_block_others_and_is_reported(
     filled: Path, values_of: Values, caplog: pytest.LogCaptureFixture
 ) -> None:
     (filled / "aa").write_bytes(NUMBERS.serialize().to_pybytes())
@@ -213,7 +215,7 @@ def test_file_that_nobody_ends_holds_up_no_other_and_is_told(
     ]
 
 
-def test_other_schema_is_told_after_what_comes_before(
+def test_other_schema_is_reported_after_what_comes_before(
     folder: Path, info_of: Infos, provider_factory: Providers
 ) -> None:
     write_random(folder / "a", numbers(1))
@@ -236,7 +238,7 @@ def test_other_schema_is_told_after_what_comes_before(
         ({"number": [1], "more": [2]}, "it has the additional column 'more'"),
     ],
 )
-def test_other_columns_are_told(
+def test_other_columns_are_reported(
     columns: dict[str, Any], why: str, filled: Path, info_of: Infos
 ) -> None:
     write_random(filled / "d", pa.record_batch(columns))
@@ -273,7 +275,7 @@ def test_oldest_files_may_go(filled: Path, info_of: Infos, values_of: Values) ->
         assert [n for b in stream for n in b.rows[0].to_pylist()] == [3, 4, 5, 6, 7, 8]
 
 
-def test_file_that_is_gone_is_told_by_name(filled: Path, values_of: Values) -> None:
+def test_missing_file_is_reported_by_name(filled: Path, values_of: Values) -> None:
     (filled / "b").unlink()
     with pytest.raises(CorruptData) as caught:
         values_of(filled)
@@ -283,7 +285,7 @@ def test_file_that_is_gone_is_told_by_name(filled: Path, values_of: Values) -> N
     assert "out.of.range" in str(caught.value.remedy)
 
 
-def test_file_that_is_gone_is_a_loss_where_reading_goes_on(filled: Path) -> None:
+def test_missing_file_is_a_loss_if_reading_continues(filled: Path) -> None:
     (filled / "b").unlink()
     given = {**properties(filled), "out.of.range": "earliest"}
     with open_stream(given, plugins=plugins()) as stream:
@@ -468,7 +470,7 @@ def test_killed_readers_leave_an_order_that_holds(
         (lambda text: "[]\n" + text, "a line is not a JSON object"),
     ],
 )
-def test_damaged_manifest_is_told(
+def test_damaged_manifest_is_reported(
     damage: Callable[[str], str], why: str, filled: Path, info_of: Infos
 ) -> None:
     [part] = parts(filled)
@@ -491,7 +493,7 @@ def with_schema(folder: Path, kind: pa.DataType) -> None:
     part.write_text(f"{json.dumps(found)}\n{rest}")
 
 
-def test_manifest_with_a_schema_that_streams_do_not_carry_is_told(
+def test_manifest_with_a_schema_that_streams_do_not_carry_is_reported(
     filled: Path, info_of: Infos
 ) -> None:
     with_schema(filled, pa.decimal128(20, 536870915))
@@ -532,9 +534,7 @@ def test_state_folder_keeps_the_order_of_a_folder_that_is_left_alone(
     assert values_of(folder, state__folder=str(state)) == [1, 2]
 
 
-def test_folder_that_cannot_be_written_wants_a_state_folder(
-    folder: Path, info_of: Infos
-) -> None:
+def test_read_only_folder_requires_a_state_folder(folder: Path, info_of: Infos) -> None:
     write_random(folder / "a", numbers(1))
     (folder / MANIFEST).write_bytes(b"in the way")
     with pytest.raises(StorageFailed) as caught:

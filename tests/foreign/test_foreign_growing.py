@@ -147,7 +147,7 @@ def test_zeros_behind_the_last_message_are_no_end(
     assert values(consumer.fetch_messages(3, None, NOW)) == [3]
 
 
-def test_bytes_behind_the_end_are_told(
+def test_bytes_behind_the_end_are_reported(
     growing: Path, consumer_factory: Consumers
 ) -> None:
     append(growing, END + growing.read_bytes())
@@ -354,15 +354,15 @@ def test_schema_that_is_not_there_yet_can_be_declared(
         assert stream.schema == NUMBERS
 
 
-def test_column_that_is_there_twice_is_told(tmp_path: Path, info_of: Infos) -> None:
+def test_duplicate_column_is_reported(tmp_path: Path, info_of: Infos) -> None:
     rows = pa.RecordBatch.from_arrays([pa.array([1]), pa.array([2])], ["n", "n"])
     with pytest.raises(SchemaMismatch) as caught:
         info_of(write_stream(tmp_path / "a", rows))
-    assert "several columns of the name 'n'" in caught.value.what
+    assert "several columns named 'n'" in caught.value.what
 
 
 @pytest.mark.parametrize("how", ["in place", "by rename"])
-def test_file_that_is_written_anew_is_another_incarnation(
+def test_rewritten_file_is_another_incarnation(
     how: str, growing: Path, consumer_factory: Consumers, info_of: Infos
 ) -> None:
     old = info_of(growing).incarnation
@@ -397,7 +397,7 @@ def test_growth_is_the_same_incarnation(growing: Path, info_of: Infos) -> None:
     assert info_of(growing).incarnation == old is not None
 
 
-def test_file_that_is_emptied_is_told(
+def test_file_that_is_emptied_is_reported(
     growing: Path, consumer_factory: Consumers
 ) -> None:
     consumer = consumer_factory(growing)

@@ -15,7 +15,6 @@ from tests.foreign.stage import NUMBERS, numbers, write_random, write_stream
 
 from streamfactory.backends.file.foreign.framing import field, root, table, vector
 from streamfactory.spi import (
-    UNPACKED_BYTES,
     BatchState,
     CorruptData,
     FetchLimits,
@@ -23,6 +22,7 @@ from streamfactory.spi import (
     MessageTooLarge,
     SchemaMismatch,
 )
+from streamfactory.spi.soundness import UNPACKED_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -48,7 +48,7 @@ def patched(path: Path, at: int, form: str, *values: int) -> Path:
 
 
 @pytest.mark.slow("1,200 damaged files")
-def test_damaged_files_are_told_and_crash_nobody(tmp_path: Path) -> None:
+def test_damaged_files_are_reported_without_a_crash(tmp_path: Path) -> None:
     command = [sys.executable, "-X", "faulthandler", "-m", "tests.foreign.mangle"]
     done = subprocess.run(
         [*command, str(tmp_path), "1", "1200"],
@@ -68,7 +68,7 @@ def test_damaged_files_are_told_and_crash_nobody(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("length", [2**30, 2**31 - 1, 2**32 - 9])
-def test_metadata_that_cannot_be_so_long_is_told(
+def test_metadata_that_cannot_be_so_long_is_reported(
     length: int, tmp_path: Path, values_of: Callable[..., Any]
 ) -> None:
     path = patched(write_stream(tmp_path / "a", numbers(1)), HEAD + 4, "<I", length)
@@ -88,7 +88,7 @@ def body_length_of(data: bytes, at: int) -> int:
 
 
 @pytest.mark.parametrize("length", [-1, -(2**63), 2**40, 2**63 - 1])
-def test_body_that_cannot_be_so_long_is_told(
+def test_body_that_cannot_be_so_long_is_reported(
     length: int, tmp_path: Path, values_of: Callable[..., Any]
 ) -> None:
     path = write_stream(tmp_path / "a", numbers(1))
@@ -96,7 +96,7 @@ def test_body_that_cannot_be_so_long_is_told(
     assert f"declares a body of {length} bytes" in refused(values_of, path)
 
 
-def test_messages_longer_than_the_limit_are_told(
+def test_messages_longer_than_the_limit_are_reported(
     tmp_path: Path, values_of: Callable[..., Any]
 ) -> None:
     path = write_stream(tmp_path / "a", numbers(*range(1000)))
@@ -106,7 +106,7 @@ def test_messages_longer_than_the_limit_are_told(
 
 
 @pytest.mark.parametrize("rows", [-1, 2**48, 2**63 - 1])
-def test_impossible_number_of_rows_is_told(
+def test_impossible_number_of_rows_is_reported(
     rows: int, tmp_path: Path, values_of: Callable[..., Any]
 ) -> None:
     path = write_stream(tmp_path / "a", numbers(1))
@@ -118,7 +118,7 @@ def test_impossible_number_of_rows_is_told(
 
 @pytest.mark.parametrize("told", [2**40, 2**62, -2, -(2**63)])
 @pytest.mark.parametrize("codec", ["lz4", "zstd"])
-def test_compressed_buffer_that_lies_about_its_length_is_told(
+def test_compressed_buffer_that_lies_about_its_length_is_reported(
     codec: str, told: int, tmp_path: Path, values_of: Callable[..., Any]
 ) -> None:
     path = write_stream(tmp_path / "a", numbers(*range(1000)), compression=codec)
@@ -138,7 +138,7 @@ def test_compressed_buffer_that_lies_about_its_length_is_told(
 
 
 @pytest.mark.parametrize("length", [-1, 0, 7, 2**31 - 1])
-def test_footer_that_lies_about_its_length_is_told(
+def test_footer_that_lies_about_its_length_is_reported(
     length: int, tmp_path: Path, values_of: Callable[..., Any]
 ) -> None:
     path = write_random(tmp_path / "a", numbers(1))
@@ -147,7 +147,7 @@ def test_footer_that_lies_about_its_length_is_told(
 
 
 @pytest.mark.parametrize("offset", [-8, 0, 2**40])
-def test_footer_that_points_elsewhere_is_told(
+def test_footer_that_points_elsewhere_is_reported(
     offset: int, tmp_path: Path, values_of: Callable[..., Any]
 ) -> None:
     path = write_random(tmp_path / "a", numbers(1))
@@ -189,7 +189,7 @@ LISTS = pa.array([[11, 12, 13], [14], [15, 16]], pa.list_(pa.int16()))
         (TEXT.cast(pa.binary()), (0, 9, 8, 14)),
     ],
 )
-def test_offsets_outside_of_their_buffer_are_told(
+def test_offsets_outside_of_their_buffer_are_reported(
     column: pa.Array,
     values: tuple[int, ...],
     tmp_path: Path,
@@ -199,7 +199,7 @@ def test_offsets_outside_of_their_buffer_are_told(
     assert "batch 0 at byte " in refused(values_of, path)
 
 
-def test_indices_outside_of_their_dictionary_are_told(
+def test_indices_outside_of_their_dictionary_are_reported(
     tmp_path: Path, values_of: Callable[..., Any]
 ) -> None:
     indices = pa.array([3, 2, 1, 0, 3, 2, 1, 0], pa.int8())
@@ -220,7 +220,7 @@ def test_indices_outside_of_their_dictionary_are_told(
         (pa.array([86_400_000]).view(pa.date64()), 86_400_000, 86_400_001),
     ],
 )
-def test_times_outside_of_a_day_and_parts_of_days_are_told(
+def test_times_outside_of_a_day_and_parts_of_days_are_reported(
     column: pa.Array,
     before: int,
     after: int,
@@ -237,7 +237,7 @@ def test_times_outside_of_a_day_and_parts_of_days_are_told(
 
 
 @pytest.mark.parametrize("rows", [5, 5000])
-def test_a_wrong_number_of_nulls_is_told(
+def test_a_wrong_number_of_nulls_is_reported(
     rows: int, tmp_path: Path, values_of: Callable[..., Any]
 ) -> None:
     """Sums and filters rely on it: rows would be lost without a word."""
@@ -292,7 +292,7 @@ def test_a_small_file_that_stands_for_gigabytes_is_read_in_pieces(
         assert found.rows["number"][0].as_py() == at
 
 
-def test_a_row_that_stands_for_gigabytes_is_told(
+def test_a_row_that_stands_for_gigabytes_is_reported(
     tmp_path: Path, values_of: Callable[..., Any]
 ) -> None:
     lists = shared_list()
@@ -305,7 +305,7 @@ def test_a_row_that_stands_for_gigabytes_is_told(
 
 
 @pytest.mark.parametrize("write", [write_stream, write_random])
-def test_schemas_that_streams_do_not_carry_are_told(
+def test_schemas_that_streams_do_not_carry_are_reported(
     write: Any, tmp_path: Path, values_of: Callable[..., Any]
 ) -> None:
     column = pa.nulls(1, pa.decimal128(20, 1000))
@@ -315,7 +315,7 @@ def test_schemas_that_streams_do_not_carry_are_told(
     assert f"{str(path)!r} cannot be read: column 'number': dec" in caught.value.what
 
 
-def test_a_null_type_that_is_not_nullable_is_told(
+def test_a_null_type_that_is_not_nullable_is_reported(
     tmp_path: Path, values_of: Callable[..., Any]
 ) -> None:
     path = write_stream(tmp_path / "a", pa.record_batch({"number": pa.nulls(1)}))
@@ -341,7 +341,7 @@ def test_checks_of_values_can_be_left_out(
 @pytest.mark.parametrize(
     "data", [b"PAR1" * 10, b"FEA1" * 10, b"\x1f\x8b\x08" * 10, b"a,b,c\n1,2,3\n"]
 )
-def test_files_of_other_kinds_are_told(
+def test_files_of_other_kinds_are_reported(
     data: bytes, tmp_path: Path, values_of: Callable[..., Any]
 ) -> None:
     (tmp_path / "a").write_bytes(data)

@@ -357,7 +357,7 @@ def test_empty_file_of_hop_has_its_schema(
 
 
 @pytest.mark.parametrize("write", [hop_stream, hop_random])
-def test_decimal_of_no_digits_is_told(
+def test_decimal_of_no_digits_is_reported(
     write: Any, tmp_path: Path, table_of: Callable[..., Any]
 ) -> None:
     """hop 15: a length that nobody specified goes into the type as -1."""
@@ -395,7 +395,7 @@ def test_long_text_needs_no_room_beforehand(
     assert values_of(write_stream(tmp_path / "a", rows)) == values
 
 
-def test_text_that_is_not_utf8_is_told(
+def test_text_that_is_not_utf8_is_reported(
     tmp_path: Path, values_of: Callable[..., list[Any]]
 ) -> None:
     """hop 17: text in the charset of some machine."""
@@ -432,7 +432,7 @@ def test_random_access_reads_what_it_needs(
 
 @pytest.mark.parametrize("write", WRITERS)
 @pytest.mark.parametrize("name", ["stream", "file"])
-def test_format_that_is_not_the_files_is_told(
+def test_format_that_is_not_the_files_is_reported(
     write: Any, name: str, tmp_path: Path, values_of: Callable[..., list[Any]]
 ) -> None:
     path = write(tmp_path / "a", pa.record_batch({"n": [1]}))

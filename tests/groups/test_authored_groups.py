@@ -306,7 +306,7 @@ def test_partition_that_came_back_is_not_committed_at_its_old_place(
     assert stream.commit() == Position({ZERO: 101})
 
 
-def test_end_of_a_partition_is_told_with_its_kind(
+def test_end_of_a_partition_is_reported_with_its_kind(
     member: Callable[..., Stream], script: Script
 ) -> None:
     stream = member()
@@ -366,8 +366,8 @@ def test_closed_member_refuses_everything_but_its_last_position(
 @pytest.mark.parametrize(
     ("answer", "what"),
     [
-        (None, "rule R5: fetch_messages answered a NoneType"),
-        (typed(1), "rule R5: fetch_messages answered a RecordBatch"),
+        (None, "rule R5: fetch_messages returned a NoneType"),
+        (typed(1), "rule R5: fetch_messages returned a RecordBatch"),
         (
             Fetched(typed(1, 2), 9, offsets=pa.array([5], pa.int64())),
             "rule R1: 2 rows with 1 offsets",
@@ -412,7 +412,7 @@ def test_what_waits_of_a_partition_that_was_taken_away_is_dropped(
     assert stream.position == Position()
 
 
-def test_loss_is_an_error_unless_the_policy_says_otherwise(
+def test_loss_is_an_error_unless_the_policy_continues(
     member: Callable[..., Stream], script: Script
 ) -> None:
     script.bounds = (10, 20)
@@ -420,7 +420,10 @@ def test_loss_is_an_error_unless_the_policy_says_otherwise(
     script.answers = [loss]
     with pytest.raises(OffsetOutOfRange) as caught:
         member().next_batch(1)
-    assert caught.value.what == "the stream has offsets 10 to 20, not 4 (retention)"
+    assert (
+        caught.value.what
+        == "offset 4 is out of range: available are 10 to 20 (retention)"
+    )
     assert (caught.value.stream, caught.value.partition) == ("grouped:t", ZERO)
     assert script.sought == []
 
@@ -429,7 +432,7 @@ def test_loss_is_an_error_unless_the_policy_says_otherwise(
     ("policy", "offset", "target", "end"),
     [("earliest", 4, 10, 10), ("latest", 4, 20, 20), ("earliest", 30, 10, None)],
 )
-def test_member_continues_after_a_loss_where_the_policy_says(
+def test_member_continues_after_a_loss_by_the_policy(
     member: Callable[..., Stream],
     script: Script,
     policy: str,
@@ -449,7 +452,7 @@ def test_member_continues_after_a_loss_where_the_policy_says(
     assert stream.position == Position({ZERO: target})
 
 
-def test_recreated_topic_is_told_by_a_member_too(
+def test_recreated_topic_is_reported_by_a_member_too(
     member: Callable[..., Stream], script: Script
 ) -> None:
     stream = member()

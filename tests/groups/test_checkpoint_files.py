@@ -99,29 +99,31 @@ def test_corrupt_or_foreign_checkpoint_is_refused_and_left_as_it_is(
         checkpoints.load("g")
     assert str(caught.value) == (
         f"{what.format(path=saved)}; "
-        "nothing was changed: repair it, or reset the position"
+        "repair it, or reset the position; nothing was changed"
     )
     assert saved.read_bytes() == text
 
 
-def test_newer_checkpoint_says_upgrade_whatever_else_it_holds(
+def test_newer_checkpoint_requires_an_upgrade_whatever_else_it_holds(
     checkpoints: FileCheckpointStore, saved: Path
 ) -> None:
     saved.write_text('{"version":2,"lanes":[]}')
     with pytest.raises(PositionRefused) as caught:
         checkpoints.load("g")
     assert str(caught.value) == (
-        f"the checkpoint {saved} has version 2, this reads 1; upgrade streamfactory"
+        f"the checkpoint {saved} has version 2, expected 1; upgrade streamfactory"
     )
 
 
-def test_newer_position_says_upgrade(
+def test_newer_position_requires_an_upgrade(
     checkpoints: FileCheckpointStore, saved: Path
 ) -> None:
     saved.write_text(TEXT.replace('"version":1},', '"version":7},'))
     with pytest.raises(PositionRefused) as caught:
         checkpoints.load("g")
-    assert "position has version 7, this reads 1" in caught.value.what
+    assert (
+        "position has version 7, but only version 1 is supported"
+    ) in caught.value.what
 
 
 def test_folder_that_cannot_be_read_is_no_new_group(folder: Path) -> None:
@@ -199,7 +201,7 @@ def test_failure_before_the_rename_leaves_the_old_one_and_nothing_else(
             checkpoints.save("g", "0-of-1", NEW)
     assert str(caught.value) == (
         f"the checkpoint {saved} could not be saved: No space left on device; "
-        "the previous one still holds"
+        "save it again; the previous one remains valid"
     )
     assert isinstance(caught.value, OSError)
     assert checkpoints.load("g") == {"0-of-1": OLD}
@@ -246,7 +248,7 @@ def test_failure_after_the_rename_does_not_claim_that_the_old_one_holds(
         with pytest.raises(CheckpointFailed) as caught:
             checkpoints.save("g", "0-of-1", NEW)
     assert str(caught.value) == (
-        f"the checkpoint {saved} may not outlive a crash: No space left on device; "
+        f"the checkpoint {saved} may not be durable: No space left on device; "
         "save it again"
     )
     assert checkpoints.load("g") == {"0-of-1": NEW}

@@ -122,7 +122,7 @@ def offsets(position: Position) -> dict[int, int]:
 # --- starts, commits, restarts --------------------------------------------------
 
 
-def test_new_group_starts_where_the_options_say(member: Any, log: MemoryLog) -> None:
+def test_new_group_starts_by_option(member: Any, log: MemoryLog) -> None:
     fill(log, p0=3, p1=2)
     with closing(member(startingOffsets="earliest")) as stream:
         assert read(stream, 5) == {0: [0, 1, 2], 1: [0, 1]}
@@ -179,7 +179,7 @@ def test_nothing_is_saved_but_by_commit(
         assert read(again, 3) == {0: [0, 1, 2]}
 
 
-def test_restart_goes_on_at_the_last_commit_and_repeats_what_came_after(
+def test_restart_resumes_at_the_last_commit_and_repeats_later_rows(
     member: Any, log: MemoryLog
 ) -> None:
     fill(log, p0=3, p1=1)
@@ -209,7 +209,7 @@ def test_commit_saves_what_was_handed_out_and_not_more(
         assert read(stream, 6) == {0: [4, 5, 6, 7, 8, 9]}
 
 
-def test_checkpoint_that_is_behind_retention_is_told_as_loss_or_refused(
+def test_checkpoint_that_is_behind_retention_is_reported_as_loss_or_refused(
     member: Any, log: MemoryLog
 ) -> None:
     fill(log, p0=3)
@@ -265,7 +265,7 @@ def test_checkpoint_of_no_member_is_refused(
     with pytest.raises(PositionRefused) as caught:
         member()
     assert caught.value.what == (
-        f"the group 'g' has a checkpoint of {name!r}, which is no member"
+        f"the group 'g' has a checkpoint of {name!r}, which is not a member"
     )
 
 
@@ -349,7 +349,7 @@ def test_member_that_starts_after_the_first_commit_of_another_is_new_all_the_sam
         assert set(mine.values()) == {5}  # not 0: nobody read them before
 
 
-def test_change_of_the_number_of_members_goes_on_at_the_newest_checkpoints(
+def test_another_number_of_members_resumes_at_the_newest_checkpoints(
     member: Any, log: MemoryLog
 ) -> None:
     done = dict.fromkeys(range(4), 0)
@@ -368,7 +368,7 @@ def test_change_of_the_number_of_members_goes_on_at_the_newest_checkpoints(
     assert set(done.values()) == {12}
 
 
-def test_partition_that_is_gone_since_the_last_checkpoint_is_told(
+def test_partition_missing_since_the_last_checkpoint_is_reported(
     member: Any, log: MemoryLog, store_name: str
 ) -> None:
     fill(log, p3=5)
@@ -440,8 +440,9 @@ def test_stream_read_by_partition_has_no_commit(
     with streamfactory.open(given) as stream, pytest.raises(Unsupported) as caught:
         stream.commit()
     assert str(caught.value) == (
-        "a stream read by partition has no group to commit for (stream 'memory:t'); "
-        "keep `position`, or set consumer.type=highlevel"
+        "a stream that is read by partition has no group to commit for (stream "
+        "'memory:t'); "
+        "store `position`, or set consumer.type=highlevel"
     )
 
 

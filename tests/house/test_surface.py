@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import pydoc
 import re
 import subprocess
 import sys
@@ -11,6 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import streamfactory
+from streamfactory import spi
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -20,9 +23,10 @@ EXAMPLES = sorted((ROOT / "examples").rglob("*.py"))
 
 
 PUBLIC = """
-ConfigError DataLossError DecodeError MisuseError Partition PermanentError PluginError
-Position StreamConfig StreamError TransientError copy engines export hookimpl open
-open_sink publish push_table serve
+ConfigError DataLossError DecodeError Faults MisuseError Partition PermanentError
+PluginError Position Sink Stream StreamConfig StreamError TransientError copy engines
+export export_opentelemetry hookimpl metrics open open_sink publish push_table serve
+serve_metrics
 """
 """What users import: a change is one for them, and needs a line in CHANGELOG."""
 
@@ -35,6 +39,46 @@ def test_the_public_names_are_these() -> None:
     with pytest.raises(AttributeError) as caught:
         streamfactory.tail  # noqa: B018
     assert str(caught.value) == "module 'streamfactory' has no attribute 'tail'"
+
+
+def _undocumented(contract: type) -> list[str]:
+    """Fields of a class that ``help()`` shows without a description."""
+    text = pydoc.plain(pydoc.render_doc(contract))
+    named = getattr(contract, "_fields", ())
+    if dataclasses.is_dataclass(contract):
+        named = tuple(field.name for field in dataclasses.fields(contract))
+    entry = r"^ [|] {{6}}{}: \S.{{3,}}$"
+    return [
+        name
+        for name in named
+        if not name.startswith("_")
+        and not re.search(entry.format(name), text, re.MULTILINE)
+    ]
+
+
+def test_help_describes_each_field_of_the_contract() -> None:
+    public = [getattr(spi, name) for name in spi.__all__]
+    classes = [each for each in public if isinstance(each, type)]
+    found = {each.__name__: _undocumented(each) for each in classes}
+    assert {name: fields for name, fields in found.items() if fields} == {}
+    described = [each for each in classes if dataclasses.is_dataclass(each)]
+    assert len(described) > 25
+
+
+def test_the_check_of_help_finds_a_field_without_description() -> None:
+    @dataclasses.dataclass
+    class Partly:
+        """Has two fields.
+
+        Args:
+            known: It is described.
+        """
+
+        known: int
+        unknown: int
+        """This text is not shown by ``help()``."""
+
+    assert _undocumented(Partly) == ["unknown"]
 
 
 def test_pages_use_the_package_root_and_the_contract() -> None:

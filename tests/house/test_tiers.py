@@ -20,8 +20,11 @@ CLUSTERS = {"spark-cluster"}
 """Only `make test-all` starts these; `make test` has the same components alone."""
 COMPONENTS = {one.component for one in tiers.FIXTURES.values()} - {None} - CLUSTERS
 KITS = {
+    "delta": "tests/tables/test_delta_conformance.py",
     "file": "tests/backends/test_file_conformance.py",
     "flight": "tests/flight/test_flight_conformance.py",
+    "hudi": "tests/tables/test_hudi_conformance.py",
+    "iceberg": "tests/tables/test_iceberg_conformance.py",
     "kafka": "tests/kafka/test_kafka_reading_conformance.py",
     "memory": "tests/conformance/test_suite.py",
     "push": "tests/push/test_push_conformance.py",
@@ -95,9 +98,11 @@ def test_the_default_tier_has_the_kit_on_every_built_in(suite: dict[str, Any]) -
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     assert set(KITS) == set(project["entry-points"]["streamfactory.conformance"])
     kit = len(all_cases())
-    # An extension: the whole kit takes minutes on its broker, and is long.
-    assert "test" in suite[f"{KITS['kafka']}::test_the_quick_kit_passes"]["tiers"]
-    for file in set(KITS.values()) - {KITS["kafka"]}:
+    # Extensions whose writers are slow: the whole kit takes minutes, and is long.
+    long = {KITS["delta"], KITS["iceberg"], KITS["kafka"]}
+    for file in long:
+        assert "test" in suite[f"{file}::test_the_quick_kit_passes"]["tiers"]
+    for file in set(KITS.values()) - long:
         found = [one["tiers"] for one in suite.values() if one["file"] == file]
         # A file may have the kit twice, over TLS for one: that one may be long.
         assert sum("test" in tiers for tiers in found) >= kit, file

@@ -244,7 +244,19 @@ class Proof:
 
 def read_committed(bootstrap: str, topic: str, lanes: int) -> dict[int, list[int]]:
     """All numbers that a reader sees, by partition, without our code."""
-    found: dict[int, list[int]] = {number: [] for number in range(lanes)}
+    found = read_messages(bootstrap, topic, lanes)
+    return {
+        lane: [int(value or b"") for _, value in messages]
+        for lane, messages in found.items()
+    }
+
+
+def read_messages(
+    bootstrap: str, topic: str, lanes: int
+) -> dict[int, list[tuple[bytes | None, bytes | None]]]:
+    """Keys and values of all messages that a reader sees, likewise."""
+    found: dict[int, list[tuple[bytes | None, bytes | None]]]
+    found = {number: [] for number in range(lanes)}
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap,
@@ -269,10 +281,14 @@ def read_committed(bootstrap: str, topic: str, lanes: int) -> dict[int, list[int
                 lane = message.partition()
                 assert lane is not None
                 if message.error() is None:
-                    found[lane].append(int(message.value() or b""))
+                    found[lane].append((_octets(message.key()), message.value()))
                 else:
                     ended.add(lane)
     return found
+
+
+def _octets(key: bytes | str | None) -> bytes | None:
+    return key.encode() if isinstance(key, str) else key
 
 
 def prove(rounds: int, seed: int, place: Path) -> Verdict:

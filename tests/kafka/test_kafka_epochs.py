@@ -109,7 +109,7 @@ def fail(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
 
 @pytest.mark.parametrize("done", [False, True])
 @pytest.mark.parametrize("times", [1, 3])
-def test_an_epoch_whose_verdict_was_lost_is_there_once(
+def test_an_epoch_whose_verdict_was_lost_is_stored_once(
     kafka: Addresses,
     topic: str,
     sink: Sink,
@@ -149,7 +149,7 @@ def test_a_failure_in_the_middle_leaves_nothing_of_the_attempt(
 
 
 @pytest.mark.long("waits for timeouts of the client")
-def test_a_verdict_that_stays_unknown_is_told_as_such(
+def test_a_verdict_that_stays_unknown_is_reported_as_such(
     kafka: Addresses,
     topic: str,
     properties: dict[str, str],
@@ -187,12 +187,12 @@ def test_a_zombie_that_initialises_again_does_not_disturb_its_successor(
                 with pytest.raises(WriterFenced):
                     commit(zombie, one, epoch, 66)
                 assert commit(living, other, epoch, epoch * 10)
-            # What is there already has no effect, whoever asks.
+            # What exists already has no effect, whoever asks.
             assert not zombie.commit(3, [stage(one, 3, 30)])
     assert values(kafka, topic) == [b"1", b"10", b"20", b"30"]
 
 
-def test_a_producer_that_a_stranger_has_fenced_recovers(
+def test_a_producer_that_a_third_party_has_fenced_recovers(
     kafka: Addresses, topic: str, sink: Sink, topics: Topics
 ) -> None:
     with contextlib.closing(sink.committer(writer_id="w")) as committer:
@@ -215,7 +215,7 @@ def test_position_and_summary_stand_with_the_epoch(sink: Sink) -> None:
     assert last.summary.rows == 2
 
 
-def test_a_lost_marker_is_told_and_adopted_by_name(
+def test_a_lost_marker_is_reported_and_adopted_by_name(
     kafka: Addresses,
     topic: str,
     topics: Topics,
@@ -229,13 +229,13 @@ def test_a_lost_marker_is_told_and_adopted_by_name(
     with open_sink(properties) as sink:
         with pytest.raises(EpochMarkerLost) as caught:
             sink.put(rows(2), writer_id="w", epoch=2)
-        assert "epoch 2 of writer 'w' has no predecessor here" in str(caught.value)
+        assert "the last epoch before 2 of writer 'w' is unknown" in str(caught.value)
     with open_sink(properties, options={"epoch.adopt": "2"}) as sink:
         assert sink.put(rows(2), writer_id="w", epoch=2)
     assert values(kafka, topic) == [b"0", b"1", b"2"]
 
 
-def test_a_marker_that_goes_under_a_living_committer_is_told(
+def test_a_marker_that_goes_under_a_living_committer_is_reported(
     topics: Topics, properties: dict[str, str], epochs: str
 ) -> None:
     properties["stream.kafka.transaction.timeout.millis"] = "3s"

@@ -34,7 +34,7 @@ def one_message(mortal: Cluster) -> str:
     return name
 
 
-def test_no_broker_is_told_within_the_timeout() -> None:
+def test_no_broker_is_reported_within_the_timeout() -> None:
     [port] = free_ports(1)
     address = f"127.0.0.1:{port}"
     started = time.monotonic()
@@ -50,7 +50,7 @@ def test_no_broker_is_told_within_the_timeout() -> None:
     assert "Connection refused" in text
 
 
-def test_a_host_without_an_address_is_told() -> None:
+def test_a_host_without_an_address_is_reported() -> None:
     properties = stream_of("nowhere.invalid:9092", "clicks") | QUICK
     # A resolver that is asked too often falls silent.
     properties["stream.kafka.consumer.prop.reconnect.backoff.ms"] = "100"
@@ -59,7 +59,7 @@ def test_a_host_without_an_address_is_told() -> None:
     assert "nowhere.invalid:9092" in str(caught.value)
 
 
-def test_a_port_that_never_answers_is_told_within_the_timeout() -> None:
+def test_a_port_that_never_answers_is_reported_within_the_timeout() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         address = f"127.0.0.1:{silent.getsockname()[1]}"
         started = time.monotonic()

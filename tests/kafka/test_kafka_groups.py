@@ -107,7 +107,7 @@ def fill(topics: Topics, topic: str, partitions: int, messages: int) -> list[Row
 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
-def test_members_share_partitions_and_a_restart_goes_on_at_the_commit(
+def test_members_share_partitions_and_a_restart_resumes_at_the_commit(
     protocol: str, topics: Topics, group: Group
 ) -> None:
     topic = topics.create(partitions=4)

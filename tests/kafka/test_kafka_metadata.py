@@ -93,7 +93,7 @@ def test_a_chosen_partition_has_to_be_there(topics: Topics) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "a", "3-1", "0-10000", "-1", "1,,2"])
-def test_bad_lists_of_partitions_are_told(text: str) -> None:
+def test_bad_lists_of_partitions_are_reported(text: str) -> None:
     properties = stream_of("localhost:1", "t") | {"stream.kafka.partition.ids": text}
     with pytest.raises(ConfigError) as caught, opened(properties):
         pass

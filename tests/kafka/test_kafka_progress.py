@@ -54,14 +54,14 @@ def with_group(topics: Topics, name: str) -> dict[str, str]:
     return {**stream_of(topics.bootstrap, name), "progress.group": f"lag-{name}"}
 
 
-def test_a_group_is_told_of_the_position_of_each_batch(topics: Topics) -> None:
+def test_a_group_is_reported_of_the_position_of_each_batch(topics: Topics) -> None:
     name = topics.create(partitions=2)
     topics.send(name, [b"a", b"b"], partition=0)
     read_one_batch(with_group(topics, name))
     assert committed(topics, name, 2) == [2, 0]
 
 
-def test_a_group_is_told_of_a_batch_that_no_other_follows(topics: Topics) -> None:
+def test_a_group_is_reported_of_a_batch_that_no_other_follows(topics: Topics) -> None:
     name = topics.create(partitions=2)
     topics.send(name, [b"a", b"b"], partition=0)
     options = {**with_group(topics, name), "startingOffsets": "earliest"}
@@ -76,7 +76,7 @@ def test_a_group_is_told_of_a_batch_that_no_other_follows(topics: Topics) -> Non
     assert committed(topics, name, 2) == [2, 0]
 
 
-def test_the_last_batch_of_an_available_now_query_is_told(
+def test_the_last_batch_of_an_available_now_query_is_reported(
     spark: SparkSession, topics: Topics, tmp_path: Path
 ) -> None:
     name = topics.create(partitions=2)
@@ -96,7 +96,7 @@ def test_the_last_batch_of_an_available_now_query_is_told(
     assert committed(topics, name, 2) == [2, 1]
 
 
-def test_a_copy_tells_the_group_of_its_end(topics: Topics, tmp_path: Path) -> None:
+def test_a_copy_reports_its_end_to_the_group(topics: Topics, tmp_path: Path) -> None:
     name = topics.create(partitions=2)
     topics.send(name, [b"a", b"b"], partition=0)
     sink = {
@@ -155,7 +155,7 @@ def test_what_is_ours_is_refused_in_that_spelling_too() -> None:
     ]
 
 
-def test_the_end_of_a_pipeline_is_told_though_spark_asks_for_nothing_more(
+def test_the_end_of_a_pipeline_is_reported_though_spark_asks_for_nothing_more(
     topics: Topics,
 ) -> None:
     name = topics.create(partitions=2)

@@ -14,6 +14,7 @@ from tests.kafka.conftest import stream_of
 from tests.kafka.streams import drain, offsets, opened, reading, values
 from tests.proving.timing import fastest
 
+import streamfactory
 from streamfactory.spi import (
     BatchState,
     IncarnationChanged,
@@ -34,6 +35,16 @@ UNCOMMITTED = {"stream.kafka.isolation.level": "read_uncommitted"}
 
 def numbered(count: int, first: int = 0) -> list[bytes | None]:
     return [str(number).encode() for number in range(first, first + count)]
+
+
+def test_several_partitions_are_read_in_batches(topics: Topics) -> None:
+    name = topics.create(partitions=4)
+    for partition in range(4):
+        topics.send(name, numbered(1000), partition=partition)
+    with streamfactory.open(stream_of(topics.bootstrap, name)) as stream:
+        batches = [batch.num_rows for batch in stream]
+    assert sum(batches) == 4000
+    assert len(batches) <= 400, "rows come one by one"
 
 
 # --- what a message has -------------------------------------------------------------
@@ -81,7 +92,7 @@ def test_absent_keys_values_and_headers_are_null(
     ]
 
 
-def test_log_append_time_says_its_type(topics: Topics) -> None:
+def test_log_append_time_reports_its_type(topics: Topics) -> None:
     name = topics.create(config={"message.timestamp.type": "LogAppendTime"})
     before = dt.datetime.now(dt.UTC) - dt.timedelta(seconds=5)
     topics.send(name, [b"v"], timestamp=1_700_000_000_000)
@@ -206,7 +217,7 @@ def test_tombstones_are_rows_without_a_value(
         assert values(drain(reader, end=3)) == [b"v", None, b"w"]
 
 
-def test_a_start_that_is_gone_is_out_of_range(
+def test_an_expired_start_is_out_of_range(
     topics: Topics, topic: str, properties: Mapping[str, str]
 ) -> None:
     topics.send(topic, numbered(20))
@@ -221,7 +232,7 @@ def test_a_start_that_is_gone_is_out_of_range(
     assert values([batch]) == numbered(5, 15)
 
 
-def test_what_retention_takes_from_under_a_reader_is_told(
+def test_what_retention_takes_from_under_a_reader_is_reported(
     topics: Topics, topic: str, properties: Mapping[str, str]
 ) -> None:
     """The broker drops what lies ahead: the client would begin elsewhere in silence."""
@@ -253,7 +264,7 @@ def test_a_start_beyond_latest_is_out_of_range(
 # --- seeking (Pinot's three tries at it) ----------------------------------------------
 
 
-def test_a_start_is_sought_unless_the_reader_is_there(
+def test_a_start_is_sought_unless_the_reader_is_at_it(
     topics: Topics, topic: str, properties: Mapping[str, str]
 ) -> None:
     topics.send(topic, numbered(1000))
@@ -274,7 +285,7 @@ def test_a_start_repeated_after_rows_replays_them(
     assert values([first])[:5] == values([again])[:5] == numbered(5)
 
 
-def test_an_idle_consumer_is_made_anew_and_goes_on(
+def test_an_idle_consumer_is_recreated_and_continues(
     topics: Topics, topic: str, properties: Mapping[str, str]
 ) -> None:
     idle = {"stream.kafka.idle.timeout.millis": "300"}
@@ -373,7 +384,7 @@ def test_a_reader_follows_a_leader_that_moves(
     assert (after.latest, after.incarnation) == (20, info.incarnation)
 
 
-def test_a_wait_without_data_asks_no_more_than_its_slice(
+def test_a_wait_without_data_polls_once_per_slice(
     topic: str, properties: Mapping[str, str]
 ) -> None:
     with reading(properties) as reader:

@@ -179,7 +179,7 @@ def refusal(
     return text
 
 
-def test_a_bearers_token_that_cannot_be_had_is_told(
+def test_a_bearers_token_that_cannot_be_had_is_reported(
     kafka: Addresses, filled: str
 ) -> None:
     more = bearer(principle=USER)
@@ -200,7 +200,7 @@ def test_credentials_of_a_writer_serve_a_reader(kafka: Addresses, filled: str) -
 # --- refused --------------------------------------------------------------------------
 
 
-def test_a_wrong_password_is_told_at_once_and_not_shown(
+def test_a_wrong_password_is_reported_at_once_and_not_shown(
     kafka: Addresses, filled: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("KAFKA_PASSWORD", "wr0ng-passw0rd")
@@ -216,7 +216,7 @@ def test_a_wrong_password_is_told_at_once_and_not_shown(
     assert "wr0ng-passw0rd" not in text
 
 
-def test_a_stranger_among_the_authorities_is_not_trusted(
+def test_a_third_party_among_the_authorities_is_not_trusted(
     kafka: Addresses, filled: str
 ) -> None:
     stranger = certificate(kafka, "stranger.pem")
@@ -225,21 +225,21 @@ def test_a_stranger_among_the_authorities_is_not_trusted(
     assert "certificate" in text
 
 
-def test_plain_text_to_a_port_of_tls_says_so(kafka: Addresses, filled: str) -> None:
+def test_plain_text_to_a_port_of_tls_reports_it(kafka: Addresses, filled: str) -> None:
     quick = {"stream.kafka.connection.timeout.millis": "2000"}
     text = refusal(ConnectionFailed, kafka.ssl, filled, quick)
     assert "within 2 s" in text
     assert "security.protocol" in text
 
 
-def test_tls_to_a_port_of_plain_text_says_so(kafka: Addresses, filled: str) -> None:
+def test_tls_to_a_port_of_plain_text_reports_it(kafka: Addresses, filled: str) -> None:
     more = prop(security_protocol="SSL", ssl_ca_location=certificate(kafka, "ca.pem"))
     quick = {"stream.kafka.connection.timeout.millis": "2000"}
     text = refusal(ConnectionFailed, kafka.bootstrap, filled, more | quick)
     assert "SSL handshake failed" in text
 
 
-def test_a_forbidden_topic_is_told_by_name(
+def test_a_forbidden_topic_is_reported_by_name(
     kafka: Addresses, filled: str, topics: Topics
 ) -> None:
     topics.forbid(filled, USER)

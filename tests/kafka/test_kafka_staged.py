@@ -107,7 +107,7 @@ def test_what_was_staged_is_read_back() -> None:
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_staged_rows_of_others_are_refused(name: str) -> None:
+def test_foreign_staged_rows_are_refused(name: str) -> None:
     before = pa.total_allocated_bytes()
     with pytest.raises(CorruptData):
         read(HOSTILE[name]())

@@ -151,7 +151,7 @@ def test_times_around_the_first_millisecond_of_1970_are_kept(
     assert stamps == [1, -1, -1, -2, -86_400_000]
 
 
-def test_a_topic_with_times_of_its_own_takes_any_time(
+def test_a_topic_that_sets_timestamps_accepts_any_timestamp(
     kafka: Addresses, topics: Topics
 ) -> None:
     name = topics.create(config={"message.timestamp.type": "LogAppendTime"})
@@ -269,7 +269,7 @@ def test_rows_of_a_sink_without_a_staging_location_stay_with_it(
     assert len(values(kafka, topic)) == BIG.num_rows
 
 
-def test_a_staging_location_that_cannot_be_reached_is_told(
+def test_a_staging_location_that_cannot_be_reached_is_reported(
     properties: dict[str, str], tmp_path: Path
 ) -> None:
     (tmp_path / "file").write_text("")
@@ -282,7 +282,7 @@ def test_a_staging_location_that_cannot_be_reached_is_told(
     assert "staging.location" in str(caught.value)
 
 
-def test_what_nobody_commits_is_swept_by_age(
+def test_uncommitted_rows_are_swept_by_age(
     kafka: Addresses, topic: str, properties: dict[str, str], tmp_path: Path
 ) -> None:
     folder = tmp_path / "staging" / topic
@@ -389,7 +389,7 @@ def test_compression_and_batching_pass_to_the_client(
     assert len(values(kafka, topic)) == BIG.num_rows
 
 
-def test_a_topic_that_is_not_there_is_told_before_anything_is_written(
+def test_a_topic_that_is_not_there_is_reported_before_anything_is_written(
     kafka: Addresses,
 ) -> None:
     name = f"nowhere-{uuid.uuid4().hex[:8]}"
@@ -400,7 +400,7 @@ def test_a_topic_that_is_not_there_is_told_before_anything_is_written(
         sink.put(rows(1), writer_id="w")
 
 
-def test_a_broker_that_does_not_answer_is_told_in_time() -> None:
+def test_a_broker_that_does_not_answer_is_reported_in_time() -> None:
     options = {
         "stream.kafka.connection.timeout.millis": "1500",
         "retry.max.attempts": "1",

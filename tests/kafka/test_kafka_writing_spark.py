@@ -36,7 +36,7 @@ def found(kafka: Addresses, topic: str, lanes: int) -> list[int]:
     return sorted(number for numbers in lists for number in numbers)
 
 
-def test_a_batch_with_a_writer_and_an_epoch_is_there_once(
+def test_a_batch_with_a_writer_and_an_epoch_is_written_once(
     spark: SparkSession, kafka: Addresses, topic: str
 ) -> None:
     frame = spark.range(0, 50, 1, 2).selectExpr(
@@ -70,7 +70,7 @@ def test_a_time_that_the_client_would_replace_fails_the_batch(
     assert values(kafka, topic) == []
 
 
-def test_a_large_task_without_a_staging_location_is_told_what_to_set(
+def test_a_large_task_without_a_staging_location_is_reported_what_to_set(
     spark: SparkSession, kafka: Addresses, topic: str
 ) -> None:
     frame = spark.range(0, 2000, 1, 1).selectExpr(

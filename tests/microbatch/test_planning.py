@@ -23,6 +23,7 @@ from streamfactory.wiring.config.configure import configure
 from streamfactory.wiring.config.definition import from_mapping
 from streamfactory.wiring.microbatch import (
     BatchOffset,
+    Stored,
     check_batch,
     check_shared,
     check_stream,
@@ -90,7 +91,7 @@ def test_a_batch_replayed_from_the_log_reads_what_it_read(topic: Topic) -> None:
 # --- offsets are text -----------------------------------------------------------
 
 
-def test_equal_offsets_are_equal_text_whoever_wrote_them(topic: Topic) -> None:
+def test_equal_offsets_are_equal_text(topic: Topic) -> None:
     topic.create(12)
     topic.write(1, partition=11)
     one, other = topic.planner(**EARLIEST), topic.planner(**EARLIEST)
@@ -123,7 +124,10 @@ def test_the_offset_of_another_stream_is_refused(topic: Topic) -> None:
     other = BatchOffset(Position({Partition("other", 0): 3}))
     with pytest.raises(PositionRefused) as caught:
         topic.planner().latest(other)
-    assert caught.value.what == "the offset is of other-0, which is not of this stream"
+    assert (
+        caught.value.what
+        == "the offset has partition other-0, which is not of this stream"
+    )
 
 
 # --- planning is pure -----------------------------------------------------------
@@ -251,7 +255,7 @@ def test_a_partition_that_comes_in_mid_query_is_read_from_its_earliest(
     assert spans(topic.planner().ranges(shipped(end), shipped(after))) == [(1, 0, 4)]
 
 
-def test_what_retention_took_is_told_in_planning(topic: Topic) -> None:
+def test_what_retention_took_is_reported_in_planning(topic: Topic) -> None:
     topic.create()
     topic.write(10)
     planner = topic.planner(**EARLIEST, maxOffsetsPerTrigger="2")
@@ -265,7 +269,7 @@ def test_what_retention_took_is_told_in_planning(topic: Topic) -> None:
     assert spans(lenient.ranges(end, shipped(after))) == [(0, 6, 10)]
 
 
-def test_another_incarnation_is_told_in_planning(topic: Topic) -> None:
+def test_another_incarnation_is_reported_in_planning(topic: Topic) -> None:
     topic.create()
     topic.write(10)
     planner = topic.planner(**EARLIEST)
@@ -282,7 +286,34 @@ def test_another_incarnation_is_told_in_planning(topic: Topic) -> None:
     assert ranges[0].incarnation != end.at.incarnations[Partition("t", 0)]  # type: ignore[union-attr]
 
 
-def test_partitions_that_are_gone_are_told(topic: Topic) -> None:
+def test_an_end_of_another_incarnation_is_reported_in_planning(topic: Topic) -> None:
+    topic.create()
+    topic.write(2)
+    planner = topic.planner(**EARLIEST)
+    end = planner.latest(planner.initial()).at
+    topic.delete()
+    topic.create()
+    topic.write(3)
+    with pytest.raises(IncarnationChanged):
+        topic.planner().partition_ranges(None, end)
+    lenient = topic.planner(**{"out.of.range": "earliest"})
+    assert spans(lenient.partition_ranges(None, end)) == [(0, 0, 2)]
+
+
+def test_files_of_a_topic_that_was_recreated_are_not_those_of_a_plan(
+    topic: Topic,
+) -> None:
+    topic.create()
+    topic.write(2)
+    ranges = topic.planner(**EARLIEST).partition_ranges()
+    topic.delete()
+    topic.create()
+    topic.write(3)
+    with pytest.raises(IncarnationChanged):
+        Stored(topic.source()).files(ranges)
+
+
+def test_missing_partitions_are_reported(topic: Topic) -> None:
     topic.create(2)
     topic.write(1, partition=1)
     planner = topic.planner(**EARLIEST)
@@ -323,7 +354,7 @@ def test_a_batch_has_the_start_and_end_that_options_give(topic: Topic) -> None:
     assert spans(topic.planner(**options).batch()) == [(0, 3, 9), (1, 0, 4)]
     with pytest.raises(ConfigError) as caught:
         topic.planner(startingOffsets='{"t": {"0": 3}}').batch()
-    assert "does not name t-1, which this stream has" in str(caught.value)
+    assert "lacks t-1, which this stream has" in str(caught.value)
 
 
 def test_a_start_that_is_not_held_is_refused(topic: Topic) -> None:
@@ -336,7 +367,7 @@ def test_a_start_that_is_not_held_is_refused(topic: Topic) -> None:
 # --- cutting --------------------------------------------------------------------
 
 
-def test_a_batch_does_not_wait_for_what_nobody_has_written(
+def test_a_batch_does_not_wait_for_unwritten_rows(
     topic: Topic, caplog: pytest.LogCaptureFixture
 ) -> None:
     topic.create()
@@ -344,20 +375,21 @@ def test_a_batch_does_not_wait_for_what_nobody_has_written(
     beyond = {"endingOffsets": '{"t": {"0": 9}}'}
     with pytest.raises(OffsetOutOfRange) as caught:
         topic.planner(**beyond).batch()
-    assert caught.value.what == "the batch is to end at 9, and the stream ends at 5"
+    assert caught.value.what == "the batch ends at 9, beyond the latest offset 5"
     going_on = topic.planner(**beyond, **{"out.of.range": "earliest"})
     assert spans(going_on.batch()) == [(0, 0, 5)]
-    assert "ends there" in caplog.text
+    assert "ends at latest" in caplog.text
 
 
-def test_what_means_nothing_to_a_batch_is_told(
+def test_what_means_nothing_to_a_batch_is_reported(
     topic: Topic, caplog: pytest.LogCaptureFixture
 ) -> None:
     topic.create()
     check_batch(topic.source(maxTriggerDelay="5s", minOffsetsPerTrigger="3").config)
     told = [record.getMessage() for record in caplog.records]
     assert told == [
-        f"stream 'file:t': {key}: has no effect on a batch: no trigger [argument]"
+        f"stream 'file:t': {key}: has no effect on a batch query: it has no trigger "
+        f"[argument]"
         for key in ("minOffsetsPerTrigger", "maxTriggerDelay")
     ]
 
@@ -401,7 +433,9 @@ def test_a_stream_that_is_given_an_end_is_refused(
 ) -> None:
     with pytest.raises(ConfigError) as caught:
         check_stream(topic.source(**{key: value}).config)
-    assert f"{key}: a stream has no end: this is for batches" in str(caught.value)
+    assert f"{key}: is for batch queries only: a streaming query has no end" in str(
+        caught.value
+    )
 
 
 def test_large_ranges_are_cut_until_there_are_enough_tasks(topic: Topic) -> None:

@@ -73,13 +73,13 @@ def read(properties: dict[str, str]) -> list[int]:
 
 
 @pytest.mark.usefixtures("no_links")
-def test_a_folder_without_hard_links_is_refused_in_words(tmp_path: Path) -> None:
+def test_a_folder_without_hard_links_is_refused_with_a_message(tmp_path: Path) -> None:
     store = DiskLogStore(LocalStorage(tmp_path), Settings())
     with pytest.raises(StorageFailed) as caught:
         store.create("clicks", SCHEMA)
     told = str(caught.value)
     assert "this file system has no hard links" in told
-    assert "several writers need exclusive publication" in told
+    assert "several writers require exclusive publication" in told
     assert store.names() == []
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
 
@@ -132,14 +132,15 @@ def test_the_second_writer_of_a_folder_is_refused(tmp_path: Path) -> None:
         timeout=300,
     )
     assert answer.stdout.strip() == (
-        f"{tmp_path}: another process writes there, and single.writer=true; let one "
+        f"{tmp_path}: another process writes there, but single.writer=true is set; "
+        f"let one "
         "process write, or use a file system with hard links"
     )
     # This process goes on, and so does the next one after it.
     assert SingleWriterStorage(tmp_path).publish("log/1", b"ours") is True
 
 
-def test_a_file_system_is_read_by_all_and_written_by_nobody_unasked(
+def test_a_file_system_is_read_by_all_and_written_on_request_only(
     tmp_path: Path,
 ) -> None:
     append(DiskLogStore(LocalStorage(tmp_path), Settings()).create("a", SCHEMA), [1, 2])
@@ -150,20 +151,23 @@ def test_a_file_system_is_read_by_all_and_written_by_nobody_unasked(
     with pytest.raises(StorageFailed) as caught:
         append(log, [3])
     assert str(caught.value) == (
-        f"{log.storage.location}: nothing can be published exclusively there; write to "
+        f"{log.storage.location}: the file system does not support exclusive "
+        f"creation; write to "
         "a folder or an object store, or set single.writer=true and let one process "
         "write"
     )
     assert numbers_of(log) == [1, 2]
 
 
-def test_a_scheme_that_nobody_knows_is_told() -> None:
+def test_an_unknown_scheme_is_reported() -> None:
     with pytest.raises(StorageFailed) as caught:
         FileSystemStorage.of("nowhere://x/y")
     assert str(caught.value).startswith("nowhere://x/y: ")
 
 
-def test_without_fsspec_the_command_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_fsspec_the_command_is_reported(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setitem(sys.modules, "fsspec.core", None)
     with pytest.raises(NotInstalled) as caught:
         FileSystemStorage.of("memory://x/y")
@@ -183,7 +187,7 @@ def test_a_file_url_is_a_folder(tmp_path: Path) -> None:
     assert read(properties) == [1]
 
 
-def test_a_url_that_fsspec_knows_is_read() -> None:
+def test_a_url_supported_by_fsspec_is_read() -> None:
     url = "memory://places/read"
     storage = FileSystemStorage.of(url, single_writer=True)
     append(DiskLogStore(storage, Settings()).create("a", SCHEMA), [1, 2, 3])

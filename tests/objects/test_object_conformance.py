@@ -15,7 +15,7 @@ from streamfactory.wiring.plugins.manager import PluginManager
 if TYPE_CHECKING:
     from tests.objects.server import ObjectServer
 
-MADE_UP = {"a_referenced_secret_shows_nowhere", "a_literal_secret_is_masked"}
+MADE_UP = {"a_referenced_secret_is_never_shown", "a_literal_secret_is_masked"}
 """They make up a value for each secret that the harness does not give, and a server
 that checks refuses it: what they are about is shown in `test_object_secrets.py`."""
 
@@ -25,6 +25,7 @@ SKIPPED = {
     "no ability: acknowledge, acknowledged",
     "no ability: finish",
     "no ability: gap",
+    "no ability: publish_position, fetch_groups, fetch_positions",
     "no ability: refused_certificate",
     "no ability: refused_login",
     "no ability: stop, start",

@@ -16,8 +16,9 @@ OPTIONS = {
     "stream.file.storage.secret.key": "${env:PATH}",
 }
 PROBLEM = (
-    "stream.file.storage.endpoint: is not encrypted: keys and rows would be readable "
-    "on the way; say https://, or stream.file.storage.allow.http=true [argument]"
+    "stream.file.storage.endpoint: is not encrypted: keys and rows could "
+    "be read on the network; use https://, or set "
+    "stream.file.storage.allow.http=true [argument]"
 )
 
 

@@ -149,7 +149,7 @@ def test_a_lost_reply_makes_no_second_topic(
     assert not left
     again = DiskLogStore(storage_at(server.endpoint, url), Settings())
     assert numbers_of(again.open("born")) == [1, 2, 3]
-    with pytest.raises(MisuseError, match="there is a topic 'born' already"):
+    with pytest.raises(MisuseError, match="topic 'born' exists already"):
         again.create("born", SCHEMA)
 
 
@@ -168,7 +168,7 @@ def test_what_is_retained_and_merged_stays_where_it_was(log: DiskLog) -> None:
         log.read(0, 5, max_rows=1, max_bytes=1)
 
 
-def test_a_follower_is_told_of_new_rows(server: ObjectServer, url: str) -> None:
+def test_a_follower_is_reported_of_new_rows(server: ObjectServer, url: str) -> None:
     store = DiskLogStore(storage_at(server.endpoint, url), Settings())
     log = store.create("followed", SCHEMA)
     other = DiskLogStore(storage_at(server.endpoint, url), Settings()).open("followed")

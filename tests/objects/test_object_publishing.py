@@ -82,7 +82,7 @@ def test_the_same_bytes_are_our_own(server: ObjectServer, url: str) -> None:
         Fault.TORN_REPLY,
     ],
 )
-def test_a_publication_that_met_a_fault_is_told_as_it_is(
+def test_a_publication_with_a_fault_is_reported(
     server: ObjectServer, proxied: Proxied, url: str, fault: Fault
 ) -> None:
     proxy = proxied(only_first(fault, "PUT"))
@@ -93,7 +93,7 @@ def test_a_publication_that_met_a_fault_is_told_as_it_is(
 
 
 @pytest.mark.parametrize("fault", [Fault.LOST_REPLY, Fault.CONFLICT, Fault.BUSY])
-def test_a_publication_that_came_second_is_told_through_faults(
+def test_a_publication_that_came_second_is_reported_through_faults(
     server: ObjectServer, proxied: Proxied, url: str, fault: Fault
 ) -> None:
     storage_at(server.endpoint, url).publish("log/0", b"theirs")
@@ -136,8 +136,8 @@ def test_a_store_that_ignores_conditions_is_refused(
         with pytest.raises(StorageFailed) as caught:
             storage.within("topic").publish("log/0", b"ours")
         assert str(caught.value) == (
-            f"{url}: the store does not keep to `If-None-Match: *`, so two writers "
-            "could write over each other; write to a store that has conditional puts"
+            f"{url}: the store ignores `If-None-Match: *`, so two writers could "
+            f"overwrite each other; use a store that supports conditional puts"
         )
     # It is refused before anything is written, and the probes are gone.
     assert storage_at(server.endpoint, url).names("") == []
@@ -182,7 +182,7 @@ def test_a_client_without_conditional_puts_is_refused(url: str) -> None:
     storage = ObjectStorage(url, options("http://127.0.0.1:1"), make=http_store)
     with pytest.raises(StorageFailed) as caught:
         storage.publish("log/0", b"ours")
-    assert "does not keep to `If-None-Match: *`" in str(caught.value)
+    assert "the store ignores `If-None-Match: *`" in str(caught.value)
 
 
 @pytest.mark.long("many writers")

@@ -69,9 +69,9 @@ def test_a_refused_secret_shows_nowhere(
     ("path", "complaint"),
     [
         ("s3://key:secret-word@bucket/x", "contains credentials"),
-        ("s3://", "names no bucket"),
+        ("s3://", "has no bucket"),
         ("s3://bucket/x?sig=secret-word", "has a query or a fragment"),
-        ("file://elsewhere/x", "names another machine"),
+        ("file://elsewhere/x", "has a host name"),
     ],
 )
 def test_paths_that_are_no_place_are_refused(path: str, complaint: str) -> None:
@@ -90,5 +90,5 @@ def test_options_of_another_store_are_refused() -> None:
     }
     with pytest.raises(ConfigError) as caught:
         read(properties)
-    assert "stream.file.storage.region: has no meaning for gs://" in str(caught.value)
-    assert "stream.file.storage.account: has no meaning for gs://" in str(caught.value)
+    assert "stream.file.storage.region: has no effect for gs://" in str(caught.value)
+    assert "stream.file.storage.account: has no effect for gs://" in str(caught.value)

@@ -235,14 +235,15 @@ def test_secrets_are_masked_whatever_the_client_says(url: str) -> None:
     assert "hidden" not in repr(objectclient.ObjectOptions(config))
 
 
-def test_a_missing_bucket_is_told(server: ObjectServer) -> None:
+def test_a_missing_bucket_is_reported(server: ObjectServer) -> None:
     # This server makes a bucket for its owner; for others it does not.
     url = f"s3://no-such-{BUCKET}/x"
     storage = ObjectStorage(url, options(server.endpoint, READER))
     with pytest.raises(StorageFailed) as caught:
         storage.read("log/x")
     assert str(caught.value) == (
-        f"{url}: there is no such bucket; create it first: streams never do"
+        f"{url}: the bucket does not exist; create it first: streamfactory does not "
+        f"create buckets"
     )
 
 
@@ -253,7 +254,7 @@ def test_http_is_refused_unless_allowed(server: ObjectServer, url: str) -> None:
         storage.names("")
 
 
-def test_without_the_client_the_command_is_told(
+def test_without_the_client_the_command_is_reported(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "obstore", None)

@@ -10,6 +10,12 @@ import pytest
 from tests.proving import drivers
 from tests.proving.sessions import Topic
 
+from streamfactory.spark.checkpoints import (
+    Place,
+    SinkCommit,
+    ledger_folder,
+    read_commits,
+)
 from streamfactory.spark.pipelines.together import Overrides, Pipelines
 
 if TYPE_CHECKING:
@@ -61,6 +67,11 @@ class Works:
         found: str = json.loads(path.read_text())["id"]
         return found
 
+    def commits(self, name: str, batch: int) -> list[SinkCommit]:
+        """What a batch of the first generation wrote."""
+        place = Place.of(str(self.folder / "checkpoints" / name))
+        return read_commits(ledger_folder(place, 1), batch)
+
     def forget_commit(self, name: str = "p") -> None:
         """As when the driver died between the sinks' commits and its own."""
         assert drivers.forget_commit(self.folder / "checkpoints" / name / "1")
@@ -70,7 +81,7 @@ class Works:
     ) -> Sequence[Outcome]:
         """Run them to their end."""
         pipelines = Pipelines(paths, Overrides(**overrides))
-        return pipelines.run(spark, tell=self.batches.append)
+        return pipelines.run(spark, on_batch=self.batches.append)
 
     def succeed(self, spark: SparkSession, *paths: Path, **overrides: Any) -> Outcome:
         """Run them to their end, which is a good one; answers that of the first."""

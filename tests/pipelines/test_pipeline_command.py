@@ -122,7 +122,7 @@ def test_a_terminal_sees_one_line_that_changes(works: Works, start: Start) -> No
         began == "  began: there is no checkpoint: starts as the stream is configured"
     )
     # Topics of these tests are not synced to the disk.
-    assert guarantee.startswith("  guarantee: at-most-once: what the sink accepted ")
+    assert guarantee.startswith("  guarantee: at-most-once: accepted rows may be lost ")
     assert offsets.startswith('  offsets: {"in": ')
 
 
@@ -168,7 +168,7 @@ def test_what_has_an_end_and_did_not_reach_it_was_interrupted(
     assert (status, err) == (130, "")
     assert text.splitlines()[0].startswith("p: stopped, ")
     assert text.splitlines()[-1] == (
-        "  stopped before the end: the same command goes on from there"
+        "  stopped before the end: the same command continues from there"
     )
     found = out.column("id")
     assert found == [*range(len(found))]
@@ -207,7 +207,7 @@ def test_bad_input_starts_nothing(works: Works, start: Start) -> None:
     status, text, err = ended(start(one, two))
     assert (status, text) == (2, "")
     lines = err.splitlines()
-    assert lines[0] == f"error: 2 problems in {one} and {two}"
+    assert lines[0] == f"error: [config] 2 problems in {one} and {two}"
     assert lines[1].startswith("  stream: no stream is named 'nowhere'; ")
     assert lines[2].startswith("  sql: step 'a': ")
     assert len(lines) == 3
@@ -235,7 +235,7 @@ def test_one_that_fails_makes_the_exit_status(works: Works, start: Start) -> Non
     assert other.column("id") == [0, 1]
 
 
-def test_without_java_the_way_to_one_is_told(
+def test_without_java_the_way_to_one_is_reported(
     works: Works, start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     works.topic("in").write(id=[1])
@@ -253,7 +253,8 @@ def test_without_java_the_way_to_one_is_told(
     status, text, err = ended(start(works.pipeline(SINK)))
     assert (status, text) == (1, "")
     assert err == (
-        "error: Spark could not start: it needs Java 17 or newer, and found none; "
+        "error: [spark_not_started] Spark could not start: it needs Java 17 or newer, "
+        "and found none; "
         "install one (on Debian: apt install openjdk-17-jre-headless), or set "
         "JAVA_HOME to where it is\n"
     )
@@ -264,7 +265,7 @@ def staged(works: Works, topic: str) -> list[Path]:
 
 
 @pytest.mark.long("starts a Spark of its own")
-def test_killed_java_is_told_in_words(works: Works, start: Start) -> None:
+def test_killed_java_is_reported_in_words(works: Works, start: Start) -> None:
     works.topic("in").write(id=[1, 2])
     works.topic("out")
     child = start(
@@ -287,7 +288,7 @@ def test_killed_java_is_told_in_words(works: Works, start: Start) -> None:
 
 
 @pytest.mark.long("starts a Spark of its own")
-def test_killed_helper_of_the_driver_is_told_in_a_few_words(
+def test_killed_helper_of_the_driver_is_reported_in_a_few_words(
     works: Works, start: Start
 ) -> None:
     works.topic("in").write(id=[1, 2])
@@ -325,3 +326,29 @@ def descendants(parent: int) -> list[int]:
 
 def name_of(process: int) -> str:
     return Path("/proc", str(process), "comm").read_text().strip()
+
+
+@pytest.mark.long("starts a Spark of its own")
+def test_a_log_as_json_has_driver_java_and_python_workers(
+    works: Works, start: Start, tmp_path: Path
+) -> None:
+    works.topic("in").write(id=[1, 2])
+    works.topic("out")
+    # A column of the framework that `file` cannot store: writers warn of it.
+    step = "sql = \"select id, map('a', cast('b' as binary)) as _headers from input\"\n"
+    path = works.pipeline(f'[[steps]]\nid = "a"\n{step}{SINK}')
+    log = tmp_path / "spark.log"
+    words = ("--log-format", "json", "--spark-log", log, "--master", "local[2]")
+    status, text, err = ended(start(path, *words))
+    assert status == 0, text + err
+    driver = [json.loads(line) for line in err.splitlines()]
+    batch = next(line for line in driver if line.get("kind") == "batch")
+    assert (batch["pipeline"], batch["batch"], batch["rows"]) == ("p", 0, 2)
+    assert all(line["time"] and line["logger"] for line in driver)
+    lines = [
+        json.loads(line) for line in log.read_text().splitlines() if line[:1] == "{"
+    ]
+    java = [line for line in lines if "ts" in line]
+    assert {"level", "msg", "logger"} <= set(java[0])
+    worker = next(line for line in lines if "_headers" in line.get("message", ""))
+    assert (worker["level"], worker["stream"]) == ("warning", "out")

@@ -138,7 +138,7 @@ def test_triggers(tmp_path: Path, trigger: str, told: str) -> None:
 @pytest.mark.parametrize(
     "case", Path(__file__).with_name("mistakes.txt").read_text().split("-----\n")
 )
-def test_all_mistakes_are_told_at_once(tmp_path: Path, case: str) -> None:
+def test_all_mistakes_are_reported_at_once(tmp_path: Path, case: str) -> None:
     text, *told = case.rstrip("\n").split("\n=> ")
     found = problems(tmp_path, f"{text}\n")
     assert len(found) == len(told), found
@@ -146,7 +146,7 @@ def test_all_mistakes_are_told_at_once(tmp_path: Path, case: str) -> None:
         assert line.startswith(wanted.replace("{folder}", str(tmp_path))), found
 
 
-def test_mistakes_of_the_streams_are_told_beside_those_of_the_file(
+def test_mistakes_of_the_streams_are_reported_beside_those_of_the_file(
     tmp_path: Path,
 ) -> None:
     text = f'triger = "1s"\n{GOOD}'.replace(
@@ -206,7 +206,7 @@ def test_a_file_that_is_no_toml_is_refused(tmp_path: Path) -> None:
         ("[source\n", False),
     ],
 )
-def test_pipelines_are_told_apart_from_streams(
+def test_pipelines_are_distinguished_from_streams(
     tmp_path: Path, text: str, verdict: bool
 ) -> None:
     path = tmp_path / "p.toml"

@@ -59,7 +59,7 @@ def test_a_command_need_not_read_the_batch() -> None:
     command("pass")(BATCH)
 
 
-def test_a_command_that_fails_is_told_with_its_last_words() -> None:
+def test_a_command_that_fails_is_reported_with_its_last_words() -> None:
     with pytest.raises(HookFailed) as caught:
         command('import sys; sys.exit("out of paper")')(BATCH)
     assert caught.value.what == (

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @pytest.mark.long("drivers of Spark are killed")
 @pytest.mark.usefixtures("own_spark")
-def test_whoever_is_killed_between_sinks_goes_on(tmp_path: Path) -> None:
+def test_a_pipeline_killed_between_sinks_continues(tmp_path: Path) -> None:
     proof = Proof(tmp_path, 0)
     assert proof.kill("after", 0)
     assert proof.kill("before", 4)

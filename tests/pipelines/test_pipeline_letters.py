@@ -106,7 +106,7 @@ def test_bad_messages_travel_beside_a_state(
     assert [row["offset"] for row in letters(works)] == [1, 4]
 
 
-def test_rows_that_nobody_decodes_have_no_dead_letters(
+def test_rows_without_a_decoder_have_no_dead_letters(
     spark: SparkSession, works: Works
 ) -> None:
     works.topic("in").write(id=[1])

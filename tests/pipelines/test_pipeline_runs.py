@@ -11,15 +11,20 @@ from typing import TYPE_CHECKING, Any, cast
 import pyarrow as pa
 import pytest
 from tests.pipelines.conftest import SINK
+from tests.proving.commands import command_of
 
-from streamfactory.spark.pipelines.together import Pipelines
+import streamfactory
+from streamfactory.spark.pipelines.together import Overrides, Pipelines
 from streamfactory.spi import ConfigError
+from streamfactory.wiring.metrics.batches import FinishedBatch, batches
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pyspark.sql import SparkSession
     from tests.pipelines.conftest import Works
+
+    from streamfactory.spark.pipelines.progress import Batch
 
 NOON = datetime(2024, 1, 1, 12, tzinfo=UTC)
 COUNTS = """
@@ -48,6 +53,8 @@ def test_a_single_sink_is_written_by_spark_itself(
     works.forget_commit()
     works.succeed(spark, path)
     assert out.column("id") == [*range(0, 22, 2)]
+    (commit,) = works.commits("p", batch=1)
+    assert [(p.topic, p.writes) for p in commit.partitions] == [("out", 1)]
     told = works.batches[0]
     assert (told.pipeline, told.batch, told.rows) == ("p", 0, 10)
     assert (
@@ -55,6 +62,81 @@ def test_a_single_sink_is_written_by_spark_itself(
         or sum(told.offsets["in"].values()) == 10
     )
     assert told.behind == 0
+    assert told.seconds > told.durations.write > 0
+    assert told.durations.plan > 0
+    assert told.durations.checkpoint > 0
+
+
+def test_each_batch_is_reported_to_traces(spark: SparkSession, works: Works) -> None:
+    rows, _ = works.topic("in"), works.topic("out")
+    rows.write(id=[*range(10)])
+    path = works.pipeline(SINK, file="traced")
+    reported: list[FinishedBatch] = []
+    batches.subscribe(reported.append)
+    try:
+        works.succeed(spark, path)
+        rows.write(id=[10])
+        works.succeed(spark, path)
+    finally:
+        batches.subscribe(None)
+    first, second = reported
+    assert [(one.job, one.name, one.epoch, one.rows) for one in reported] == [
+        ("pipeline", "traced", 0, 10),
+        ("pipeline", "traced", 1, 1),
+    ]
+    assert sum(one.end - (one.start or 0) for one in first.ranges) == 10
+    (grown,) = second.ranges
+    assert grown.start is not None
+    assert grown.end - grown.start == 1
+    assert (first.source.system, first.source.topic) == ("file", "in")
+    assert [sink.topic for sink in first.sinks] == ["out"]
+    assert first.begin < first.committing < first.end <= second.begin
+
+
+def test_the_metrics_of_a_pipeline_are_those_of_its_batches(
+    spark: SparkSession, works: Works
+) -> None:
+    rows, _ = works.topic("in"), works.topic("out")
+    rows.write(id=[*range(10)])
+    path = works.pipeline(SINK, file="counted")
+
+    def counted(name: str, **labels: str) -> float | None:
+        found = streamfactory.metrics()
+        return found.value(f"pipeline.{name}", pipeline="counted", **labels)
+
+    assert counted("rows") == counted("batches") == 0
+    begun = time.time()
+    works.succeed(spark, path)
+    assert [counted("rows"), counted("batches"), counted("failures")] == [10, 1, 0]
+    told = works.batches[0]
+    assert counted("batch.seconds") == told.seconds
+    assert counted("plan.seconds") == told.durations.plan
+    assert counted("write.seconds") == told.durations.write
+    assert counted("checkpoint.seconds") == told.durations.checkpoint
+    assert counted("late.rows") == 0
+    # The counts of workers, which are other processes.
+    assert counted("written.rows", sink="out") == 10
+    assert counted("written.bytes", sink="out") == 80
+    assert counted("dead.letters") == counted("failed.attempts") == 0
+    seen: dict[str, float | None] = {}
+
+    def look(batch: Batch) -> None:
+        names = ("running", "epoch", "lag.offsets", "last.trigger.seconds")
+        for name in names:
+            seen[name] = counted(name)
+        seen["next"] = counted("next.offset", topic="in", partition="0")
+
+    rows.write(id=[10])
+    Pipelines([path], Overrides()).run(spark, on_batch=look)
+    assert counted("rows") == 11
+    assert [seen["running"], seen["epoch"], seen["lag.offsets"]] == [1, 1, 0]
+    assert seen["next"] in (5, 6, 10, 11)
+    assert begun <= (seen["last.trigger.seconds"] or 0) <= time.time()
+    dividing = '[[steps]]\nid = "a"\nsql = "select 9 div (id - 7) as id from input"\n'
+    path = works.pipeline(dividing + SINK, file="counted")
+    rows.write(id=[7])
+    assert works.run(spark, path)[0].failure is not None
+    assert [counted("failures"), counted("running"), counted("rows")] == [1, None, 11]
 
 
 @pytest.mark.long("a stateful query")
@@ -128,9 +210,10 @@ def test_each_of_several_sinks_gets_each_row_once(
     (failed,) = works.run(spark, path)
     assert failed.failure is not None
     assert failed.failure.startswith("[DIVIDE_BY_ZERO] ")
+    # The sinks that do not fail have the batch, and take no second copy later.
     assert out.column("id") == [0, 2, 4, 6]
     assert other.column("id") == [1, 3, 5]
-    assert third.column("id") == [*range(6)]
+    assert third.column("id") == [*range(8)]
     path.write_text(path.read_text().replace("id - 7", "id - 8"))
     rows.write(id=[8, 9], word=["i", "j"])
     last = works.succeed(spark, path)
@@ -138,10 +221,20 @@ def test_each_of_several_sinks_gets_each_row_once(
     assert out.column("id") == [0, 2, 4, 6, 8]
     assert other.column("id") == [1, 3, 5, 7, 9]
     assert third.column("word") == [*"ABCDEFGHIJ"]
+    written = {
+        one.sink: (sum(part.writes for part in one.partitions), one.failed_attempts)
+        for one in works.commits("p", batch=2)
+    }
+    assert written == {"out": (1, 0), "other": (1, 0), "all": (2, 0)}
+    written = {
+        one.sink: (sum(part.writes for part in one.partitions), one.failed_attempts)
+        for one in works.commits("p", batch=1)
+    }
+    assert written == {"out": (1, 0), "other": (1, 1), "all": (2, 0)}
 
 
 @pytest.mark.long("several pipelines on Spark")
-def test_a_sink_that_is_added_says_where_it_begins(
+def test_a_sink_that_is_added_reports_where_it_begins(
     spark: SparkSession, works: Works
 ) -> None:
     rows, out, other = works.topic("in"), works.topic("out"), works.topic("other")
@@ -152,7 +245,8 @@ def test_a_sink_that_is_added_says_where_it_begins(
     works.pipeline(SINK + '[[sinks]]\nstream = "other"\n', output_mode="update")
     (failed,) = works.run(spark, path)
     assert failed.failure is not None
-    assert failed.failure.startswith("[epoch_marker_lost] epoch 1 of writer ")
+    begin = "[epoch_marker_lost] the last epoch before 1 of writer "
+    assert failed.failure.startswith(begin)
     works.pipeline(
         SINK + '[[sinks]]\nstream = "other"\n"epoch.adopt" = 1\n', output_mode="update"
     )
@@ -204,7 +298,7 @@ def test_back_to_back_ends_after_rounds_without_rows(
     rows.write(id=[1])
     watch.acts[0] = lambda: rows.write(id=[2])
     path = works.pipeline(SINK, trigger="back-to-back", idle_stop_rounds=2)
-    (outcome,) = Pipelines([path]).run(spark, tell=watch.tell)
+    (outcome,) = Pipelines([path]).run(spark, on_batch=watch.tell)
     assert (outcome.failure, outcome.stopped) == (None, False)
     assert (outcome.rows, outcome.batches) == (2, 2)
     assert out.column("id") == [1, 2]
@@ -241,7 +335,7 @@ def test_a_stop_lets_the_batch_finish(spark: SparkSession, works: Works) -> None
     assert out.column("id") == [1, 2]
 
 
-def test_available_now_stops_early_when_asked(
+def test_available_now_stops_early_on_request(
     spark: SparkSession, works: Works
 ) -> None:
     rows, out, watch = works.topic("in"), works.topic("out"), Watch()
@@ -268,7 +362,7 @@ def test_a_stream_without_rows_is_read_to_its_end(
 
 
 @pytest.mark.long("a stateful query")
-def test_late_rows_are_counted_and_told(
+def test_late_rows_are_counted_and_reported(
     spark: SparkSession, works: Works, caplog: pytest.LogCaptureFixture
 ) -> None:
     rows, out = works.topic("in", partitions=1), works.topic("out")
@@ -335,6 +429,38 @@ def test_overrides_hold_once(spark: SparkSession, works: Works) -> None:
     assert out.column("id") == [1, 1, 2, 2, 3, 4]
     fresh = works.succeed(spark, path, ignore="monday")
     assert fresh.rows == 4
+
+
+@pytest.mark.slow("three pipelines on Spark")
+def test_a_rewound_pipeline_writes_again_what_was_shown(
+    spark: SparkSession, works: Works, capsys: pytest.CaptureFixture[str]
+) -> None:
+    program = command_of(capsys, "checkpoint", "rewind")
+    rows, out = works.topic("in", 1), works.topic("out")
+    path = works.pipeline(SINK)
+    rows.write(id=[1, 2])
+    works.succeed(spark, path)
+    rows.write(id=[3])
+    works.succeed(spark, path)
+    with Pipelines([path]).prepared(spark):
+        refused = program(path, "--batch", "1", "--yes", "--json")
+    assert (refused.status, refused.error["error"]) == (2, "misuse")
+    done = program(path, "--batch", "1", "--yes", "--json")
+    assert (done.status, done.json["again"]) == (0, 1)
+    assert done.json["partitions"] == [
+        {
+            "topic": "in",
+            "partition": 0,
+            "before": 3,
+            "after": 2,
+            "again": 1,
+            "skipped": 0,
+        }
+    ]
+    again = works.succeed(spark, path)
+    assert again.rows == 1
+    assert "moved by `checkpoint rewind` to batch 1" in again.went_on
+    assert out.column("id") == [1, 2, 3, 3]
 
 
 def test_the_checkpoint_of_another_pipeline_is_refused(

@@ -102,7 +102,9 @@ def test_a_step_is_a_query_over_ids(
     assert found.startswith(what), found
 
 
-def test_all_that_is_wrong_is_told_at_once(spark: SparkSession, works: Works) -> None:
+def test_all_that_is_wrong_is_reported_at_once(
+    spark: SparkSession, works: Works
+) -> None:
     one = steps(
         ("a", "select nope from input"),
         ("b", "selec"),
@@ -237,7 +239,7 @@ def test_another_stream_is_not_read(spark: SparkSession, works: Works) -> None:
     assert problem.what == "step 'a': reads another stream: a pipeline has one source"
 
 
-def test_steps_that_no_sink_reads_are_told(
+def test_steps_that_no_sink_reads_are_reported(
     spark: SparkSession, works: Works, caplog: pytest.LogCaptureFixture
 ) -> None:
     path = works.pipeline(
@@ -279,7 +281,7 @@ def test_what_spark_cannot_stream_is_refused(spark: SparkSession, works: Works) 
     ]
 
 
-def test_rows_that_part_ways_before_a_state_are_refused(
+def test_a_state_behind_the_last_common_step_of_the_sinks_is_refused(
     spark: SparkSession, works: Works
 ) -> None:
     text = steps(
@@ -289,10 +291,10 @@ def test_rows_that_part_ways_before_a_state_are_refused(
     text += '[[sinks]]\nstream = "out"\nfrom = "rows"\n[[sinks]]\nstream = "other"\n'
     assert refused(spark, works, text) == [
         (
-            "sinks: the rows of 'out' and 'other' part ways at 'rows', before step "
-            "'sums', which looks at more than one row: its state would be that of "
-            "a batch; give one of them a pipeline of its own, which reads the stream "
-            "too [p0.toml:11]"
+            "sinks: the sinks 'out' and 'other' have no common step after 'rows', and "
+            "step 'sums' aggregates, joins or sorts: it would see one batch only; "
+            "give one of them a pipeline of its own, which reads the stream too "
+            "[p0.toml:11]"
         )
     ]
 

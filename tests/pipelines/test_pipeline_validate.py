@@ -81,13 +81,15 @@ def test_a_guarantee_that_the_source_cannot_give_is_refused(
     )
     assert ran.returncode == 2
     assert (
-        "guarantee: exactly-once is wanted, this path to 'out' gives at-most-once: "
-        "out.of.range=earliest goes on, with a loss record, after what retention took "
-        f"away; ask for less, or change what the reasons name [{path}:7]"
+        "guarantee: guarantee=exactly-once is required, but this path to 'out' has "
+        "at-most-once: "
+        "out.of.range=earliest continues, with a loss record, after messages that "
+        "retention removed; request a weaker guarantee, or remove the causes above "
+        f"[{path}:7]"
     ) in ran.stdout + ran.stderr
 
 
-def test_a_session_of_somebody_else_is_not_used_and_not_stopped(
+def test_a_session_of_another_user_is_not_used_and_not_stopped(
     works: Works, spark: SparkSession, capsys: pytest.CaptureFixture[str]
 ) -> None:
     works.topic("in")

@@ -66,8 +66,11 @@ def read(root: str) -> None:
                         source_position=source.position,
                     )
                     epoch += 1
-                elif over and not any(source.lag().values()):
-                    return
+                elif over:
+                    behind = source.lag().values()
+                    # An unknown lag, or none at all, is not the end.
+                    if behind and all(rows == 0 for rows in behind):
+                        return
 
 
 def last(sink: Sink, writer: str) -> LastCommit | None:

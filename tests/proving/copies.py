@@ -55,8 +55,11 @@ def copy_numbers(
                         source_position=opened.position,
                     )
                     epoch += 1
-                elif is_over and not any(opened.lag().values()):
-                    return
+                elif is_over:
+                    behind = opened.lag().values()
+                    # An unknown lag, or none at all, is not the end.
+                    if behind and all(rows == 0 for rows in behind):
+                        return
 
 
 def last_commit(sink: Sink, writer: str) -> LastCommit | None:

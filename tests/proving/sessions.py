@@ -75,8 +75,11 @@ def spark(
     with warnings.catch_warnings():
         # PySpark imports pandas 3, which it warns of.
         warnings.simplefilter("ignore")
+        from pyspark import SparkContext
         from pyspark.sql import SparkSession
 
+        # It would lack the environment and the options of this session.
+        assert SparkContext._gateway is None, "a test has started Java in this process"
         session = (
             SparkSession.builder.master("local[2]")
             .appName("streamfactory-tests")

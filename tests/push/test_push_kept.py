@@ -64,7 +64,7 @@ def test_each_reader_gets_the_failure_after_the_rows(keep: str) -> None:
         sink.fail("again")
 
 
-def test_a_reader_that_stops_early_ends_nobody_else(keep: str) -> None:
+def test_a_reader_that_stops_early_ends_no_other_reader(keep: str) -> None:
     sink, table = push_table(NUMBERS, keep=keep)
     sink.write(numbers(0))
     next(iter(table))
@@ -73,7 +73,7 @@ def test_a_reader_that_stops_early_ends_nobody_else(keep: str) -> None:
     assert values(table) == list(range(20))
 
 
-def test_a_closed_table_is_not_read_and_its_sink_goes_on(keep: str) -> None:
+def test_a_closed_table_is_not_read_and_its_sink_continues(keep: str) -> None:
     sink, table = push_table(NUMBERS, keep=keep)
     with table:
         sink.write(numbers(0))
@@ -105,7 +105,7 @@ def test_a_folder_is_a_file_stream_afterwards(tmp_path: Path) -> None:
     }
     with streamfactory.open(properties) as stream:
         assert values(batch.rows for batch in stream) == list(range(10))
-    with pytest.raises(MisuseError, match="holds a push table already"):
+    with pytest.raises(MisuseError, match="contains a push table already"):
         push_table(NUMBERS, keep=tmp_path)
 
 

@@ -92,7 +92,7 @@ def test_rows_out_of_order_are_refused_where_they_are_pushed(
 ) -> None:
     sink, table = push_table(NUMBERS, merge="ordered:number")
     sink.write(pa.record_batch([pa.array([1, 2], pa.int64())], NUMBERS))
-    with pytest.raises(SchemaMismatch, match="lane 0 is not in the order of column"):
+    with pytest.raises(SchemaMismatch, match="lane 0 is not sorted by column"):
         sink.write(pa.record_batch([pa.array(bad, pa.int64())], NUMBERS))
     sink.close()
     assert values(table) == [1, 2]
@@ -100,7 +100,7 @@ def test_rows_out_of_order_are_refused_where_they_are_pushed(
 
 def test_a_table_that_is_not_in_order_is_not_queued_in_part() -> None:
     sink, table = push_table(NUMBERS, merge="ordered:number")
-    with pytest.raises(SchemaMismatch, match="not in the order"):
+    with pytest.raises(SchemaMismatch, match="not sorted by"):
         sink.write(pa.Table.from_batches([numbers(0), numbers(5)]))
     assert sink.statistics.rows_pushed == 0
     sink.write(numbers(0))  # the refused rows are no last value

@@ -149,7 +149,7 @@ def test_the_end_of_the_reader_ends_a_sink_by_configuration(name: str) -> None:
         sink.write(numbers(0))
 
 
-def test_a_full_table_times_out_as_its_option_says(name: str) -> None:
+def test_a_full_table_times_out_by_option(name: str) -> None:
     sink, _table = push_table(NUMBERS, name=name, capacity_batches=1)
     sink.write(numbers(0))
     properties = stream(
@@ -276,7 +276,7 @@ def test_two_readers_of_one_table_lose_no_row_silently(name: str) -> None:
             other.next_batch(60)
 
 
-def test_a_name_is_free_again_when_both_halves_are_gone(name: str) -> None:
+def test_a_name_is_free_when_both_ends_are_closed(name: str) -> None:
     sink, table = push_table(NUMBERS, name=name)
     with pytest.raises(ConfigError, match=f"push table '{name}' is in use"):
         push_table(NUMBERS, name=name)
@@ -292,7 +292,7 @@ def test_a_name_is_free_again_when_both_halves_are_gone(name: str) -> None:
     push_table(NUMBERS, name=name)
 
 
-def test_spark_is_refused_and_told_of_the_spool(name: str) -> None:
+def test_spark_is_refused_with_the_spool_as_remedy(name: str) -> None:
     _sink, _table = push_table(NUMBERS, name=name)
     configured = configure(from_mapping(stream(name)), default_manager(), use="read")
     source = Source(configured)

@@ -30,6 +30,13 @@ class Boom(Exception):
     """What a producer or a reader raises."""
 
 
+def test_a_sink_reports_what_it_takes_and_whether_it_is_open() -> None:
+    sink, table = push_table(NUMBERS)
+    assert repr(sink) == repr(table).replace("PushTable", "PushSink")[:-1] + ", open>"
+    sink.close()
+    assert repr(sink).endswith(", closed>")
+
+
 # --- what the reference tests ---------------------------------------------------------
 
 
@@ -175,7 +182,7 @@ def test_an_argument_out_of_range_is_named() -> None:
         ({"keep": "memry"}, "keep is 'memry'.*use memory"),
         ({"keep": True}, "keep is True"),
         ({"name": ""}, "name '' is empty"),
-        ({"name": "a\nb"}, "holds a control character"),
+        ({"name": "a\nb"}, "contains a control character"),
     ):
         with pytest.raises(ConfigError, match=said):
             push_table(NUMBERS, **arguments)

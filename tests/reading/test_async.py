@@ -140,7 +140,7 @@ def test_a_batch_fetched_for_a_cancelled_wait_comes_with_the_next() -> None:
     run(read())
 
 
-def test_the_position_is_that_before_a_batch_nobody_received() -> None:
+def test_the_position_excludes_a_batch_that_was_not_received() -> None:
     held = Held()
 
     async def read() -> None:
@@ -161,7 +161,7 @@ def test_the_position_is_that_before_a_batch_nobody_received() -> None:
     run(read())
 
 
-def test_a_group_does_not_commit_a_batch_nobody_received() -> None:
+def test_a_group_does_not_commit_a_batch_that_was_not_received() -> None:
     held = Held()
     options = {
         "stream__script__consumer__type": "highlevel",
@@ -174,7 +174,7 @@ def test_a_group_does_not_commit_a_batch_nobody_received() -> None:
         async with held.author.open(options=options) as stream:
             await cancelled_while_fetching(held, stream)
             held.go_on.set()
-            with pytest.raises(MisuseError, match="was not handed out yet"):
+            with pytest.raises(MisuseError, match="was not returned yet"):
                 await asyncio.to_thread(stream.commit)
             assert numbers(await anext(aiter(stream))) == [0, 1]
             assert stream.commit()[LANE] == 2
@@ -189,7 +189,7 @@ def test_two_tasks_cannot_wait_for_one_stream() -> None:
         async with clicks.open(follow=True) as stream:
             first = asyncio.ensure_future(anext(aiter(stream)))
             await asyncio.sleep(0)
-            with pytest.raises(MisuseError, match="two tasks wait for one stream"):
+            with pytest.raises(MisuseError, match="two tasks iterate over one stream"):
                 await anext(aiter(stream))
             clicks.add(1)
             assert numbers(await first) == [1]
@@ -226,7 +226,7 @@ def test_closing_a_stream_with_an_end_is_no_end() -> None:
         assert await asyncio.to_thread(held.asked.wait, PATIENCE)
         closing = asyncio.ensure_future(stream.aclose())
         assert stream._rotation is not None
-        reader = stream._rotation._lanes[0].reader
+        reader = stream._rotation._cursors[0].reader
         assert reader is not None
         assert await asyncio.to_thread(reader._closed.wait, PATIENCE)
         held.go_on.set()

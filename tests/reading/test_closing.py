@@ -104,7 +104,7 @@ def test_closing_unused_makes_nothing(reader_of: Readers) -> None:
     assert author.made == []
 
 
-def test_use_after_close_is_told(reader_of: Readers) -> None:
+def test_use_after_close_is_reported(reader_of: Readers) -> None:
     reader = reader_of(Author(rows(0, 1)))
     reader.close()
     for end in (None, 0):
@@ -114,7 +114,7 @@ def test_use_after_close_is_told(reader_of: Readers) -> None:
         assert caught.value.partition == LANE
 
 
-def test_second_thread_is_refused_and_the_first_goes_on(
+def test_second_thread_is_refused_and_the_first_continues(
     reader_of: Readers, background: Backgrounds
 ) -> None:
     author = Author()
@@ -123,7 +123,7 @@ def test_second_thread_is_refused_and_the_first_goes_on(
     assert author.blocked.wait(120)
     with pytest.raises(MisuseError) as caught:
         reader.fetch(0)
-    assert caught.value.what == "two threads fetch from one reader"
+    assert caught.value.what == "two threads use one reader"
     fetching.join(120)
     assert fetching.error is None
     assert fetching.result.state is BatchState.IDLE  # type: ignore[attr-defined]
@@ -203,7 +203,9 @@ def test_refused_columns_close_the_decoder() -> None:
         fields=["verse"],
         **WITH_WORDS,
     )
-    with pytest.raises(Exception, match="there is no column 'verse'; there are word"):
+    with pytest.raises(
+        Exception, match="column 'verse' does not exist; available are word"
+    ):
         source.reader(LANE)
     assert Words.opened == before
     source.close()

@@ -72,17 +72,17 @@ def test_casts_that_lose_nothing_are_made(
     ("values", "have", "want", "reason"),
     [
         ([300], pa.int64(), pa.int8(), "Integer value 300 not in range: -128 to 127"),
-        ([0.1], pa.float64(), pa.float32(), "some of its numbers have more digits"),
+        ([0.1], pa.float64(), pa.float32(), "some values have more digits"),
         ([0.5], pa.float64(), pa.int64(), "Float value 0.5"),
         (["7"], pa.string(), pa.int64(), "text is not parsed"),
         (["2024-05-01"], pa.string(), pa.date32(), "text is not parsed"),
-        ([7], pa.int64(), MICROS, "a number is not a time"),
-        ([NOON], MICROS, pa.int64(), "a number is not a time"),
+        ([7], pa.int64(), MICROS, "a number is not a timestamp"),
+        ([NOON], MICROS, pa.int64(), "a number is not a timestamp"),
         (
             [Decimal("1.20")],
             pa.decimal128(5, 2),
             pa.float64(),
-            "a floating number has no exact decimals",
+            "a floating-point number is not an exact decimal",
         ),
         (
             [Decimal("1E+20")],
@@ -90,30 +90,30 @@ def test_casts_that_lose_nothing_are_made(
             pa.decimal128(38, 30),
             "their scales are too far apart",
         ),
-        ([NOON], MICROS, UTC_MICROS, "a time without zone is not a time in UTC"),
+        ([NOON], MICROS, UTC_MICROS, "a timestamp without time zone is not in UTC"),
         (
             [NOON.replace(tzinfo=UTC)],
             UTC_MICROS,
             MICROS,
-            "a time without zone is not a time in UTC",
+            "a timestamp without time zone is not in UTC",
         ),
         (
             [date(2024, 5, 1)],
             pa.date32(),
             UTC_MICROS,
-            "a time without zone is not a time in UTC",
+            "a timestamp without time zone is not in UTC",
         ),
         (
             [[NOON]],
             pa.list_(MICROS),
             pa.list_(UTC_MICROS),
-            "a time without zone is not a time in UTC",
+            "a timestamp without time zone is not in UTC",
         ),
         (
             [{"t": NOON}],
             pa.struct([("t", MICROS)]),
             pa.struct([("t", UTC_MICROS)]),
-            "a time without zone is not a time in UTC",
+            "a timestamp without time zone is not in UTC",
         ),
         ([[1]], pa.list_(pa.int8()), pa.string(), "Unsupported cast from list"),
     ],
@@ -139,7 +139,7 @@ def test_missing_column_is_null_where_it_may_be() -> None:
     strict = pa.schema([("x", pa.int64()), pa.field("y", pa.string(), nullable=False)])
     with pytest.raises(SchemaMismatch) as caught:
         conform(rows, strict)
-    assert caught.value.what == "column 'y' is missing, and may not be null"
+    assert caught.value.what == "column 'y' is missing, but not nullable"
 
 
 def test_unknown_and_double_columns_are_named() -> None:
@@ -150,11 +150,11 @@ def test_unknown_and_double_columns_are_named() -> None:
     twice = pa.RecordBatch.from_arrays([pa.array([1])] * 2, ["x", "x"])
     with pytest.raises(SchemaMismatch) as caught:
         conform(twice, wanting(pa.int64()))
-    assert caught.value.what == "column 'x' is there 2 times"
+    assert caught.value.what == "the rows have 2 columns named 'x'"
 
 
 @pytest.mark.parametrize("have", [pa.int32(), pa.int64()])
-def test_nulls_where_there_may_be_none_are_told(have: pa.DataType) -> None:
+def test_nulls_where_there_may_be_none_are_reported(have: pa.DataType) -> None:
     strict = wanting(pa.int64(), nullable=False)
     field = pa.field("x", have, nullable=have != pa.int64())
     rows = pa.RecordBatch.from_arrays(
@@ -162,7 +162,7 @@ def test_nulls_where_there_may_be_none_are_told(have: pa.DataType) -> None:
     )
     with pytest.raises(SchemaMismatch) as caught:
         conform(rows, strict)
-    assert caught.value.what == "column 'x' has 1 nulls, and may have none"
+    assert caught.value.what == "column 'x' is not nullable, but has 1 nulls"
 
 
 def test_metadata_of_a_schema_is_left_behind() -> None:

@@ -155,7 +155,7 @@ def test_bad_message_fails_with_its_place() -> None:
     assert (error.partition, error.offset) == (LANE, 1)
 
 
-def test_failed_message_is_met_again_not_skipped() -> None:
+def test_failed_message_is_read_again_not_skipped() -> None:
     answer = envelopes(b"a", b"b!", b"c", b"d")
     author = Author(answer, answer, schema=envelope_schema())
     source = author.source(
@@ -266,27 +266,27 @@ def sourced(count: int, *source: int | None) -> Decoded:
 @pytest.mark.parametrize(
     ("answer", "what"),
     [
-        (Decoded(words("w")), "1 rows do not match 3 messages, 0 bad"),
+        (Decoded(words("w")), "1 rows for 3 messages, 0 of them bad"),
         (
             Decoded(words("w", "w", "w"), errors=[BadMessage(0, "x", "y")]),
-            "3 rows do not match 3 messages, 1 bad",
+            "3 rows for 3 messages, 1 of them bad",
         ),
         (sourced(1, 0, 1), "1 rows have 2 sources, 0 null"),
         (sourced(2, 0, None), "2 rows have 2 sources, 1 null"),
-        (sourced(1, 3), "the sources do not rise from 0 to 2"),
-        (sourced(1, -1), "the sources do not rise from 0 to 2"),
-        (sourced(3, 0, 2, 1), "the sources do not rise from 0 to 2"),
+        (sourced(1, 3), "the sources are not ascending within 0 to 2"),
+        (sourced(1, -1), "the sources are not ascending within 0 to 2"),
+        (sourced(3, 0, 2, 1), "the sources are not ascending within 0 to 2"),
         (
             Decoded(words(), pa.array([], pa.int32()), [BadMessage(3, "x", "y")]),
-            "the bad messages are not different ones of 3",
+            "the bad messages are not distinct indices below 3",
         ),
         (
             Decoded(words(), pa.array([], pa.int32()), [BadMessage(-1, "x", "y")]),
-            "the bad messages are not different ones of 3",
+            "the bad messages are not distinct indices below 3",
         ),
         (
             Decoded(words(), pa.array([], pa.int32()), [BadMessage(1, "x", "y")] * 2),
-            "the bad messages are not different ones of 3",
+            "the bad messages are not distinct indices below 3",
         ),
         (
             Decoded(words("w"), pa.array([1], pa.int32()), [BadMessage(1, "x", "y")]),

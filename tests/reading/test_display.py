@@ -11,7 +11,7 @@ from tests.reading.test_open import Clicks
 from tests.specimens import Author, rows
 
 import streamfactory
-from streamfactory.spi import BatchState, Fetched, TopicNotFound
+from streamfactory.spi import BatchState, Fetched, MisuseError, TopicNotFound
 
 HOSTILE = "<script>alert('x')</script>\x1b[2J\u202e\n&amp;"
 
@@ -91,6 +91,11 @@ def test_values_that_are_long_or_have_no_text(column: pa.Array, shown: str) -> N
     stream = written(pa.table({"value": column}), str(column.type) + shown[:9])
     with streamfactory.open(stream) as opened:
         assert shown in str(opened.preview())
+
+
+def test_a_preview_of_fewer_rows_than_none_is_refused() -> None:
+    with Clicks(1).open() as stream, pytest.raises(MisuseError, match="at least 0"):
+        stream.preview(rows=-1)
 
 
 def test_many_partitions_columns_and_rows_are_cut() -> None:

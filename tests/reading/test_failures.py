@@ -66,7 +66,7 @@ def test_failed_creation_is_tried_again_too(reader_of: Readers) -> None:
     assert reader_of(author).fetch(0, timeout=5).num_rows == 3
 
 
-def test_attempts_count_across_fetches_and_the_last_error_says_so(
+def test_attempts_count_across_fetches_and_the_last_error_reports_it(
     reader_of: Readers,
 ) -> None:
     author = Author(*[ConnectionFailed("the broker is away") for _ in range(9)])
@@ -123,14 +123,50 @@ def test_a_server_that_stays_away_is_given_up_after_the_time_for_connecting() ->
     source.close()
 
 
-def test_only_a_server_that_has_answered_is_waited_for() -> None:
+def test_a_server_that_starts_later_is_waited_for_by_time(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    clock = SimulatedClock()
+    author = Author(rows(0, 1))
+    author.refusals.extend(ConnectionFailed("connection refused") for _ in range(12))
+    source = author.source(clock=clock, **PAUSES)
+    before = clock.now()
+    with caplog.at_level(logging.WARNING, logger="streamfactory"):
+        assert len(source.metadata.partitions()) == 1
+    assert author.looked_up == 13
+    assert 0 < clock.now() - before <= 30
+    [warning] = caplog.messages
+    assert warning.endswith("retrying for 30 s (connection.timeout.millis)")
+    source.close()
+
+
+def test_a_wrong_address_is_given_up_after_the_time_for_connecting() -> None:
+    clock = SimulatedClock()
+    away = [ConnectionFailed("connection refused") for _ in range(500)]
+    source = Author(*away).source(clock=clock, **PAUSES)
+    reader = source.reader(LANE)
+    before = clock.now()
+
+    def fetch_on() -> None:
+        for _ in range(1000):
+            reader.fetch(0, timeout=1)
+
+    with pytest.raises(ConnectionFailed, match=r"fetch failed after \d+ attempts in "):
+        fetch_on()
+    assert 30 <= clock.now() - before < 45
+    reader.close()
+    source.close()
+
+
+def test_only_failures_to_connect_are_retried_by_time() -> None:
     source = Author().source()
     away, late = ConnectionFailed("connection refused"), StreamTimeout("no answer")
-    assert source.guard.gives_up(away, failures=5, elapsed=0.5)
-    source.guard.answered = True
     assert not source.guard.gives_up(away, failures=5, elapsed=0.5)
     assert source.guard.gives_up(away, failures=5, elapsed=30.0)
     assert source.guard.gives_up(late, failures=5, elapsed=0.5)
+    source.close()
+    source = Author().source(retry__max__attempts="5")
+    assert source.guard.gives_up(away, failures=5, elapsed=0.5)
     source.close()
 
 
@@ -270,7 +306,7 @@ def test_secret_is_masked_in_the_log(
 
     author.made[-1].close = failing  # type: ignore[method-assign]
     reader.close()
-    assert "trying again" in caplog.text
+    assert "retrying" in caplog.text
     assert "closing the consumer failed" in caplog.text
     assert SECRET not in caplog.text
 

@@ -129,7 +129,7 @@ def test_same_seed_makes_the_same_faults() -> None:
     assert runs[0] == runs[1] != runs[2]
 
 
-def test_fault_that_never_ends_is_told() -> None:
+def test_fault_that_never_ends_is_reported() -> None:
     author = Author(rows(0, 1), latest=1)
     faults = Faults(drop=1.0)
     options = {"retry.max.attempts": "4"}
@@ -155,7 +155,7 @@ def test_metadata_is_faulted_and_retried() -> None:
     faults = Faults(fail=1.0)
     with pytest.raises(ConnectionFailed) as caught:
         author.open(faults=faults)
-    assert caught.value.what.endswith("injected: the source cannot be reached")
+    assert caught.value.what.endswith("injected: the source is unreachable")
 
 
 def test_simulated_clock_moves_when_it_is_waited_for() -> None:

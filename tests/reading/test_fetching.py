@@ -97,7 +97,9 @@ def test_message_of_several_rows_is_never_split(reader_of: Readers, most: int) -
     assert [1, 1, 1] in [[o for o in part if o == 1] for part in found]
 
 
-def test_long_message_comes_alone_and_others_are_packed(reader_of: Readers) -> None:
+def test_long_message_is_returned_alone_and_short_ones_together(
+    reader_of: Readers,
+) -> None:
     values = [b"s" * 10, b"s" * 10, b"L" * 5000, b"s" * 10, b"s" * 10]
     author = Author(envelopes(*values), schema=envelopes().rows.schema)  # type: ignore[union-attr]
     reader = reader_of(author, stream__script__decoder__class__name="raw")
@@ -131,7 +133,7 @@ def test_messages_behind_an_answer_are_counted_once(reader_of: Readers) -> None:
     assert reader.counters.rows == 3
 
 
-def test_losses_that_the_source_tells_are_told_once(reader_of: Readers) -> None:
+def test_losses_that_the_source_reports_are_reported_once(reader_of: Readers) -> None:
     loss = Loss(LANE, 0, 2, "sequence gap")
     reader = reader_of(Author(rows(2, 4, losses=[loss], held_from=0)))
     first = reader.fetch(0, max_rows=2)
@@ -140,7 +142,7 @@ def test_losses_that_the_source_tells_are_told_once(reader_of: Readers) -> None:
     assert reader.counters.losses == [loss]
 
 
-def test_loss_without_rows_is_told_at_once(reader_of: Readers) -> None:
+def test_loss_without_rows_is_reported_at_once(reader_of: Readers) -> None:
     loss = Loss(LANE, 0, None, "nobody listened")
     reader = reader_of(Author(Fetched(None, 0, losses=[loss])))
     assert reader.fetch(0).losses == (loss,)
@@ -266,7 +268,7 @@ def test_range_that_ends_before_its_start_is_a_mistake(reader_of: Readers) -> No
         (Fetched(ids(), 5, latest=5), BatchState.CAUGHT_UP),
     ],
 )
-def test_empty_batch_says_why(
+def test_empty_batch_gives_the_reason(
     reader_of: Readers, answer: Fetched, state: BatchState
 ) -> None:
     batch = reader_of(Author(answer)).fetch(5, timeout=0)
@@ -279,7 +281,7 @@ def test_offset_that_moves_on_without_rows_is_an_answer(reader_of: Readers) -> N
     assert (batch.num_rows, batch.next_offset) == (0, 8)
 
 
-def test_end_of_partition_is_told_once_its_rows_are_out(reader_of: Readers) -> None:
+def test_end_of_partition_is_reported_once_its_rows_are_out(reader_of: Readers) -> None:
     last = rows(0, 2, state=BatchState.END_OF_PARTITION)
     over = Fetched(None, 2, state=BatchState.END_OF_PARTITION)
     reader = reader_of(Author(last, over))
@@ -304,7 +306,7 @@ def test_start_repeated_after_rows_replays_them(reader_of: Readers) -> None:
     assert author.starts == [0, 0]
 
 
-def test_start_repeated_after_an_empty_answer_goes_on(reader_of: Readers) -> None:
+def test_start_repeated_after_an_empty_result_continues(reader_of: Readers) -> None:
     moved = Fetched(None, 8, held_from=0)
     author = Author(moved, Fetched(None, 9, held_from=0), rows(9, 2))
     reader = reader_of(author)
@@ -339,10 +341,10 @@ def test_jump_elsewhere_forgets_what_waited(reader_of: Readers) -> None:
             Fetched(ids(1, 2), 2, offsets=pa.array([0], pa.int64())),
             "rule R1: 2 rows with 1 offsets",
         ),
-        (None, "rule R5: fetch_messages answered a NoneType"),
+        (None, "rule R5: fetch_messages returned a NoneType"),
         (
             Fetched(pa.table({"id": [1]}), 1),
-            "the consumer answers a Table, wanted a RecordBatch",
+            "the consumer returned a Table, expected a RecordBatch",
         ),
     ],
 )
@@ -415,7 +417,7 @@ def test_messages_cut_by_any_limits_come_whole_and_once(
 # --- idleness -------------------------------------------------------------------------
 
 
-def test_idle_consumer_is_made_anew_and_its_offset_checked() -> None:
+def test_idle_consumer_is_recreated_and_its_offset_checked() -> None:
     author = Author(rows(0, 2), wakes=True)
     clock = SimulatedClock()
     source = author.source(clock=clock, stream__script__idle__timeout__millis="60000")

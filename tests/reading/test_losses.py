@@ -57,7 +57,10 @@ def test_start_out_of_range_fails_with_what_is_available(
         reader.fetch(start)
     error = caught.value
     assert (error.earliest, error.latest, error.offset) == (10, 20, start)
-    assert error.what == f"the stream has offsets 10 to 20, not {start} ({cause})"
+    assert (
+        error.what
+        == f"offset {start} is out of range: available are 10 to 20 ({cause})"
+    )
     assert (error.stream, error.partition) == ("script:script", LANE)
 
 
@@ -76,7 +79,7 @@ def test_both_ends_of_what_is_held_are_in_range(reader_of: Readers, start: int) 
         ("latest", 25, 20, None),
     ],
 )
-def test_policy_goes_on_with_a_loss_record(
+def test_policy_continues_with_a_loss_record(
     reader_of: Readers, policy: str, start: int, goes_on: int, end: int | None
 ) -> None:
     author = at(Author(rows(goes_on, 1)), 10, 20)
@@ -136,7 +139,7 @@ def test_refusal_by_the_source_fails(reader_of: Readers) -> None:
     assert "refused by the source" in caught.value.what
 
 
-def test_start_that_expired_meanwhile_goes_on_by_the_policy(
+def test_start_that_expired_meanwhile_follows_the_policy(
     reader_of: Readers,
 ) -> None:
     author = at(Author(refusing, rows(10, 1)), 0, 20)
@@ -181,7 +184,7 @@ def test_bounds_seen_just_now_spare_the_look_up() -> None:
     source.close()
 
 
-def test_partition_that_is_gone_is_told(reader_of: Readers) -> None:
+def test_missing_partition_is_reported(reader_of: Readers) -> None:
     author = Author()
     author.infos = []
     with pytest.raises(PartitionVanished) as caught:
@@ -205,7 +208,7 @@ def test_rows_taken_away_before_the_first_are_loss(reader_of: Readers) -> None:
     author = Author(sparse(9, held_from=7))
     with pytest.raises(OffsetOutOfRange) as caught:
         reader_of(author).fetch(4)
-    assert caught.value.what == "offsets 4 to 7 were taken away while reading"
+    assert caught.value.what == "offsets 4 to 7 were removed while reading"
     assert caught.value.earliest == 7
 
 
@@ -245,7 +248,7 @@ def test_start_of_another_incarnation_is_refused() -> None:
 
 
 @pytest.mark.parametrize(("policy", "goes_on"), [("earliest", 0), ("latest", 100)])
-def test_start_of_another_incarnation_goes_on_by_the_policy(
+def test_start_of_another_incarnation_follows_the_policy(
     policy: str, goes_on: int
 ) -> None:
     source = source_of(reborn(rows(goes_on, 1)), policy)
@@ -257,7 +260,7 @@ def test_start_of_another_incarnation_goes_on_by_the_policy(
     source.close()
 
 
-def test_empty_range_of_an_incarnation_known_to_be_gone_is_told() -> None:
+def test_empty_range_of_a_replaced_incarnation_is_reported() -> None:
     author = reborn()
     source = source_of(author)
     reader = source.reader(LANE, incarnation="a", info=author.infos[0])
@@ -267,7 +270,7 @@ def test_empty_range_of_an_incarnation_known_to_be_gone_is_told() -> None:
     source.close()
 
 
-def test_change_under_an_open_consumer_is_told(reader_of: Readers) -> None:
+def test_change_under_an_open_consumer_is_reported(reader_of: Readers) -> None:
     author = Author(rows(0, 2, incarnation="a"), Fetched(None, 0, incarnation="b"))
     reader = reader_of(author)
     reader.fetch(0)
@@ -278,7 +281,7 @@ def test_change_under_an_open_consumer_is_told(reader_of: Readers) -> None:
 
 
 @pytest.mark.parametrize("told_by_metadata", [True, False])
-def test_change_under_an_open_consumer_goes_on_by_the_policy(
+def test_change_under_an_open_consumer_follows_the_policy(
     reader_of: Readers, told_by_metadata: bool
 ) -> None:
     author = Author(
@@ -304,10 +307,10 @@ def test_rows_of_a_new_incarnation_from_the_same_consumer_break_the_contract(
     reader.fetch(0)
     with pytest.raises(ContractBroken) as caught:
         reader.fetch(2)
-    assert caught.value.what == "rule R7: rows came with a new incarnation"
+    assert caught.value.what == "rule R7: a result with rows has a new incarnation"
 
 
-def test_consumer_made_anew_may_meet_a_new_incarnation(reader_of: Readers) -> None:
+def test_recreated_consumer_may_find_a_new_incarnation(reader_of: Readers) -> None:
     reset = ConnectionFailed("reset")
     author = Author(
         rows(0, 2, incarnation="a"),
@@ -340,7 +343,7 @@ def test_failure_after_a_change_does_not_hide_it(reader_of: Readers) -> None:
     assert reader.fetch(8).losses == (Loss(LANE, 8, None, "incarnation"),)
 
 
-def test_verify_finds_a_change_that_no_answer_told(reader_of: Readers) -> None:
+def test_verify_finds_a_change_that_no_result_reported(reader_of: Readers) -> None:
     author = Author(rows(0, 2))
     author.bounds(0, 10, "a")
     reader = reader_of(author)
@@ -352,7 +355,7 @@ def test_verify_finds_a_change_that_no_answer_told(reader_of: Readers) -> None:
     assert (caught.value.expected, caught.value.found) == ("a", "b")
 
 
-def test_sources_that_tell_no_incarnation_are_not_doubted(reader_of: Readers) -> None:
+def test_sources_without_incarnations_are_not_verified(reader_of: Readers) -> None:
     author = Author(rows(0, 2), rows(2, 2, incarnation="a"))
     reader = reader_of(author)
     assert [reader.fetch(0).incarnation, reader.fetch(2).incarnation] == [None, "a"]

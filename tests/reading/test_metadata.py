@@ -80,7 +80,7 @@ def test_final_error_names_operation_attempts_and_time(
     with pytest.raises(ConnectionFailed) as caught:
         metadata_of(author, retry__max__attempts="3").partitions()
     assert caught.value.what == (
-        "ask for partitions failed after 3 attempts in 0.0 s: away"
+        "fetch partitions failed after 3 attempts in 0.0 s: away"
     )
     assert caught.value.attempts == 3
 
@@ -144,7 +144,7 @@ def test_unknown_latest_is_fine_where_nothing_can_be_replayed(
         ([PartitionInfo(LANE, -1, 5)], "rule M3: earliest is -1"),
         (
             [PartitionInfo(LANE, 0, 5), PartitionInfo(LANE, 0, 6)],
-            "rule M1: the partition is answered twice",
+            "rule M1: the partition was returned twice",
         ),
     ],
 )
@@ -159,7 +159,7 @@ def test_answer_that_contradicts_itself_is_refused_at_once(
     assert author.looked_up == 1
 
 
-def test_partition_that_is_gone_comes_back_as_vanished_each_time(
+def test_missing_partition_is_vanished_in_each_result(
     metadata_of: Callable[..., Metadata],
 ) -> None:
     author = Author()
@@ -263,7 +263,7 @@ def topics_of(infos: list[PartitionInfo]) -> list[tuple[str, PartitionState]]:
     return [(info.partition.topic, info.state) for info in infos]
 
 
-def test_subscribed_topic_that_never_was_is_told(
+def test_subscribed_topic_that_never_was_is_reported(
     metadata_of: Callable[..., Metadata],
 ) -> None:
     with pytest.raises(TopicNotFound) as caught:
@@ -277,7 +277,7 @@ def test_pattern_matches_whole_names(metadata_of: Callable[..., Metadata]) -> No
     assert (metadata.covers("ax"), metadata.covers("axx")) == (True, False)
 
 
-def test_deleted_topic_vanishes_and_the_others_stay(
+def test_deleted_topic_vanishes_and_other_topics_stay(
     metadata_of: Callable[..., Metadata],
 ) -> None:
     author = several("a", "b")
@@ -354,7 +354,7 @@ def test_many_threads_ask_at_once(metadata_of: Callable[..., Metadata]) -> None:
     assert failures == []
 
 
-def test_use_after_close_is_told(metadata_of: Callable[..., Metadata]) -> None:
+def test_use_after_close_is_reported(metadata_of: Callable[..., Metadata]) -> None:
     metadata = metadata_of(Author())
     metadata.partitions()
     metadata.close()

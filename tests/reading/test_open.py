@@ -158,15 +158,15 @@ def test_columns_of_the_source_that_look_like_ours_stay_its_own() -> None:
         assert pa.table(stream).to_pylist() == [{"_offset": "mine", "_key": 5}]
     with pytest.raises(ConfigError) as caught:
         Author(schema=own).open(options={"metadata.columns": "true"})
-    assert caught.value.what == "the column '_offset' would be there twice"
+    assert caught.value.what == "column '_offset' is selected twice"
 
 
 @pytest.mark.parametrize(
     ("columns", "what"),
     [
-        ([], "no columns are wanted"),
-        (["id", "id"], "the column 'id' would be there twice"),
-        (["ID"], "there is no column 'ID'; there are id"),
+        ([], "no columns are selected"),
+        (["id", "id"], "column 'id' is selected twice"),
+        (["ID"], "column 'ID' does not exist; available are id"),
     ],
 )
 def test_columns_that_cannot_be_are_refused(columns: list[str], what: str) -> None:
@@ -176,7 +176,7 @@ def test_columns_that_cannot_be_are_refused(columns: list[str], what: str) -> No
 
 
 @pytest.mark.parametrize("options", [{}, {"metadata.columns": "true"}])
-def test_column_that_nobody_declared_is_told(options: dict[str, str]) -> None:
+def test_undeclared_column_is_reported(options: dict[str, str]) -> None:
     wide = pa.record_batch({"id": [1], "extra": [2]})
     author = Author(Fetched(wide, 1), latest=1)
     with author.open(options=options) as stream, pytest.raises(SchemaMismatch) as e:
@@ -199,10 +199,10 @@ def test_decoder_is_required_for_envelopes() -> None:
     with pytest.raises(ConfigError) as caught:
         Author(schema=envelope_schema()).open()
     assert caught.value.what == (
-        "this stream holds undecoded messages, and no decoder is named"
+        "this stream has undecoded messages, but no decoder is configured"
     )
     assert caught.value.remedy == (
-        "set stream.script.decoder.class.name; raw keeps them so"
+        "set stream.script.decoder.class.name; use raw to read them undecoded"
     )
 
 
@@ -210,7 +210,7 @@ def test_decoder_is_refused_for_typed_rows() -> None:
     with pytest.raises(ConfigError) as caught:
         Author().open(options=WITH_WORDS, plugins=[Dictionary()])
     assert caught.value.what == (
-        "this stream has typed rows: the decoder 'words' is refused"
+        "this stream has typed rows, so the decoder 'words' cannot be used"
     )
 
 
@@ -232,7 +232,7 @@ def test_messages_of_memory_are_decoded() -> None:
     stops=st.lists(st.integers(0, 3), max_size=4),
     most=st.integers(1, 5),
 )
-def test_position_goes_on_without_gap_or_overlap(
+def test_position_continues_without_gap_or_overlap(
     chunks: list[list[int]], stops: list[int], most: int
 ) -> None:
     clicks, expected = Clicks(partitions=3), {n: [] for n in range(3)}  # type: ignore[var-annotated]
@@ -253,7 +253,7 @@ def test_position_goes_on_without_gap_or_overlap(
     assert found == expected
 
 
-def test_start_by_time_reads_what_came_at_or_after_it(clicks: Clicks) -> None:
+def test_start_by_time_reads_messages_at_or_after_it(clicks: Clicks) -> None:
     clicks.add(1, 2)
     time.sleep(0.01)
     begun = datetime.now(UTC)
@@ -306,7 +306,7 @@ def test_closing_half_a_batch_stream_is_never_taken_for_its_end(
     assert author.open_consumers == 0
 
 
-def test_iterating_after_close_is_told(clicks: Clicks) -> None:
+def test_iterating_after_close_is_reported(clicks: Clicks) -> None:
     for follow in (True, False):
         stream = clicks.open(follow=follow)
         stream.close()
@@ -329,7 +329,7 @@ def test_torn_stream_is_an_error_behind_its_last_rows() -> None:
 # --- opening --------------------------------------------------------------------------
 
 
-def test_topic_that_is_not_there_is_told() -> None:
+def test_topic_that_is_not_there_is_reported() -> None:
     properties = {
         "streamType": "memory",
         "stream.memory.topic.name": "nowhere",
@@ -355,13 +355,15 @@ def test_stream_of_the_catalogue_is_opened_by_name(
 def test_guarantee_that_cannot_be_given_is_refused() -> None:
     with pytest.raises(GuaranteeRefused) as caught:
         Author(latest=None).open(options={"guarantee": "exactly-once"})
-    assert caught.value.what.startswith("exactly-once is wanted, this source gives ")
+    assert caught.value.what.startswith(
+        "guarantee=exactly-once is required, but this source has "
+    )
 
 
 def test_commit_without_a_group_is_refused(clicks: Clicks) -> None:
     with clicks.open() as stream, pytest.raises(Unsupported) as caught:
         stream.commit()
-    assert caught.value.remedy == "keep `position`, or set consumer.type=highlevel"
+    assert caught.value.remedy == "store `position`, or set consumer.type=highlevel"
 
 
 def test_opening_that_fails_leaves_nothing_open() -> None:

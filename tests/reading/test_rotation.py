@@ -107,7 +107,7 @@ def test_empty_partitions_are_not_opened() -> None:
     assert {consumer.partition.id for consumer in author.made} == {0, 2}
 
 
-def test_partition_that_fails_does_not_starve_the_others() -> None:
+def test_partition_that_fails_does_not_starve_other_partitions() -> None:
     author = lanes(2, 4)
     answer = author.always
     assert answer is not None
@@ -170,7 +170,7 @@ def test_follower_finds_new_partitions_and_reads_them_from_earliest() -> None:
         assert stream.position.incarnations == {lane(5): "new"}
 
 
-def test_follower_closed_is_told() -> None:
+def test_follower_closed_is_reported() -> None:
     stream = lanes(1, 4).open(follow=True)
     stream.close()
     with pytest.raises(ClosedError) as caught:
@@ -233,7 +233,7 @@ def test_unknown_latest_is_read_to_the_end_of_the_partition() -> None:
     ("silent", "refresh", "kind"),
     [(True, "1", PartitionVanished), (False, "3600000", TopicNotFound)],
 )
-def test_partition_gone_while_it_is_read_is_an_error(
+def test_partition_deleted_while_it_is_read_is_an_error(
     silent: bool, refresh: str, kind: type[StreamError]
 ) -> None:
     author = lanes(2, 4, silent=silent)
@@ -248,7 +248,7 @@ def test_partition_gone_while_it_is_read_is_an_error(
 
 
 @pytest.mark.parametrize(("silent", "refresh"), [(True, "1"), (False, "3600000")])
-def test_partition_gone_is_a_loss_by_the_policy_and_the_others_go_on(
+def test_deleted_partition_is_a_loss_by_the_policy_and_reading_continues(
     silent: bool, refresh: str
 ) -> None:
     author = lanes(2, 4, silent=silent)
@@ -289,7 +289,7 @@ def test_partition_that_comes_back_is_new() -> None:
 # --- both lives -----------------------------------------------------------------------
 
 
-def test_stream_begun_again_while_it_is_read_is_told_in_the_end() -> None:
+def test_stream_recreated_while_it_is_read_is_reported() -> None:
     author = lanes(1, 4, incarnation="a")
     with author.open() as stream:
         assert stream.next_batch(1) is not None

@@ -113,12 +113,12 @@ def test_offsets_have_to_name_exactly_the_partitions() -> None:
         two_lanes().open(options=options)
     assert caught.value.what == "startingOffsets does not match the partitions"
     assert [str(problem) for problem in caught.value.problems] == [
-        "startingOffsets: names script-3, which this stream has not [argument]",
-        "startingOffsets: does not name script-2, which this stream has [argument]",
+        "startingOffsets: has script-3, which this stream does not have [argument]",
+        "startingOffsets: lacks script-2, which this stream has [argument]",
     ]
 
 
-def test_time_that_nothing_reaches_is_refused_or_latest_as_told() -> None:
+def test_time_after_the_last_message_is_refused_or_latest_by_option() -> None:
     with pytest.raises(ConfigError) as caught:
         two_lanes().open(options={"startingTimestamp": "5"})
     assert caught.value.partition == TWO
@@ -154,7 +154,7 @@ def test_other_words_are_refused() -> None:
 # --- ends -----------------------------------------------------------------------------
 
 
-def test_batch_ends_at_what_is_there_now() -> None:
+def test_batch_ends_at_the_current_latest() -> None:
     assert ranges(two_lanes().open()) == {1: (10, 20), 2: (5, 8)}
 
 
@@ -178,7 +178,7 @@ def test_batch_ends_at_what_is_there_now() -> None:
         ),
     ],
 )
-def test_batch_ends_where_it_is_told(
+def test_batch_ends_where_it_is_reported(
     options: dict[str, str], expected: dict[int, tuple[int, int]]
 ) -> None:
     assert ranges(two_lanes().open(options=options)) == expected
@@ -191,7 +191,7 @@ def test_end_before_its_start_is_a_mistake() -> None:
     assert e.value.what == "the range ends at 11, before its start"
 
 
-def test_start_beyond_latest_is_told_and_not_taken_for_nothing_to_read() -> None:
+def test_start_beyond_latest_is_reported_and_not_taken_for_nothing_to_read() -> None:
     options = {"startingOffsets": offsets({"1": 50, "2": 6})}
     with (
         two_lanes().open(options=options) as stream,
@@ -204,18 +204,18 @@ def test_start_beyond_latest_is_told_and_not_taken_for_nothing_to_read() -> None
 # --- positions ------------------------------------------------------------------------
 
 
-def test_position_goes_on_and_what_it_does_not_know_is_new() -> None:
+def test_position_continues_and_unknown_partitions_are_new() -> None:
     assert begun(two_lanes(), start=Position({ONE: 17})) == {1: 17, 2: 5}
 
 
-def test_position_of_a_partition_that_is_gone_is_told() -> None:
+def test_position_of_a_missing_partition_is_reported() -> None:
     position = Position({Partition(TOPIC, 7): 3, ONE: 17})
     with pytest.raises(PartitionVanished) as caught:
         two_lanes().open(start=position)
     assert (caught.value.partition, caught.value.offset) == (Partition(TOPIC, 7), 3)
 
 
-def test_position_of_a_partition_that_is_gone_is_a_loss_by_the_policy() -> None:
+def test_position_of_a_missing_partition_is_a_loss_by_the_policy() -> None:
     position = Position({Partition(TOPIC, 7): 3, ONE: 17})
     options = {"out.of.range": "earliest"}
     with two_lanes().open(start=position, options=options) as stream:
@@ -231,11 +231,11 @@ def test_position_of_another_stream_is_refused() -> None:
     with pytest.raises(PositionRefused) as caught:
         two_lanes().open(start=Position({Partition("orders", 0): 3}))
     assert caught.value.what == (
-        "the position is of orders-0, which is not of this stream"
+        "the position has partition orders-0, which is not of this stream"
     )
 
 
-def test_position_of_another_life_is_told_though_nothing_is_left_to_read() -> None:
+def test_position_of_another_incarnation_is_reported_without_rows_to_read() -> None:
     author = two_lanes()
     author.infos = [PartitionInfo(ONE, 0, 20, incarnation="b")]
     position = Position({ONE: 20}, {ONE: "a"})

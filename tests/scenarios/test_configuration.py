@@ -24,7 +24,7 @@ def problems(stream: Environment, **options: str) -> dict[str, Problem]:
     return {problem.key: problem for problem in found}
 
 
-def test_unknown_keys_are_told_all_at_once_with_the_nearest(
+def test_unknown_keys_are_reported_all_at_once_with_the_nearest(
     stream: Environment,
 ) -> None:
     """apache/pinot #7476, #5942, #8514: unknown keys were log lines of a client."""
@@ -46,7 +46,7 @@ def test_key_that_does_nothing_is_not_accepted(stream: Environment) -> None:
     assert found[key].what == "unknown option"
 
 
-def test_key_without_effect_here_is_told(stream: Environment) -> None:
+def test_key_without_effect_here_is_reported(stream: Environment) -> None:
     """apache/pinot #5551, #9260: settings that were silently ignored."""
     found = problems(stream, maxOffsetsPerTrigger="100", includeHeaders="true")
     assert "has no effect here" in found["maxOffsetsPerTrigger"].what
@@ -93,5 +93,5 @@ def test_secrets_are_references_and_masked_everywhere(
     configured = configure(literal, author.manager(), use="read")
     assert secret not in repr(configured.config)
     [warning] = configured.config.warnings
-    assert warning.what == "holds a secret in the clear"
+    assert warning.what == "contains a literal secret"
     assert secret not in str(warning)

@@ -48,7 +48,7 @@ def test_caller_who_did_not_process_a_batch_gets_it_again(stream: Environment) -
     assert ids(reader.fetch(0)) == ids(reader.fetch(0)) == [1, 2, 3]
 
 
-def test_reader_at_the_end_asks_again_and_gets_what_came(stream: Environment) -> None:
+def test_reader_at_the_end_polls_and_returns_new_rows(stream: Environment) -> None:
     """apache/pinot #9896, #18337: a repeated start after an empty answer."""
     stream.create()
     stream.write(1)
@@ -112,7 +112,9 @@ def test_offsets_that_expired_are_never_skipped_silently(stream: Environment) ->
     assert skipped.next_offset == 10
 
 
-def test_offsets_that_expire_under_a_reader_are_told_too(stream: Environment) -> None:
+def test_offsets_that_expire_under_a_reader_are_reported_too(
+    stream: Environment,
+) -> None:
     """apache/pinot #8219, #19359: retention overtakes a slow reader."""
     stream.create()
     stream.write(*range(4))
@@ -145,7 +147,7 @@ def test_where_a_new_reader_starts_does_not_decide_over_loss(
             stream.reader(**options).fetch(2)
 
 
-def test_recreated_topic_with_lower_offsets_is_told(stream: Environment) -> None:
+def test_recreated_topic_with_lower_offsets_is_reported(stream: Environment) -> None:
     """apache/pinot #7039, #7100: offsets went backwards unnoticed."""
     stream.create()
     stream.write(*range(10))
@@ -164,7 +166,7 @@ def test_recreated_topic_with_lower_offsets_is_told(stream: Environment) -> None
 
 
 @pytest.mark.parametrize("again", [10, 30])
-def test_recreated_topic_with_no_lower_offsets_is_told_too(
+def test_recreated_topic_with_no_lower_offsets_is_reported_too(
     stream: Environment, again: int
 ) -> None:
     """apache/pinot #7100: a topic filled again passes for the old one."""
@@ -178,7 +180,7 @@ def test_recreated_topic_with_no_lower_offsets_is_told_too(
         every(stream.open(start=opened.position))
 
 
-def test_topic_recreated_under_an_open_reader_is_told(stream: Environment) -> None:
+def test_topic_recreated_under_an_open_reader_is_reported(stream: Environment) -> None:
     """apache/pinot #7039, #7100: the same, while it is being read."""
     stream.create()
     stream.write(*range(10))
@@ -227,7 +229,9 @@ def test_new_partition_begins_at_earliest_after_a_restart_too(
     assert ids(found) == [7]
 
 
-def test_partition_that_is_gone_after_a_restart_is_told(stream: Environment) -> None:
+def test_partition_missing_after_a_restart_is_reported(
+    stream: Environment,
+) -> None:
     """apache/pinot #6539: a decrease of partitions."""
     stream.create(partitions=2)
     stream.write(1)
@@ -239,7 +243,7 @@ def test_partition_that_is_gone_after_a_restart_is_told(stream: Environment) -> 
     assert caught.value.partition == Partition("clicks", 1)
 
 
-def test_one_deleted_topic_does_not_halt_the_others(stream: Environment) -> None:
+def test_one_deleted_topic_does_not_stop_other_topics(stream: Environment) -> None:
     """apache/pinot #18560: one deleted topic of several halted all."""
     stream.create()
     stream.create(topic="orders")
@@ -351,7 +355,7 @@ def test_lag_moves_while_the_reader_stands_still(stream: Environment) -> None:
     assert opened.lag() == {LANE: 3}
 
 
-def test_batches_behind_say_how_far(stream: Environment) -> None:
+def test_batches_behind_report_how_far(stream: Environment) -> None:
     """apache/pinot #10418: each batch knows its lag, no second client is asked."""
     stream.create()
     stream.write(*range(10))
@@ -359,7 +363,7 @@ def test_batches_behind_say_how_far(stream: Environment) -> None:
     assert (batch.latest, batch.lag) == (10, 6)
 
 
-def test_asking_what_is_there_consumes_nothing(stream: Environment) -> None:
+def test_metadata_calls_consume_nothing(stream: Environment) -> None:
     """apache/pinot #7298: test the connection before anything is made of it."""
     stream.create()
     stream.write(1, 2)

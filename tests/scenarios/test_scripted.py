@@ -70,7 +70,7 @@ def test_gap_of_a_transaction_is_no_alarm() -> None:
         assert stream.counters.losses == []
 
 
-def test_rows_that_retention_took_are_told_though_it_looks_like_a_gap() -> None:
+def test_rows_that_retention_took_are_reported_though_it_looks_like_a_gap() -> None:
     """apache/pinot #14716, #19161: and the true alarm is not lost among them."""
     author = Author(rows(0, 2), sparse(9), latest=10)
     with author.open() as stream:
@@ -203,7 +203,7 @@ def test_half_an_answer_is_not_the_end_of_the_other_half() -> None:
         assert set(stream.position) == {LANE, other}
 
 
-def test_fewer_partitions_are_told_not_forgotten() -> None:
+def test_fewer_partitions_are_reported_not_forgotten() -> None:
     """apache/pinot #6539, #15028: a decrease of partitions."""
     author = Author()
     author.infos.append(PartitionInfo(Partition(TOPIC, 1), 0, 5))
@@ -252,7 +252,7 @@ def test_throttled_reader_is_not_taken_for_caught_up() -> None:
     source.close()
 
 
-def test_lag_that_nobody_knows_is_no_number() -> None:
+def test_unknown_lag_is_no_number() -> None:
     """apache/pinot #10983, #14074, #14127: zero, or all, where nothing was known."""
     author = Author(rows(0, 3), latest=None)
     with author.open() as stream:
@@ -284,7 +284,7 @@ def test_passing_trouble_does_not_leave_a_partition_dead() -> None:
     assert author.open_consumers == 0
 
 
-def test_permanent_trouble_is_told_at_once() -> None:
+def test_permanent_trouble_is_reported_at_once() -> None:
     """apache/pinot #15897, #11314: tried again and again, or logged and forgotten."""
     author = Author(PermanentError("the topic was frozen"))
     with author.open() as stream, pytest.raises(PermanentError) as caught:
@@ -295,7 +295,7 @@ def test_permanent_trouble_is_told_at_once() -> None:
     )
 
 
-def test_idle_consumer_is_renewed_and_a_topic_begun_again_is_noticed() -> None:
+def test_idle_consumer_is_recreated_and_a_recreated_topic_is_detected() -> None:
     """apache/pinot #7874, #7100: a reader that waits for ever on what is gone."""
     author = Author()
     author.bounds(0, 50, "a")

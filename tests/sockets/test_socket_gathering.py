@@ -64,7 +64,7 @@ def test_the_rows_of_many_small_batches_come_in_few_messages(
     assert len(batches) < MANY
 
 
-def test_the_last_rows_come_though_no_others_follow(
+def test_the_last_rows_are_returned_without_later_ones(
     port: int, factory: ProducerFactory
 ) -> None:
     def take() -> list[int]:
@@ -119,7 +119,7 @@ def test_closing_ends_the_thread_that_sends_the_last_rows(
     assert "socket-flusher" not in {thread.name for thread in threading.enumerate()}
 
 
-def test_what_fails_while_nobody_waits_is_told_to_who_writes_next(
+def test_a_failure_between_calls_is_raised_by_the_next_write(
     port: int, factory: ProducerFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     encode = StreamEncoder.encode

@@ -23,13 +23,8 @@ from tests.sockets.peers import (
 
 from streamfactory.backends.socket.framing import EndedEarly, StreamDecoder
 from streamfactory.backends.socket.headers import Limits, read_header
-from streamfactory.spi import (
-    UNPACKED_BYTES,
-    CorruptData,
-    MessageTooLarge,
-    SchemaMismatch,
-    StreamError,
-)
+from streamfactory.spi import CorruptData, MessageTooLarge, SchemaMismatch, StreamError
+from streamfactory.spi.soundness import UNPACKED_BYTES
 
 if TYPE_CHECKING:
     from streamfactory.backends.socket.framing import Receive

@@ -87,7 +87,7 @@ def test_what_is_written_is_read_by_java(
     assert out == f"{len(NUMBERS)} {sum(NUMBERS)} null\n"
 
 
-def test_java_learns_that_a_writer_failed(
+def test_java_detects_that_a_writer_failed(
     arrow_java: list[str], port: int, address: str, table: pa.Table
 ) -> None:
     with sink_of(listen=address) as sink:

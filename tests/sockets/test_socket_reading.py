@@ -180,7 +180,7 @@ def test_rows_of_all_writers_are_merged_each_in_its_order(
     assert lanes == [[100 * number + s for s in range(20)] for number in range(3)]
 
 
-def test_an_early_end_cuts_off_nobody(
+def test_the_early_end_of_one_writer_does_not_end_the_stream(
     port: int, reader_of: Callable[..., Reader]
 ) -> None:
     reader = reader_of(writers="2")
@@ -264,7 +264,7 @@ def test_a_torn_connection_is_a_failure_after_the_last_row(
     )
 
 
-def test_a_writer_that_tears_cuts_off_nobody_and_is_told(
+def test_a_broken_writer_does_not_stop_another_and_is_reported(
     port: int, reader_of: Callable[..., Reader]
 ) -> None:
     reader = reader_of(writers="2")
@@ -325,7 +325,7 @@ def test_an_empty_stream_has_its_schema_and_an_end(port: int, address: str) -> N
 # --- offsets --------------------------------------------------------------------------
 
 
-def test_a_start_that_is_gone_is_out_of_range(
+def test_an_expired_start_is_out_of_range(
     port: int, reader_of: Callable[..., Reader]
 ) -> None:
     reader = reader_of()
@@ -336,7 +336,7 @@ def test_a_start_that_is_gone_is_out_of_range(
     assert (caught.value.earliest, caught.value.latest) == (3, None)
 
 
-def test_where_the_policy_goes_on_the_loss_is_told(
+def test_a_loss_is_reported_if_the_policy_continues(
     port: int, reader_of: Callable[..., Reader]
 ) -> None:
     reader = reader_of(x_out__of__range="earliest")
@@ -374,7 +374,7 @@ def test_a_position_of_another_connection_is_refused(port: int, address: str) ->
     source.close()
 
 
-def test_a_consumer_made_anew_goes_on_with_the_connection(
+def test_a_recreated_consumer_continues_with_the_connection(
     port: int, address: str
 ) -> None:
     source = source_of(listen=address)
@@ -461,7 +461,7 @@ def test_a_reconnect_is_another_incarnation(
     assert caught.value.expected == old
 
 
-def test_where_the_policy_goes_on_no_row_of_a_reconnect_is_lost(
+def test_no_row_of_a_reconnect_is_lost_if_the_policy_continues(
     port: int, reader_of: Callable[..., Reader]
 ) -> None:
     reader = reader_of(reconnect__millis="20s", x_out__of__range="earliest")
@@ -479,7 +479,7 @@ def test_where_the_policy_goes_on_no_row_of_a_reconnect_is_lost(
     assert some(reader, 1).end == Finished()
 
 
-def test_where_nobody_comes_again_the_tear_is_an_end(
+def test_a_broken_connection_without_reconnect_is_an_end(
     port: int, reader_of: Callable[..., Reader]
 ) -> None:
     reader = reader_of(reconnect__millis="200")
@@ -532,8 +532,9 @@ def test_another_schema_is_refused(
     assert is_cut(other.socket)
     assert str(caught.value) == (
         "a sender has another schema: column 'n' string not null, where the "
-        "stream has 'n' int64 (stream 'socket:rows', partition rows-0, offset 0); all "
-        "senders of a stream need one schema; restart the reader to begin with a new "
+        "stream has 'n' int64 (stream 'socket:rows', partition rows-0, offset 0); "
+        "use one schema in all senders of a stream; restart the reader to begin "
+        "with a new "
         "one"
     )
     reader.close()
@@ -611,7 +612,7 @@ def test_a_fork_leaves_the_connection_to_the_parent(port: int, address: str) -> 
     source.close()
 
 
-def test_a_reader_that_closes_is_gone_to_its_writer(port: int, address: str) -> None:
+def test_a_closed_reader_is_reported_to_its_writer(port: int, address: str) -> None:
     source = source_of(listen=address)
     looking = Background(lambda: source.schema)
     writer = Writer(port)
@@ -647,7 +648,8 @@ def test_a_guarantee_above_what_a_socket_gives_is_refused(address: str) -> None:
     with pytest.raises(GuaranteeRefused) as caught:
         source_of(listen=address, x_guarantee="at-least-once")
     assert caught.value.what == (
-        "at-least-once is wanted, this source gives at-most-once: the source cannot be "
+        "guarantee=at-least-once is required, but this source has at-most-once: the "
+        "source cannot be "
         "read again after a failure (not replayable)"
     )
 

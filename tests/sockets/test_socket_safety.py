@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from streamfactory.wiring.reading.source import Source
 
 LANE = Partition("rows", 0)
+IMPATIENT = {"x_schema": "n bigint", "connection__timeout__millis": "300"}
 TLS = Path(__file__).with_name("tls")
 
 
@@ -88,7 +89,7 @@ NEEDED = "requires tls.certificate and tls.key with listen [argument]"
         ),
     ],
 )
-def test_options_that_do_not_hold_together_are_told_at_once(
+def test_options_that_do_not_hold_together_are_reported_at_once(
     options: dict[str, str], complaints: list[str]
 ) -> None:
     with pytest.raises(ConfigError) as caught:
@@ -113,7 +114,7 @@ def test_options_that_do_not_hold_together_are_told_at_once(
         ("unix:/a{5-2}", "is a range that ends before its start"),
     ],
 )
-def test_bad_addresses_are_refused_in_words(address: str, complaint: str) -> None:
+def test_bad_addresses_are_refused_with_a_message(address: str, complaint: str) -> None:
     with pytest.raises(ConfigError) as caught:
         source_of(listen=address)
     [problem] = caught.value.problems
@@ -125,7 +126,7 @@ def test_numbers_of_addresses_may_have_six_bytes_or_a_name(port: int) -> None:
         source_of(listen=address).close()
 
 
-def test_plain_text_elsewhere_needs_a_word_of_its_own(port: int) -> None:
+def test_remote_plain_text_needs_an_explicit_option(port: int) -> None:
     reading = Background(
         lambda: numbers_of(opened(listen=f"0.0.0.0:{port}", allow__plaintext="true"))
     )
@@ -135,10 +136,10 @@ def test_plain_text_elsewhere_needs_a_word_of_its_own(port: int) -> None:
     assert reading.result() == [1]
 
 
-def test_an_address_that_is_taken_is_told(port: int, address: str) -> None:
+def test_an_address_that_is_taken_is_reported(port: int, address: str) -> None:
     with (
         socket.create_server(("127.0.0.1", port)),
-        closing(source_of(listen=address, x_schema="n bigint")) as source,
+        closing(source_of(listen=address, **IMPATIENT)) as source,
         closing(source.reader(LANE)) as reader,
         pytest.raises(ConnectionFailed) as caught,
     ):
@@ -162,7 +163,7 @@ def test_a_unix_socket_is_its_owners_alone_and_goes_with_its_reader(
     assert list(folder.iterdir()) == []
 
 
-def test_a_path_that_nobody_listens_at_is_taken_over(folder: Path) -> None:
+def test_an_unused_socket_path_is_replaced(folder: Path) -> None:
     path = folder / "s"
     with socket.socket(socket.AF_UNIX) as stale:
         stale.bind(str(path))
@@ -186,7 +187,7 @@ def test_a_path_that_is_taken_is_left_alone(folder: Path, what: str) -> None:
         else:
             live.bind(str(path))
             live.listen()
-        with closing(source_of(listen=f"unix:{path}", x_schema="n bigint")) as source:
+        with closing(source_of(listen=f"unix:{path}", **IMPATIENT)) as source:
             reader = source.reader(LANE)
             with pytest.raises(ConnectionFailed) as caught:
                 reader.fetch(0, timeout=PATIENCE)
@@ -277,7 +278,7 @@ def test_rows_go_over_tls_either_way_round(
 
 
 @pytest.mark.parametrize("coming", [CLIENT, STRANGER])
-def test_whoever_has_no_certificate_takes_no_place(
+def test_clients_without_a_certificate_take_no_place(
     port: int, address: str, coming: dict[str, str], caplog: pytest.LogCaptureFixture
 ) -> None:
     reading = Background(lambda: collect({"listen": address, **MUTUAL}))
@@ -325,7 +326,7 @@ def test_a_refusal_that_comes_with_the_last_byte_is_heard() -> None:
     assert "the peer rejected the TLS connection: " in str(caught.value)
 
 
-def test_a_server_that_is_somebody_else_is_refused(address: str) -> None:
+def test_a_server_that_is_another_program_is_refused(address: str) -> None:
     server = {
         "tls": "true",
         "tls__certificate": str(TLS / "stranger.pem"),
@@ -381,7 +382,9 @@ def test_the_password_of_a_key_is_resolved_late_and_shown_nowhere(
         reader.close()
 
 
-def test_a_handshake_that_stands_still_holds_up_nobody(port: int, address: str) -> None:
+def test_a_stalled_handshake_does_not_block_other_clients(
+    port: int, address: str
+) -> None:
     reading = Background(
         lambda: collect(
             {
@@ -581,7 +584,7 @@ def test_a_pause_between_messages_is_no_drip(
     assert reader.fetch(1, timeout=0.5).end is None
 
 
-def test_what_is_no_arrow_is_told_so(
+def test_what_is_no_arrow_is_reported_so(
     port: int, reader_of: Callable[..., Reader]
 ) -> None:
     reader = reader_of()

@@ -205,7 +205,7 @@ def test_a_stream_that_does_not_finish_is_a_failure_to_ours(address: str) -> Non
     source.close()
 
 
-def test_the_attempt_after_an_abort_has_readers_of_its_own(
+def test_the_attempt_after_an_abort_has_separate_readers(
     port: int, address: str
 ) -> None:
     with sink_of(listen=address) as sink:
@@ -369,7 +369,7 @@ def test_a_reader_that_comes_again_gets_the_schema_and_what_follows(
         assert again.result() == [2]
 
 
-def test_ours_goes_on_with_a_loss_when_its_writer_comes_again(address: str) -> None:
+def test_a_reconnected_writer_is_another_incarnation(address: str) -> None:
     source = source_of(listen=address, x_schema="n bigint", reconnect__millis="20s")
     with closing(source.reader(LANE)) as reader:
         reader.fetch(0, timeout=0)

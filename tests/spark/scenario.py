@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tests.proving.java import quick_options
+from tests.proving.triggers import start_available_now
 from tests.spark.killing import Faults, register_dying
 
 import streamfactory
@@ -63,7 +64,7 @@ def copy(
     frame = frame.options(startingOffsets="earliest", **more)
     writer = frame.load().writeStream.format(form).options(**options(folder, "out"))
     writer = writer.option("checkpointLocation", str(folder / "checkpoint"))
-    query = writer.trigger(availableNow=True).start()
+    query = start_available_now(writer)
     if not query.awaitTermination(QUERY_TIMEOUT):
         msg = f"the query did not read everything in {QUERY_TIMEOUT} s"
         raise TimeoutError(msg)

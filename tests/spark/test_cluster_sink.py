@@ -178,7 +178,7 @@ def test_a_worker_that_is_killed_loses_nothing(
 
 
 @pytest.mark.long("one more driver of a cluster")
-def test_an_executor_without_the_package_says_what_to_do(
+def test_an_executor_without_the_package_names_the_remedy(
     cluster: Cluster, tmp_path: Path
 ) -> None:
     # Driver and executors get one name for their Python; this one is bare in the

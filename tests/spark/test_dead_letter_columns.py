@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from streamfactory.spark.deadletters import dead_letter_expressions
 from streamfactory.spark.types import arrow_schema, spark_schema
 from streamfactory.spi import headers_type
 from streamfactory.wiring.config.configure import configure
@@ -16,7 +17,6 @@ from streamfactory.wiring.decoding.deadletters import (
     DEAD_LETTER_SCHEMA,
     EVIDENCE,
     Origin,
-    letter_expressions,
     split_rows,
 )
 from streamfactory.wiring.plugins.manager import default_manager
@@ -53,7 +53,7 @@ def create(properties: dict[str, str]) -> None:
         admin.create("clicks", None, 1)
 
 
-def test_letters_are_the_same_whoever_makes_them(spark: SparkSession) -> None:
+def test_dead_letters_are_equal_for_all_producers(spark: SparkSession) -> None:
     place = {"_topic": "it's", "_partition": 3}
     given = [
         {"word": "a", **place, "_offset": 0},
@@ -77,7 +77,7 @@ def test_letters_are_the_same_whoever_makes_them(spark: SparkSession) -> None:
             pa.Table.from_batches([some]), spark_schema(schema)
         )
         bad = frame.where("_error IS NOT NULL")
-        table = bad.selectExpr(*letter_expressions(schema, origin)).toArrow()
+        table = bad.selectExpr(*dead_letter_expressions(schema, origin)).toArrow()
         (theirs,) = table.combine_chunks().to_batches()
         theirs = conform(theirs, DEAD_LETTER_SCHEMA)
         assert len(theirs.column("failed_at")[0].as_py()) == 27
@@ -115,7 +115,7 @@ def test_bad_messages_leave_as_rows_with_evidence(
     assert [(row.id, row._raw) for row in good] == [(1, None), (3, None)]
     source = arrow_schema(frame.schema)
     letters = frame.where("_error IS NOT NULL").selectExpr(
-        *letter_expressions(source, Origin("clicks", "json", "1"))
+        *dead_letter_expressions(source, Origin("clicks", "json", "1"))
     )
     (letter,) = letters.collect()
     assert (letter.value, letter.key, letter.offset) == (b"{", b"b", 1)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.proving.drivers import forget_commit
 from tests.proving.tiers import sample
+from tests.proving.triggers import start_available_now
 from tests.spark.killing import STEPS, Faults, register_dying
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ class Query:
 
     def start(self, frame: DataFrame | None = None) -> StreamingQuery:
         writer = self.writer(self.frame() if frame is None else frame)
-        return writer.trigger(availableNow=True).start()
+        return start_available_now(writer)
 
     def run(self, frame: DataFrame | None = None) -> StreamingQuery:
         query = self.start(frame)
@@ -196,9 +197,7 @@ def test_two_queries_of_one_sink_write_both(
     assert query.out.column("id") == sorted(rows * 2)
 
 
-def test_a_query_that_is_stopped_in_mid_epoch_goes_on(
-    query: Query, topic: Topic
-) -> None:
+def test_a_query_stopped_within_an_epoch_continues(query: Query, topic: Topic) -> None:
     rows = fill(topic)
     staged = 0
     for _ in range(3):
@@ -214,7 +213,7 @@ def test_a_query_that_is_stopped_in_mid_epoch_goes_on(
 
 
 @pytest.mark.long("several queries")
-def test_a_rewound_checkpoint_is_refused_and_another_writer_goes_on(
+def test_a_rewound_checkpoint_is_refused_and_another_writer_continues(
     query: Query, topic: Topic, tmp_path: Path
 ) -> None:
     topic.write(id=[0])
@@ -225,7 +224,7 @@ def test_a_rewound_checkpoint_is_refused_and_another_writer_goes_on(
         query.run()
     query.checkpoint = tmp_path / "old"
     told = query.failure(query.frame(maxOffsetsPerTrigger="1"))
-    assert "[epoch_in_the_past] epoch 1 is older than the last one, 2" in told
+    assert "[epoch_in_the_past] epoch 1 is older than the last committed one, 2" in told
     assert "the checkpoint is older than the committed epochs" in told
     assert query.out.column("id") == [0, 1, 2]
     query.options |= {"writer.id": "again", "epoch.adopt": "1"}
@@ -244,7 +243,7 @@ def test_the_name_of_a_writer_outlives_its_checkpoint(
     query.run()
     shutil.rmtree(query.checkpoint)
     told = query.failure()
-    assert "[epoch_in_the_past] epoch 0 is older than the last one, 1" in told
+    assert "[epoch_in_the_past] epoch 0 is older than the last committed one, 1" in told
     assert query.out.column("id") == [0, 1]
 
 
@@ -256,7 +255,7 @@ def test_a_sink_without_the_epoch_before_has_to_be_adopted(
     topic.write(id=[1])
     query.out = topic.another("elsewhere")
     told = query.failure()
-    assert "[epoch_marker_lost] epoch 1 of writer" in told
+    assert "[epoch_marker_lost] the last epoch before 1 of writer" in told
     assert "`epoch.adopt`" in told
     query.options["epoch.adopt"] = "1"
     query.run()
@@ -280,7 +279,7 @@ def test_an_epoch_without_rows_counts_as_one(query: Query, topic: Topic) -> None
         ({"writer.idd": "x"}, "did you mean writer.id?"),
     ],
 )
-def test_wrong_options_of_a_query_are_told(
+def test_wrong_options_of_a_query_are_reported(
     query: Query, topic: Topic, options: dict[str, str], told: str
 ) -> None:
     topic.write(id=[0])
@@ -314,7 +313,7 @@ def test_update_output_by_batches_that_are_named_counts_once(
         counts = query.frame(maxOffsetsPerTrigger="30").groupBy().count()
         writer = counts.writeStream.outputMode("update").foreachBatch(each)
         writer = writer.option("checkpointLocation", str(query.checkpoint))
-        assert writer.trigger(availableNow=True).start().awaitTermination(110)
+        assert start_available_now(writer).awaitTermination(110)
 
     run()
     query.forget_commit()

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pytest
+from tests.proving.triggers import needs_admission, start_available_now
 
 from streamfactory.spark.definition import configured_by
 from streamfactory.spark.failures import reason
@@ -64,6 +65,7 @@ def refused(call: Callable[[], object]) -> str:
     return words
 
 
+@needs_admission
 def test_pyspark_finds_the_source_without_registration() -> None:
     found = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", LOOKUP],
@@ -116,7 +118,7 @@ def test_columns_are_the_stream_s_own_those_asked_for_and_metadata(
     )
 
 
-def test_a_task_that_fails_tells_column_and_place(
+def test_a_failed_task_names_column_and_place(
     spark: SparkSession, topic: Topic
 ) -> None:
     times = pa.array([1_000, 2_001], pa.timestamp("ns"))
@@ -127,7 +129,7 @@ def test_a_task_that_fails_tells_column_and_place(
     assert reason(ValueError("something else")) is None
 
 
-def test_a_batch_begins_and_ends_where_options_say(
+def test_a_batch_begins_and_ends_by_option(
     spark: SparkSession, topic: Topic, caplog: pytest.LogCaptureFixture
 ) -> None:
     topic.write(id=[*range(10)], _partition=[0] * 10)
@@ -141,10 +143,13 @@ def test_a_batch_begins_and_ends_where_options_say(
     assert sorted(row.id for row in frame.collect()) == [3, 4, *range(10, 16)]
     assert frame.rdd.getNumPartitions() == 4
     for options, told in (
-        ({"endingOffsets": offsets(11, 6, 0)}, "end at 11, and the stream ends at 10"),
+        (
+            {"endingOffsets": offsets(11, 6, 0)},
+            "ends at 11, beyond the latest offset 10",
+        ),
         ({"endingOffsets": offsets(-2, 6, 0)}, "ends at earliest has no rows"),
         ({"startingOffsets": "latest"}, "starts at latest has no rows"),
-        ({"startingOffsets": '{"clicks": {"0": 1}}'}, "does not name clicks-1"),
+        ({"startingOffsets": '{"clicks": {"0": 1}}'}, "lacks clicks-1"),
         (
             {"startingOffsets": offsets(9, 0, 0), "endingOffsets": offsets(8, 6, 0)},
             "ends at 8, before its start 9",
@@ -173,7 +178,7 @@ def test_streams_have_names_in_a_catalogue(
     )
 
 
-def test_messages_are_read_by_a_decoder_with_what_came_along(
+def test_messages_are_decoded_with_their_envelope_columns(
     spark: SparkSession, topic: Topic
 ) -> None:
     raw = {"stream.file.decoder.class.name": "raw"}
@@ -187,8 +192,10 @@ def test_messages_are_read_by_a_decoder_with_what_came_along(
     ]
     del messages.options["stream.file.decoder.class.name"]
     missing = refused(lambda: loaded(spark, messages))
-    assert "this stream holds undecoded messages, and no decoder is named" in missing
-    assert "set stream.file.decoder.class.name; raw keeps them so" in missing
+    assert "this stream has undecoded messages, but no decoder is configured" in missing
+    assert (
+        "set stream.file.decoder.class.name; use raw to read them undecoded" in missing
+    )
 
 
 def test_a_stream_that_tasks_cannot_share_is_refused_with_the_way_round(
@@ -218,15 +225,13 @@ def test_no_secret_leaves_the_process_that_uses_it(
     try:
         frame = loaded(spark, topic, **by_reference)
         assert frame.count() == 2
-        query = (
+        query = start_available_now(
             spark.readStream.format("streamfactory")
             .options(**topic.options, **by_reference, startingOffsets="earliest")
             .load()
             .writeStream.format("streamfactory")
             .options(**topic.another().options, **by_reference)
             .option("checkpointLocation", str(tmp_path / "checkpoint"))
-            .trigger(availableNow=True)
-            .start()
         )
         assert query.awaitTermination(100)
         told = refused(loaded(spark, topic, "id string", **by_reference).count)
@@ -253,7 +258,7 @@ def test_no_secret_leaves_the_process_that_uses_it(
         ("pyspark.sql.datasource", ""),
     ],
 )
-def test_a_broken_install_stops_no_session_and_tells_who_asks(
+def test_a_broken_install_stops_no_session_and_is_reported_on_use(
     broken: str, told: str
 ) -> None:
     ran = subprocess.run(

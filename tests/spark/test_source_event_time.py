@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pytest
+from tests.proving.triggers import start_available_now
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -52,11 +53,11 @@ class Reports:
 
     def run(self, checkpoints: Path) -> None:
         queries = [
-            frame.writeStream.format("streamfactory")
-            .options(**self.outs[name].options)
-            .option("checkpointLocation", str(checkpoints / name))
-            .trigger(availableNow=True)
-            .start()
+            start_available_now(
+                frame.writeStream.format("streamfactory")
+                .options(**self.outs[name].options)
+                .option("checkpointLocation", str(checkpoints / name))
+            )
             for name, frame in self._frames().items()
         ]
         for query in queries:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tests.proving.triggers import start_available_now
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -11,7 +13,7 @@ if TYPE_CHECKING:
     from tests.proving.sessions import Topic
 
 
-def test_a_batch_reads_what_is_there(spark: SparkSession, topic: Topic) -> None:
+def test_a_batch_reads_all_rows(spark: SparkSession, topic: Topic) -> None:
     topic.write(id=[1, 2, 3], _partition=[0, 1, 2])
     topic.write(id=[4], _partition=[0])
     rows = spark.read.format("streamfactory").options(**topic.options).load()
@@ -26,7 +28,7 @@ def test_a_stream_is_copied_in_epochs_each_row_once(
         topic.write(id=[*range(start, start + 10)], _partition=[0, 1] * 5)
     out = topic.another()
     for _ in range(2):
-        query = (
+        query = start_available_now(
             spark.readStream.format("streamfactory")
             .options(**topic.options, startingOffsets="earliest")
             .option("maxOffsetsPerTrigger", "10")
@@ -34,8 +36,6 @@ def test_a_stream_is_copied_in_epochs_each_row_once(
             .writeStream.format("streamfactory")
             .options(**out.options)
             .option("checkpointLocation", str(tmp_path / "checkpoint"))
-            .trigger(availableNow=True)
-            .start()
         )
         assert query.awaitTermination(60)
         assert query.exception() is None

@@ -7,6 +7,7 @@ import shutil
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.proving.triggers import needs_admission, start_available_now
 
 from streamfactory.spark.failures import reason
 
@@ -41,11 +42,9 @@ class Copies:
             .options(**self.out.options)
             .option("checkpointLocation", str(self.checkpoint))
         )
-        return (
-            writer.trigger(availableNow=True)
-            if once
-            else writer.trigger(processingTime="100 milliseconds")
-        ).start()
+        if once:
+            return start_available_now(writer)
+        return writer.trigger(processingTime="100 milliseconds").start()
 
     def run(self, **options: str) -> StreamingQuery:
         query = self.start(options)
@@ -107,6 +106,7 @@ def test_a_batch_that_spark_forgot_is_replayed_and_counts_once(
     assert copies.out.column("id") == [*range(11)]
 
 
+@needs_admission
 def test_limits_hold_and_a_trigger_that_takes_all_lifts_them(
     copies: Copies, topic: Topic, spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -139,6 +139,7 @@ def test_partitions_that_come_in_mid_query_are_read_from_their_earliest(
     assert copies.logged(1)["begun"]["offsets"] == {"clicks": {"3": 0, "4": 0}}
 
 
+@needs_admission
 def test_what_comes_while_a_query_catches_up_waits_for_the_next_run(
     spark: SparkSession, topic: Topic, tmp_path: Path
 ) -> None:
@@ -156,14 +157,12 @@ def test_what_comes_while_a_query_catches_up_waits_for_the_next_run(
     def run() -> None:
         # A minimum that is never reached is no reason to wait for ever.
         limits = {"maxOffsetsPerTrigger": "4", "minOffsetsPerTrigger": "3"}
-        query = (
+        query = start_available_now(
             spark.readStream.format("streamfactory")
             .options(**topic.options, **EARLIEST, **limits)
             .load()
             .writeStream.foreachBatch(look)
             .option("checkpointLocation", str(tmp_path / "checkpoint"))
-            .trigger(availableNow=True)
-            .start()
         )
         assert query.awaitTermination(100)
 
@@ -185,17 +184,16 @@ def test_what_retention_took_stops_the_query_with_a_code_and_a_remedy(
     topic.truncate({0: 15})
     told = copies.failure()
     assert told == (
-        "[offset_out_of_range] the stream has offsets 15 to 20, not 10 (retention) "
+        "[offset_out_of_range] offset 10 is out of range: available are 15 to 20 "
+        "(retention) "
         "(stream 'file:clicks', partition clicks-0, offset 10); "
-        "set `out.of.range` to earliest or latest to go on with a record"
+        "set `out.of.range` to earliest or latest to continue with a loss record"
     )
     copies.run(**{"out.of.range": "earliest"})
     assert copies.out.column("id") == [*range(10), *range(15, 20)]
 
 
-def test_a_topic_that_was_made_anew_stops_the_query(
-    copies: Copies, topic: Topic
-) -> None:
+def test_a_recreated_topic_stops_the_query(copies: Copies, topic: Topic) -> None:
     topic.write(id=[1, 2])
     copies.run(**EARLIEST)
     topic.delete()
@@ -225,10 +223,11 @@ def test_the_checkpoint_of_another_stream_is_refused(
     copies.source = other
     told = copies.failure(**EARLIEST)
     assert "[position_refused]" in told
-    assert "the offset is of clicks-0, which is not of this stream" in told
+    assert "the offset has partition clicks-0, which is not of this stream" in told
 
 
-def test_progress_tells_the_latest_of_all_partitions(
+@needs_admission
+def test_progress_reports_the_latest_of_all_partitions(
     copies: Copies, topic: Topic
 ) -> None:
     topic.write(id=[*range(10)], _partition=[0] * 10)
@@ -237,7 +236,7 @@ def test_progress_tells_the_latest_of_all_partitions(
     assert latest["offsets"] == {"clicks": {"0": 10, "1": 0, "2": 0}}
 
 
-def test_a_copied_checkpoint_goes_on_where_it_was(
+def test_a_copied_checkpoint_continues_at_its_position(
     copies: Copies, topic: Topic, tmp_path: Path
 ) -> None:
     topic.write(id=[1])
@@ -261,7 +260,7 @@ def test_a_copied_checkpoint_goes_on_where_it_was(
         ({"stream.file.path": ""}, "stream.file.path"),
     ],
 )
-def test_wrong_options_are_told_before_anything_starts(
+def test_wrong_options_are_reported_before_anything_starts(
     spark: SparkSession,
     topic: Topic,
     options: dict[str, str],

@@ -144,7 +144,7 @@ def test_readers_that_are_too_many_are_closed_oldest_first(
         assert first is not readers[0]
 
 
-def test_a_forked_worker_makes_readers_of_its_own(topic: Topic) -> None:
+def test_a_forked_worker_creates_its_own_readers(topic: Topic) -> None:
     topic.write(id=[1, 2, 3], _partition=[0, 0, 0])
     arguments = [f"{key}={value}" for key, value in topic.options.items()]
     ran = subprocess.run(
@@ -160,7 +160,7 @@ def test_a_forked_worker_makes_readers_of_its_own(topic: Topic) -> None:
 # --- rows -----------------------------------------------------------------------
 
 
-def test_what_expired_of_a_planned_range_is_told_or_skipped(
+def test_what_expired_of_a_planned_range_is_reported_or_skipped(
     topic: Topic, caplog: pytest.LogCaptureFixture
 ) -> None:
     topic.write(id=[*range(10)], _partition=[0] * 10)
@@ -168,14 +168,14 @@ def test_what_expired_of_a_planned_range_is_told_or_skipped(
     topic.truncate({0: 4})
     with pytest.raises(OffsetOutOfRange) as caught:
         list(read(config_of(topic), wanted, ID))
-    assert "the stream has offsets 4 to 10, not 0" in str(caught.value)
+    assert "offset 0 is out of range: available are 4 to 10" in str(caught.value)
     going_on = config_of(topic, **{"out.of.range": "earliest"})
     rows = pa.Table.from_batches(read(going_on, wanted, ID))
     assert rows.column("id").to_pylist() == [4, 5, 6, 7, 8, 9]
     assert "lost 0 to 4 (retention)" in caplog.text
 
 
-def test_rows_of_another_life_are_not_read_for_those_that_were_planned(
+def test_rows_of_another_incarnation_do_not_replace_planned_ones(
     topic: Topic, caplog: pytest.LogCaptureFixture
 ) -> None:
     topic.write(id=[*range(10)], _partition=[0] * 10)
@@ -188,7 +188,7 @@ def test_rows_of_another_life_are_not_read_for_those_that_were_planned(
     # reading them twice.
     going_on = config_of(topic, **{"out.of.range": "earliest"})
     assert list(read(going_on, wanted, ID)) == []
-    assert "0 to 10 of a planned range are gone, and not read" in caplog.text
+    assert "offsets 0 to 10 of a planned range are lost" in caplog.text
 
 
 def test_rows_that_do_not_fit_are_refused_with_column_and_place(topic: Topic) -> None:

@@ -75,7 +75,7 @@ def test_what_is_set_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     assert os.environ[NAMES[1]] == python_of_workers()
 
 
-def test_a_cluster_gets_a_path_that_others_have_too(
+def test_workers_get_the_path_of_this_interpreter(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     unset(monkeypatch, *NAMES)

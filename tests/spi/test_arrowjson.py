@@ -54,16 +54,22 @@ ID = {"name": "id", "nullable": True, "children": []}
     ("text", "what"),
     [
         ("{", "is not JSON: Expecting property name enclosed in double quotes: "),
-        ("[]", "is no schema: wanted an object with a list of 'fields'"),
-        ('{"fields": 1}', "is no schema: wanted an object with a list of 'fields'"),
-        ('{"fields": [{}]}', "is no schema: a field has no name, or 'nullable' is no"),
+        ("[]", "is not a schema: expected an object with a list of 'fields'"),
+        (
+            '{"fields": 1}',
+            "is not a schema: expected an object with a list of 'fields'",
+        ),
+        (
+            '{"fields": [{}]}',
+            "is not a schema: a field has no name, or 'nullable' is not a",
+        ),
         (
             json.dumps({"fields": [{**ID, "type": {"name": {}}}]}),
-            "has column 'id' of a type that is not known here",
+            "has column 'id' of an unknown type",
         ),
         (
             json.dumps({"fields": [{**ID, "type": {"name": "uuid"}}]}),
-            "has column 'id' of a type that is not known here",
+            "has column 'id' of an unknown type",
         ),
         (
             json.dumps({"fields": [{**ID, "type": {"name": "int", "bitWidth": 7}}]}),
@@ -76,7 +82,7 @@ ID = {"name": "id", "nullable": True, "children": []}
         ('{"fields":' + "[" * 100_000, "is nested too deeply"),
     ],
 )
-def test_what_is_no_schema_is_refused_in_words(text: str, what: str) -> None:
+def test_what_is_no_schema_is_refused_with_a_message(text: str, what: str) -> None:
     with pytest.raises(ValueError, match=r"^(is|has) ") as caught:
         parse_arrow_json(text)
     assert str(caught.value).startswith(what)
@@ -86,9 +92,9 @@ def test_what_is_no_schema_is_refused_in_words(text: str, what: str) -> None:
     "kind", [pa.dictionary(pa.int8(), pa.string()), pa.string_view()]
 )
 def test_a_type_without_a_name_is_refused(kind: pa.DataType) -> None:
-    with pytest.raises(ValueError, match="has no name in JSON") as caught:
+    with pytest.raises(ValueError, match="has no JSON form") as caught:
         to_arrow_json(pa.schema([("x", kind)]))
-    assert str(caught.value) == f"type {kind} has no name in JSON"
+    assert str(caught.value) == f"type {kind} has no JSON form"
 
 
 def test_nothing_but_null_has_a_name() -> None:

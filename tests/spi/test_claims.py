@@ -6,28 +6,21 @@ import itertools
 
 import pytest
 
-from streamfactory.spi import (
-    Claims,
-    EpochVisibility,
-    Guarantee,
-    Verdict,
-    combine,
-    sink_guarantee,
-    source_guarantee,
-)
+from streamfactory.spi import Claims, EpochVisibility, Guarantee, Verdict
+from streamfactory.spi.claims import combine, sink_guarantee, source_guarantee
 
 NONE, TASK, WHOLE = EpochVisibility.NONE, EpochVisibility.TASK, EpochVisibility.WHOLE
 MOST, LEAST, ONCE = Guarantee
 
 NOT_REPLAYABLE = "the source cannot be read again after a failure (not replayable)"
-NOT_DURABLE = "what the sink accepted may be gone with its process (not durable)"
+NOT_DURABLE = "accepted rows may be lost when the sink's process ends (not durable)"
 NOT_IDEMPOTENT = "a repeated epoch is written again (not idempotent)"
-NO_WRITER = "there is no writer id, so a repeat cannot be recognised"
+NO_WRITER = "there is no writer id, so a repeated epoch cannot be recognised"
 PARTLY_VISIBLE = "a reader may see part of an epoch (task visibility)"
 NO_EPOCHS = "rows of a failed attempt stay visible (no epochs)"
 
 
-def test_everything_is_claimed_by_nobody() -> None:
+def test_no_claim_is_made_by_default() -> None:
     assert Claims() == Claims(
         replayable=False,
         durable=False,
@@ -47,8 +40,8 @@ def test_everything_is_claimed_by_nobody() -> None:
             Claims(replayable=True),
             "earliest",
             (
-                "at-most-once: out.of.range=earliest goes on, with a loss record, "
-                "after what retention took away"
+                "at-most-once: out.of.range=earliest continues, with a loss record, "
+                "after messages that retention removed"
             ),
         ),
         (Claims(), "latest", f"at-most-once: {NOT_REPLAYABLE}"),
@@ -100,7 +93,7 @@ def test_exactly_once_needs_every_claim_of_a_sink() -> None:
         assert bool(verdict.reasons) != full
 
 
-def test_a_path_is_as_good_as_its_weakest_part_and_tells_every_reason() -> None:
+def test_a_path_has_its_weakest_guarantee_and_every_reason() -> None:
     source = Verdict(MOST, ("the source forgets",))
     sink = Verdict(LEAST, ("the sink repeats",))
     assert str(combine(source, sink, Verdict(ONCE))) == (

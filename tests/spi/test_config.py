@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from streamfactory.spi import ConfigError, Setting, StreamConfig
+from streamfactory.spi import ConfigError, StreamConfig
+from streamfactory.spi.config import Setting
 from streamfactory.spi.references import (
     has_reference,
     is_reference,
@@ -93,7 +94,7 @@ def test_masking_takes_every_secret_out_of_a_text(config: StreamConfig) -> None:
     assert config.mask(wild) == "refused *** for '***' and ***"
 
 
-def test_masking_goes_on_where_a_secret_cannot_be_resolved(
+def test_masking_continues_if_a_secret_cannot_be_resolved(
     config: StreamConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("TOKEN")
@@ -127,7 +128,7 @@ def test_only_a_reference_is_shown_of_a_secret(text: str, shown: str) -> None:
     assert setting("topic", text).shown == text
 
 
-def test_the_digest_tells_different_settings_apart() -> None:
+def test_the_digest_differs_for_different_settings() -> None:
     base = config_of(setting("a", "1"), setting("b", "2"))
     same = config_of(setting("b", "2"), setting("a", "1"))
     assert base.digest() == same.digest()
@@ -144,7 +145,8 @@ def test_the_digest_tells_different_settings_apart() -> None:
 
 def test_the_digest_is_the_same_in_another_process() -> None:
     code = (
-        "from streamfactory.spi import Setting, StreamConfig\n"
+        "from streamfactory.spi import StreamConfig\n"
+        "from streamfactory.spi.config import Setting\n"
         "s = Setting('a', 'stream.x.a', '1', 1, 'here')\n"
         "print(StreamConfig('clicks', 'x', {'a': s}).digest())"
     )
@@ -201,11 +203,14 @@ def test_references_are_replaced_once(
             "${env:NOT_SET}",
             "${env:NOT_SET} cannot be resolved: the environment variable is not set",
         ),
-        ("${env:}", "${env:} is no reference: write ${env:NAME} or ${file:PATH}"),
-        ("${HOME}", "${HOME} is no reference: write ${env:NAME} or ${file:PATH}"),
+        ("${env:}", "${env:} is not a reference: write ${env:NAME} or ${file:PATH}"),
+        ("${HOME}", "${HOME} is not a reference: write ${env:NAME} or ${file:PATH}"),
         (
             "${vault:db/password}",
-            "${vault:db/password} is no reference: write ${env:NAME} or ${file:PATH}",
+            (
+                "${vault:db/password} is not a reference: write ${env:NAME} or "
+                "${file:PATH}"
+            ),
         ),
         (
             "${file:missing}",
@@ -222,7 +227,7 @@ def test_references_are_replaced_once(
         ),
         (
             "${env:A",
-            "holds a reference without its closing }; write $${ for ${ itself",
+            "has a reference without closing }; write $${ for a literal ${",
         ),
         (
             "${env:A\0B}",
@@ -231,7 +236,7 @@ def test_references_are_replaced_once(
         ("${file:latin}", "${file:latin} cannot be resolved: not UTF-8 text"),
     ],
 )
-def test_a_reference_that_names_nothing_is_an_error_in_words(
+def test_a_reference_that_names_nothing_is_an_error_with_a_message(
     text: str, what: str, tmp_path: Path
 ) -> None:
     (tmp_path / "latin").write_bytes(b"\xff\xfe")

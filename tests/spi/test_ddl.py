@@ -84,26 +84,44 @@ def test_other_spellings_mean_the_same(text: str, same: str) -> None:
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
-        ("", "is no schema: found the end where a column name was wanted"),
-        ("  ", "is no schema: found the end where a column name was wanted"),
-        ("id", "is no schema: found the end where a type was wanted"),
-        ("id bigint,", "is no schema: found the end where a column name was wanted"),
+        ("", "is not a schema: found the end, expected a column name"),
+        ("  ", "is not a schema: found the end, expected a column name"),
+        ("id", "is not a schema: found the end, expected a type"),
+        ("id bigint,", "is not a schema: found the end, expected a column name"),
         (
             "id bigint name string",
-            "is no schema: found 'name' where a comma was wanted",
+            "is not a schema: found 'name', expected a comma",
         ),
-        ("id bigit", "is no schema: found 'bigit' where a type was wanted"),
-        ("id bigint not", "is no schema: found the end where null was wanted"),
-        ("1 bigint", "is no schema: found '1' where a column name was wanted"),
+        ("id bigit", "is not a schema: found 'bigit', expected a type"),
+        ("id bigint not", "is not a schema: found the end, expected null"),
+        ("1 bigint", "is not a schema: found '1', expected a column name"),
         ("id bigint, id int", "has column 'id' twice"),
-        ("a array<int", "is no schema: found the end where '>' was wanted"),
-        ("a map<int>", "is no schema: found '>' where ',' was wanted"),
-        ("a decimal(0,0)", "has decimal(0,0): at most 38 digits, scale within"),
-        ("a decimal(39,0)", "has decimal(39,0): at most 38 digits, scale within"),
-        ("a decimal(3,4)", "has decimal(3,4): at most 38 digits, scale within"),
+        ("a array<int", "is not a schema: found the end, expected '>'"),
+        ("a map<int>", "is not a schema: found '>', expected ','"),
+        (
+            "a decimal(0,0)",
+            (
+                "has decimal(0,0): the precision is at most 38, the "
+                "scale at most the precision"
+            ),
+        ),
+        (
+            "a decimal(39,0)",
+            (
+                "has decimal(39,0): the precision is at most 38, the "
+                "scale at most the precision"
+            ),
+        ),
+        (
+            "a decimal(3,4)",
+            (
+                "has decimal(3,4): the precision is at most 38, the "
+                "scale at most the precision"
+            ),
+        ),
         (
             "a decimal(" + "9" * 30 + ")",
-            f"is no schema: found '{'9' * 30}' where a number was wanted",
+            f"is not a schema: found '{'9' * 30}', expected a number",
         ),
         (
             "a decimal(\u0661)",
@@ -114,7 +132,7 @@ def test_other_spellings_mean_the_same(text: str, same: str) -> None:
         ("a " + "array<" * 5000 + "int", "is nested too deeply"),
     ],
 )
-def test_what_is_no_schema_says_where(text: str, complaint: str) -> None:
+def test_what_is_no_schema_reports_where(text: str, complaint: str) -> None:
     with pytest.raises(ValueError) as caught:
         parse_ddl(text)
     assert str(caught.value) == complaint
@@ -124,4 +142,4 @@ def test_what_is_no_schema_says_where(text: str, complaint: str) -> None:
 def test_a_type_without_a_name_is_refused(kind: pa.DataType) -> None:
     with pytest.raises(ValueError) as caught:
         to_ddl(pa.schema([pa.field("a", kind)]))
-    assert str(caught.value) == f"type {kind} has no name in DDL"
+    assert str(caught.value) == f"type {kind} has no DDL name"

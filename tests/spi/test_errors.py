@@ -196,7 +196,7 @@ def test_a_cause_of_this_tree_crosses_whole() -> None:
 # --- what it says -------------------------------------------------------------------
 
 
-def test_an_error_says_what_where_and_what_to_do() -> None:
+def test_an_error_reports_what_where_and_what_to_do() -> None:
     error = TopicNotFound(
         "topic 'clikcs' does not exist",
         stream="clicks",
@@ -233,7 +233,8 @@ def test_an_error_as_plain_values() -> None:
         "stream": None,
         "partition": "t-1",
         "offset": 2,
-        "remedy": "set `out.of.range` to earliest or latest to go on with a record",
+        "remedy": "set `out.of.range` to earliest or latest to continue with a loss "
+        "record",
         "earliest": 5,
         "latest": None,
     }

@@ -74,7 +74,7 @@ def test_a_good_value_is_read(kind: OptionType, text: str, value: Any) -> None:
 
 
 ARABIC_12 = "\u0661\u0662"
-PERIODS = "is not a period: write 250ms, 30s, 5m, 4h30m, 1d, or plain milliseconds"
+PERIODS = "is not a duration: write 250ms, 30s, 5m, 4h30m, 1d, or plain milliseconds"
 SIZES = "is not a size: write 8388608, 512K, 150M or 1.1G"
 
 
@@ -130,12 +130,12 @@ SIZES = "is not a size: write 8388608, 512K, 150M or 1.1G"
         (PATH, "", "is not a path"),
         (PATH, "  ", "is not a path"),
         (PATH, "a\0b", "is not a path"),
-        (PATH, "s3://bucket/x", "is a URL, wanted a path of this machine"),
-        (PATH, "file:///tmp/x", "is a URL, wanted a path of this machine"),
+        (PATH, "s3://bucket/x", "is a URL, expected a local path"),
+        (PATH, "file:///tmp/x", "is a URL, expected a local path"),
         (
             PATH,
             "~no-such-user-here/x",
-            "begins with the home of a user who has none",
+            "begins with ~ of a user without a home directory",
         ),
         (JSON_OBJECT, "[1]", "is not a JSON object"),
         (JSON_OBJECT, '"a"', "is not a JSON object"),
@@ -152,7 +152,7 @@ SIZES = "is not a size: write 8388608, 512K, 150M or 1.1G"
         (WORDS, "skipp", "is not one of fail, skip, null"),
     ],
 )
-def test_a_bad_value_is_refused_in_words(
+def test_a_bad_value_is_refused_with_a_message(
     kind: OptionType, text: str, complaint: str
 ) -> None:
     with pytest.raises(ValueError) as caught:
@@ -187,22 +187,22 @@ def test_a_path_is_made_absolute_where_it_is_read(tmp_path: Path) -> None:
         (
             Option("n", "N.", INTEGER, minimum=1),
             "0",
-            "is below the least allowed, 1",
+            "is below the minimum, 1",
         ),
         (
             Option("n", "N.", INTEGER, maximum=1_000_000),
             "1000001",
-            "is above the most allowed, 1000000",
+            "is above the maximum, 1000000",
         ),
         (
             Option("n", "N.", NUMBER, maximum=0.5),
             "0.6",
-            "is above the most allowed, 0.5",
+            "is above the maximum, 0.5",
         ),
         (
             Option("n", "N.", PERIOD, minimum=1000),
             "999ms",
-            "is below the least allowed, 1000",
+            "is below the minimum, 1000",
         ),
         (
             Option("n", "N.", validator=lambda v: "is odd" if len(v) % 2 else None),
@@ -211,7 +211,7 @@ def test_a_path_is_made_absolute_where_it_is_read(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_bounds_and_validators_say_what_is_wrong(
+def test_bounds_and_validators_report_the_problem(
     option: Option, text: str, complaint: str
 ) -> None:
     with pytest.raises(ValueError) as caught:
@@ -236,7 +236,7 @@ def test_bounds_are_inclusive(text: str) -> None:
         ),
         (
             {"key": "a", "secret": True, "type": INTEGER},
-            "option 'a': a secret is a string",
+            "option 'a': a secret must be a string",
         ),
         (
             {"key": "a", "required": True, "default": "x"},
@@ -249,7 +249,7 @@ def test_bounds_are_inclusive(text: str) -> None:
         ),
         (
             {"key": "a", "type": INTEGER, "default": "0", "minimum": 1},
-            "is below the least allowed, 1",
+            "is below the minimum, 1",
         ),
     ],
 )

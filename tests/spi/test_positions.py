@@ -127,31 +127,34 @@ GOOD = '{"offsets":{"clicks":{"0":23}},"version":1}'
             '{"clicks":{"0":23}}',
             'not a position: \'{"clicks":{"0":23}}\' has no version',
         ),
-        ('{"version":2}', "position has version 2, this reads 1"),
+        ('{"version":2}', "position has version 2, but only version 1 is supported"),
         (
             '{"version":"1"}',
-            "not a position: version is '1', wanted a whole number",
+            "not a position: version is '1', expected an integer",
         ),
-        ('{"version":true}', "version is True, wanted a whole number"),
-        ('{"version":0}', "version is 0, wanted a whole number"),
-        ('{"version":1.0}', "version is 1.0, wanted a whole number"),
-        ('{"version":1}', "not a position: None, wanted an object by topic"),
-        ('{"version":1,"offsets":[]}', "not a position: [], wanted an object by topic"),
+        ('{"version":true}', "version is True, expected an integer"),
+        ('{"version":0}', "version is 0, expected an integer"),
+        ('{"version":1.0}', "version is 1.0, expected an integer"),
+        ('{"version":1}', "not a position: None, expected an object by topic"),
+        (
+            '{"version":1,"offsets":[]}',
+            "not a position: [], expected an object by topic",
+        ),
         (
             '{"version":1,"offsets":{"t":3}}',
-            "not a position: 't' has 3, wanted an object",
+            "not a position: 't' has 3, expected an object",
         ),
         (
             '{"version":1,"offsets":{},"extra":1}',
-            "not a position: unknown member 'extra'",
+            "not a position: unknown key 'extra'",
         ),
         (
             '{"version":1,"offsets":{},"offsets":{}}',
-            "not a position: 'offsets' is given twice",
+            "not a position: the key 'offsets' is repeated",
         ),
         (
             '{"version":1,"offsets":{"t":{"0":1,"0":2}}}',
-            "not a position: '0' is given twice",
+            "not a position: the key '0' is repeated",
         ),
         (
             '{"version":1,"offsets":{"":{"0":1}}}',
@@ -192,7 +195,7 @@ GOOD = '{"offsets":{"clicks":{"0":23}},"version":1}'
         ),
         (
             '{"version":1,"offsets":{"t":{"0":1}},"incarnations":[]}',
-            "not a position: incarnations is [], wanted an object",
+            "not a position: incarnations is [], expected an object",
         ),
         (
             '{"version":1,"offsets":{"t":{"0":1}},"incarnations":{"t":{"0":7}}}',
@@ -208,7 +211,7 @@ GOOD = '{"offsets":{"clicks":{"0":23}},"version":1}'
         ),
     ],
 )
-def test_what_is_no_position_is_refused_in_words(text: str, what: str) -> None:
+def test_what_is_no_position_is_refused_with_a_message(text: str, what: str) -> None:
     with pytest.raises(PositionRefused) as caught:
         Position.from_json(text)
     assert what in caught.value.what
@@ -216,11 +219,11 @@ def test_what_is_no_position_is_refused_in_words(text: str, what: str) -> None:
     assert caught.value.remedy
 
 
-def test_a_newer_position_says_what_to_do() -> None:
+def test_a_newer_position_names_the_remedy() -> None:
     with pytest.raises(PositionRefused) as caught:
         Position.from_json('{"version":7,"lanes":{}}')
     assert str(caught.value) == (
-        "position has version 7, this reads 1; upgrade streamfactory"
+        "position has version 7, but only version 1 is supported; upgrade streamfactory"
     )
 
 
@@ -269,9 +272,9 @@ def test_a_partition_id_is_a_whole_number(number: object) -> None:
 
 
 def test_a_partition_needs_a_topic() -> None:
-    with pytest.raises(ValueError, match="needs the name") as caught:
+    with pytest.raises(ValueError, match="requires the name") as caught:
         Partition("", 0)
-    assert str(caught.value) == "a partition needs the name of its topic"
+    assert str(caught.value) == "a partition requires the name of its topic"
 
 
 def test_partitions_sort_by_topic_and_number() -> None:

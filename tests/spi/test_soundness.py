@@ -11,13 +11,12 @@ import pytest
 from tests.everytype import EVERY_TYPE
 
 from streamfactory.spi import (
-    UNPACKED_BYTES,
     BatchValidator,
     CorruptData,
     MessageTooLarge,
     SchemaMismatch,
-    can_rescale,
 )
+from streamfactory.spi.soundness import UNPACKED_BYTES, can_rescale
 
 LARGE: Final = 3000
 """Rows of a batch that is checked column by column."""
@@ -248,7 +247,7 @@ def test_views_of_nulls_are_checked_too(
 
 
 @pytest.mark.parametrize("of_null", [(0, 0, 0, 0), (3, 7, 7, 7), (20, 0, 0, 0)])
-def test_views_of_nulls_that_harm_nobody_pass(
+def test_harmless_views_of_nulls_pass(
     of_null: tuple[int, int, int, int],
 ) -> None:
     for column in (array := views(of_null, pa.string_view()), array.slice(2)):
@@ -303,7 +302,7 @@ def test_sound_columns_of_every_type_pass_long_short_and_sliced(
         ),
         (
             pa.schema([("a", pa.int8()), ("a", pa.int8())]),
-            "the schema has several columns of the name 'a'",
+            "the schema has several columns named 'a'",
         ),
     ],
 )
@@ -420,7 +419,7 @@ def test_nulls_that_the_schema_excludes_are_refused(
     schema = pa.schema([pa.field("c", column.type, nullable=False)])
     rows = pa.RecordBatch.from_arrays([column], schema=schema)
     what = refused(rows)
-    assert what == f"column {path!r} is declared not nullable, and has nulls"
+    assert what == f"column {path!r} is declared not nullable, but has nulls"
 
 
 def union_of(codes: list[int], offsets: list[int] | None = None) -> pa.Array:
@@ -441,7 +440,7 @@ def union_of(codes: list[int], offsets: list[int] | None = None) -> pa.Array:
 @pytest.mark.parametrize("column", [union_of([1, 0]), union_of([1, 0], [0, 1])])
 def test_nulls_that_a_union_excludes_are_refused(column: pa.Array) -> None:
     what = refused(pa.record_batch({"c": column}))
-    assert what == "column 'c.n' is declared not nullable, and has nulls"
+    assert what == "column 'c.n' is declared not nullable, but has nulls"
 
 
 @pytest.mark.parametrize(

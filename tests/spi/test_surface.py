@@ -31,8 +31,8 @@ def test_public_classes_of_the_modules_are_all_there() -> None:
         for node in ast.parse(path.read_text(encoding="utf-8")).body:
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 missing += [node.name] if node.name not in spi.__all__ else []
-    # The manager's alone, and what our own backends share.
-    assert missing == ["Backoff", "HookSpecs", "Wake"]
+    # Those of the framework alone, and what our own backends share.
+    assert missing == ["Backoff", "Setting", "HookSpecs", "Wake"]
 
 
 def test_importing_the_contract_loads_no_arrow_and_no_client() -> None:
@@ -92,3 +92,17 @@ def test_the_envelope_is_spark_kafkas() -> None:
         "      child 0, key: string not null\n"
         "      child 1, value: binary"
     )
+
+
+@pytest.mark.parametrize("name", ["Setting", "combine", "can_rescale"])
+def test_a_name_that_moved_is_a_deprecated_alias(name: str) -> None:
+    assert name not in spi.__all__
+    with pytest.warns(
+        DeprecationWarning, match=f"import {name} from streamfactory.spi"
+    ):
+        assert getattr(spi, name).__name__ == name
+
+
+def test_an_unknown_name_is_no_attribute() -> None:
+    with pytest.raises(AttributeError, match="has no attribute 'tail'"):
+        spi.tail  # noqa: B018

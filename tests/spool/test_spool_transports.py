@@ -175,7 +175,9 @@ class Sender:
         self._connection.close()
 
 
-def test_a_sender_comes_back_to_one_port_while_another_goes_on(tmp_path: Path) -> None:
+def test_a_sender_reconnects_to_one_port_while_another_continues(
+    tmp_path: Path,
+) -> None:
     first = ports(2)
     properties = listening(tmp_path, first, first + 1)
     with received(properties) as receiver:
@@ -224,7 +226,9 @@ def test_a_column_that_the_spool_needs_is_refused(tmp_path: Path) -> None:
         sender = Sender(first, schema)
         until(lambda: receiver.trouble, receiver.reports)
         assert isinstance(receiver.trouble, SchemaMismatch)
-        assert "needs the column name '_received' for itself" in str(receiver.trouble)
+        assert "the column name '_received' is reserved by the spool" in str(
+            receiver.trouble
+        )
         with contextlib.suppress(OSError):
             sender.end()
 

@@ -119,7 +119,7 @@ def test_a_range_is_exported(
     assert done.json["rows"] == len(expected)
 
 
-def test_an_export_goes_on_where_the_last_one_ended(
+def test_an_export_continues_at_the_end_of_the_last_one(
     place: Place, topics: Command, tmp_path: Path
 ) -> None:
     stream = place.numbers("clicks", 3)
@@ -135,7 +135,7 @@ def test_an_export_goes_on_where_the_last_one_ended(
     assert not (tmp_path / "3.arrow").exists()
 
 
-def test_text_tells_how_much_it_was(memory: Place, topics: Command) -> None:
+def test_text_prints_rows_bytes_and_position(memory: Place, topics: Command) -> None:
     stream = memory.numbers("clicks", 3)
     done = topics("export", stream, "out.arrow")
     size = Path("out.arrow").stat().st_size
@@ -192,7 +192,7 @@ def test_each_partition_may_have_its_file(
     sizes = [path.stat().st_size for path in (tmp_path / "out").iterdir()]
     assert done.json["bytes"] == sum(sizes)
     again = topics(*line)
-    assert (again.status, again.error["what"]) == (2, "out is there already")
+    assert (again.status, again.error["what"]) == (2, "out exists already")
     assert left(tmp_path) == ["out"]
 
 
@@ -219,9 +219,14 @@ def test_no_name_of_a_topic_leads_out_of_the_folder(
             ("--from", "6"),
             1,
             "offset_out_of_range",
-            "the partition ends at 5, before 6",
+            "offset 6 is beyond the latest offset 5",
         ),
-        (("--to", "6"), 1, "offset_out_of_range", "the partition ends at 5, before 6"),
+        (
+            ("--to", "6"),
+            1,
+            "offset_out_of_range",
+            "offset 6 is beyond the latest offset 5",
+        ),
         (
             ("--from", "1"),
             1,
@@ -238,7 +243,7 @@ def test_no_name_of_a_topic_leads_out_of_the_folder(
             ("--partition", "3"),
             1,
             "topic_not_found",
-            "there is no partition 3; there are 0",
+            "partition 3 does not exist; available are 0",
         ),
     ],
 )
@@ -259,7 +264,7 @@ def test_a_range_that_is_not_there_is_refused(
     assert left(tmp_path) == []
 
 
-def test_what_is_lost_is_told_where_the_stream_allows_it(
+def test_what_is_lost_is_reported_where_the_stream_allows_it(
     place: Place, topics: Command, tmp_path: Path
 ) -> None:
     stream = place.numbers("clicks", 5)
@@ -325,7 +330,7 @@ def test_large_exports_have_many_parts(tmp_path: Path) -> None:
         assert pa.ipc.open_file(file).num_record_batches == 5
 
 
-def test_columns_that_parquet_has_not_are_told(
+def test_columns_that_parquet_has_not_are_reported(
     memory: Place, topics: Command, tmp_path: Path
 ) -> None:
     column = pa.array([None], pa.month_day_nano_interval())
@@ -333,7 +338,9 @@ def test_columns_that_parquet_has_not_are_told(
     stream = memory.stream("odd")
     done = topics("export", stream, "out.parquet", "--json")
     assert (done.status, done.error["error"]) == (2, "unsupported")
-    assert done.error["what"].startswith("parquet cannot hold these columns: ")
+    assert done.error["what"].startswith(
+        "format parquet does not support these columns: "
+    )
     assert left(tmp_path) == []
     assert topics("export", stream, "out.arrow").status == 0
 
@@ -341,7 +348,7 @@ def test_columns_that_parquet_has_not_are_told(
 # --- whole or not at all --------------------------------------------------------------
 
 
-def test_a_file_that_is_there_is_kept(
+def test_an_existing_file_is_kept(
     place: Place, topics: Command, tmp_path: Path
 ) -> None:
     stream = place.numbers("clicks", 2)
@@ -349,8 +356,8 @@ def test_a_file_that_is_there_is_kept(
     path.write_text("precious")
     done = topics("export", stream, "out.parquet", "--json")
     assert (done.status, done.error["class"]) == (2, "misuse")
-    assert done.error["what"] == "out.parquet is there already"
-    assert done.error["remedy"] == "name another file, or give --force to replace it"
+    assert done.error["what"] == "out.parquet exists already"
+    assert done.error["remedy"] == "use another file, or pass --force to replace it"
     assert path.read_text() == "precious"
     assert topics("export", stream, "out.parquet", "--force").status == 0
     assert ids(path) == [0, 1]
@@ -372,7 +379,7 @@ def test_only_files_are_replaced(
     done = topics(*line)
     assert done.status == 2
     assert done.error["what"] == (
-        f"{path} is there already, and is no file to be replaced"
+        f"{path} exists already, and is not a file, which could be replaced"
     )
     assert left(tmp_path) == ["out"]
 
@@ -389,7 +396,7 @@ def test_only_files_are_replaced(
         ),
         (
             ("none/out.arrow",),
-            "none/out.arrow cannot be written: there is no folder none",
+            "none/out.arrow cannot be written: folder none does not exist",
         ),
     ],
 )
@@ -432,7 +439,7 @@ def test_a_file_that_comes_meanwhile_is_kept(tmp_path: Path) -> None:
     author = endless(100, come)
     with pytest.raises(MisuseError) as caught:
         exported(author, path)
-    assert caught.value.what == f"{path} is there already"
+    assert caught.value.what == f"{path} exists already"
     assert path.read_text() == "precious"
     assert left(tmp_path) == ["out.arrow"]
 
@@ -450,7 +457,7 @@ def test_a_folder_that_comes_meanwhile_is_kept(tmp_path: Path) -> None:
     assert left(tmp_path) == ["out"]
 
 
-def test_nobody_sees_a_file_before_it_is_whole(tmp_path: Path) -> None:
+def test_a_file_is_invisible_until_it_is_complete(tmp_path: Path) -> None:
     path, seen = tmp_path / "out.parquet", []
 
     def look(_: int) -> None:
@@ -494,7 +501,7 @@ def test_a_source_that_gives_nothing_more_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(StreamTimeout) as caught:
         exported(author, tmp_path / "out.arrow")
     assert caught.value.offset == 4
-    assert caught.value.what == "no message came for 0.05 s, and 10 is planned"
+    assert caught.value.what == "no message arrived for 0.05 s before the end at 10"
     assert left(tmp_path) == []
 
 

@@ -57,7 +57,7 @@ def test_a_topic_that_cannot_be_read_hides_no_other(
     assert topics("list", stream).out.splitlines()[0].split()[-1] == "PROBLEM"
 
 
-def test_a_type_without_a_list_of_topics_says_so(
+def test_a_type_without_a_list_of_topics_reports_it(
     topics: Command, tmp_path: Path
 ) -> None:
     stream = tmp_path / "wire.json"
@@ -123,14 +123,17 @@ def test_another_topic_of_the_place_is_shown(place: Place, topics: Command) -> N
     assert (shown["topic"], len(shown["partitions"])) == ("archive", 2)
 
 
-def test_a_topic_that_is_not_there_is_told(place: Place, topics: Command) -> None:
+def test_a_topic_that_is_not_there_is_reported(place: Place, topics: Command) -> None:
     stream = place.numbers("clicks", 1)
     done = topics("show", stream, "--topic", "clacks", "--json")
     assert (done.status, done.error["error"]) == (1, "topic_not_found")
     assert "'clacks'" in done.error["what"]
-    assert done.error["what"].endswith("there are: clicks")
+    assert done.error["what"].endswith("existing topics: clicks")
     empty = topics("show", stream, "--topic", " ", "--json")
-    assert (empty.status, empty.error["what"]) == (2, "an empty name names no topic")
+    assert (empty.status, empty.error["what"]) == (
+        2,
+        "the name of a topic must not be empty",
+    )
 
 
 def test_a_stream_of_several_topics_has_to_name_one(
@@ -149,7 +152,7 @@ def test_a_stream_of_several_topics_has_to_name_one(
     assert len(topics("list", path, "--json").json["topics"]) == 1
 
 
-def test_files_of_others_are_shown_and_not_operated(
+def test_foreign_files_are_shown_and_not_changed(
     topics: Command, tmp_path: Path
 ) -> None:
     with pa.ipc.new_file(tmp_path / "foreign.arrow", pa.schema([("n", "int64")])) as f:
@@ -172,7 +175,7 @@ def test_a_typo_suggests_the_nearest_command(topics: Command) -> None:
     done = topics("trunkate", "clicks")
     assert (done.status, done.out) == (2, "")
     assert done.err == (
-        "error: No such command 'trunkate'. Did you mean 'truncate'? "
+        "error: [usage] No such command 'trunkate'. Did you mean 'truncate'? "
         "(see streamfactory topics --help)\n"
     )
 

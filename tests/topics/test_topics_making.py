@@ -93,11 +93,11 @@ def test_partitions_are_what_the_configuration_says(
     assert done.json["partitions"] == 4
 
 
-def test_a_topic_that_is_there_is_left_alone(place: Place, topics: Command) -> None:
+def test_an_existing_topic_is_left_alone(place: Place, topics: Command) -> None:
     stream = place.numbers("clicks", 3)
     done = topics("create", stream, "--schema", "other string", "--json")
     assert (done.status, done.error["class"]) == (2, "misuse")
-    assert done.error["what"] == "there is a topic 'clicks' already"
+    assert done.error["what"] == "topic 'clicks' exists already"
     assert topics("show", stream, "--json").json["rows"] == 3
 
 
@@ -112,13 +112,13 @@ def test_a_topic_that_is_there_is_left_alone(place: Place, topics: Command) -> N
         (
             ("--schema", "id number"),
             (
-                "Invalid value for '--schema': 'id number' is no schema: found "
-                "'number' where a type was wanted."
+                "Invalid value for '--schema': 'id number' is not a schema: found "
+                "'number', expected a type."
             ),
         ),
         (
             ("--schema", "_key binary, id bigint"),
-            "column '_key' is no column of the rows: it travels with them",
+            "column '_key' is metadata, which every row has",
         ),
         (
             ("--schema", "id bigint", "--partitions", 0),
@@ -164,7 +164,7 @@ def test_a_file_without_columns_is_refused(
 def test_a_topic_grows(place: Place, topics: Command) -> None:
     stream = place.numbers("clicks", 3)
     assert topics("grow", stream, 3).out == "clicks: 3 partitions, 1 before\n"
-    assert topics("grow", stream, 3).out == "clicks: has 3 partitions already\n"
+    assert topics("grow", stream, 3).out == "clicks: already has 3 partitions\n"
     told = {"topic": "clicks", "partitions_before": 3, "partitions": 4}
     assert topics("grow", stream, 4, "--json").json == told
     shown = topics("show", stream, "--json").json
@@ -175,5 +175,25 @@ def test_a_topic_never_shrinks(place: Place, topics: Command) -> None:
     stream = place.numbers("clicks", 3, 3)
     done = topics("grow", stream, 1, "--json")
     assert done.status == 2
-    assert done.error["what"] == "'clicks' has 2 partitions, never fewer"
+    assert (
+        done.error["what"] == "topic 'clicks' has 2 partitions, and cannot have fewer"
+    )
     assert topics("show", stream, "--json").json["rows"] == 6
+
+
+def test_a_stream_with_a_decoder_needs_no_columns(
+    place: Place, topics: Command
+) -> None:
+    raw = {f"stream__{place.type}__decoder__class__name": "raw"}
+    done = topics("create", place.stream("clicks", **raw), "--json")
+    assert (done.status, done.json["schema"]["messages"]) == (0, True)
+
+
+def test_a_stream_without_a_decoder_needs_columns_or_messages(
+    place: Place, topics: Command
+) -> None:
+    stream = place.stream("clicks")
+    done = topics("create", stream)
+    assert done.status == 2
+    assert "Give one of --schema, --schema-from and --messages." in done.err
+    assert topics("show", stream).status == 1

@@ -78,41 +78,41 @@ def test_rows_before_a_time_go(place: Place, topics: Command) -> None:
     assert earliest(topics, stream) == [3]
 
 
-def test_text_tells_what_went(memory: Place, topics: Command) -> None:
+def test_text_prints_what_was_removed(memory: Place, topics: Command) -> None:
     stream = memory.numbers("clicks", 10, 5)
     assert topics("truncate", stream, "--before", "0=4", "--dry-run").out == (
-        "clicks: would let go of 4 rows\n"
+        "clicks: 4 rows would be deleted\n"
         "  PARTITION  FROM  BEFORE  ROWS\n"
         "  0          0     4       4\n"
     )
     done = topics("truncate", stream, "--before", "0=4", "--yes")
-    assert done.out.splitlines()[0] == "clicks: 4 rows let go of"
+    assert done.out.splitlines()[0] == "clicks: 4 rows deleted"
     again = topics("truncate", stream, "--before", "0=4")
-    assert (again.status, again.out) == (0, "clicks: 0 rows let go of\n")
+    assert (again.status, again.out) == (0, "clicks: 0 rows deleted\n")
 
 
 @pytest.mark.parametrize(
     ("before", "status", "code", "what"),
     [
-        ("11", 1, "offset_out_of_range", "the partition ends at 10, before 11"),
-        ("1=6", 1, "offset_out_of_range", "the partition ends at 5, before 6"),
+        ("11", 1, "offset_out_of_range", "offset 11 is beyond the latest offset 10"),
+        ("1=6", 1, "offset_out_of_range", "offset 6 is beyond the latest offset 5"),
         (
             "2=1",
             1,
             "topic_not_found",
-            "there is no partition 2; there are 0 to 1",
+            "partition 2 does not exist; available are 0 to 1",
         ),
         (
             '{"clacks": {"0": 1}}',
             1,
             "position_refused",
-            "the position is of clacks-0, which is not of this stream",
+            "the position has partition clacks-0, which is not of this stream",
         ),
         (
             '{"clicks": {"7": 1}}',
             1,
             "partition_vanished",
-            "the position names a partition that is no longer there",
+            "the position has a partition that no longer exists",
         ),
         (
             (
@@ -194,7 +194,7 @@ def test_a_mistaken_line_is_refused(
         (
             ("truncate", "--before", "2"),
             (
-                "clicks: would let go of 4 rows: there is no terminal to ask at, so "
+                "clicks: 4 rows would be deleted: there is no terminal to ask at, so "
                 "nothing was done"
             ),
         ),
@@ -233,7 +233,7 @@ def test_a_person_is_asked(
 ) -> None:
     stream = disk.numbers("clicks", 4)
     done = terminal("truncate", stream, "--before", 3, "--json", answer=answer)
-    assert "would let go of 3 rows" in done.err
+    assert "3 rows would be deleted" in done.err
     assert (done.status, done.json["outcome"]) == (status, outcome)
     assert topics("show", stream, "--json").json["rows"] == left
 
@@ -336,7 +336,7 @@ def test_bytes_are_counted_by_the_backend_alone(place: Place, topics: Command) -
     looked = topics("truncate", stream, "--retention", "--dry-run", "--json").json
     assert (looked["rows"], looked["unforeseen"]) == (0, ["retention.bytes=0"])
     said = topics("truncate", stream, "--retention", "--dry-run").out
-    assert said.startswith("clicks: would let go of 0 rows or more\n")
+    assert said.startswith("clicks: 0 rows or more would be deleted\n")
     assert topics("truncate", stream, "--retention").status == 2
     assert earliest(topics, stream) == [0]
     done = topics("truncate", stream, "--retention", "--yes", "--json").json
@@ -347,11 +347,9 @@ def test_no_retention_is_none_to_apply(place: Place, topics: Command) -> None:
     stream = place.numbers("clicks", 10)
     done = topics("truncate", stream, "--retention", "--yes", "--json")
     assert (done.status, done.error["error"]) == (2, "config")
-    assert done.error["what"] == (
-        "no retention is configured, so there is none to apply"
-    )
+    assert done.error["what"] == ("no retention is configured")
     key = f"stream.{place.type}.retention.age.millis"
-    assert done.error["remedy"] == f"set {key}, or its like"
+    assert done.error["remedy"] == f"set {key} or another retention option"
 
 
 # --- what readers still want ----------------------------------------------------------
@@ -386,7 +384,7 @@ def truncated(topics: Command, stream: Path, saved: Path, *words: str) -> Any:
 
 
 @pytest.mark.parametrize("words", [("--retention",), ("--before", "latest")])
-def test_what_a_checkpoint_still_wants_stays(
+def test_rows_that_a_checkpoint_needs_are_kept(
     words: tuple[str, ...], place: Place, topics: Command, saved: Path
 ) -> None:
     place.numbers("clicks", 10, 5)
@@ -410,7 +408,7 @@ def test_the_newest_checkpoint_of_a_group_holds(
     assert truncated(topics, stream, saved, "--before", "9")[0]["before"] == 8
 
 
-def test_a_group_wants_all_of_what_it_has_not_begun(
+def test_a_group_needs_all_of_an_unread_partition(
     place: Place, topics: Command, saved: Path
 ) -> None:
     stream = place.numbers("clicks", 10, 5)
@@ -465,8 +463,8 @@ def test_a_checkpoint_of_an_earlier_topic_is_refused(
     done = topics(*line)
     assert (done.status, done.error["error"]) == (1, "position_refused")
     assert done.error["what"] == (
-        "the checkpoint of group 'group' is of an earlier life of clicks-0: what it "
-        "still wants cannot be told"
+        "the checkpoint of group 'group' is of an earlier incarnation of clicks-0: "
+        "the offsets that it still needs are unknown"
     )
     assert earliest(topics, stream) == [0]
 

@@ -40,7 +40,7 @@ def test_a_sound_topic_is_verified(place: Place, topics: Command) -> None:
     stream = place.numbers("clicks", 3, 4)
     topics("truncate", stream, "--before", "1=1", "--yes")
     done = topics("verify", stream)
-    assert (done.status, done.out) == (0, "clicks: 6 rows read, all is well\n")
+    assert (done.status, done.out) == (0, "clicks: 6 rows read, no problems\n")
     told = {"topic": "clicks", "ok": True, "rows": 6, "problems": []}
     assert topics("verify", stream, "--json").json == told
 
@@ -172,17 +172,17 @@ def test_foreign_errors_never_cross(act: str) -> None:
     assert str(caught.value).startswith("the plug-in raised Boom: the password is ***")
 
 
-def test_an_ability_that_is_not_there_is_told() -> None:
+def test_an_ability_that_is_not_there_is_reported() -> None:
     with scripted() as admin:
         with pytest.raises(Unsupported) as caught:
             admin.grow(3)
-        assert caught.value.what == "script cannot grow topics"
+        assert caught.value.what == "stream type 'script' cannot grow topics"
         with pytest.raises(Unsupported) as caught:
             admin.topics()
-    assert caught.value.what == "the stream type 'script' cannot be read"
+    assert caught.value.what == "stream type 'script' cannot be read"
 
 
-def test_a_type_without_an_operator_is_told() -> None:
+def test_a_type_without_an_operator_is_reported() -> None:
     with scripted(admin=None) as admin:
         assert admin.facts() == {}
         with pytest.raises(Unsupported) as caught:
@@ -191,7 +191,7 @@ def test_a_type_without_an_operator_is_told() -> None:
         caught.value.what
         == "stream type 'script' does not support topic administration"
     )
-    assert caught.value.remedy == "use the tools of the other side"
+    assert caught.value.remedy == "use the tools of the source"
 
 
 def test_what_was_opened_is_closed_once() -> None:
@@ -202,7 +202,7 @@ def test_what_was_opened_is_closed_once() -> None:
     assert Scripted.closed == 1
     with pytest.raises(ClosedError) as caught:
         admin.verify()
-    assert caught.value.what == "the topic's operator is closed"
+    assert caught.value.what == "the topic administration is closed"
 
 
 def test_nothing_is_opened_before_something_is_asked() -> None:

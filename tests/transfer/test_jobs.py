@@ -74,5 +74,5 @@ def test_problems_are_errors_of_the_root(tmp_path: Path) -> None:
     with pytest.raises(streamfactory.ConfigError, match="colour"):
         streamfactory.copy(clicks, clicks, sink_options={"colour": "red"})
     (tmp_path / "out.parquet").write_bytes(b"")
-    with pytest.raises(streamfactory.MisuseError, match="there already"):
+    with pytest.raises(streamfactory.MisuseError, match="exists already"):
         streamfactory.export(clicks, tmp_path / "out.parquet")

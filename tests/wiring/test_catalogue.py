@@ -63,7 +63,7 @@ def test_name_claimed_by_two_files_names_both(folder: Path) -> None:
     with pytest.raises(ConfigError) as caught:
         catalogue.get("clicks")
     assert str(caught.value) == (
-        f"the name 'clicks' is claimed by {folder / 'again.toml'} and "
+        f"stream 'clicks' is defined in {folder / 'again.toml'} and "
         f"{folder / 'clicks.toml'}; rename one of them"
     )
     assert catalogue.get("orders").name == "orders"
@@ -84,7 +84,7 @@ def test_unknown_name_mentions_files_that_could_not_be_read(folder: Path) -> Non
     path = folder / "broken.toml"
     assert str(caught.value) == (
         f"no stream is named 'sales'; known in {folder} are clicks, orders, "
-        f"taxi-rides\n  {path}: could not be read, so the streams in it are not known; "
+        f"taxi-rides\n  {path}: could not be read, so its streams are unknown; "
         f"to see why: streamfactory validate {path}"
     )
 
@@ -97,7 +97,7 @@ def test_name_of_a_broken_file_gets_what_is_wrong_with_it(folder: Path) -> None:
     assert not isinstance(caught.value, UnknownStream)
 
 
-def test_file_with_several_streams_wants_one_of_their_names(folder: Path) -> None:
+def test_file_with_several_streams_requires_a_name(folder: Path) -> None:
     maps = [
         {"streamType": "kafka", "stream.kafka.topic.name": topic}
         for topic in ("a", "b")
@@ -113,7 +113,7 @@ def test_file_with_several_streams_wants_one_of_their_names(folder: Path) -> Non
     with pytest.raises(ConfigError) as caught:
         catalogue.get("table")
     assert str(caught.value) == (
-        f"{folder / 'table.json'} holds several streams: many_a, many_b (stream "
+        f"{folder / 'table.json'} defines several streams: many_a, many_b (stream "
         "'table'); name one of them"
     )
 
@@ -140,10 +140,12 @@ def test_what_is_no_path_is_a_name(folder: Path) -> None:
     assert definition.name == "taxi-rides"
 
 
-def test_name_that_looks_like_a_path_says_that_there_is_no_file(folder: Path) -> None:
+def test_name_that_looks_like_a_path_reports_that_there_is_no_file(
+    folder: Path,
+) -> None:
     with pytest.raises(UnknownStream) as caught:
         Catalogue(folder).find("clicks.toml")
-    assert str(caught.value).endswith("; there is no such file either")
+    assert str(caught.value).endswith("; no file with that path exists either")
 
 
 def test_environment_names_the_folder(
@@ -170,16 +172,16 @@ def test_folder_that_is_missing_has_no_streams(tmp_path: Path) -> None:
     with pytest.raises(UnknownStream) as caught:
         Catalogue(missing).get("clicks")
     assert str(caught.value) == (
-        f"no stream is named 'clicks'; there is no folder {missing}: "
-        "STREAMFACTORY_STREAMS may name one"
+        f"no stream is named 'clicks'; the folder {missing} does not exist: set "
+        f"STREAMFACTORY_STREAMS to another"
     )
 
 
-def test_folder_that_is_empty_says_so(tmp_path: Path) -> None:
+def test_folder_that_is_empty_reports_it(tmp_path: Path) -> None:
     with pytest.raises(UnknownStream) as caught:
         Catalogue(tmp_path).get("clicks")
     assert str(caught.value) == (
-        f"no stream is named 'clicks'; the folder {tmp_path} defines none"
+        f"no stream is named 'clicks'; the folder {tmp_path} defines no stream"
     )
 
 

@@ -129,17 +129,17 @@ def told(result: Inspection) -> list[str]:
 @pytest.mark.parametrize(
     ("properties", "problems"),
     [
-        ({}, ["streamType: is required; for instance memory"]),
+        ({}, ["streamType: is required; for example memory"]),
         (
             {"streamType": ""},
-            ["streamType: is empty, and required; for instance memory"],
+            ["streamType: is empty, but required; for example memory"],
         ),
         (
             {"streamType": "tiny", "stream.type": "memory"},
             [
                 (
-                    "streamType: is 'tiny' here and 'memory' as stream.type "
-                    "[argument]; say it once"
+                    "streamType: is 'tiny', but stream.type is 'memory' [argument]; "
+                    "keep one of them"
                 )
             ],
         ),
@@ -154,7 +154,7 @@ def told(result: Inspection) -> list[str]:
         ),
     ],
 )
-def test_a_type_that_cannot_be_told(
+def test_a_type_that_cannot_be_determined(
     check: Any, properties: dict[str, str], problems: list[str]
 ) -> None:
     result = check(properties, base={})
@@ -193,7 +193,7 @@ def test_known_type_that_is_not_installed_is_a_warning_until_it_is_used(
     result = inspect(definition, plugins)
     assert told(result) == [
         (
-            "warning: streamType: is known, but not installed here; no plug-in is "
+            "warning: streamType: is not installed here; no plug-in is "
             "known; docs/spi.md shows how to write one"
         )
     ]
@@ -216,8 +216,8 @@ def test_known_decoder_that_is_not_installed_is_a_warning_until_it_is_used(
     result = inspect(definition, plugins)
     assert told(result) == [
         (
-            "warning: stream.tiny.decoder.class.name: is known, but not installed "
-            "here; no plug-in is known; docs/spi.md shows how to write one"
+            "warning: stream.tiny.decoder.class.name: is not installed here; no "
+            "plug-in is known; docs/spi.md shows how to write one"
         )
     ]
     with pytest.raises(UnknownPlugin):
@@ -246,8 +246,8 @@ def test_missing_client_is_a_warning_until_it_is_used(
 
 HOST = "stream.tiny.host"
 NOT_REMOVED = (
-    "an empty value does not remove a property: take it out of the definition, or set "
-    "the default"
+    "an empty value does not remove a property: remove it from the definition (with "
+    "--unset on the command line), or set the default"
 )
 
 
@@ -274,11 +274,11 @@ NOT_REMOVED = (
         ),
         (
             {"stream.tiny.port": "0"},
-            ["stream.tiny.port: '0' is below the least allowed, 1"],
+            ["stream.tiny.port: '0' is below the minimum, 1"],
         ),
         (
             {"stream.tiny.port": "65536"},
-            ["stream.tiny.port: '65536' is above the most allowed, 65535"],
+            ["stream.tiny.port: '65536' is above the maximum, 65535"],
         ),
         ({"stream.tiny.even": "3"}, ["stream.tiny.even: '3' is odd"]),
         (
@@ -294,20 +294,20 @@ NOT_REMOVED = (
             {"stream.tiny.wait.millis": "fast"},
             [
                 (
-                    "stream.tiny.wait.millis: 'fast' is not a period: write 250ms, "
+                    "stream.tiny.wait.millis: 'fast' is not a duration: write 250ms, "
                     "30s, 5m, 4h30m, 1d, or plain milliseconds"
                 )
             ],
         ),
         # required
-        ({HOST: ""}, [f"{HOST}: is empty, and required; for instance localhost"]),
-        ({HOST: "  "}, [f"{HOST}: is empty, and required; for instance localhost"]),
+        ({HOST: ""}, [f"{HOST}: is empty, but required; for example localhost"]),
+        ({HOST: "  "}, [f"{HOST}: is empty, but required; for example localhost"]),
         # references
         (
             {HOST: "${HOST}"},
             [
                 (
-                    f"{HOST}: ${{HOST}} is no reference: write ${{env:NAME}} or "
+                    f"{HOST}: ${{HOST}} is not a reference: write ${{env:NAME}} or "
                     "${file:PATH}"
                 )
             ],
@@ -316,8 +316,8 @@ NOT_REMOVED = (
             {"stream.tiny.pin": "${vault:x}"},
             [
                 (
-                    "stream.tiny.pin: holds what is no reference; write ${env:NAME} or "
-                    "${file:PATH}, and $${ for ${ itself"
+                    "stream.tiny.pin: contains a malformed reference; write "
+                    "${env:NAME} or ${file:PATH}, and $${ for a literal ${"
                 )
             ],
         ),
@@ -334,7 +334,7 @@ NOT_REMOVED = (
             {"stream.tiny.pin": "1234"},
             [
                 (
-                    "warning: stream.tiny.pin: holds a secret in the clear; write "
+                    "warning: stream.tiny.pin: contains a literal secret; write "
                     "${env:NAME} or ${file:PATH}"
                 )
             ],
@@ -344,8 +344,8 @@ NOT_REMOVED = (
             {"stream.tiny.waiting": "5s", "stream.tiny.wait.millis": "6000"},
             [
                 (
-                    "stream.tiny.waiting: is '5s' here and '6000' as "
-                    "stream.tiny.wait.millis [argument]; say it once"
+                    "stream.tiny.waiting: is '5s', but stream.tiny.wait.millis is "
+                    "'6000' [argument]; keep one of them"
                 )
             ],
         ),
@@ -355,8 +355,8 @@ NOT_REMOVED = (
             {"failOnDataLoss": "true", "out.of.range": "latest"},
             [
                 (
-                    "failOnDataLoss: is 'true' here and 'latest' as out.of.range "
-                    "[argument]; say it once"
+                    "failOnDataLoss: is 'true', but out.of.range is 'latest' "
+                    "[argument]; keep one of them"
                 )
             ],
         ),
@@ -364,8 +364,8 @@ NOT_REMOVED = (
             {"stream.tiny.pin": "1234", "stream.tiny.code": "4321"},
             [
                 (
-                    "stream.tiny.pin: is *** here and *** as stream.tiny.code "
-                    "[argument]; say it once"
+                    "stream.tiny.pin: is ***, but stream.tiny.code is *** "
+                    "[argument]; keep one of them"
                 )
             ],
         ),
@@ -376,8 +376,8 @@ NOT_REMOVED = (
             {"startingoffsets": "latest", "startingOffsets": "earliest"},
             [
                 (
-                    "startingoffsets: is 'latest' here and 'earliest' as "
-                    "startingOffsets [argument]; say it once"
+                    "startingoffsets: is 'latest', but startingOffsets is "
+                    "'earliest' [argument]; keep one of them"
                 )
             ],
         ),
@@ -385,8 +385,8 @@ NOT_REMOVED = (
             {"streamtype": "memory"},
             [
                 (
-                    "streamType: is 'tiny' here and 'memory' as streamtype "
-                    "[argument]; say it once"
+                    "streamType: is 'tiny', but streamtype is 'memory' [argument]; "
+                    "keep one of them"
                 )
             ],
         ),
@@ -464,20 +464,22 @@ def test_required_option_of_another_type_is_missing(check: Any) -> None:
     keys = {"streamType": "tiny", "stream.kafka.host": "h"}
     assert told(check(keys, base={})) == [
         ("stream.kafka.host: unknown option; this stream is of type 'tiny'"),
-        "stream.tiny.topic.name: is required; for instance clicks",
-        "stream.tiny.host: is required; for instance localhost",
+        "stream.tiny.topic.name: is required; for example clicks",
+        "stream.tiny.host: is required; for example localhost",
     ]
 
 
 def test_required_option_that_is_missing_has_its_whole_key(check: Any) -> None:
     result = check({"streamType": "tiny"}, base={})
     assert told(result) == [
-        "stream.tiny.topic.name: is required; for instance clicks",
-        "stream.tiny.host: is required; for instance localhost",
+        "stream.tiny.topic.name: is required; for example clicks",
+        "stream.tiny.host: is required; for example localhost",
     ]
 
 
-def test_every_problem_is_told_at_once_with_its_origin(plugins: PluginManager) -> None:
+def test_every_problem_is_reported_at_once_with_its_origin(
+    plugins: PluginManager,
+) -> None:
     definition = StreamDefinition.of(
         "clicks",
         {
@@ -495,13 +497,13 @@ def test_every_problem_is_told_at_once_with_its_origin(plugins: PluginManager) -
         "4 problems in the configuration (stream 'clicks')\n"
         "  stream.tiny.hots: unknown option; did you mean "
         "stream.tiny.host? [clicks.toml:3]\n"
-        "  batch.rows: '0' is below the least allowed, 1 [clicks.toml:3]\n"
-        "  stream.tiny.topic.name: is required; for instance clicks\n"
+        "  batch.rows: '0' is below the minimum, 1 [clicks.toml:3]\n"
+        "  stream.tiny.topic.name: is required; for example clicks\n"
         "  stream.tiny.port: 'x' is not a whole number [clicks.toml:3]"
     )
 
 
-def test_defaults_and_values_say_where_they_come_from(check: Any) -> None:
+def test_defaults_and_values_have_their_origin(check: Any) -> None:
     config = check({"stream.tiny.port": "0011"}).config
     assert (config["port"], config.settings["port"].origin) == (11, "argument")
     assert config.settings["batch.rows"].origin == "default"
@@ -516,11 +518,11 @@ def test_defaults_and_values_say_where_they_come_from(check: Any) -> None:
         ("write", []),
         (
             "read",
-            ["note: stream.tiny.fsync: has no effect here: it is for write"],
+            ["note: stream.tiny.fsync: has no effect here: it applies to write"],
         ),
     ],
 )
-def test_options_without_effect_here_are_told(
+def test_options_without_effect_here_are_reported(
     check: Any, use: str | None, problems: list[str]
 ) -> None:
     assert told(check({"stream.tiny.fsync": "always"}, use=use)) == problems
@@ -587,7 +589,7 @@ def test_bare_names_of_another_connector_mean_what_the_backend_says(
     assert result.config["port"] == 9
 
 
-def test_a_bare_name_that_means_nothing_is_told_with_what_comes_close(
+def test_a_bare_name_that_means_nothing_is_reported_with_what_comes_close(
     check: Any,
 ) -> None:
     assert told(check({"tinyConsumer.tries": "9"})) == [
@@ -620,18 +622,18 @@ def test_a_bare_name_that_means_nothing_is_told_with_what_comes_close(
             {"stream.tiny.producer.prop.acks": "all"},
             [
                 (
-                    "stream.tiny.producer.prop.acks: the type 'tiny' has no producer "
-                    "client to pass it to"
+                    "stream.tiny.producer.prop.acks: has no effect: stream type "
+                    "'tiny' has no producer client"
                 )
             ],
         ),
-        ({f"{PROP}.": "x"}, [f"{PROP}.: names no property"]),
+        ({f"{PROP}.": "x"}, [f"{PROP}.: lacks the name of a property"]),
         (
             {f"{PROP}.x": "${HOME}"},
             [
                 (
-                    f"{PROP}.x: holds what is no reference; write ${{env:NAME}} or "
-                    "${file:PATH}, and $${ for ${ itself"
+                    f"{PROP}.x: contains a malformed reference; write ${{env:NAME}} or "
+                    "${file:PATH}, and $${ for a literal ${"
                 )
             ],
         ),
@@ -639,8 +641,8 @@ def test_a_bare_name_that_means_nothing_is_told_with_what_comes_close(
             {f"{PROP}.x": "1", "stream.TINY.consumer.prop.x": "2"},
             [
                 (
-                    "stream.TINY.consumer.prop.x: has another value as "
-                    f"{PROP}.x [argument]; say it once"
+                    "stream.TINY.consumer.prop.x: conflicts with "
+                    "stream.tiny.consumer.prop.x [argument]; keep one of them"
                 )
             ],
         ),
@@ -698,7 +700,7 @@ def test_decoder_options_are_parsed_and_strict(check: Any) -> None:
         f"{prefix}.qqq: the decoder 'upper' has no such option",
         f"{prefix}.max.length: 'x' is not a whole number",
         (
-            f"warning: {prefix}.key: holds a secret in the clear; write ${{env:NAME}} "
+            f"warning: {prefix}.key: contains a literal secret; write ${{env:NAME}} "
             "or ${file:PATH}"
         ),
     ]
@@ -711,19 +713,20 @@ def test_decoder_options_are_parsed_and_strict(check: Any) -> None:
             Yields.ENVELOPE,
             {},
             (
-                f"{DECODER}: is required: 'tiny' yields undecoded messages; known are "
+                f"{DECODER}: is required: stream type 'tiny' yields undecoded "
+                f"messages; known are "
                 "{known}"
             ),
         ),
         (
             Yields.TYPED,
             {DECODER: "upper"},
-            f"{DECODER}: is refused: 'tiny' yields typed rows; leave it out",
+            f"{DECODER}: has no effect: stream type 'tiny' yields typed rows; omit it",
         ),
         (
             Yields.EITHER,
             {"stream.tiny.decoder.prop.x": "1"},
-            f"stream.tiny.decoder.prop.x: is set, but not {DECODER}",
+            f"stream.tiny.decoder.prop.x: is set, but {DECODER} is not",
         ),
         (
             Yields.EITHER,
@@ -746,7 +749,7 @@ def test_decoder_options_are_parsed_and_strict(check: Any) -> None:
             {DECODER: "org.apache.pinot.plugin.inputformat.json.JSONMessageDecoder"},
             (
                 f"{DECODER}: names 'org.apache.pinot.plugin.inputformat.json."
-                "JSONMessageDecoder'; here that is json"
+                "JSONMessageDecoder'; the equivalent is json"
             ),
         ),
     ],
@@ -773,12 +776,12 @@ FACTORY = "stream.tiny.consumer.factory.class.name"
         (" Tiny ", None),
         (
             "memory",
-            "names 'memory', but the stream's type is 'tiny'; write tiny, or nothing",
+            "is 'memory', but the stream's type is 'tiny'; write tiny, or omit it",
         ),
         (
             "com.acme.kafka.FastConsumerFactory",
             (
-                "names 'com.acme.kafka.FastConsumerFactory', but the stream's type is "
+                "is 'com.acme.kafka.FastConsumerFactory', but the stream's type is "
                 "'tiny'; a Java class cannot run here: docs/spi.md shows how to write "
                 "a plug-in"
             ),
@@ -786,14 +789,14 @@ FACTORY = "stream.tiny.consumer.factory.class.name"
         (
             "org.apache.pinot.plugin.stream.kafka30.KafkaConsumerFactory",
             (
-                "names 'org.apache.pinot.plugin.stream.kafka30.KafkaConsumerFactory', "
-                "but the stream's type is 'tiny'; here that is kafka"
+                "is 'org.apache.pinot.plugin.stream.kafka30.KafkaConsumerFactory', "
+                "but the stream's type is 'tiny'; the equivalent is kafka"
             ),
         ),
         (
             "tiny_stream:DESCRIPTOR",
             (
-                "'tiny_stream:DESCRIPTOR' is a class path, and those need "
+                "'tiny_stream:DESCRIPTOR' is a class path, which requires "
                 "--allow-class-paths"
             ),
         ),
@@ -831,10 +834,13 @@ NUMBER = 3
     ("path", "problem"),
     [
         ("{}:GOOD", None),
-        ("{}:LATER", "cannot be used: 'tiny' needs SPI level 9, this is level 1"),
+        (
+            "{}:LATER",
+            "cannot be used: 'tiny' requires SPI level 9, but this is level 1",
+        ),
         ("{}:TWICE", "cannot be used: plug-in '{}:TWICE' declares 'a' twice"),
-        ("{}:NUMBER", "is a int, wanted a Backend"),
-        ("{}:LOUD", "is a Decoder, wanted a Backend"),
+        ("{}:NUMBER", "is a int, expected a Backend"),
+        ("{}:LOUD", "is a Decoder, expected a Backend"),
         (
             "{}:GONE",
             ("cannot be loaded: AttributeError: module '{}' has no attribute 'GONE'"),
@@ -914,12 +920,12 @@ def test_nothing_is_imported_where_class_paths_are_not_allowed(
         (
             {"minOffsetsPerTrigger": "10", "maxOffsetsPerTrigger": "9"},
             "spark",
-            ["minOffsetsPerTrigger: 10 is more than maxOffsetsPerTrigger, 9"],
+            ["minOffsetsPerTrigger: 10 is greater than maxOffsetsPerTrigger, 9"],
         ),
         (
             {"retry.initial.millis": "20s"},
             "read",
-            ["retry.initial.millis: 20s is more than retry.max.millis, 10000"],
+            ["retry.initial.millis: 20s is greater than retry.max.millis, 10000"],
         ),
         (
             {"retry.initial.millis": "${env:NOT_SET}"},
@@ -969,8 +975,8 @@ def test_nothing_is_imported_where_class_paths_are_not_allowed(
             "write",
             [
                 (
-                    "note: stream.memory.consumer.type: has no effect here: it is "
-                    "for read and spark"
+                    "note: stream.memory.consumer.type: has no effect here: it "
+                    "applies to read and spark"
                 )
             ],
         ),
@@ -1027,11 +1033,11 @@ def test_a_map_is_a_map_of_strings() -> None:
     with pytest.raises(ConfigError) as caught:
         from_mapping(properties)
     assert str(caught.value) == (
-        "configuration is a map of strings\n"
-        "  3: the key is a int, wanted a string\n"
-        "  d: is a float, wanted a string [argument]\n"
-        "  e: is a NoneType, wanted a string [argument]\n"
-        "  f: is a list, wanted a string [argument]"
+        "the configuration must be a map of strings\n"
+        "  3: the key is a int, expected a string\n"
+        "  d: is a float, expected a string [argument]\n"
+        "  e: is a NoneType, expected a string [argument]\n"
+        "  f: is a list, expected a string [argument]"
     )
     good = from_mapping({k: properties[k] for k in "abc"})
     assert [p.text for p in good.properties] == ["x", "7", "true"]

@@ -88,7 +88,7 @@ def test_toml_tables_and_quoted_keys_flatten_by_dots(tmp_path: Path) -> None:
     }
 
 
-def test_toml_properties_say_their_line(tmp_path: Path) -> None:
+def test_toml_properties_report_their_line(tmp_path: Path) -> None:
     definition = read_one(write(tmp_path, "clicks.toml", CLICKS))
     assert lines(definition) == {
         "streamType": "8",
@@ -111,7 +111,7 @@ def test_toml_name_defaults_to_the_stem(tmp_path: Path) -> None:
     )
 
 
-def test_toml_problems_are_told_all_at_once(tmp_path: Path) -> None:
+def test_toml_problems_are_reported_all_at_once(tmp_path: Path) -> None:
     path = write(
         tmp_path,
         "clicks.toml",
@@ -132,11 +132,11 @@ stream.memory.topic.name = "b"
     )
     assert problems(path) == [
         (
-            "descripton: is no member of a stream definition; did you mean "
+            "descripton: is not a key of a stream definition; did you mean "
             "description? [clicks.toml:2]"
         ),
         (
-            "streamType: is no member of a stream definition; options go under "
+            "streamType: is not a key of a stream definition; options go under "
             "properties [clicks.toml:3]"
         ),
         "name: is not a string [clicks.toml:1]",
@@ -145,23 +145,23 @@ stream.memory.topic.name = "b"
             "[clicks.toml:6]"
         ),
         "since: is a date: put it in quotes [clicks.toml:7]",
-        "topics: is an array: write text, a,b,c [clicks.toml:8]",
+        "topics: is an array: write a string, a,b,c [clicks.toml:8]",
         (
-            "epoch: is given twice but for its case, as Epoch; first at clicks.toml:9 "
+            "epoch: is defined twice in another case, as Epoch; first at clicks.toml:9 "
             "[clicks.toml:10]"
         ),
         (
-            "stream.memory.topic.name: is given twice; first at clicks.toml:11 "
+            "stream.memory.topic.name: is defined twice; first at clicks.toml:11 "
             "[clicks.toml:12]"
         ),
     ]
 
 
-def test_misspelt_table_says_where_it_begins(tmp_path: Path) -> None:
+def test_misspelt_table_reports_where_it_begins(tmp_path: Path) -> None:
     path = write(tmp_path, "x.toml", '\n[propertis]\nstreamType = "memory"\n')
     assert problems(path) == [
         (
-            "propertis: is no member of a stream definition; did you mean properties? "
+            "propertis: is not a key of a stream definition; did you mean properties? "
             "[x.toml:2]"
         ),
         "properties: is missing [x.toml]",
@@ -192,7 +192,8 @@ def test_misspelt_table_says_where_it_begins(tmp_path: Path) -> None:
         (
             f"a = {'9' * 5000}",
             (
-                "x.toml: is not TOML: it holds a number too long to read (line 1, "
+                "x.toml: is not TOML: it contains a number with too many digits "
+                "(line 1, "
                 "column 1) [x.toml:1:1]"
             ),
         ),
@@ -213,7 +214,7 @@ def test_misspelt_table_says_where_it_begins(tmp_path: Path) -> None:
     ],
     ids=["table", "twice", "end", "number", "depth", "dots"],
 )
-def test_unparsable_toml_says_line_and_column(
+def test_unparsable_toml_reports_line_and_column(
     tmp_path: Path, text: str, problem: str
 ) -> None:
     assert problems(write(tmp_path, "x.toml", text)) == [problem]
@@ -250,7 +251,7 @@ def test_json_has_the_members_of_toml(tmp_path: Path) -> None:
     assert list(lines(definition).values()) == ["4", "5", "6", "8"]
 
 
-def test_json_problems_are_told_all_at_once(tmp_path: Path) -> None:
+def test_json_problems_are_reported_all_at_once(tmp_path: Path) -> None:
     path = write(
         tmp_path,
         "clicks.json",
@@ -271,25 +272,25 @@ def test_json_problems_are_told_all_at_once(tmp_path: Path) -> None:
 """,
     )
     assert problems(path) == [
-        "epoch: is given twice; first at clicks.json:3 [clicks.json:7]",
+        "epoch: is defined twice; first at clicks.json:3 [clicks.json:7]",
         (
-            "property: is no member of a stream definition; did you mean properties? "
+            "property: is not a key of a stream definition; did you mean properties? "
             "[clicks.json:12]"
         ),
         (
             "a/b: is a number with a fraction or exponent: put it in quotes "
             "[clicks.json:4]"
         ),
-        "nothing: is null: leave the key out [clicks.json:5]",
+        "nothing: is null: omit the key [clicks.json:5]",
         (
             "nan: is a number with a fraction or exponent: put it in quotes "
             "[clicks.json:6]"
         ),
         (
-            "nested.X: is given twice but for its case, as Nested.x; first at "
+            "nested.X: is defined twice in another case, as Nested.x; first at "
             "clicks.json:8 [clicks.json:9]"
         ),
-        "'half': holds half of a character (a lone surrogate) [clicks.json:10]",
+        "'half': contains a lone surrogate (half of a character) [clicks.json:10]",
     ]
 
 
@@ -310,7 +311,7 @@ def test_json_problems_are_told_all_at_once(tmp_path: Path) -> None:
         (
             "[]",
             (
-                "x.json: is not a JSON object: wanted { at the beginning (line 1, "
+                "x.json: is not a JSON object: expected { at the beginning (line 1, "
                 "column 1) [x.json:1:1]"
             ),
         ),
@@ -324,14 +325,15 @@ def test_json_problems_are_told_all_at_once(tmp_path: Path) -> None:
         (
             "9" * 5000,
             (
-                "x.json: is not JSON: it holds a number too long to read (line 1, "
+                "x.json: is not JSON: it contains a number with too many digits "
+                "(line 1, "
                 "column 1) [x.json:1:1]"
             ),
         ),
     ],
     ids=["comma", "empty", "array", "depth", "number"],
 )
-def test_unparsable_json_says_line_and_column(
+def test_unparsable_json_reports_line_and_column(
     tmp_path: Path, text: str, problem: str
 ) -> None:
     assert problems(write(tmp_path, "x.json", text)) == [problem]
@@ -344,7 +346,7 @@ def test_duplicate_keys_are_found_in_foreign_json_too(tmp_path: Path) -> None:
         '{\n"streamType": "kafka",\n"stream.kafka.a": "1",\n"stream.kafka.a": "2"}',
     )
     assert problems(path) == [
-        "stream.kafka.a: is given twice; first at x.json:3 [x.json:4]"
+        "stream.kafka.a: is defined twice; first at x.json:3 [x.json:4]"
     ]
 
 
@@ -385,9 +387,9 @@ def test_properties_file_is_a_flat_map(tmp_path: Path) -> None:
 def test_properties_file_with_repeated_keys(tmp_path: Path) -> None:
     path = write(tmp_path, "x.properties", "a=1\nb=2\na=1\nB=2\n")
     assert problems(path) == [
-        "a: is given twice; first at x.properties:1 [x.properties:3]",
+        "a: is defined twice; first at x.properties:1 [x.properties:3]",
         (
-            "B: is given twice but for its case, as b; first at x.properties:2 "
+            "B: is defined twice in another case, as b; first at x.properties:2 "
             "[x.properties:4]"
         ),
     ]
@@ -397,8 +399,8 @@ def test_properties_file_with_a_bad_escape(tmp_path: Path) -> None:
     path = write(tmp_path, "x.properties", "a=1\nb=\\u12\n")
     assert problems(path) == [
         (
-            "x.properties: is not a properties file: \\u12 is no escape: a \\u takes "
-            "four hexadecimal digits (line 2, column 1) [x.properties:2:1]"
+            "x.properties: is not a properties file: \\u12 is not an escape: \\u "
+            "takes four hexadecimal digits (line 2, column 1) [x.properties:2:1]"
         )
     ]
 
@@ -431,7 +433,7 @@ def test_folder_instead_of_a_file(tmp_path: Path) -> None:
     path.mkdir()
     with pytest.raises(ConfigError) as caught:
         read_definitions(path)
-    assert str(caught.value) == f"'{path}' is a folder, wanted a file"
+    assert str(caught.value) == f"'{path}' is a folder, expected a file"
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no pipes")
@@ -440,7 +442,7 @@ def test_pipe_is_refused_and_not_waited_on(tmp_path: Path) -> None:
     os.mkfifo(path)
     with pytest.raises(ConfigError) as caught:
         read_definitions(path)
-    assert str(caught.value) == f"'{path}' is no regular file, wanted a file"
+    assert str(caught.value) == f"'{path}' is not a regular file, expected a file"
 
 
 def test_file_that_is_not_utf8(tmp_path: Path) -> None:
@@ -456,7 +458,7 @@ def test_file_that_is_too_large(tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as caught:
         read_definitions(path)
     assert str(caught.value) == (
-        f"'{path}' is larger than 1 MiB, which no configuration is"
+        f"'{path}' is larger than 1 MiB, the maximum of a configuration"
     )
 
 
@@ -465,7 +467,7 @@ def test_file_of_another_kind(tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as caught:
         read_definitions(path)
     assert str(caught.value) == (
-        f"'{path}' is of no known kind: known are .toml, .json, .properties"
+        f"'{path}' has an unknown suffix: known are .toml, .json, .properties"
     )
 
 

@@ -46,7 +46,7 @@ def test_random_access_file() -> None:
     assert not definition.notes
 
 
-def test_properties_say_their_line() -> None:
+def test_properties_report_their_line() -> None:
     path = DATA / "random_access_file.json"
     origins = {p.key: p.origin for p in read_one(path.name).properties}
     assert origins == {
@@ -88,7 +88,10 @@ def test_flight() -> None:
         "batch.rows": "${env:BATCH}",
     }
     assert notes(definition) == [
-        "bufferSize: has no meaning: the server stores rows, and readers bound memory",
+        (
+            "bufferSize: has no equivalent: the server stores rows, and readers bound "
+            "memory"
+        ),
         (
             "batchSize: the Hop variable ${BATCH} is read from the environment: "
             "${env:BATCH}"
@@ -98,7 +101,7 @@ def test_flight() -> None:
             "is not read; declare the option `schema`"
         ),
         (
-            "hostname: 0.0.0.0 is an address of servers: clients connect to "
+            "hostname: 0.0.0.0 is an address to listen on: clients connect to "
             "127.0.0.1; set stream.flight.location"
         ),
     ]
@@ -120,33 +123,33 @@ def test_unknown_implementation_lists_the_known_ones() -> None:
         read_definitions(path)
     assert str(caught.value) == (
         f"1 problem in {path}\n"
-        "  ArrowSocketStream: is no implementation of a data stream that is known "
-        "here; known are ArrowRandomAccessFile, ArrowStreamFile, ArrowFlightStream "
+        "  ArrowSocketStream: is not a known implementation of a data stream; known "
+        "are ArrowRandomAccessFile, ArrowStreamFile, ArrowFlightStream "
         f"[{path}:3]"
     )
 
 
-def test_bad_numbers_are_told_where_hop_falls_back_silently() -> None:
+def test_bad_numbers_are_reported_where_hop_falls_back_silently() -> None:
     path = DATA / "bad_numbers.json"
     with pytest.raises(ConfigError) as caught:
         read_definitions(path)
     assert [str(problem) for problem in caught.value.problems] == [
         f"bufferSize: 'lots' is not a whole number [{path}:4]",
         f"batchSize: '5e3' is not a whole number [{path}:5]",
-        f"hostname: is null: leave the key out [{path}:6]",
+        f"hostname: is null: omit the key [{path}:6]",
     ]
 
 
 @pytest.mark.parametrize(
     ("choices", "what"),
     [
-        ({}, "wants one member, the implementation with its settings"),
-        ({"ArrowStreamFile": {}, "ArrowFlightStream": {}}, "wants one member, the "),
-        ("ArrowStreamFile", "wants one member, the implementation with its settings"),
+        ({}, "must have one key, the implementation, with its settings"),
+        ({"ArrowStreamFile": {}, "ArrowFlightStream": {}}, "must have one key, the "),
+        ("ArrowStreamFile", "must have one key, the implementation, with its settings"),
         ({"ArrowStreamFile": "x.arrow"}, "is not an object of settings"),
     ],
 )
-def test_an_element_wants_one_implementation(choices: object, what: str) -> None:
+def test_an_element_requires_one_implementation(choices: object, what: str) -> None:
     with pytest.raises(ConfigError) as caught:
         read_hop({"dataStream": choices}, lambda pointer: "x.json", "x")
     [problem] = caught.value.problems
@@ -163,8 +166,8 @@ def test_members_that_are_not_known_are_named() -> None:
     }
     [definition] = read_hop(body, lambda pointer: "x.json", "x")
     assert notes(definition) == [
-        "compression: is not carried over",
-        "owner: is not carried over",
+        "compression: is not imported",
+        "owner: is not imported",
     ]
 
 

@@ -157,5 +157,5 @@ def test_parquet_that_ends_before_its_footer_says_is_refused(tmp_path: Path) -> 
     """It was read for ever."""
     path = tmp_path / "a.parquet"
     path.write_bytes((HOSTILE / "without-its-rows.parquet").read_bytes())
-    with pytest.raises(DecodeError, match="its footer announces 8 rows"):
+    with pytest.raises(DecodeError, match="its footer has 8 rows"):
         read(path)

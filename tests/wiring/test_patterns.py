@@ -77,9 +77,9 @@ def test_bad_pattern_is_a_problem_of_the_configuration(
 @pytest.mark.parametrize(
     ("properties", "what"),
     [
-        ({"stream.memory.topic.name": ""}, "is empty, and required"),
+        ({"stream.memory.topic.name": ""}, "is empty, but required"),
         ({"stream.memory.topic.name": "${env:EMPTY}"}, "${env:EMPTY} is empty"),
-        ({"stream.memory.topic.name": "a\nb"}, "'a\\nb' holds a control character"),
+        ({"stream.memory.topic.name": "a\nb"}, "'a\\nb' contains a control character"),
         (
             {"stream.memory.topic.name": "x" * 250},
             f"'{'x' * 77}'... is longer than 249 characters",

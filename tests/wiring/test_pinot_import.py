@@ -61,7 +61,7 @@ def test_legacy_place_of_stream_configs() -> None:
         "realtime.segment.flush.threshold.time": "3600000",
         "realtime.segment.flush.threshold.size": "50000",
     }
-    dropped = "is not carried over"
+    dropped = "is not imported"
     unused = "it has no effect in Pinot either"
     gone = "it is of Pinot's high-level consumer, which was removed"
     assert notes(definition) == [
@@ -69,13 +69,13 @@ def test_legacy_place_of_stream_configs() -> None:
         f"stream.kafka.zk.broker.url: {dropped}: {gone}",
         f"stream.kafka.hlc.zk.connect.string: {dropped}: {gone}",
         (
-            "table config: no stream configuration, and not read: segmentsConfig, "
+            "table config: not part of a stream, and not imported: segmentsConfig, "
             "metadata, tableIndexConfig.loadMode"
         ),
     ]
 
 
-def test_properties_and_notes_say_their_line() -> None:
+def test_properties_and_notes_report_their_line() -> None:
     definition = read_one("legacy.json")
     path = DATA / "legacy.json"
     origins = {p.key: p.origin for p in definition.properties}
@@ -98,22 +98,22 @@ def test_new_place_inside_the_answer_of_the_rest_interface() -> None:
         "decode.on.error": "skip",
         "realtime.segment.flush.threshold.segment.size": "150M",
     }
-    servers = "is not carried over: it is about Pinot's servers"
+    servers = "is not imported: it is about Pinot's servers"
     assert notes(definition) == [
         (
             "stream.kafka.broker.list: ${KAFKA_BROKERS:...} is a variable, whose "
-            "default is not carried over; read as ${env:KAFKA_BROKERS}"
+            "default is not imported; imported as ${env:KAFKA_BROKERS}"
         ),
         (
-            "topic.consumption.rate.limit: is not carried over: Pinot's servers hold "
-            "it; on Spark say maxOffsetsPerTrigger"
+            "topic.consumption.rate.limit: is not imported: it limits Pinot's "
+            "servers; on Spark set maxOffsetsPerTrigger"
         ),
         f"realtime.segment.flush.autotune.initialRows: {servers}",
         f"realtime.segment.offsetAutoReset.enable: {servers}",
         f"columnMajorSegmentBuilderEnabled: {servers}",
         f"pauselessConsumptionEnabled: {servers}",
         (
-            "table config: no stream configuration, and not read: OFFLINE, "
+            "table config: not part of a stream, and not imported: OFFLINE, "
             "tableIndexConfig.invertedIndexColumns, ingestionConfig.transformConfigs"
         ),
     ]
@@ -130,7 +130,7 @@ def test_several_topics_become_several_streams() -> None:
     assert second.properties[1].origin == f"{DATA / 'multi_topic.json'}:18"
 
 
-def test_rules_of_several_topics_are_told_all_at_once() -> None:
+def test_rules_of_several_topics_are_reported_all_at_once() -> None:
     path = DATA / "multi_topic_refused.json"
     with pytest.raises(ConfigError) as caught:
         read_definitions(path)
@@ -139,12 +139,13 @@ def test_rules_of_several_topics_are_told_all_at_once() -> None:
         [
             f"3 problems in {path}",
             (
-                f"  stream.kafka.topic.name: 'orders' is read already, at {path}:9 "
+                f"  stream.kafka.topic.name: 'orders' is read by another stream "
+                f"config, at {path}:9 "
                 f"[{path}:14]"
             ),
             (
-                f"  {rows}: differs from the first stream config: Pinot wants them the "
-                f"same [{path}:12]"
+                f"  {rows}: differs from the first stream config: Pinot requires "
+                f"the same value [{path}:12]"
             ),
             (
                 f"  streamType: is 'pulsar', but 'kafka' in the first stream config "
@@ -171,14 +172,13 @@ def test_kafka_client_keys_get_their_place() -> None:
     assert found[f"{prefix}sasl.jaas.config"].endswith('"${env:KAFKA_PASSWORD}";')
     told = notes(definition)
     for key in ("security.protocol", "sasl.jaas.config", "group.id"):
-        assert f"{key}: stands here as {prefix}{key}" in told
+        assert f"{key}: is imported as {prefix}{key}" in told
     assert (
-        "auto.offset.reset: is not carried over: it is never passed to the client; "
-        "for offsets that are gone say out.of.range=earliest or latest"
+        "auto.offset.reset: is not imported: it is never passed to the client; for "
+        "offsets out of range set out.of.range=earliest or latest"
     ) in told
     assert (
-        f"{prefix}fetch.min.bytes: Pinot ignores it; here it reaches the client of the "
-        "stream"
+        f"{prefix}fetch.min.bytes: Pinot ignores it; here it is passed to the client"
     ) in told
 
 
@@ -196,7 +196,7 @@ def test_kafka_keys_without_a_place_are_named(key: str) -> None:
     definition = read_one("kafka_sasl.json")
     assert not [k for k in values(definition) if k.endswith(key)]
     [told] = [note for note in notes(definition) if note.startswith(f"{key}: ")]
-    assert "is not carried over" in told
+    assert "is not imported" in told
 
 
 def test_kinesis_keys_get_their_prefix() -> None:
@@ -207,13 +207,13 @@ def test_kinesis_keys_get_their_prefix() -> None:
     assert found["stream.kinesis.region"] == "eu-central-1"
     assert found["stream.kinesis.secretKey"] == "${env:AWS_SECRET_KEY}"
     told = notes(definition)
-    assert "region: stands here as stream.kinesis.region" in told
+    assert "region: is imported as stream.kinesis.region" in told
     assert (
-        "shardIteratorType: is not carried over: it has no effect in Pinot either"
+        "shardIteratorType: is not imported: it has no effect in Pinot either"
     ) in told
 
 
-def test_pulsar_and_a_decoder_that_nobody_has() -> None:
+def test_pulsar_and_an_unknown_decoder() -> None:
     definition = read_one("pulsar.json")
     assert notes(definition) == []
     assert values(definition) == {
@@ -237,10 +237,10 @@ def test_bare_map_with_a_confluent_decoder() -> None:
     assert found[registry] == "http://localhost:8081"
     assert notes(definition) == [
         (
-            "stream.kafka.schema.registry.url: is not carried over: it has no effect "
+            "stream.kafka.schema.registry.url: is not imported: it has no effect "
             "in Pinot either; the decoder has decoder.prop.schema.registry.rest.url"
         ),
-        "value.serializer: is not carried over: it has no effect in Pinot either",
+        "value.serializer: is not imported: it has no effect in Pinot either",
     ]
 
 
@@ -249,8 +249,8 @@ def test_both_places_are_refused_as_in_pinot() -> None:
         read_definitions(DATA / "both_places.json")
     [problem] = caught.value.problems
     assert str(problem) == (
-        "tableIndexConfig.streamConfigs: stands beside ingestionConfig."
-        "streamIngestionConfig.streamConfigMaps: Pinot refuses both "
+        "tableIndexConfig.streamConfigs: and ingestionConfig."
+        "streamIngestionConfig.streamConfigMaps exclude each other: Pinot refuses both "
         f"[{DATA / 'both_places.json'}:5]"
     )
 
@@ -359,8 +359,8 @@ def test_decoders_of_every_version_have_a_name(java: str, name: str) -> None:
         (
             "org.apache.pinot.plugin.inputformat.avro.KafkaAvroMessageDecoder",
             (
-                "is read as 'avro': the 16-byte schema hash that it expects before "
-                "each message is not understood here"
+                "is imported as 'avro': the 16-byte schema hash that it expects before "
+                "each message is not supported"
             ),
         ),
         (
@@ -369,20 +369,20 @@ def test_decoders_of_every_version_have_a_name(java: str, name: str) -> None:
                 "KafkaConfluentSchemaRegistryJsonMessageDecoder"
             ),
             (
-                "is read as 'json': the registry's five bytes before each message are "
-                "not understood here"
+                "is imported as 'json': the registry's five bytes before each "
+                "message are not supported"
             ),
         ),
         (
             "org.apache.pinot.plugin.inputformat.protobuf.ProtoBufCodeGenMessageDecoder",
             (
-                "is read as 'protobuf': classes in a Java archive cannot be used here: "
-                "give the decoder a descriptor file"
+                "is imported as 'protobuf': classes in a Java archive cannot be "
+                "used here: configure a descriptor file for the decoder"
             ),
         ),
     ],
 )
-def test_a_decoder_that_loses_something_says_so(java: str, note: str) -> None:
+def test_a_decoder_that_loses_something_reports_it(java: str, note: str) -> None:
     key = "stream.kafka.decoder.class.name"
     definition = read_keys({"streamType": "kafka", key: java})
     assert notes(definition) == [f"{key}: {note}"]
@@ -396,8 +396,8 @@ def test_a_strangers_class_of_a_known_name_is_not_taken_for_pinots() -> None:
     assert values(definition)[key] == "com.acme.stream.KafkaConsumerFactory"
     assert notes(definition) == [
         (
-            f"{key}: 'com.acme.stream.KafkaConsumerFactory' is a Java class that has "
-            "no counterpart here; docs/spi.md: how to write one"
+            f"{key}: 'com.acme.stream.KafkaConsumerFactory' is a Java class without "
+            f"an equivalent here; docs/spi.md: how to write one"
         )
     ]
 
@@ -426,7 +426,7 @@ def test_a_type_of_another_name_follows_its_factory() -> None:
         "stream.kafka.broker.list": "localhost:9092",
     }
     assert notes(definition) == [
-        "streamType: 'myKafka' is 'kafka' here, as its consumer factory says"
+        "streamType: 'myKafka' is imported as 'kafka', by its consumer factory"
     ]
 
 
@@ -448,8 +448,8 @@ def test_consumer_type_highlevel_is_left_out_and_named(word: str) -> None:
     assert values(definition) == {"streamType": "kafka"}
     assert notes(definition) == [
         (
-            "stream.kafka.consumer.type: is not carried over: Pinot reads partitions "
-            "whatever it says; to read as a group say so with group.id and "
+            "stream.kafka.consumer.type: is not imported: Pinot ignores it and "
+            "reads partitions; to read as a member of a group set group.id and "
             "checkpoint.location"
         )
     ]
@@ -499,9 +499,9 @@ def test_values_that_are_no_text_are_problems_all_at_once() -> None:
             "stream.kafka.a: is a number with a fraction or exponent: put it in quotes "
             "[t.json/stream.kafka.a]"
         ),
-        "stream.kafka.b: is null: leave the key out [t.json/stream.kafka.b]",
-        "stream.kafka.c: is an array: write text, a,b,c [t.json/stream.kafka.c]",
-        "stream.kafka.d: is an object, wanted text [t.json/stream.kafka.d]",
+        "stream.kafka.b: is null: omit the key [t.json/stream.kafka.b]",
+        "stream.kafka.c: is an array: write a string, a,b,c [t.json/stream.kafka.c]",
+        "stream.kafka.d: is an object, expected a string [t.json/stream.kafka.d]",
     ]
 
 
@@ -530,7 +530,7 @@ def test_a_default_of_a_variable_is_never_shown() -> None:
     assert "hunter2" not in "".join(notes(definition))
 
 
-def test_keys_that_nobody_knows_are_left_to_the_validator() -> None:
+def test_unknown_keys_are_left_to_the_validator() -> None:
     keys = {
         "streamType": "kafka",
         "realtime.segment.flush.treshold.rows": "1",
@@ -613,41 +613,42 @@ SIZE = f"{FLUSH}.size"
         pytest.param(
             {SIZE: "100M"},
             {},
-            f"{SIZE}: is not carried over: '100M' is not a whole number; Pinot ignores "
+            f"{SIZE}: is not imported: '100M' is not a whole number; Pinot ignores "
             f"such a value; for a size in bytes write {FLUSH}.segment.size",
             id="a size where rows are expected",
         ),
         pytest.param(
             {f"{FLUSH}.rows": "0", SIZE: "100M"},
             {f"{FLUSH}.rows": "0"},
-            f"{SIZE}: is not carried over: Pinot uses {FLUSH}.rows instead",
+            f"{SIZE}: is not imported: Pinot uses {FLUSH}.rows instead",
             id="an old spelling beside the new one",
         ),
         pytest.param(
             {f"{SIZE}.llc": "7", SIZE: "5"},
             {SIZE: "5"},
-            f"{SIZE}.llc: is not carried over: Pinot uses {SIZE} instead",
+            f"{SIZE}.llc: is not imported: Pinot uses {SIZE} instead",
             id="two old spellings",
         ),
         pytest.param(
             {f"{FLUSH}.rows": "many"},
             {},
-            f"{FLUSH}.rows: is not carried over: 'many' is not a whole number; Pinot "
+            f"{FLUSH}.rows: is not imported: 'many' is not a whole number; Pinot "
             "ignores such a value",
             id="no number",
         ),
         pytest.param(
             {f"{FLUSH}.time": "1 day"},
             {},
-            f"{FLUSH}.time: is not carried over: '1 day' is not a period: write 250ms, "
+            f"{FLUSH}.time: is not imported: '1 day' is not a duration: write "
+            f"250ms, "
             "30s, 5m, 4h30m, 1d, or plain milliseconds; Pinot ignores such a value",
             id="no period",
         ),
         pytest.param(
             {"stream.kafka.fetch.timeout.millis": "soon"},
             {},
-            "stream.kafka.fetch.timeout.millis: is not carried over: 'soon' is not a "
-            "period: write 250ms, 30s, 5m, 4h30m, 1d, or plain milliseconds; Pinot "
+            "stream.kafka.fetch.timeout.millis: is not imported: 'soon' is not "
+            "a duration: write 250ms, 30s, 5m, 4h30m, 1d, or plain milliseconds; Pinot "
             "ignores such a value",
             id="no timeout",
         ),

@@ -126,7 +126,7 @@ def listed(plugins: PluginManager, *, load: bool = False) -> dict[str, PluginInf
 # --- found --------------------------------------------------------------------------
 
 
-def test_backend_and_decoder_of_a_stranger_are_found_by_name(
+def test_backend_and_decoder_of_a_third_party_are_found_by_name(
     install: Install, plugins: PluginManager
 ) -> None:
     install("tiny-stream", GOOD, backends="tiny = tiny_stream")
@@ -160,7 +160,9 @@ def test_built_ins_go_the_same_way(plugins: PluginManager) -> None:
     assert plugins.decoder("raw").name == "raw"
 
 
-def test_every_built_in_loads_or_says_what_to_install(plugins: PluginManager) -> None:
+def test_every_built_in_loads_or_names_the_package_to_install(
+    plugins: PluginManager,
+) -> None:
     for group in (BACKENDS, DECODERS):
         for info in plugins.list(group, load=True):
             if info.distribution == "streamfactory":
@@ -239,7 +241,7 @@ BROKEN = {
             "@hookimpl\ndef streamfactory_backend(): return tiny()\n"
             "@hookimpl\ndef streamfactory_decoder(): return None"
         ),
-        (f"{OWNER} has two hooks, wanted one; give each a module and an entry point"),
+        (f"{OWNER} has two hooks, expected one; give each a module and an entry point"),
     ),
     "hook raises": (
         "@hookimpl\ndef streamfactory_backend(): return {}['gone']",
@@ -251,14 +253,14 @@ BROKEN = {
     ),
     "wrong answer": (
         "@hookimpl\ndef streamfactory_backend(): return {'name': 'tiny'}",
-        f"{OWNER} answers a dict, wanted a Backend",
+        f"the hook of {OWNER} returned a dict, expected a Backend",
     ),
     "wrong descriptor": (
         (
             "@hookimpl\ndef streamfactory_backend():\n"
             "    return Decoder(name='tiny', doc='x', spi_level=1)"
         ),
-        f"{OWNER} answers a Decoder, wanted a Backend",
+        f"the hook of {OWNER} returned a Decoder, expected a Backend",
     ),
     "other name": (
         "@hookimpl\ndef streamfactory_backend(): return tiny(name='other')",
@@ -266,11 +268,11 @@ BROKEN = {
     ),
     "bad name": (
         "@hookimpl\ndef streamfactory_backend(): return tiny(name='A.b')",
-        f"{OWNER} has the name 'A.b': lower-case letters, digits, _ and -",
+        f"{OWNER} has the name 'A.b': use lower-case letters, digits, _ and -",
     ),
     "no level": (
         "@hookimpl\ndef streamfactory_backend(): return tiny(spi_level='1')",
-        f"{OWNER} has the SPI level '1', wanted a number from 1",
+        f"{OWNER} has the SPI level '1', expected an integer from 1",
     ),
     "no factory": (
         (
@@ -281,7 +283,7 @@ BROKEN = {
     ),
     "options that are none": (
         "@hookimpl\ndef streamfactory_backend(): return tiny(options=('host',))",
-        f"{OWNER} has options that are no `Option`",
+        f"{OWNER} has options that are not of class `Option`",
     ),
     "option twice": (
         (
@@ -296,7 +298,7 @@ BROKEN = {
             "@hookimpl\ndef streamfactory_backend():\n"
             "    return tiny(options=(Option('startingoffsets', 'A.'),))"
         ),
-        f"{OWNER} declares 'startingoffsets', a word of the framework",
+        f"{OWNER} declares 'startingoffsets', an option of the framework",
     ),
     "alias of a shared option": (
         (
@@ -326,7 +328,7 @@ BROKEN = {
 
 
 @pytest.mark.parametrize(("source", "what"), BROKEN.values(), ids=BROKEN.keys())
-def test_broken_plugin_is_set_aside_with_its_reason(
+def test_broken_plugin_is_disabled_with_its_reason(
     install: Install, plugins: PluginManager, source: str, what: str
 ) -> None:
     install("tiny-stream", source, backends="tiny = tiny_stream")
@@ -355,7 +357,7 @@ def test_a_cause_is_kept(install: Install, plugins: PluginManager) -> None:
     assert first is not second  # each raise has a traceback of its own
 
 
-def test_plugin_for_a_later_level_is_set_aside(
+def test_plugin_for_a_later_level_is_disabled(
     install: Install, plugins: PluginManager
 ) -> None:
     source = """
@@ -367,7 +369,7 @@ def test_plugin_for_a_later_level_is_set_aside(
     error = refusal(plugins, "tiny")
     assert isinstance(error, PluginTooNew)
     assert str(error) == (
-        "'tiny' needs SPI level 2, this is level 1; upgrade streamfactory"
+        "'tiny' requires SPI level 2, but this is level 1; upgrade streamfactory"
     )
 
 
@@ -379,14 +381,15 @@ def test_plugin_for_a_later_level_is_set_aside(
         ("tiny = tiny_stream", "run: pip install 'tiny-stream'"),
     ],
 )
-def test_missing_client_says_the_command(
+def test_missing_client_reports_the_command(
     install: Install, plugins: PluginManager, point: str, command: str
 ) -> None:
     install("tiny-stream", "import no_such_client.fast", backends=point)
     error = refusal(plugins, "tiny")
     assert isinstance(error, NotInstalled)
     assert str(error) == (
-        "'tiny' needs the package 'no_such_client', which is not installed; " + command
+        "'tiny' requires the package 'no_such_client', which is not installed; "
+        + command
     )
     assert isinstance(error.__cause__, ImportError)
 
@@ -406,7 +409,7 @@ def test_entry_point_without_its_module_is_broken_not_uninstalled(
 # --- names claimed twice --------------------------------------------------------------
 
 
-def test_name_claimed_by_two_strangers_names_both(
+def test_name_claimed_by_two_third_parties_names_both(
     install: Install, plugins: PluginManager
 ) -> None:
     install("tiny-stream", GOOD, backends="tiny = tiny_stream")
@@ -414,7 +417,7 @@ def test_name_claimed_by_two_strangers_names_both(
     error = refusal(plugins, "tiny")
     assert isinstance(error, DuplicatePlugin)
     assert str(error) == (
-        "stream type 'tiny' is claimed by other-stream and tiny-stream; uninstall "
+        "stream type 'tiny' is provided by other-stream and tiny-stream; uninstall "
         "one, or block one with STREAMFACTORY_PLUGINS_BLOCK"
     )
     infos = listed(plugins, load=True)
@@ -441,7 +444,7 @@ def test_built_in_keeps_its_name(install: Install, plugins: PluginManager) -> No
     infos = listed(plugins, load=True)
     assert infos["streamfactory/memory"].loaded
     assert str(infos["tiny-stream/memory"].error).startswith(
-        "stream type 'memory' is claimed by streamfactory and tiny-stream; "
+        "stream type 'memory' is provided by streamfactory and tiny-stream; "
     )
     assert "tiny_stream" not in sys.modules
 
@@ -475,7 +478,7 @@ def test_blocking_by_name_or_distribution(install: Install, word: str) -> None:
 
 
 @pytest.mark.parametrize("word", ["memory", "streamfactory"])
-def test_allowing_refuses_all_others(install: Install, word: str) -> None:
+def test_allowing_a_plugin_refuses_all_others(install: Install, word: str) -> None:
     install("tiny-stream", GOOD, backends="tiny = tiny_stream")
     plugins = PluginManager({"STREAMFACTORY_PLUGINS_ALLOW": word})
     assert plugins.backend("memory").name == "memory"

@@ -182,7 +182,7 @@ def test_an_option_for_another_use_is_a_warning_where_it_was_given_for_this_one(
     assert caplog.text == ""
     with caplog.at_level(logging.WARNING):
         open_sink(given, options=reading).close()
-    assert "idle.timeout.millis: has no effect here: it is for read" in caplog.text
+    assert "idle.timeout.millis: has no effect here: it applies to read" in caplog.text
 
 
 # --- the built-in types ---------------------------------------------------------------
@@ -242,8 +242,8 @@ BROKER = {"broker__list": "localhost:9092", "decoder__class__name": "raw"}
             of("file", path="gs://b/x", storage__region="eu"),
             [
                 (
-                    "error: stream.file.storage.region: has no meaning for gs://; "
-                    "leave it out, or look at path"
+                    "error: stream.file.storage.region: has no effect for gs://; "
+                    "omit it, or check path"
                 )
             ],
             id="a region of another store",
@@ -257,6 +257,16 @@ BROKER = {"broker__list": "localhost:9092", "decoder__class__name": "raw"}
                 )
             ],
             id="names of foreign files for a log",
+        ),
+        pytest.param(
+            of("file", path="/data", format="stream", segment__format="parquet"),
+            [
+                (
+                    "warning: stream.file.segment.format: has no effect with "
+                    "format=stream: it applies to topics"
+                )
+            ],
+            id="the segments of a log for foreign files",
         ),
         pytest.param(
             of(
@@ -343,6 +353,6 @@ def test_a_guarantee_that_no_use_can_give_is_refused_offline(
     errors = found(definition).errors
     assert [problem.key for problem in errors] == ["guarantee"] * refused
     if refused:
-        assert "is wanted, this stream gives as a source at-most-once: " in str(
+        assert "is required, but this stream has as a source at-most-once: " in str(
             errors[0]
         )

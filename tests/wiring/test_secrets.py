@@ -13,7 +13,8 @@ import confluent_kafka
 import pytest
 from tests.proving.commands import command_of
 
-from streamfactory.spi import ConfigError, Setting, StreamConfig
+from streamfactory.spi import ConfigError, StreamConfig
+from streamfactory.spi.config import Setting
 from streamfactory.spi.masking import mask_userinfo, mask_value
 from streamfactory.wiring.config.configure import configure, inspect
 from streamfactory.wiring.config.definition import from_mapping
@@ -130,7 +131,7 @@ def test_literal_secret_is_a_warning_and_a_reference_is_none() -> None:
     result = inspect(definition, PluginManager({}))
     assert [str(problem) for problem in result.problems][1:] == [
         (
-            f"{PROP}.sasl.password: holds a secret in the clear; write ${{env:NAME}} "
+            f"{PROP}.sasl.password: contains a literal secret; write ${{env:NAME}} "
             "or ${file:PATH} [argument]"
         )
     ]
@@ -146,7 +147,7 @@ def test_literal_secret_is_refused_on_spark() -> None:
         configure(definition, PluginManager({}), use="spark")
     assert str(caught.value) == (
         "1 problem in the configuration\n"
-        f"  {PROP}.sasl.password: holds a secret in the clear; write ${{env:NAME}} or "
+        f"  {PROP}.sasl.password: contains a literal secret; write ${{env:NAME}} or "
         "${file:PATH} [argument]"
     )
 
@@ -319,11 +320,11 @@ def librdkafka_keys() -> set[str]:
     return found
 
 
-def test_misspelt_property_of_the_client_is_told_with_the_nearest() -> None:
+def test_misspelt_property_of_the_client_is_reported_with_the_nearest() -> None:
     key = "stream.kafka.consumer.prop.fetch.wiat.max.ms"
     definition = from_mapping({**KAFKA_STREAM, key: "5"})
     expected = (
-        f"{key}: is no property of the client that is known; did you mean "
+        f"{key}: is not a known property of the client; did you mean "
         "fetch.wait.max.ms? [argument]"
     )
     result = inspect(definition, default_manager(), use="read")

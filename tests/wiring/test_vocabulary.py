@@ -99,7 +99,7 @@ NO_RESET = (
 NO_OFFSETS = 'is neither earliest, latest nor JSON such as {"topic": {"0": 23}}'
 NO_TIMES = 'is not JSON such as {"topic": {"0": 1700000000000}}'
 NO_ASSIGNMENT = 'is not JSON such as {"topic": [0, 1]}'
-NO_INSTANCE = "is not of the form 0/3: this instance, counted from 0, of so many"
+NO_INSTANCE = "is not of the form 0/3: index of this instance, from 0, and their number"
 
 
 @pytest.mark.parametrize(
@@ -113,10 +113,10 @@ NO_INSTANCE = "is not of the form 0/3: this instance, counted from 0, of so many
         (RESET, "2022-08-09T12:31:38", NO_RESET),
         (RESET, "2022-08-09 12:31:38Z", NO_RESET),
         (RESET, "\u0662d", NO_RESET),
-        (RESET, "2022-13-09T12:31:38Z", "is not a time that there is"),
-        (RESET, "2022-02-30T12:31:38Z", "is not a time that there is"),
-        (RESET, "1969-12-31T23:59:59Z", "is not a time that there is"),
-        (RESET, "0001-01-01T00:00:00+23:59", "is not a time that there is"),
+        (RESET, "2022-13-09T12:31:38Z", "is not a valid time"),
+        (RESET, "2022-02-30T12:31:38Z", "is not a valid time"),
+        (RESET, "1969-12-31T23:59:59Z", "is not a valid time"),
+        (RESET, "0001-01-01T00:00:00+23:59", "is not a valid time"),
         (RESET, "9" * 40, "does not fit 64 bits"),
         (OFFSETS, "", NO_OFFSETS),
         (OFFSETS, "first", NO_OFFSETS),
@@ -164,11 +164,11 @@ NO_INSTANCE = "is not of the form 0/3: this instance, counted from 0, of so many
         (
             SCHEMA,
             "id bigint,",
-            "is no schema: found the end where a column name was wanted",
+            "is not a schema: found the end, expected a column name",
         ),
     ],
 )
-def test_a_bad_value_is_refused_in_words(
+def test_a_bad_value_is_refused_with_a_message(
     kind: OptionType, text: str, complaint: str
 ) -> None:
     with pytest.raises(ValueError) as caught:

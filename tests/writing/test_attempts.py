@@ -56,7 +56,7 @@ def test_message_pickles_and_says_who_wrote_what(
     assert not message.drained
 
 
-def test_every_attempt_has_a_name_of_its_own(sink_factory: Callable[..., Sink]) -> None:
+def test_every_attempt_has_a_unique_name(sink_factory: Callable[..., Sink]) -> None:
     sink = sink_factory()
     with closing(sink.writer(SCHEMA)) as one, closing(sink.writer(SCHEMA)) as two:
         assert one.context.attempt != two.context.attempt
@@ -95,10 +95,10 @@ def test_numbers_below_zero_are_refused(
 ) -> None:
     with pytest.raises(MisuseError) as caught:
         sink_factory().writer(SCHEMA, epoch=epoch, task=task)
-    assert caught.value.what == f"epoch {epoch} of task {task}: both count from 0"
+    assert caught.value.what == f"epoch {epoch} or task {task} is negative"
 
 
-def test_an_empty_writer_id_names_nobody(sink_factory: Callable[..., Sink]) -> None:
+def test_an_empty_writer_id_is_refused(sink_factory: Callable[..., Sink]) -> None:
     with pytest.raises(MisuseError) as caught:
         sink_factory().writer(SCHEMA, writer_id="")
     assert caught.value.what == "writer.id must not be empty"
@@ -109,8 +109,9 @@ def test_guarantee_that_memory_cannot_give_is_refused_with_the_reason(
 ) -> None:
     sink = sink_factory({"guarantee": "exactly-once"})
     expected = (
-        "exactly-once is wanted, this sink gives at-most-once: what the sink accepted "
-        "may be gone with its process (not durable) (stream 'memory:clicks')"
+        "guarantee=exactly-once is required, but this sink has at-most-once: "
+        "accepted rows may be "
+        "lost when the sink's process ends (not durable) (stream 'memory:clicks')"
     )
     with pytest.raises(GuaranteeRefused) as caught:
         sink.writer(SCHEMA, writer_id="w")
@@ -120,11 +121,13 @@ def test_guarantee_that_memory_cannot_give_is_refused_with_the_reason(
     assert str(caught.value) == expected
 
 
-def test_guarantee_is_told_with_its_reasons(sink_factory: Callable[..., Sink]) -> None:
+def test_guarantee_is_reported_with_its_reasons(
+    sink_factory: Callable[..., Sink],
+) -> None:
     sink = sink_factory({"guarantee": "at-most-once"})
     assert str(sink.guarantee(writer_id="w")) == (
-        "at-most-once: what the sink accepted may be gone with its process "
-        "(not durable)"
+        "at-most-once: accepted rows may be lost when the sink's process ends (not "
+        "durable)"
     )
     sink.writer(SCHEMA).close()
 
@@ -157,7 +160,7 @@ def test_failing_commit_aborts_the_attempt(
     assert script.calls[1:] == ["commit writer", "abort writer", "close writer"]
 
 
-def test_error_of_a_write_is_told_though_aborting_fails_too(
+def test_error_of_a_write_is_reported_though_aborting_fails_too(
     scripted: Callable[..., Sink], script: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     script.fails["write"] = ConnectionResetError("the write")
@@ -184,7 +187,7 @@ def test_foreign_exception_of_an_author_does_not_cross(
     assert isinstance(caught.value.__cause__, KeyError)
 
 
-def test_close_aborts_what_was_not_committed_and_gives_everything_back(
+def test_close_aborts_what_was_not_committed_and_closes_everything(
     scripted: Callable[..., Sink], script: Any
 ) -> None:
     writer = scripted().writer(SCHEMA)
@@ -320,7 +323,7 @@ def test_every_other_end_is_an_error_and_no_row_is_dropped_in_silence(
 # --- draining -------------------------------------------------------------------
 
 
-def test_epoch_that_is_there_is_read_to_the_end_and_not_written(
+def test_input_of_a_committed_epoch_is_drained_and_not_written(
     sink_factory: Callable[..., Sink], contents: Callable[..., dict[int, list[Any]]]
 ) -> None:
     sink = sink_factory()
@@ -337,7 +340,7 @@ def test_epoch_that_is_there_is_read_to_the_end_and_not_written(
         assert (counters.rows, counters.drained) == (3, 0)
         again, counters = attempt()
         assert not committer.commit(0, [again])
-        assert committer.mismatches == 0
+        assert committer.counters.mismatches == 0
     assert again.drained
     assert again.payload is None
     assert again.summary == message.summary
@@ -345,7 +348,7 @@ def test_epoch_that_is_there_is_read_to_the_end_and_not_written(
     assert contents() == {0: [1, 2, 3]}
 
 
-def test_nobody_drains_without_a_name_or_a_sink_that_remembers(
+def test_input_is_drained_only_with_a_writer_id_and_stored_epochs(
     scripted: Callable[..., Sink], script: Any
 ) -> None:
     script.last = LastCommit(9)
@@ -359,7 +362,7 @@ def test_nobody_drains_without_a_name_or_a_sink_that_remembers(
     assert len(script.written) == 2
 
 
-def test_sink_that_cannot_be_written_says_so(tmp_path: Any) -> None:
+def test_sink_that_cannot_be_written_reports_it(tmp_path: Any) -> None:
     from streamfactory.spi import Backend
     from streamfactory.wiring.config.configure import Configured, configure
     from streamfactory.wiring.config.definition import from_mapping
@@ -370,4 +373,4 @@ def test_sink_that_cannot_be_written_says_so(tmp_path: Any) -> None:
     config = configure(from_mapping(given), PluginManager(), use="write").config
     with pytest.raises(Unsupported) as caught:
         Sink(Configured(config, Backend(name="mute", doc=".", spi_level=1), None))
-    assert caught.value.what == "the stream type 'mute' cannot be written"
+    assert caught.value.what == "stream type 'mute' cannot be written"

@@ -52,14 +52,14 @@ def test_epoch_can_be_taken_for_new_in_what_was_made_again(
     shutil.rmtree(tmp_path / "streams")
     with (
         open_sink(options) as sink,
-        pytest.raises(EpochMarkerLost, match="where the topic was deleted"),
+        pytest.raises(EpochMarkerLost, match="if the topic was deleted"),
     ):
         sink.put(ROWS, writer_id="w", epoch=1)
     with open_sink({**options, "epoch.adopt": "1"}) as sink:
         assert sink.put(ROWS, writer_id="w", epoch=1)
 
 
-def test_topic_that_was_deleted_between_epochs_of_a_run_is_not_written_anew(
+def test_topic_deleted_between_epochs_of_a_run_is_not_created_again(
     options: dict[str, str], tmp_path: Path
 ) -> None:
     with (

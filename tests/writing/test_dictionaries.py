@@ -247,32 +247,37 @@ def test_values_that_no_row_has_hinder_no_cast(want: pa.DataType) -> None:
 @pytest.mark.parametrize(
     ("values", "have", "want", "reason"),
     [
-        ([*"abc"], pa.string(), RANK, "the order of its values is not known"),
-        ([*"abc"], SMALL, RANK, "the order of its values is not known"),
+        ([*"abc"], pa.string(), RANK, "the order of its values is unknown"),
+        ([*"abc"], SMALL, RANK, "the order of its values is unknown"),
         (["1"], WORD, pa.int64(), "text is not parsed"),
         (["1"], pa.string(), NUMBER, "text is not parsed"),
-        ([1], NUMBER, pa.dictionary(pa.int32(), UTC_TIME), "a number is not a time"),
+        (
+            [1],
+            NUMBER,
+            pa.dictionary(pa.int32(), UTC_TIME),
+            "a number is not a timestamp",
+        ),
         ([2**40], NUMBER, SHORT, "Integer value 1099511627776 not in range"),
         ([2**40], pa.int64(), SHORT, "Integer value 1099511627776 not in range"),
         ([*map(str, range(300))], WORD, SMALL, "Integer value 128 not in range"),
-        ([0.1], pa.float64(), SINGLE, "some of its numbers have more digits"),
+        ([0.1], pa.float64(), SINGLE, "some values have more digits"),
         (
             [0.1],
             pa.dictionary(pa.int32(), pa.float64()),
             pa.float32(),
-            "some of its numbers have more digits",
+            "some values have more digits",
         ),
         (
             [[0.5], [0.1]],
             pa.list_(pa.float64()),
             pa.list_(pa.float32()),
-            "some of its numbers have more digits",
+            "some values have more digits",
         ),
         (
             [[("k", 0.1)]],
             pa.map_(pa.string(), pa.float64()),
             pa.map_(pa.string(), pa.float32()),
-            "some of its numbers have more digits",
+            "some values have more digits",
         ),
     ],
     ids=str,
@@ -293,7 +298,7 @@ def test_a_null_among_the_values_of_a_dictionary_is_a_null() -> None:
     for kind in (column.type, WORD, pa.string()):
         with pytest.raises(SchemaMismatch) as caught:
             conform(rows, wanting(kind, nullable=False))
-        assert caught.value.what == "column 'x' has 2 nulls, and may have none"
+        assert caught.value.what == "column 'x' is not nullable, but has 2 nulls"
 
 
 # --- decoders -------------------------------------------------------------------

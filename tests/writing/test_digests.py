@@ -82,7 +82,7 @@ def test_multiplicity_counts() -> None:
         ([1.0, 4.0], [2.0, 3.0]),
     ],
 )
-def test_content_of_equal_sums_and_lengths_is_told_apart(
+def test_content_of_equal_sums_and_lengths_is_distinguished(
     one: list[Any], other: list[Any]
 ) -> None:
     kind = pa.array(one if one != [None] else other).type
@@ -213,7 +213,7 @@ def put(sink: Sink, rows: pa.Table, epoch: int = 0) -> bool:
     return sink.put(rows, writer_id="w", epoch=epoch)
 
 
-def test_content_is_not_digested_unless_somebody_compares_it(
+def test_content_is_not_digested_unless_it_is_compared(
     sink_factory: Callable[..., Sink],
 ) -> None:
     rows = pa.record_batch({"n": [1]})

@@ -57,7 +57,7 @@ def forget(topics: MemoryLogStore) -> None:
     topics.open("clicks").forget(-1)
 
 
-def test_epoch_of_many_tasks_is_there_whole_and_only_after_the_decision(
+def test_epoch_of_many_tasks_is_visible_whole_after_the_decision(
     sink_factory: Callable[..., Sink], contents: Callable[..., dict[int, list[Any]]]
 ) -> None:
     sink = sink_factory({"stream.memory.partitions": "3"})
@@ -90,7 +90,7 @@ def test_attempt_staged_before_another_one_won_is_not_committed_a_second_time(
     assert contents() == {0: [1, 2]}
 
 
-def test_repeat_with_another_number_of_rows_is_told_and_counted(
+def test_repeat_with_another_number_of_rows_is_reported_and_counted(
     sink_factory: Callable[..., Sink],
     contents: Callable[..., dict[int, list[Any]]],
     caplog: pytest.LogCaptureFixture,
@@ -99,9 +99,9 @@ def test_repeat_with_another_number_of_rows_is_told_and_counted(
     commit(sink, 0, staged(sink, 1, 2))
     with closing(sink.committer(writer_id="w")) as committer:
         assert not committer.commit(0, [staged(sink, 1, 3)])
-        assert committer.mismatches == 0
+        assert committer.counters.mismatches == 0
         assert not committer.commit(0, [staged(sink, 1)])
-        assert committer.mismatches == 1
+        assert committer.counters.mismatches == 1
     assert [record.getMessage() for record in caplog.records] == [
         (
             "stream 'memory:clicks': epoch 0 was repeated with 1 rows instead of 2; "
@@ -133,7 +133,7 @@ def test_older_epoch_than_the_last_is_in_the_past(
         commit(sink, epoch, staged(sink, epoch, epoch=epoch))
     with pytest.raises(EpochInThePast) as caught:
         commit(sink, 1, staged(sink, 1, epoch=1))
-    assert caught.value.what == "epoch 1 is older than the last one, 2"
+    assert caught.value.what == "epoch 1 is older than the last committed one, 2"
     assert contents() == {0: [0, 1, 2]}
 
 
@@ -182,7 +182,7 @@ def test_replace_all_leaves_what_it_brings_and_nothing_before(
 # --- a marker that is gone (rule W7) --------------------------------------------
 
 
-def test_epoch_whose_predecessor_nobody_remembers_is_refused(
+def test_epoch_without_a_stored_predecessor_is_refused(
     sink_factory: Callable[..., Sink],
     topics: MemoryLogStore,
     contents: Callable[..., dict[int, list[Any]]],
@@ -193,9 +193,9 @@ def test_epoch_whose_predecessor_nobody_remembers_is_refused(
     with pytest.raises(EpochMarkerLost) as caught:
         commit(sink, 1, staged(sink, 2, epoch=1))
     assert str(caught.value) == (
-        "epoch 1 of writer 'w' has no predecessor here (stream 'memory:clicks'); "
-        "where the topic was deleted, or `path` and its like lead elsewhere than "
-        "before, put that right; to take the epoch for new, name it once with "
+        "the last epoch before 1 of writer 'w' is unknown (stream 'memory:clicks'); "
+        "if the topic was deleted, or `path` or another option changed, correct it; "
+        "to write the epoch as a new one, set it once with "
         "`epoch.adopt`"
     )
     assert contents() == {0: [1]}
@@ -260,7 +260,7 @@ def test_drained_task_whose_marker_got_lost_never_commits_without_its_rows(
             commit(sink, 0, drained, kind=kind)
         assert str(caught.value) == (
             "a task saw epoch 0 committed, but the sink no longer has it "
-            "(stream 'memory:clicks'); abort the epoch, and write it again"
+            "(stream 'memory:clicks'); abort the epoch and write it again"
         )
     assert commit(sink, 0, staged(sink, 1))
     assert contents() == {0: [1, 1]}  # the marker was gone: that is what W7 says
@@ -276,7 +276,7 @@ def test_epoch_drained_by_one_task_and_staged_by_another_stays_as_it_was(
     assert late.drained
     with closing(sink.committer(writer_id="w")) as committer:
         assert not committer.commit(0, [early, late])
-        assert committer.mismatches == 0
+        assert committer.counters.mismatches == 0
     assert contents() == {0: [1, 2]}
 
 
@@ -310,7 +310,7 @@ def test_missing_message_is_refused_at_commit_and_tolerated_at_abort(
             committer.commit(0, [message, None])
         assert str(caught.value) == (
             "epoch 0: the message of a task is missing (stream 'memory:clicks'); "
-            "abort the epoch, and write it again"
+            "abort the epoch and write it again"
         )
         committer.abort(0, [message, None])
         committer.abort(0, [message, None])
@@ -333,9 +333,9 @@ def test_abort_forgets_only_what_was_staged(
 @pytest.mark.parametrize(
     ("change", "what"),
     [
-        ({"config_digest": "x"}, "epoch 0: a task wrote under another configuration"),
-        ({"epoch": 1}, "epoch 0: a message is of epoch 1 of writer 'w'"),
-        ({"writer_id": "v"}, "epoch 0: a message is of epoch 0 of writer 'v'"),
+        ({"config_digest": "x"}, "epoch 0: a task used another configuration"),
+        ({"epoch": 1}, "epoch 0: a message belongs to epoch 1 of writer 'w'"),
+        ({"writer_id": "v"}, "epoch 0: a message belongs to epoch 0 of writer 'v'"),
         ({}, "epoch 0: task 0 sent two messages"),
     ],
 )
@@ -365,7 +365,7 @@ def test_task_and_committer_that_read_different_configurations_do_not_mix(
     message = staged(sink_factory({"batch.rows": "10"}), 1)
     with pytest.raises(MisuseError) as caught:
         commit(sink_factory(), 0, message)
-    assert caught.value.what == "epoch 0: a task wrote under another configuration"
+    assert caught.value.what == "epoch 0: a task used another configuration"
 
 
 def test_closed_committer_refuses_everything(
@@ -402,7 +402,7 @@ def test_commit_whose_verdict_was_lost_is_repeated_and_there_once(
             committer.commit(0, [message], replace_all=replace_all)
         faults.drop = 0.0
         assert not committer.commit(0, [message], replace_all=replace_all)
-        assert committer.mismatches == 0
+        assert committer.counters.mismatches == 0
     assert contents() == {0: [1, 2]}
 
 

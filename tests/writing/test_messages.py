@@ -148,7 +148,7 @@ def test_encoder_that_loses_a_row_breaks_the_contract(
         pytest.raises(ContractBroken) as caught,
     ):
         writer.write(pa.RecordBatch.from_pydict({"n": [1, -1]}))
-    assert caught.value.what == "the encoder made 1 messages of 2 rows"
+    assert caught.value.what == "the encoder returned 1 messages for 2 rows"
 
 
 def test_encoder_is_closed_also_when_its_writer_cannot_be_made(
@@ -176,8 +176,8 @@ def test_typed_rows_with_a_decoder_are_refused_as_in_reading(
             pa.schema({"value": pa.binary()})
         )
     assert str(caught.value) == (
-        "this stream has typed rows: the decoder 'raw' is refused "
-        "(stream 'memory:clicks'); leave it out"
+        "this stream has typed rows, so the decoder 'raw' cannot be used "
+        "(stream 'memory:clicks'); omit it"
     )
 
 
@@ -188,9 +188,9 @@ def test_messages_without_a_decoder_are_refused_as_in_reading(
     with pytest.raises(ConfigError) as caught:
         sink.writer(pa.schema({"n": pa.int64()}))
     assert str(caught.value) == (
-        "this stream holds undecoded messages, and no decoder is named "
-        "(stream 'memory:clicks'); set stream.memory.decoder.class.name; "
-        "raw takes the column `value` as it is"
+        "this stream has undecoded messages, but no decoder is configured "
+        "(stream 'memory:clicks'); set stream.memory.decoder.class.name; raw writes "
+        "the column `value` unchanged"
     )
 
 

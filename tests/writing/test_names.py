@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from streamfactory.arrowlog import MemoryLogStore
     from streamfactory.wiring.writing.sink import Sink
 
-TWICE = "column 'a' is there 2 times"
+TWICE = "the rows have 2 columns named 'a'"
 NONE = "the rows have no columns"
 
 
@@ -33,7 +33,7 @@ NOTHING = pa.Table.from_batches(
 UNREADABLE = [
     (columns("a", "a"), TWICE),
     (columns("a", "b", "a"), TWICE),
-    (columns("a", "_key", "_key"), "column '_key' is there 2 times"),
+    (columns("a", "_key", "_key"), "the rows have 2 columns named '_key'"),
     (columns("_key"), NONE),
     (NOTHING, NONE),
 ]
@@ -67,7 +67,7 @@ def test_rows_are_refused_where_they_become_messages(
     sink = sink_factory({"stream.memory.decoder.class.name": decoder})
     with pytest.raises(SchemaMismatch) as caught:
         sink.put(columns("value", "value"))
-    assert caught.value.what == "column 'value' is there 2 times"
+    assert caught.value.what == "the rows have 2 columns named 'value'"
     if decoder == "raw":  # a key alone is a tombstone
         assert sink.put(columns("_key"))
         return

@@ -93,9 +93,7 @@ def test_an_epoch_has_at_most_so_many_rows(tmp_path: Path, numbers: Path) -> Non
 
 
 @pytest.mark.parametrize("numbers", FORMATS, indirect=True)
-def test_a_stopped_run_goes_on_in_the_middle_of_a_batch(
-    tmp_path: Path, numbers: Path
-) -> None:
+def test_a_stopped_run_continues_inside_a_batch(tmp_path: Path, numbers: Path) -> None:
     properties = stream(tmp_path / "topics")
     runs = 0
     while True:
@@ -106,7 +104,7 @@ def test_a_stopped_run_goes_on_in_the_middle_of_a_batch(
                 stop.set()
 
         with open_publisher(properties, [str(numbers)], writer_id="w") as publisher:
-            done = publisher.run(stop, tell=tell)
+            done = publisher.run(stop, on_progress=tell)
         runs += 1
         assert done.rows <= 900
         if done.complete:
@@ -121,7 +119,9 @@ def test_an_input_that_changed_is_refused_in_the_middle_of_a_batch(
 ) -> None:
     properties, stop = stream(tmp_path / "topics"), threading.Event()
     with open_publisher(properties, [str(numbers)], writer_id="w") as publisher:
-        publisher.run(stop, tell=lambda rows: stop.set() if rows >= 300 else None)
+        publisher.run(
+            stop, on_progress=lambda rows: stop.set() if rows >= 300 else None
+        )
     written(numbers, pa.table({"id": range(1 if numbers.suffix == ".csv" else 0, 200)}))
     with (
         open_publisher(properties, [str(numbers)], writer_id="w") as publisher,

@@ -35,6 +35,18 @@ def batch(**columns: Any) -> pa.RecordBatch:
     return pa.RecordBatch.from_pydict(columns)
 
 
+def partitions_of(key: pa.Array, count: int = 7) -> dict[int, int]:
+    """Where each row goes, by its number; rows without a key go to 3."""
+    rows = pa.record_batch({"n": range(len(key)), "key": key})
+    router = Router(lambda _: count, 3, ["key"])
+    parcel = unpack(rows)
+    return {
+        n: out.partition
+        for out in router.route(parcel, router.key_of(parcel))
+        for n in out.rows.column("n").to_pylist()
+    }
+
+
 PARTITIONS = {"stream.memory.partitions": "4"}
 
 
@@ -56,15 +68,15 @@ def test_rows_go_where_their_column_says_and_keep_their_order(
         (
             pa.array([0, 4]),
             (
-                "'_partition' has 0 to 4 (stream 'memory:clicks'); the stream has "
-                "partitions 0 to 3"
+                "column '_partition' has values 0 to 4 (stream 'memory:clicks'); "
+                "use partitions 0 to 3"
             ),
         ),
         (
             pa.array([-1, 0]),
             (
-                "'_partition' has -1 to 0 (stream 'memory:clicks'); the stream has "
-                "partitions 0 to 3"
+                "column '_partition' has values -1 to 0 (stream 'memory:clicks'); "
+                "use partitions 0 to 3"
             ),
         ),
     ],
@@ -157,6 +169,33 @@ def test_a_key_is_the_same_key_in_every_type_of_text(kind: pa.DataType) -> None:
     }
 
 
+@pytest.mark.parametrize(
+    "values",
+    [
+        pa.array([-1, 0, None, 12345678901234567], pa.int64()),
+        pa.array([0, 250, None, 1, 1], pa.uint8()),
+        pa.array([1, None, 86_400], pa.timestamp("s", "UTC")),
+        pa.array(["", "a", None, "ключ", "a" * 300]),
+        pa.array([b"", b"\xff", None, b"\x00"], pa.large_binary()),
+        pa.array([b"\xff\x00", None, b"ab"], pa.binary(2)),
+        pa.array([0.0, -0.0, None, 1.5]),
+        pa.array(["x", None, "y"]).dictionary_encode(),
+        pa.DictionaryArray.from_arrays([1, 0, None, 1], pa.array(["x", None])),
+    ],
+    ids=lambda values: str(values.type),
+)
+def test_keys_that_repeat_go_where_each_goes_alone(values: pa.Array) -> None:
+    if pa.types.is_dictionary(values.type):
+        many = values.take(pa.array([n % len(values) for n in range(3000)]))
+    else:
+        many = pa.concat_arrays([values] * (3000 // len(values)))
+    alone = {n: partitions_of(values.slice(n, 1))[0] for n in range(len(values))}
+    assert partitions_of(many) == {n: alone[n % len(values)] for n in range(len(many))}
+    part = many.slice(5, 2500)
+    expected = {n: alone[(n + 5) % len(values)] for n in range(2500)}
+    assert partitions_of(part) == expected
+
+
 def test_a_key_that_is_no_text_is_refused(sink_factory: Callable[..., Sink]) -> None:
     rows = batch(n=[1], _key=[17])
     with closing(sink_factory(PARTITIONS).writer(rows.schema)) as writer:
@@ -193,7 +232,7 @@ def test_several_key_columns_of_any_scalar_type_are_one_key() -> None:
         ({"n": [1]}, "the key column 'name' is not among the rows"),
         (
             {"name": [[1]]},
-            "the key column 'name' is list<item: int64>, which cannot be a key",
+            "the key column 'name' has type list<item: int64>, which cannot be a key",
         ),
     ],
 )
@@ -292,8 +331,8 @@ def test_what_a_sink_cannot_store_is_dropped_with_one_warning_for_each_and_count
         writer.write(rows)
         message = writer.commit()
     assert [record.getMessage() for record in caplog.records] == [
-        f"stream 'memory:clicks': the sink cannot store the column {name}: "
-        "it is dropped"
+        f"stream 'memory:clicks': the sink cannot store the column {name}, "
+        "which is dropped"
         for name in ("_key", "_headers", "_timestamp", "_topic")
     ]
     assert writer.counters.dropped_columns == 8
@@ -311,7 +350,7 @@ def test_a_time_without_zone_is_no_timestamp(sink_factory: Callable[..., Sink]) 
         writer.write(rows)
     assert caught.value.what == (
         "column '_timestamp' is timestamp[us], declared timestamp[us, tz=UTC]: "
-        "a time without zone is not a time in UTC"
+        "a timestamp without time zone is not in UTC"
     )
 
 
@@ -351,7 +390,7 @@ def test_an_epoch_that_is_tried_again_goes_to_the_same_partitions(
     assert len(homes) == 1
 
 
-def test_writers_and_puts_of_nobody_begin_anywhere(
+def test_writers_and_anonymous_puts_are_spread_over_partitions(
     sink_factory: Callable[..., Sink], contents: Callable[..., dict[int, list[Any]]]
 ) -> None:
     sink = sink_factory(PARTITIONS)

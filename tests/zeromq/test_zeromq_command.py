@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from streamfactory.wiring.writing.sink import Sink
 
 
-def test_tail_writes_each_row_to_a_pipe_at_once_and_says_why_it_ends(
+def test_tail_writes_each_row_to_a_pipe_at_once_and_gives_the_reason_it_ends(
     place: str, peers: Peers, tmp_path: Path
 ) -> None:
     path = tmp_path / "numbers.json"

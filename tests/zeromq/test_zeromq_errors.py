@@ -228,7 +228,7 @@ def test_a_path_that_is_a_file_is_kept(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("pattern", ["pub-sub", "push-pull", "dealer-router"])
-def test_a_writer_without_readers_says_so(place: str, pattern: str) -> None:
+def test_a_writer_without_readers_reports_it(place: str, pattern: str) -> None:
     given = properties(pattern, connect=place, connection__timeout__millis="300")
     given["retry.max.attempts"] = "1"
     with open_sink(given) as sink, pytest.raises(StreamTimeout, match="reader"):

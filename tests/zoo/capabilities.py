@@ -6,12 +6,16 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-from tests.zoo.cage import caught_by, keep
+from tests.zoo.registry import caught_by, register
 
 from streamfactory.arrowlog import LogConsumer, LogMetadata
 from streamfactory.backends.memory import streamfactory_backend
 from streamfactory.backends.memory.writing import MemoryTopicAdmin
 from streamfactory.conformance.specimens import redelivering
+from streamfactory.conformance.specimens.envelope_writing import (
+    EnvelopesProducerFactory,
+    EnvelopesWriter,
+)
 from streamfactory.conformance.specimens.envelopes import (
     EnvelopesConsumer,
     EnvelopesConsumerFactory,
@@ -35,17 +39,23 @@ from streamfactory.spi import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Mapping, Sequence
     from pathlib import Path
 
-    from streamfactory.spi import Partition, PartitionInfo
+    from streamfactory.spi import (
+        Outgoing,
+        Partition,
+        PartitionInfo,
+        Position,
+        WriteContext,
+    )
 
 # --- what is held ---------------------------------------------------------------
 
 
 @caught_by("held_from_claims_no_more_than_is_held")
-class ClaimsToHoldEverything(LogConsumer):
-    """It goes on after what retention took, and says that nothing was lost."""
+class OverstatesHeldFrom(LogConsumer):
+    """`held_from` is 0, although retention has deleted messages."""
 
     def fetch_messages(self, start: int, end: Any, limits: FetchLimits) -> Fetched:
         held = self._log.bounds()[self._partition.id].earliest
@@ -56,9 +66,9 @@ class ClaimsToHoldEverything(LogConsumer):
         return replace(fetched, offsets=offsets, held_from=0)
 
 
-@caught_by("retention_under_an_open_reader_is_told")
-class NumbersWhatIsLeft(LogConsumer):
-    """Once it has read, it numbers what retention left as if nothing was taken."""
+@caught_by("retention_under_an_open_reader_is_reported")
+class RenumbersAfterRetention(LogConsumer):
+    """After its first read it numbers the remaining messages as if none was deleted."""
 
     _shift: int | None = None
 
@@ -143,6 +153,13 @@ class _Key(_Column):
         return [value or None for value in values]
 
 
+class _NoHeaders(_Column):
+    NAME = "headers"
+
+    def changed(self, values: list[Any]) -> list[Any]:
+        return [None] * len(values)
+
+
 class _Timestamp(_Column):
     NAME = "timestamp"
 
@@ -178,53 +195,73 @@ class _ByTime(EnvelopesMetadata):
 
 
 @caught_by("envelopes_say_where_they_come_from")
-class NamesTheFirstPartition(Enveloping):
-    """Column `partition` is 0, wherever a message comes from."""
+class SetsPartitionToZero(Enveloping):
+    """Column `partition` is 0 for every message."""
 
     CONSUMER = _Partition
 
 
 @caught_by("keys_and_headers_arrive_as_they_were_sent")
-class TakesEmptyKeysForNone(Enveloping):
-    """A message with an empty key arrives without one."""
+class TurnsEmptyKeysIntoNull(Enveloping):
+    """An empty key is returned as null."""
 
     CONSUMER = _Key
 
 
+@caught_by("keys_and_headers_arrive_as_they_were_sent")
+class DropsHeaders(Enveloping):
+    """Column `headers` is null for every message."""
+
+    CONSUMER = _NoHeaders
+
+
 @caught_by("timestamps_are_those_of_the_messages")
-class TakesMillisecondsForMicroseconds(Enveloping):
-    """Column `timestamp` has milliseconds."""
+class ReturnsMillisecondTimestamps(Enveloping):
+    """Column `timestamp` is in milliseconds."""
 
     CONSUMER = _Timestamp
 
 
-@caught_by("gaps_are_no_loss")
-class TakesGapsForLosses(Enveloping):
-    """Offsets without a message are reported as lost."""
+@caught_by("gaps_are_not_losses")
+class ReportsGapsAsLosses(Enveloping):
+    """Offsets without a message are reported as losses."""
 
     CONSUMER = _Losing
 
 
-@caught_by("an_empty_answer_moves_over_a_gap")
-class StaysBeforeAGap(Enveloping):
-    """The next offset is that behind the last message, whatever follows."""
+@caught_by("an_empty_result_moves_over_a_gap")
+class StopsBeforeGaps(Enveloping):
+    """The next offset is the one after the last message, before a gap."""
 
     CONSUMER = _Stuck
 
 
 @caught_by("offsets_by_time_are_the_first_at_or_after_it")
-class LeavesOutTheExactTime(Enveloping):
-    """An offset by time is the first one after it."""
+class SearchesTimesExclusively(Enveloping):
+    """An offset by time is the first one after the time."""
 
     METADATA = _ByTime
+
+
+class _Headless(EnvelopesWriter):
+    def write(self, outgoing: Outgoing) -> None:
+        super().write(replace(outgoing, headers=None))
+
+
+@caught_by("carried_columns_come_back")
+class DropsCarriedHeaders(EnvelopesProducerFactory):
+    """`CARRIES` contains the headers, and the writer does not store them."""
+
+    def create_writer(self, context: WriteContext) -> EnvelopesWriter:
+        return _Headless()
 
 
 # --- metadata and topics ----------------------------------------------------------
 
 
 @caught_by("offsets_by_time_follow_the_clock")
-class FindsTheEarliestByTime(LogMetadata):
-    """Whatever the time, the offset is the earliest."""
+class ReturnsEarliestForAnyTime(LogMetadata):
+    """The offset for any time is the earliest."""
 
     def fetch_offsets_at(self, timestamp_ms: int, partitions: Any) -> Any:
         return super().fetch_offsets_at(0, partitions)
@@ -232,10 +269,35 @@ class FindsTheEarliestByTime(LogMetadata):
 
 @caught_by("topics_are_listed")
 class ListsNoTopics(LogMetadata):
-    """There are no topics, it says."""
+    """The list of topics is empty."""
 
     def fetch_topics(self) -> Sequence[str]:
         return []
+
+
+class _ListsNoGroups(EnvelopesMetadata):
+    def fetch_groups(self) -> Sequence[str]:
+        return []
+
+
+@caught_by("groups_with_positions_are_listed")
+class ListsNoGroups(Enveloping):
+    """The list of groups is empty."""
+
+    METADATA = _ListsNoGroups
+
+
+class _MixesGroups(EnvelopesMetadata):
+    def fetch_positions(self, groups: Collection[str]) -> Mapping[str, Position]:
+        found = super().fetch_positions(groups)
+        return dict.fromkeys(found, found[min(found)]) if found else {}
+
+
+@caught_by("positions_of_groups_are_those_that_were_published")
+class MixesGroups(Enveloping):
+    """All groups have the position of the first one."""
+
+    METADATA = _MixesGroups
 
 
 @caught_by("topics_are_created_grown_and_deleted")
@@ -261,8 +323,8 @@ class _EndsOnce(ForgetfulConsumer):
 
 
 @caught_by("an_ended_partition_ends_after_its_rows")
-class SaysTheEndOnce(ForgetfulConsumerFactory):
-    """Asked again behind the end, it waits for more."""
+class ReportsTheEndOnce(ForgetfulConsumerFactory):
+    """A second fetch after the end of a partition waits for messages."""
 
     def create_partition_level_consumer(
         self, client_id: str, partition: Partition, fields_to_read: Any = None
@@ -276,8 +338,8 @@ class _Shortened(ForgetfulMetadata):
 
 
 @caught_by("a_partition_that_does_not_answer_is_an_error")
-class LeavesOutWhoIsSilent(ForgetfulConsumerFactory):
-    """A partition that does not answer is left out of the list."""
+class OmitsUnavailablePartitions(ForgetfulConsumerFactory):
+    """A partition that is not available is missing from the list."""
 
     def create_metadata_provider(self, client_id: str) -> ForgetfulMetadata:
         return _Shortened(self.config)
@@ -292,25 +354,25 @@ class _Misjudging(ForgetfulMetadata):
 
 
 @caught_by("a_refused_login_is_not_authorized")
-class TakesARefusalForAnOutage(ForgetfulConsumerFactory):
-    """A login that was refused is a failed connection."""
+class ReportsRefusedLoginsAsOutages(ForgetfulConsumerFactory):
+    """A refused login is a failed connection."""
 
     def create_metadata_provider(self, client_id: str) -> ForgetfulMetadata:
         return _Misjudging(self.config)
 
 
-keep(
-    "TakesAnOutageForGood",
+register(
+    "ReportsOutagesAsPermanent",
     "A server that refuses connections is a permanent error.",
-    "a_server_that_is_away_is_a_connection_error",
+    "an_unreachable_server_is_a_connection_error",
     replace(
         redelivering.streamfactory_backend(),
         translate=ErrorTable({ConnectionRefusedError: PermanentError}),
     ),
     redelivering.RedeliveringHarness,
 )
-keep(
-    "LooksAtTheOutermostError",
+register(
+    "IgnoresWrappedCauses",
     "Every error that the client has wrapped is permanent.",
     "wrapped_connection_errors_are_translated_alike",
     replace(
@@ -327,9 +389,9 @@ class _Abandoning(redelivering.RedeliveringConsumer):
             return Fetched(None, start, state=BatchState.END_OF_PARTITION)
 
 
-@caught_by("reading_goes_on_after_the_server_was_away")
-class TakesAnOutageForTheEnd(redelivering.RedeliveringConsumerFactory):
-    """A connection that breaks off is the end of the partition."""
+@caught_by("reading_continues_after_a_server_outage")
+class ReportsOutagesAsTheEnd(redelivering.RedeliveringConsumerFactory):
+    """A broken connection is the end of the partition."""
 
     def create_partition_level_consumer(
         self, client_id: str, partition: Partition, fields_to_read: Any = None

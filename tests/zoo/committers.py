@@ -1,11 +1,11 @@
-"""Backends whose commit is right when it is alone, and wrong beside others."""
+"""Backends whose commit is right alone, and wrong in parallel with others."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from tests.zoo.cage import ZooProducers, caught_by
+from tests.zoo.registry import ZooProducers, caught_by
 
 from streamfactory.arrowlog import Staged
 from streamfactory.arrowlog.writing import LogCommitter
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Stepwise(LogCommitter):
-    """Checks, places and marks in steps of its own."""
+    """Checks, appends rows and stores the epoch in separate steps."""
 
     def commit(
         self,
@@ -36,7 +36,7 @@ class Stepwise(LogCommitter):
         if held is not None and epoch <= held.epoch:
             return held
         if log.owner(self._writer_id) != self._instance:
-            msg = f"epoch {epoch}: another instance has begun"
+            msg = f"epoch {epoch}: another instance has claimed the writer"
             raise WriterFenced(msg)
         self.place(log, [_staged(message) for message in messages])
         summary = sum((message.summary for message in messages), Summary())
@@ -49,7 +49,7 @@ class Stepwise(LogCommitter):
     def mark(
         self, log: Log, epoch: int, summary: Summary, position: Position | None
     ) -> LastCommit | None:
-        """Remember the epoch."""
+        """Store the epoch."""
         return log.commit(
             str(self._writer_id),
             epoch,
@@ -61,8 +61,8 @@ class Stepwise(LogCommitter):
 
 
 @caught_by("a_reader_during_a_commit_sees_whole_epochs")
-class PlacesTaskAfterTask(Stepwise):
-    """Rows of one task are readable before those of the next one are placed."""
+class PublishesTaskAfterTask(Stepwise):
+    """Rows of one task are readable before those of the next one are written."""
 
     def place(self, log: Log, attempts: list[Staged]) -> None:
         for attempt in attempts:
@@ -70,12 +70,12 @@ class PlacesTaskAfterTask(Stepwise):
 
 
 @caught_by("of_two_instances_that_commit_at_once_one_writes")
-class PlacesRowsWithoutACondition(Stepwise):
-    """The instance is checked before the rows are placed, not with them."""
+class AppendsRowsUnconditionally(Stepwise):
+    """The instance is checked before the rows are appended, not together with them."""
 
 
 class WritesStateBack(LogCommitter):
-    """Keeps what it remembers of all writers in one place."""
+    """Keeps the state of all writers in one dictionary."""
 
     def commit(
         self,
@@ -96,8 +96,8 @@ _STATE: dict[str, dict[str, LastCommit | None]] = {}
 
 
 @caught_by("two_writers_that_commit_at_once_lose_nothing")
-class ReplacesTheStateOfAllWriters(ZooProducers):
-    """What is remembered of all writers is read, changed and written back."""
+class OverwritesTheStateOfAllWriters(ZooProducers):
+    """The state of all writers is read, changed and replaced without a condition."""
 
     COMMITTER = WritesStateBack
 
@@ -105,9 +105,8 @@ class ReplacesTheStateOfAllWriters(ZooProducers):
         return _STATE.get(self.log().incarnation, {}).get(writer_id)
 
 
-@caught_by("the_summary_of_an_epoch_is_that_of_all_tasks")
-class KeepsTheSummaryOfTheFirstTask(LogCommitter):
-    """Of several tasks the summary of one is stored."""
+class Changed(LogCommitter):
+    """Changes what it commits, or what it returns."""
 
     def commit(
         self,
@@ -115,11 +114,51 @@ class KeepsTheSummaryOfTheFirstTask(LogCommitter):
         messages: Sequence[CommitMessage],
         source_position: Position | None = None,
     ) -> LastCommit | None:
-        first = [
+        changed = self.changed_messages(messages)
+        return self.changed_result(super().commit(epoch, changed, source_position))
+
+    def changed_messages(
+        self, messages: Sequence[CommitMessage]
+    ) -> Sequence[CommitMessage]:
+        """Change what is committed."""
+        return messages
+
+    def changed_result(self, held: LastCommit | None) -> LastCommit | None:
+        """Change what is returned."""
+        return held
+
+
+@caught_by("the_summary_of_an_epoch_is_that_of_all_tasks")
+class StoresTheSummaryOfOneTask(Changed):
+    """The summary of only one of several tasks is stored."""
+
+    def changed_messages(
+        self, messages: Sequence[CommitMessage]
+    ) -> Sequence[CommitMessage]:
+        return [
             message if not index else replace(message, summary=Summary())
             for index, message in enumerate(messages)
         ]
-        return super().commit(epoch, first, source_position)
+
+
+@caught_by("different_content_is_detected_on_request")
+class StoresTheNumberOfRowsOnly(Changed):
+    """Of a summary only the number of rows is stored."""
+
+    def changed_messages(
+        self, messages: Sequence[CommitMessage]
+    ) -> Sequence[CommitMessage]:
+        return [replace(m, summary=Summary(m.summary.rows)) for m in messages]
+
+
+@caught_by("commits_move_the_metrics_by_what_was_committed")
+class ReturnsASmallerSummary(Changed):
+    """A repeated commit returns a summary with fewer rows."""
+
+    def changed_result(self, held: LastCommit | None) -> LastCommit | None:
+        if held is None or held.summary is None:
+            return held
+        return replace(held, summary=Summary(held.summary.rows - 1))
 
 
 def _staged(message: CommitMessage) -> Staged:

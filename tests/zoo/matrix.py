@@ -1,7 +1,6 @@
-"""The table of the zoo: ``python -m tests.zoo.matrix`` writes it anew.
+"""The table of the zoo: ``python -m tests.zoo.matrix`` writes it.
 
-Each row is a broken backend, the case that is meant to catch it, and the others that
-do as well.
+Each row is a broken backend, the case that has to fail, and other cases that fail too.
 """
 
 from __future__ import annotations
@@ -10,8 +9,8 @@ import logging
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tests.zoo import capabilities, committers, processes, readers, writers
-from tests.zoo.cage import ZOO, Animal
+from tests.zoo import capabilities, committers, processes, readers, servers, writers
+from tests.zoo.registry import ZOO, BrokenBackend
 
 from streamfactory.conformance.case import CASES
 from streamfactory.conformance.runner import Outcome, all_cases, run
@@ -29,6 +28,7 @@ __all__ = [
     "plugins_for",
     "processes",
     "readers",
+    "servers",
     "table",
     "writers",
 ]
@@ -37,10 +37,10 @@ PAGE = Path(__file__).parents[2] / "docs" / "zoo.md"
 
 _HEAD = """# The zoo
 
-The conformance kit proves itself on broken backends, each wrong in one way and else
-correct. Each has to be caught by the case meant for it, and by at most three others: a
-case that builds on one that failed is not tried, so that a report names causes rather
-than consequences. The suite checks every row.
+The conformance kit is tested on broken backends. Each has one defect and is otherwise
+correct. The case meant for the defect has to fail, and at most three others. A case
+that needs a failed one is not run: reports name causes rather than consequences.
+The suite checks every row.
 
 | broken backend | what is wrong | caught by | and by |
 |---|---|---|---|
@@ -63,26 +63,26 @@ def plugins_for(backend: Backend) -> PluginManager:
     return plugins
 
 
-def failed_cases(animal: Animal, without: Container[str] = ()) -> list[str]:
+def failed_cases(broken: BrokenBackend, without: Container[str] = ()) -> list[str]:
     """The cases that a backend fails, without those named.
 
     Slow ones are left out, but for a backend that only such a case can catch.
     """
-    backend = animal.backend
+    backend = broken.backend
     cases = [case for case in all_cases() if case.name not in without]
-    quick = not CASES[animal.caught_by].slow
+    quick = not CASES[broken.caught_by].slow
     plugins = plugins_for(backend)
-    results = run(backend, animal.harness, plugins, cases=cases, quick=quick)
+    results = run(backend, broken.harness, plugins, cases=cases, quick=quick)
     return [r.case.name for r in results if r.outcome is Outcome.FAILED]
 
 
 def table() -> str:
-    """Run the kit on every animal."""
+    """Run the kit on every broken backend."""
     rows = []
-    for animal in ZOO.values():
-        others = [n for n in failed_cases(animal) if n != animal.caught_by]
+    for broken in ZOO.values():
+        others = [n for n in failed_cases(broken) if n != broken.caught_by]
         also = ", ".join(f"`{name}`" for name in others) or "none"
-        rows.append(f"| {animal.name} | {animal.doc} | `{animal.caught_by}` | {also} |")
+        rows.append(f"| {broken.name} | {broken.doc} | `{broken.caught_by}` | {also} |")
     return _HEAD + "\n".join(rows) + "\n"
 
 

@@ -6,19 +6,24 @@ They are made of the specimen ``durable``, a file that processes share.
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from tests.zoo.cage import caught_by
+from tests.zoo.registry import caught_by, register
 
+from streamfactory.conformance.specimens import durable
 from streamfactory.conformance.specimens.durable import (
     DurableCommitter,
+    DurableConsumer,
+    DurableConsumerFactory,
+    DurableMetadata,
     DurableProducerFactory,
 )
 from streamfactory.conformance.specimens.frames import Topic, to_ipc
 from streamfactory.spi import WriterFenced
 
 if TYPE_CHECKING:
-    from streamfactory.spi import LastCommit, StreamCommitter
+    from streamfactory.spi import LastCommit, Partition, StreamCommitter
 
 
 class MarksFirst(Topic):
@@ -79,16 +84,91 @@ class _LocksItsProcess(_Committer):
 
 
 @caught_by("a_killed_commit_is_finished_or_never_was")
-class MarksBeforeItPlaces(DurableProducerFactory):
-    """The epoch is remembered before its rows are placed, in two steps."""
+class StoresTheEpochBeforeItsRows(DurableProducerFactory):
+    """The epoch is stored before its rows, in two steps."""
 
     def create_committer(self, writer_id: str | None) -> StreamCommitter:
         return _MarksFirst(self.config, writer_id)
 
 
 @caught_by("processes_that_commit_at_once_write_each_epoch_once")
-class LocksWithinItsProcess(DurableProducerFactory):
-    """Commits exclude one another in one process, and not between processes."""
+class LocksWithinOneProcess(DurableProducerFactory):
+    """The lock of commits does not exclude other processes."""
 
     def create_committer(self, writer_id: str | None) -> StreamCommitter:
         return _LocksItsProcess(self.config, writer_id)
+
+
+# --- reading ----------------------------------------------------------------------
+
+
+class ShownEarly(Topic):
+    """Has the rows of an epoch in a frame before the one that commits it."""
+
+    def commit(
+        self, head: dict[str, Any], body: bytes, instance: str
+    ) -> LastCommit | None:
+        kept = self.writers.get(head["writer"])
+        is_new = kept is None or head["epoch"] > kept[0].epoch
+        if is_new and self.owners.get(head["writer"], instance) == instance:
+            self.append({"early": head["lanes"]}, body)
+            head |= {"shown": True}
+        return self.send(head, body, instance)
+
+    def send(
+        self, head: dict[str, Any], body: bytes, instance: str
+    ) -> LastCommit | None:
+        """As the client of a server does."""
+        return super().commit(head, body, instance)
+
+    def _apply(self, head: dict[str, Any], body: bytes) -> None:
+        if "early" in head:
+            super()._apply({"lanes": head["early"]}, body)
+        else:
+            hidden = ("lanes",) * ("shown" in head)
+            known = {key: head[key] for key in head if key not in hidden}
+            super()._apply(known, body)
+
+
+class _EarlyConsumer(DurableConsumer):
+    TOPIC = ShownEarly
+
+
+class _EarlyMetadata(DurableMetadata):
+    TOPIC = ShownEarly
+
+
+class _EarlyCommitter(_Committer):
+    TOPIC = ShownEarly
+
+
+class EarlyConsumers(DurableConsumerFactory):
+    """Reads the rows of both frames."""
+
+    def create_partition_level_consumer(
+        self, client_id: str, partition: Partition, fields_to_read: Any = None
+    ) -> DurableConsumer:
+        return _EarlyConsumer(self.config["path"], partition)
+
+    def create_metadata_provider(self, client_id: str) -> DurableMetadata:
+        return _EarlyMetadata(self.config["path"])
+
+
+class EarlyProducers(DurableProducerFactory):
+    """Writes the two frames."""
+
+    def create_committer(self, writer_id: str | None) -> StreamCommitter:
+        return _EarlyCommitter(self.config, writer_id)
+
+
+register(
+    "ReadsUncommittedRows",
+    "Its consumers return rows of an epoch before they are visible.",
+    "consumers_during_a_commit_return_whole_epochs",
+    replace(
+        durable.streamfactory_backend(),
+        consumer_factory=EarlyConsumers,
+        producer_factory=EarlyProducers,
+    ),
+    durable.DurableHarness,
+)

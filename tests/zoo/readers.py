@@ -11,15 +11,15 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import pyarrow as pa
-from tests.zoo.cage import ZooConsumers, caught_by
+from tests.zoo.registry import ZooConsumers, caught_by
 
 from streamfactory.arrowlog import LogConsumer, LogConsumerFactory, LogMetadata
 from streamfactory.spi import BatchState, Fetched, FetchLimits, PartitionInfo
 
 
 @caught_by("offsets_rise_and_nothing_is_missing")
-class AnswersBackwards(LogConsumer):
-    """Rows come in the order of a stack."""
+class ReturnsRowsBackwards(LogConsumer):
+    """Rows are returned in reverse order."""
 
     def fetch_messages(self, start: int, end: Any, limits: FetchLimits) -> Fetched:
         fetched = super().fetch_messages(start, end, limits)
@@ -30,8 +30,8 @@ class AnswersBackwards(LogConsumer):
 
 
 @caught_by("offsets_rise_and_nothing_is_missing")
-class LosesTheLastOfABatch(LogConsumer):
-    """The last row of every answer is dropped, and passed over."""
+class DropsTheLastRowOfABatch(LogConsumer):
+    """The last row of every result is dropped and skipped."""
 
     def fetch_messages(self, start: int, end: Any, limits: FetchLimits) -> Fetched:
         fetched = super().fetch_messages(start, end, limits)
@@ -41,8 +41,8 @@ class LosesTheLastOfABatch(LogConsumer):
 
 
 @caught_by("offsets_rise_and_nothing_is_missing")
-class CountsFromOne(LogConsumer):
-    """Offsets in answers are one more than those asked for."""
+class ReturnsOffsetsPlusOne(LogConsumer):
+    """Offsets of results are too large by one."""
 
     def fetch_messages(self, start: int, end: Any, limits: FetchLimits) -> Fetched:
         fetched = super().fetch_messages(start, end, limits)
@@ -54,7 +54,7 @@ class CountsFromOne(LogConsumer):
 
 @caught_by("offsets_rise_and_nothing_is_missing")
 class RepeatsTheFirstRow(LogConsumer):
-    """The first row of every answer comes twice."""
+    """The first row of every result is returned twice."""
 
     def fetch_messages(self, start: int, end: Any, limits: FetchLimits) -> Fetched:
         fetched = super().fetch_messages(start, end, limits)
@@ -65,8 +65,8 @@ class RepeatsTheFirstRow(LogConsumer):
 
 
 @caught_by("offsets_rise_and_nothing_is_missing")
-class NeverMovesOn(LogConsumer):
-    """The next offset is the start, for ever."""
+class NeverAdvances(LogConsumer):
+    """The next offset is always the start."""
 
     def fetch_messages(self, start: int, end: Any, limits: FetchLimits) -> Fetched:
         fetched = super().fetch_messages(start, end, limits)
@@ -74,8 +74,8 @@ class NeverMovesOn(LogConsumer):
 
 
 @caught_by("a_start_is_inclusive")
-class TakesTheStartForTheLastRead(LogConsumer):
-    """Any start but the first is taken for the last offset read."""
+class TreatsStartsAsExclusive(LogConsumer):
+    """Any start but the first is treated as the last offset read."""
 
     def fetch_messages(self, start: int, end: Any, limits: FetchLimits) -> Fetched:
         latest = self._log.bounds()[self._partition.id].latest
@@ -86,9 +86,9 @@ class TakesTheStartForTheLastRead(LogConsumer):
         return replace(fetched, offsets=pa.arange(start + 1, fetched.next_offset))
 
 
-@caught_by("an_open_consumer_jumps_where_it_is_told")
-class ReadsOnWhateverItIsTold(LogConsumer):
-    """Once open, it goes on where it was."""
+@caught_by("an_open_consumer_seeks_to_any_start")
+class IgnoresTheStart(LogConsumer):
+    """An open consumer continues at its own position."""
 
     _at: int | None = None
 
@@ -99,17 +99,17 @@ class ReadsOnWhateverItIsTold(LogConsumer):
         return fetched
 
 
-@caught_by("an_empty_fetch_comes_back_in_its_slice")
-class WaitsAsLongAsItLikes(LogConsumer):
-    """Nothing there: it waits a second, whatever its slice."""
+@caught_by("an_empty_fetch_returns_within_its_time_slice")
+class ExceedsItsTimeSlice(LogConsumer):
+    """A fetch without messages waits for one second, beyond its time slice."""
 
     def fetch_messages(self, start: int, end: Any, limits: FetchLimits) -> Fetched:
         return super().fetch_messages(start, end, replace(limits, timeout=1.0))
 
 
-@caught_by("tiny_limits_answer_the_same_rows")
-class PassesOverWhatDoesNotFit(LogConsumer):
-    """Asked for a single row, it answers none and moves on by one in ten."""
+@caught_by("small_limits_return_the_same_rows")
+class SkipsRowsUnderSmallLimits(LogConsumer):
+    """With a limit of one row it returns none and skips one in ten."""
 
     def fetch_messages(self, start: int, end: Any, limits: FetchLimits) -> Fetched:
         fetched = super().fetch_messages(start, end, limits)
@@ -119,8 +119,8 @@ class PassesOverWhatDoesNotFit(LogConsumer):
 
 
 @caught_by("a_range_read_twice_is_identical")
-class ConsumesWhatItReads(LogConsumer):
-    """Everything before the last read is let go of."""
+class DeletesWhatItReads(LogConsumer):
+    """Reading deletes all earlier messages."""
 
     def fetch_messages(self, start: int, end: Any, limits: FetchLimits) -> Fetched:
         fetched = super().fetch_messages(start, end, limits)
@@ -135,7 +135,7 @@ class _Shared:
 
 @caught_by("two_consumers_do_not_disturb_each_other")
 class SharesItsPosition(LogConsumer):
-    """All consumers of a partition have one cursor while their limits are small."""
+    """All consumers of a partition share one cursor while their limits are small."""
 
     def fetch_messages(self, start: int, end: Any, limits: FetchLimits) -> Fetched:
         if limits.max_rows != 7:
@@ -147,8 +147,8 @@ class SharesItsPosition(LogConsumer):
 
 
 @caught_by("a_range_split_anywhere_equals_the_whole")
-class LosesTheRowBeforeAnEnd(LogConsumer):
-    """A range loses its last row."""
+class DropsTheLastRowOfARange(LogConsumer):
+    """A range lacks its last row."""
 
     def fetch_messages(self, start: int, end: Any, limits: FetchLimits) -> Fetched:
         fetched = super().fetch_messages(start, end, limits)
@@ -160,9 +160,9 @@ class LosesTheRowBeforeAnEnd(LogConsumer):
         return replace(fetched, rows=fetched.rows.slice(0, fetched.rows.num_rows - 1))
 
 
-@caught_by("an_empty_answer_is_a_batch_that_says_why")
-class AnswersNoneWhenIdle(LogConsumer):
-    """Nothing there: it answers None."""
+@caught_by("an_empty_result_is_a_batch_with_its_state")
+class ReturnsNoneWhenIdle(LogConsumer):
+    """Without messages it returns None."""
 
     def fetch_messages(self, start: int, end: Any, limits: FetchLimits) -> Any:
         fetched = super().fetch_messages(start, end, limits)
@@ -171,9 +171,9 @@ class AnswersNoneWhenIdle(LogConsumer):
         return fetched
 
 
-@caught_by("a_loss_is_recorded_where_the_policy_goes_on")
-class HoldsNothingBack(LogConsumer):
-    """It skips what it is told to begin with after retention has moved."""
+@caught_by("a_loss_is_recorded_when_the_policy_continues")
+class SkipsExpiredStarts(LogConsumer):
+    """After retention it silently skips an expired start."""
 
     def fetch_messages(self, start: int, end: Any, limits: FetchLimits) -> Fetched:
         earliest = self._log.bounds()[self._partition.id].earliest
@@ -184,8 +184,8 @@ class HoldsNothingBack(LogConsumer):
 
 
 @caught_by("every_partition_is_answered")
-class ForgetsTheLastPartition(LogMetadata):
-    """The last of several partitions is left out."""
+class OmitsTheLastPartition(LogMetadata):
+    """The last of several partitions is missing."""
 
     def fetch_partitions(self, topics: Any, known: Any) -> Any:
         infos = list(super().fetch_partitions(topics, known))
@@ -193,8 +193,8 @@ class ForgetsTheLastPartition(LogMetadata):
 
 
 @caught_by("every_partition_is_answered")
-class AnswersAPartitionTwice(LogMetadata):
-    """The first of several partitions comes twice."""
+class ReturnsAPartitionTwice(LogMetadata):
+    """The first of several partitions is returned twice."""
 
     def fetch_partitions(self, topics: Any, known: Any) -> Any:
         infos = list(super().fetch_partitions(topics, known))
@@ -202,7 +202,7 @@ class AnswersAPartitionTwice(LogMetadata):
 
 
 @caught_by("bounds_are_true")
-class TakesLatestForTheLastRow(LogMetadata):
+class ReturnsTheLastOffsetAsLatest(LogMetadata):
     """Latest is the offset of the last message, not of the next."""
 
     def fetch_partitions(self, topics: Any, known: Any) -> Any:
@@ -213,8 +213,8 @@ class TakesLatestForTheLastRow(LogMetadata):
 
 
 @caught_by("offsets_rise_and_nothing_is_missing")
-class PromisesMoreThanItHas(LogMetadata):
-    """Latest is one too far."""
+class ReturnsALatestTooLarge(LogMetadata):
+    """Latest is too large by one."""
 
     def fetch_partitions(self, topics: Any, known: Any) -> Any:
         return [
@@ -224,8 +224,8 @@ class PromisesMoreThanItHas(LogMetadata):
 
 
 @caught_by("bounds_of_a_few_equal_those_of_all")
-class HasOtherBoundsForAFew(LogMetadata):
-    """The cheap question has another answer."""
+class ReturnsOtherBoundsForAFew(LogMetadata):
+    """`fetch_bounds` returns other bounds than `fetch_partitions`."""
 
     def fetch_bounds(self, partitions: Any) -> Any:
         infos = super().fetch_bounds(partitions)
@@ -247,8 +247,8 @@ class _Remembers(LogMetadata):
 
 
 @caught_by("bounds_never_go_back")
-class RemembersItsFirstBounds(_Remembers):
-    """A provider asks once, and never again."""
+class CachesItsFirstBounds(_Remembers):
+    """A provider returns its first bounds for ever."""
 
     def fetch_partitions(self, topics: Any, known: Any) -> Any:
         now = super().fetch_partitions(topics, known)
@@ -259,8 +259,8 @@ class RemembersItsFirstBounds(_Remembers):
 
 
 @caught_by("retention_moves_earliest_alone")
-class MovesEarliestTooLittle(LogMetadata):
-    """After truncation earliest is one too small."""
+class ReturnsAnEarliestTooSmall(LogMetadata):
+    """After truncation earliest is too small by one."""
 
     def fetch_partitions(self, topics: Any, known: Any) -> Any:
         return [
@@ -270,8 +270,8 @@ class MovesEarliestTooLittle(LogMetadata):
 
 
 @caught_by("growth_is_found")
-class RemembersHowManyThereWere(_Remembers):
-    """Partitions that come later are not seen."""
+class CachesTheNumberOfPartitions(_Remembers):
+    """Partitions that are added later are not found."""
 
     def fetch_partitions(self, topics: Any, known: Any) -> Any:
         now = super().fetch_partitions(topics, known)
@@ -279,9 +279,9 @@ class RemembersHowManyThereWere(_Remembers):
         return now[:count] if count == 2 else now
 
 
-@caught_by("looking_consumes_nothing")
-class ConsumesByLooking(LogMetadata):
-    """Asking for the schema lets go of the first message."""
+@caught_by("metadata_calls_consume_nothing")
+class DeletesAMessageByMetadata(LogMetadata):
+    """Fetching the schema deletes the first message."""
 
     def fetch_schema(self, topic: str) -> Any:
         log = self._topics.open(topic)
@@ -292,7 +292,7 @@ class ConsumesByLooking(LogMetadata):
 
 
 @caught_by("an_empty_stream_has_its_schema")
-class ReadsTheSchemaOffTheFirstRow(LogMetadata):
+class TakesTheSchemaFromTheFirstRow(LogMetadata):
     """An empty stream has another schema."""
 
     def fetch_schema(self, topic: str) -> Any:
@@ -302,9 +302,9 @@ class ReadsTheSchemaOffTheFirstRow(LogMetadata):
         return super().fetch_schema(topic)
 
 
-@caught_by("lag_moves_while_the_reader_stands_still")
-class StandsStillWithTheReader(LogMetadata):
-    """Latest is remembered once it was asked for by lag."""
+@caught_by("lag_grows_while_the_reader_is_idle")
+class CachesLatestForLag(LogMetadata):
+    """Latest is cached after the first computation of lag."""
 
     _latest: int | None = None
 
@@ -315,9 +315,9 @@ class StandsStillWithTheReader(LogMetadata):
         return infos
 
 
-@caught_by("a_stream_begun_again_is_another_incarnation")
+@caught_by("a_recreated_topic_has_another_incarnation")
 class HasNoIncarnation(LogMetadata):
-    """Offsets of two lives cannot be told apart."""
+    """Offsets before and after recreation cannot be distinguished."""
 
     def fetch_partitions(self, topics: Any, known: Any) -> Any:
         return [
@@ -340,17 +340,17 @@ class _NamedConsumer(LogConsumer):
         return replace(fetched, incarnation=self._partition.topic)
 
 
-@caught_by("a_stream_begun_again_is_another_incarnation")
-class IsNamedAfterItsTopic(ZooConsumers):
-    """The incarnation is the topic's name: it stays when the topic is begun again."""
+@caught_by("a_recreated_topic_has_another_incarnation")
+class UsesTheTopicNameAsIncarnation(ZooConsumers):
+    """The incarnation is the topic's name, which does not change on recreation."""
 
     CONSUMER: ClassVar[Any] = _NamedConsumer
     METADATA: ClassVar[Any] = _NamedMetadata
 
 
 @caught_by("a_provider_is_thread_safe")
-class BelongsToOneThread(LogMetadata):
-    """Two questions at once are one too many."""
+class SupportsOneThreadOnly(LogMetadata):
+    """Two simultaneous calls of a provider fail."""
 
     def __init__(self, factory: LogConsumerFactory) -> None:
         super().__init__(factory)
@@ -369,8 +369,8 @@ class BelongsToOneThread(LogMetadata):
 
 
 @caught_by("closing_wakes_a_blocked_fetch")
-class SleepsThroughItsWaking(LogConsumer):
-    """It says that it can be woken, and cannot."""
+class IgnoresWake(LogConsumer):
+    """It defines `wake`, which has no effect."""
 
     def wake(self) -> None:
         return
@@ -387,7 +387,7 @@ class LeavesAFileOpen(LogConsumer):
 
 @caught_by("unused_objects_leave_nothing_open")
 class LeavesAThreadRunning(LogMetadata):
-    """Every provider starts a thread that nobody ends."""
+    """Every provider starts a thread that is never stopped."""
 
     def __init__(self, factory: LogConsumerFactory) -> None:
         super().__init__(factory)
@@ -396,7 +396,7 @@ class LeavesAThreadRunning(LogMetadata):
 
 @caught_by("unused_objects_leave_nothing_open")
 class LeavesAChildRunning(LogConsumer):
-    """Every consumer starts a process that nobody ends."""
+    """Every consumer starts a process that is never stopped."""
 
     def __init__(self, log: Any, partition: Any, fields: Any) -> None:
         super().__init__(log, partition, fields)
@@ -408,8 +408,8 @@ _LEFT: list[Any] = []
 
 
 @caught_by("a_factory_pickles")
-class KeepsALock(ZooConsumers):
-    """The factory carries what does not pickle."""
+class HoldsALock(ZooConsumers):
+    """The factory has an attribute that does not pickle."""
 
     def __init__(self, config: Any) -> None:
         super().__init__(config)
@@ -420,8 +420,8 @@ class KeepsALock(ZooConsumers):
 
 
 @caught_by("batches_outlive_their_consumer")
-class TakesItsRowsBack(LogConsumer):
-    """Rows lie in a buffer that is written over when the consumer is closed."""
+class OverwritesReturnedRows(LogConsumer):
+    """Rows are in a buffer that is overwritten when the consumer is closed."""
 
     _buffers: ClassVar[list[bytearray]] = []
 
@@ -441,9 +441,9 @@ class TakesItsRowsBack(LogConsumer):
         self._buffers.clear()
 
 
-@caught_by("a_loss_is_recorded_where_the_policy_goes_on")
-class KeepsItsEarliestForEver(LogMetadata):
-    """Earliest stays zero when the source lets go of fifty messages."""
+@caught_by("a_loss_is_recorded_when_the_policy_continues")
+class NeverMovesEarliest(LogMetadata):
+    """Earliest stays zero when the source deletes fifty messages."""
 
     def fetch_partitions(self, topics: Any, known: Any) -> Any:
         return [
@@ -453,8 +453,8 @@ class KeepsItsEarliestForEver(LogMetadata):
 
 
 @caught_by("a_repeated_start_replays_after_rows")
-class ReplaysNothing(LogConsumer):
-    """The same start again, with the same limits, goes on instead."""
+class ContinuesInsteadOfReplaying(LogConsumer):
+    """The same start with the same limits continues instead of replaying."""
 
     _last: tuple[int, int] | None = None
 
@@ -468,9 +468,9 @@ class ReplaysNothing(LogConsumer):
         return fetched
 
 
-@caught_by("an_empty_answer_is_a_batch_that_says_why")
+@caught_by("an_empty_result_is_a_batch_with_its_state")
 class RaisesWhenIdle(LogConsumer):
-    """Nothing there is an error."""
+    """A fetch without messages is an error."""
 
     def fetch_messages(self, start: int, end: Any, limits: FetchLimits) -> Fetched:
         fetched = super().fetch_messages(start, end, limits)
@@ -481,8 +481,8 @@ class RaisesWhenIdle(LogConsumer):
 
 
 @caught_by("an_unknown_topic_is_not_found")
-class LeaksItsOwnErrors(LogMetadata):
-    """An unknown topic is a KeyError that nothing translates."""
+class LeaksForeignErrors(LogMetadata):
+    """An unknown topic is a KeyError that is not translated."""
 
     def fetch_partitions(self, topics: Any, known: Any) -> Any:
         for topic in topics:
@@ -492,8 +492,8 @@ class LeaksItsOwnErrors(LogMetadata):
 
 
 @caught_by("a_start_beyond_latest_is_out_of_range")
-class GrowsWithTheStart(LogMetadata):
-    """Whatever is asked for is said to be there."""
+class ExtendsLatestToTheStart(LogMetadata):
+    """Latest is never below the requested start."""
 
     def fetch_bounds(self, partitions: Any) -> Any:
         return [
@@ -502,9 +502,9 @@ class GrowsWithTheStart(LogMetadata):
         ]
 
 
-@caught_by("an_empty_answer_is_a_batch_that_says_why")
+@caught_by("an_empty_result_is_a_batch_with_its_state")
 class GoesBackWhenIdle(LogConsumer):
-    """An empty answer moves back by one."""
+    """An empty result moves back by one."""
 
     def fetch_messages(self, start: int, end: Any, limits: FetchLimits) -> Any:
         fetched = super().fetch_messages(start, end, limits)
@@ -512,3 +512,32 @@ class GoesBackWhenIdle(LogConsumer):
             rows = pa.record_batch([pa.array([0])], schema=self._log.schema)
             return replace(fetched, rows=rows, state=BatchState.DATA)
         return fetched
+
+
+@caught_by("reading_moves_the_metrics_by_what_was_read")
+class ReportsNoBytes(LogConsumer):
+    """Results have size 0."""
+
+    def fetch_messages(self, start: int, end: Any, limits: FetchLimits) -> Any:
+        return replace(super().fetch_messages(start, end, limits), size=0)
+
+
+@caught_by("reading_moves_the_metrics_by_what_was_read")
+class CountsResultsAsMessages(LogConsumer):
+    """A result counts as one message, whatever it contains."""
+
+    def fetch_messages(self, start: int, end: Any, limits: FetchLimits) -> Any:
+        fetched = super().fetch_messages(start, end, limits)
+        if fetched.rows is None:
+            return fetched
+        return replace(fetched, unfiltered_count=1)
+
+
+@caught_by("the_lag_reaches_zero_at_the_end")
+class ReportsALatestNeverReached(LogConsumer):
+    """The latest offset of results with rows and without is too large by five."""
+
+    def fetch_messages(self, start: int, end: Any, limits: FetchLimits) -> Any:
+        fetched = super().fetch_messages(start, end, limits)
+        latest = None if fetched.latest is None else fetched.latest + 5
+        return replace(fetched, latest=latest)

@@ -7,7 +7,7 @@ import uuid
 from dataclasses import replace
 from typing import Any
 
-from tests.zoo.cage import ZooProducers, caught_by
+from tests.zoo.registry import ZooProducers, caught_by
 
 from streamfactory.arrowlog import Staged
 from streamfactory.arrowlog.writing import LogCommitter, LogWriter
@@ -15,8 +15,8 @@ from streamfactory.spi import LastCommit, Summary
 
 
 @caught_by("an_aborted_attempt_leaves_nothing")
-class AbortsByCommitting(LogWriter):
-    """What was aborted is written all the same."""
+class CommitsOnAbort(LogWriter):
+    """The rows of an aborted attempt are written."""
 
     def abort(self) -> None:
         sealed = self._stage.seal()
@@ -24,7 +24,7 @@ class AbortsByCommitting(LogWriter):
 
 
 @caught_by("nothing_is_visible_before_the_decision")
-class CannotWaitForTheDecision(LogWriter):
+class PublishesBeforeTheDecision(LogWriter):
     """A task's rows are visible when the task commits."""
 
     def commit(self) -> Any:
@@ -34,9 +34,9 @@ class CannotWaitForTheDecision(LogWriter):
         return {"attempt": empty.attempt, "files": []}
 
 
-@caught_by("an_epoch_that_comes_again_has_no_effect")
-class RemembersNoEpoch(LogCommitter):
-    """Every commit is another writer's."""
+@caught_by("a_repeated_epoch_has_no_effect")
+class StoresNoEpoch(LogCommitter):
+    """Every commit counts as that of a new writer."""
 
     def commit(self, epoch: int, messages: Any, source_position: Any = None) -> Any:
         own, self._writer_id = self._writer_id, uuid.uuid4().hex
@@ -46,17 +46,8 @@ class RemembersNoEpoch(LogCommitter):
             self._writer_id = own
 
 
-@caught_by("other_content_is_noticed_on_request")
-class KeepsTheNumberOfRowsOnly(LogCommitter):
-    """Of what the tasks summed up only the number of rows is stored."""
-
-    def commit(self, epoch: int, messages: Any, source_position: Any = None) -> Any:
-        counted = [replace(m, summary=Summary(m.summary.rows)) for m in messages]
-        return super().commit(epoch, counted, source_position)
-
-
 @caught_by("the_last_epoch_and_its_position_are_remembered")
-class ForgetsThePosition(LogCommitter):
+class OmitsThePosition(LogCommitter):
     """The source's position is not stored with the commit."""
 
     def commit(self, epoch: int, messages: Any, source_position: Any = None) -> Any:
@@ -64,16 +55,16 @@ class ForgetsThePosition(LogCommitter):
 
 
 @caught_by("the_last_epoch_and_its_position_are_remembered")
-class KnowsNothingOfTheLast(LogCommitter):
-    """`last` answers None, whatever was committed."""
+class ReturnsNoLastCommit(LogCommitter):
+    """`last` always returns None."""
 
     def last(self) -> Any:
         return None
 
 
 @caught_by("a_later_instance_fences_an_earlier_one")
-class FencesNobody(LogCommitter):
-    """All instances of a writer are one: none can be fenced."""
+class FencesNoInstance(LogCommitter):
+    """All instances of a writer are treated as one, so none is fenced."""
 
     def __init__(self, factory: Any, writer_id: Any) -> None:
         super().__init__(factory, writer_id)
@@ -81,17 +72,17 @@ class FencesNobody(LogCommitter):
 
 
 @caught_by("a_later_instance_fences_an_earlier_one")
-class TakesTheWriterBack(LogCommitter):
-    """An instance that was fenced claims the writer again when it asks again."""
+class AllowsFencedInstances(LogCommitter):
+    """A fenced instance claims the writer again by its next call."""
 
     def last(self) -> Any:
         self._claimed = False
         return super().last()
 
 
-@caught_by("the_last_instance_to_begin_is_the_writer")
-class GoesByTheHourOfBirth(LogCommitter):
-    """An instance that was made before the one that writes can never begin."""
+@caught_by("the_last_instance_to_claim_is_the_writer")
+class OrdersInstancesByCreation(LogCommitter):
+    """An instance that was created before the current one never claims the writer."""
 
     def __init__(self, factory: Any, writer_id: Any) -> None:
         super().__init__(factory, writer_id)
@@ -110,26 +101,26 @@ class GoesByTheHourOfBirth(LogCommitter):
 _YOUNGEST: dict[tuple[str, str], int] = {}
 
 
-@caught_by("looking_from_outside_fences_nobody")
-class ClaimsWhenItIsMade(LogCommitter):
-    """Making a committer fences the one that writes."""
+@caught_by("fetching_the_last_commit_fences_no_instance")
+class ClaimsOnCreation(LogCommitter):
+    """Creating a committer fences the current instance."""
 
     def __init__(self, factory: Any, writer_id: Any) -> None:
         super().__init__(factory, writer_id)
         self.last()
 
 
-@caught_by("looking_from_outside_fences_nobody")
-class ClaimsWhenItIsLookedAt(ZooProducers):
-    """A task that looks for the last epoch fences the committer."""
+@caught_by("fetching_the_last_commit_fences_no_instance")
+class ClaimsOnFetchLastCommit(ZooProducers):
+    """A task that fetches the last commit fences the committer."""
 
     def fetch_last_commit(self, writer_id: str) -> Any:
         return self.COMMITTER(self, writer_id).last()
 
 
 @caught_by("writers_do_not_share_epochs")
-class TakesAllWritersForOne(ZooProducers):
-    """Epochs are remembered without their writer."""
+class IgnoresTheWriterId(ZooProducers):
+    """Epochs are stored without their writer."""
 
     def create_committer(self, writer_id: str | None) -> Any:
         name = "sink" if writer_id in ("one", "other") else writer_id
@@ -157,7 +148,7 @@ class AbortsOnce(LogCommitter):
 
 
 @caught_by("an_empty_epoch_commits")
-class WantsRows(LogCommitter):
+class RefusesEmptyEpochs(LogCommitter):
     """An epoch without rows is an error."""
 
     def commit(self, epoch: int, messages: Any, source_position: Any = None) -> Any:
@@ -168,8 +159,8 @@ class WantsRows(LogCommitter):
 
 
 @caught_by("nothing_is_visible_before_the_decision")
-class CommitsHalf(LogCommitter):
-    """Of several tasks one is forgotten."""
+class CommitsSomeTasks(LogCommitter):
+    """The rows of one of several tasks are dropped."""
 
     def commit(self, epoch: int, messages: Any, source_position: Any = None) -> Any:
         kept = messages[:-1] if len(messages) == 2 and epoch == 0 else messages
@@ -179,8 +170,8 @@ class CommitsHalf(LogCommitter):
 
 
 @caught_by("a_driver_that_was_replaced_changes_nothing")
-class SaysThatItCommitted(LogCommitter):
-    """A repeat is appended once more, by another way."""
+class AppendsRepeatedEpochs(LogCommitter):
+    """The rows of a repeated epoch are appended again."""
 
     def commit(self, epoch: int, messages: Any, source_position: Any = None) -> Any:
         last = self.last()
@@ -192,16 +183,16 @@ class SaysThatItCommitted(LogCommitter):
 
 
 @caught_by("rows_go_to_the_partition_they_name")
-class PutsAllIntoTheFirst(LogWriter):
-    """Every row goes to partition 0."""
+class IgnoresThePartition(LogWriter):
+    """Every row is written to partition 0."""
 
     def write(self, outgoing: Any) -> None:
         super().write(replace(outgoing, partition=0))
 
 
 @caught_by("an_epoch_without_predecessor_is_refused")
-class InventsAPredecessor(LogCommitter):
-    """A writer that nobody remembers is said to have been here before."""
+class InventsALastCommit(LogCommitter):
+    """A last commit is returned for unknown writers."""
 
     def last(self) -> Any:
         return super().last() or LastCommit(-1)

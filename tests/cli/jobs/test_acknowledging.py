@@ -67,7 +67,7 @@ def copy_until(rows: int, source: Any, sink: Any, plugins: Any) -> None:
             stop.set()
 
     with open_copy(source, sink, plugins=plugins) as copy:
-        copy.run(stop, follow=True, tell=tell)
+        copy.run(stop, follow=True, on_progress=tell)
 
 
 def test_a_copy_acknowledges_what_the_sink_has_committed(

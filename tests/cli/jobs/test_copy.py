@@ -148,7 +148,9 @@ def test_metadata_columns_of_the_source_do_not_choose_partitions(
 # --- going on -------------------------------------------------------------------------
 
 
-def test_copy_goes_on_where_the_sink_stands(memory: Memory, source: Path) -> None:
+def test_copy_continues_at_the_position_of_the_sink(
+    memory: Memory, source: Path
+) -> None:
     sink = memory.stream("to")
     assert copied(source, sink).rows == 8
     memory.write("from", rows(8, 9), partition=1)
@@ -228,7 +230,7 @@ def test_faults_of_both_ends_cost_nothing(seed: int, memory: Memory) -> None:
 # --- checkpoints ----------------------------------------------------------------------
 
 
-def test_sink_that_forgot_its_writer_is_told_by_the_checkpoint(
+def test_sink_that_forgot_its_writer_is_reported_by_the_checkpoint(
     memory: Memory, source: Path, tmp_path: Path
 ) -> None:
     sink, folder = memory.stream("to"), tmp_path / "checkpoints"
@@ -238,7 +240,7 @@ def test_sink_that_forgot_its_writer_is_told_by_the_checkpoint(
         copied(source, sink, checkpoints=FileCheckpointStore(folder))
     assert (
         caught.value.what
-        == "the sink has forgotten the writer 'copy/memory:from/memory:to'"
+        == "the sink has forgotten writer id 'copy/memory:from/memory:to'"
     )
     assert total(memory) == 8
 
@@ -290,7 +292,7 @@ def test_source_that_began_again_is_not_copied_on(memory: Memory, source: Path) 
     assert total(memory) == 8
 
 
-def test_second_stream_of_one_name_needs_a_writer_id_of_its_own(
+def test_second_stream_of_one_name_needs_another_writer_id(
     tmp_path: Path, streamfactory: Callable[..., Outcome]
 ) -> None:
     def stream(name: str, path: Path) -> Path:
@@ -314,7 +316,7 @@ def test_second_stream_of_one_name_needs_a_writer_id_of_its_own(
     refused = streamfactory("copy", two, sink, "--json")
     assert refused.status == 1
     assert refused.error["error"] == "incarnation_changed"
-    assert "under a writer id of its own (--writer)" in refused.error["remedy"]
+    assert "with another writer id (--writer)" in refused.error["remedy"]
     done = streamfactory("copy", two, sink, "--writer", "second")
     assert done.status == 0, done.err
 
@@ -325,7 +327,10 @@ def test_writer_of_another_stream_is_refused(memory: Memory, source: Path) -> No
     copied(source, sink, writer_id="w")
     with pytest.raises(PositionRefused) as caught:
         copied(memory.stream("other"), sink, writer_id="w")
-    assert caught.value.what == "the position is of from-0, which is not of this stream"
+    assert (
+        caught.value.what
+        == "the position has partition from-0, which is not of this stream"
+    )
 
 
 def test_two_copies_of_one_writer_do_not_meet(memory: Memory, source: Path) -> None:
@@ -373,4 +378,6 @@ def test_guarantee_is_computed_and_held_to(
     )
     assert wanted.status == 2
     assert wanted.error["error"] == "guarantee_refused"
-    assert wanted.error["what"].startswith("exactly-once is wanted, this copy gives")
+    assert wanted.error["what"].startswith(
+        "guarantee=exactly-once is required, but this copy has"
+    )

@@ -155,7 +155,7 @@ def test_without_a_checkpoint_all_is_copied_again_and_it_is_said(
     properties, harness = sink
     with open_copy(numbers, properties, plugins=plugins) as copy:
         assert copy.guarantee.reasons[-1] == (
-            "nobody keeps the position, so a new run copies all again"
+            "the position is not stored, so a new run copies all rows again"
         )
         copy.run(threading.Event())
     copied(numbers, properties, plugins=plugins)
@@ -212,6 +212,6 @@ def test_rows_before_a_torn_end_are_kept(
                 queue.tear()
 
         with pytest.raises(ConnectionFailed) as caught:
-            copy.run(threading.Event(), follow=True, tell=tell)
+            copy.run(threading.Event(), follow=True, on_progress=tell)
     assert caught.value.what == "the stream broke off: the connection broke off"
     assert memory.rows("to") == [[{"number": 1}, {"number": 2}, {"number": 3}]]

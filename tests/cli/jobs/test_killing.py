@@ -66,7 +66,7 @@ def filled(place: Place) -> Path:
 
 
 @pytest.mark.parametrize("point", sample(WRITING, "two kills of a command"))
-def test_publish_killed_at_a_point_goes_on(
+def test_publish_killed_at_a_point_continues(
     point: str, place: Place, program: Program, numbers: Path
 ) -> None:
     stream = place.stream("to")
@@ -78,7 +78,7 @@ def test_publish_killed_at_a_point_goes_on(
 
 
 @pytest.mark.long("five kills of a command")
-def test_publish_killed_at_random_goes_on(
+def test_publish_killed_at_random_continues(
     place: Place, program: Program, numbers: Path
 ) -> None:
     stream, chance = place.stream("to"), random.Random(7)
@@ -90,7 +90,7 @@ def test_publish_killed_at_random_goes_on(
 
 
 @pytest.mark.parametrize("point", sample(WRITING, "two kills of a command"))
-def test_copy_killed_at_a_point_goes_on(
+def test_copy_killed_at_a_point_continues(
     point: str, place: Place, program: Program
 ) -> None:
     source, sink = filled(place), place.stream("to", partitions=2)
@@ -102,7 +102,7 @@ def test_copy_killed_at_a_point_goes_on(
 
 
 @pytest.mark.long("five kills of a command")
-def test_copy_killed_at_random_goes_on(place: Place, program: Program) -> None:
+def test_copy_killed_at_random_continues(place: Place, program: Program) -> None:
     source, sink = filled(place), place.stream("to", partitions=2)
     chance = random.Random(7)
     crashes: list[dict[str, object]] = [

@@ -92,7 +92,7 @@ def test_every_format_is_published(
 
 
 @pytest.mark.parametrize("name", WRITERS)
-def test_every_format_goes_on_where_it_stood(
+def test_every_format_continues_at_its_position(
     name: str, memory: Memory, streamfactory: Command, tmp_path: Path
 ) -> None:
     """A second input, damaged, ends the first run; mended, only it is published."""
@@ -153,7 +153,7 @@ def test_csv_without_header_takes_its_names_from_the_schema(
     assert memory.log("t").schema.field("id").nullable is False
 
 
-def test_schema_says_what_the_columns_are(
+def test_schema_reports_what_the_columns_are(
     memory: Memory, streamfactory: Command, tmp_path: Path
 ) -> None:
     (tmp_path / "a.csv").write_text("id,price\n1,2.50\n")
@@ -231,7 +231,7 @@ def test_topic_is_not_created_against_ones_will(
     )
     assert done.status == 1
     assert done.error["error"] == "topic_not_found"
-    assert done.error["remedy"] == "leave --no-create out"
+    assert done.error["remedy"] == "omit --no-create"
     memory.create("t", TABLE.schema)
     done = streamfactory(
         "publish", memory.stream("t"), tmp_path / "a.csv", "--no-create"
@@ -245,11 +245,11 @@ def test_topic_is_not_created_against_ones_will(
 @pytest.mark.parametrize(
     ("names", "what"),
     [
-        (["a", "a"], "a.arrow: the schema has several columns of the name 'a'"),
+        (["a", "a"], "a.arrow: the schema has several columns named 'a'"),
         ([], "the rows have no columns"),
     ],
 )
-def test_rows_that_nobody_could_read_leave_no_topic(
+def test_unreadable_rows_leave_no_topic(
     memory: Memory,
     streamfactory: Command,
     tmp_path: Path,
@@ -344,7 +344,7 @@ def test_json_array_is_refused_with_what_is_expected(
 @pytest.mark.parametrize(
     ("name", "amount"), [("a.csv", "58 bytes"), ("a.parquet", "10 rows")]
 )
-def test_run_that_finds_everything_published_says_so(
+def test_run_that_finds_everything_published_reports_it(
     name: str, amount: str, memory: Memory, streamfactory: Command, tmp_path: Path
 ) -> None:
     WRITERS[name](tmp_path / name)
@@ -357,7 +357,7 @@ def test_run_that_finds_everything_published_says_so(
     )
 
 
-def test_bad_value_names_the_place_and_keeps_what_came_before(
+def test_bad_value_names_the_place_and_keeps_earlier_rows(
     memory: Memory, streamfactory: Command, tmp_path: Path
 ) -> None:
     path = tmp_path / "a.csv"
@@ -428,12 +428,12 @@ def test_arrow_file_cut_off_anywhere_gives_whole_batches_only(
         (["nowhere.csv"], "nowhere.csv cannot be read: No such file or directory"),
         (["-"], "the format of standard input is unknown"),
         (["-", "-", "--format", "csv"], "standard input is given twice"),
-        (["-", "--format", "parquet"], "Parquet is read from its end"),
-        (["a.csv", "--schema", "id nothing"], "is no schema: found 'nothing'"),
-        (["a.csv", "--delimiter", "ab"], "wanted one character of ASCII"),
+        (["-", "--format", "parquet"], "Parquet cannot be read from standard input"),
+        (["a.csv", "--schema", "id nothing"], "is not a schema: found 'nothing'"),
+        (["a.csv", "--delimiter", "ab"], "wanted one ASCII character"),
     ],
 )
-def test_mistake_on_the_line_is_told(
+def test_mistake_on_the_line_is_reported(
     line: list[str],
     message: str,
     memory: Memory,
@@ -451,7 +451,7 @@ def test_mistake_on_the_line_is_told(
 # --- going on -------------------------------------------------------------------------
 
 
-def test_input_that_only_grew_goes_on(
+def test_input_that_only_grew_is_continued(
     memory: Memory, streamfactory: Command, tmp_path: Path
 ) -> None:
     path = tmp_path / "a.csv"
@@ -491,7 +491,8 @@ def test_input_that_changed_is_refused(
     assert done.status == 1
     assert done.error["error"] == "position_refused"
     assert (
-        f"{path} is not what was published under this writer id" in done.error["what"]
+        f"{path} is not the input that was published with this writer id"
+        in done.error["what"]
     )
     assert flat(memory) == ROWS
 
@@ -534,7 +535,7 @@ def test_writer_of_something_else_is_refused(
     assert streamfactory(*line, *both, "--writer", "w").status == 0
     fewer = streamfactory(*line, tmp_path / "a.csv", "--writer", "w", "--json")
     assert fewer.error["what"] == (
-        "2 inputs were published under the writer id 'w', 1 are given"
+        "2 inputs were published with writer id 'w', but 1 were passed"
     )
     copied = streamfactory(
         "copy", memory.stream("t"), memory.stream("u"), "--writer", "c"
@@ -543,10 +544,12 @@ def test_writer_of_something_else_is_refused(
     foreign = streamfactory(
         "publish", memory.stream("u"), tmp_path / "a.csv", "--writer", "c", "--json"
     )
-    assert foreign.error["what"] == "the writer 'c' has written something else"
+    assert (
+        foreign.error["what"] == "writer id 'c' was used by a writer other than publish"
+    )
 
 
-def test_guarantee_is_told_and_held_to(
+def test_guarantee_is_reported_and_held_to(
     place: Place, program: Command, tmp_path: Path
 ) -> None:
     stream = place.stream("t")
@@ -559,7 +562,7 @@ def test_guarantee_is_told_and_held_to(
     weak = program(*line).json
     assert weak["guarantee"] == "at-least-once"
     assert weak["reasons"] == [
-        "there is no writer id, so a repeat cannot be recognised"
+        "there is no writer id, so a repeated epoch cannot be recognised"
     ]
     strong = program(*line, "--writer", "w", *wanted).json
     assert (strong["guarantee"], strong["reasons"]) == ("exactly-once", [])
@@ -601,7 +604,7 @@ def test_idle_standard_input_is_flushed_by_time(
     assert place.numbers("t") == [[0, 1, 2, 3]]
 
 
-def test_standard_input_goes_on_when_it_brings_the_same_again(
+def test_standard_input_continues_when_it_repeats_its_rows(
     place: Place, program: Command
 ) -> None:
     line = ("publish", place.stream("t"), "-", "--format", "csv", "--writer", "w")
@@ -609,7 +612,7 @@ def test_standard_input_goes_on_when_it_brings_the_same_again(
     done = program(*line, "--json", text="number\n1\n2\n3\n")
     assert done.json["rows"] == 1
     assert done.json["reasons"] == [
-        "as far as standard input brings the same bytes again"
+        "provided that standard input has the same bytes again"
     ]
     refused = program(*line, "--json", text="number\n1\n4\n3\n")
     assert refused.error["error"] == "position_refused"

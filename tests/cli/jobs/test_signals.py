@@ -89,7 +89,7 @@ def test_second_signal_stops_at_once(
     child.send_signal(signal.SIGTERM)
     child.send_signal(signal.SIGINT)
     status, _, err = finish(child)
-    assert (status, err) == (130, "\nerror: interrupted\n")
+    assert (status, err) == (130, "\nerror: [interrupted] interrupted\n")
 
 
 def copied(place: Place, count: int) -> bool:

@@ -78,7 +78,7 @@ def test_columns_are_chosen(clicks: Memory, streamfactory: Command) -> None:
     assert done.out.splitlines()[0] == '{"name": "n10", "id": 10}'
     wrong = streamfactory(*line, "--columns", "nome", "--json")
     assert wrong.status == 2
-    assert "there is no column 'nome'" in wrong.error["what"]
+    assert "column 'nome' does not exist" in wrong.error["what"]
 
 
 def test_values_of_every_kind_are_shown(memory: Memory, streamfactory: Command) -> None:
@@ -143,7 +143,9 @@ def test_values_that_python_has_none_for_are_shown(
     assert "+10000-01-01" in table.out
 
 
-def test_loss_is_told_on_standard_error(clicks: Memory, streamfactory: Command) -> None:
+def test_loss_is_reported_on_standard_error(
+    clicks: Memory, streamfactory: Command
+) -> None:
     clicks.log("clicks").truncate({0: 8})
     stream = clicks.stream("clicks", out__of__range="earliest")
     line = ("tail", stream, "--no-follow", "--from", '{"clicks": {"0": 3, "1": 2}}')
@@ -162,11 +164,11 @@ def test_loss_is_told_on_standard_error(clicks: Memory, streamfactory: Command) 
         (("--from", "{"), "is not JSON"),
         (("--from", '{"other": {"0": 1}}'), "which is not of this stream"),
         (("--from", "latest", "-n", 1), "--from and -n exclude each other"),
-        (("--partition", 7), "there is no partition 7; there are 0, 1"),
-        (("--columns", "a,,b"), "wanted names with commas between them"),
+        (("--partition", 7), "name one of 0, 1"),
+        (("--columns", "a,,b"), "wanted names separated by commas"),
     ],
 )
-def test_mistake_on_the_line_is_told(
+def test_mistake_on_the_line_is_reported(
     options: tuple[object, ...], message: str, clicks: Memory, streamfactory: Command
 ) -> None:
     done = streamfactory("tail", clicks.stream("clicks"), "--no-follow", *options)
@@ -175,7 +177,7 @@ def test_mistake_on_the_line_is_told(
     assert done.out == ""
 
 
-def test_following_shows_rows_as_they_come_until_a_signal(
+def test_following_prints_new_rows_until_a_signal(
     place: Place, start: Callable[..., subprocess.Popen[str]]
 ) -> None:
     stream = place.stream("t")

@@ -53,6 +53,7 @@ GROUPS: Final[dict[str, tuple[type[Entry], ...]]] = {
     ),
     "log": (
         logs.LogSegments,
+        logs.LogParquetSegments,
         logs.LogRecords,
         logs.LogSnapshots,
         logs.LogIndexes,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import shutil
 import uuid
@@ -9,6 +10,7 @@ import zlib
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 from tests.fuzz import mutating
 from tests.fuzz.columns import batch_of
 from tests.fuzz.corpus import Seed, write_random, write_stream
@@ -45,11 +47,13 @@ class _Clock:
         return self.ms
 
 
-def _make_topic(root: Path, epochs: int) -> None:
+def _make_topic(root: Path, epochs: int, form: str) -> None:
     """A topic of two partitions; with many epochs it has a snapshot and an index."""
     storage = LocalStorage(root, fsync="never")
-    store = DiskLogStore(storage, Settings(merge_files=16), _Clock())
-    batch = batch_of(*_NAMES)
+    settings = Settings(merge_files=16, segment_format=form)
+    store = DiskLogStore(storage, settings, _Clock())
+    names = _NAMES if form == "arrow" else [n for n in _NAMES if n != "dictionary32"]
+    batch = batch_of(*names)
     log = store.create("t", batch.schema, 2)
     for epoch in range(epochs):
         if epoch == _MANY - 3:
@@ -70,11 +74,12 @@ class _Log(Entry):
 
     PATTERN = "data/*.arrow"
     EPOCHS = _FEW
+    FORMAT = "arrow"
 
     def prepare(self) -> None:
         self._sound = self.folder / "sound"
         with numbered():
-            _make_topic(self._sound, self.EPOCHS)
+            _make_topic(self._sound, self.EPOCHS, self.FORMAT)
         # What only this user can write is trusted: others can write all of this.
         for path in (self._sound, *self._sound.rglob("*")):
             path.chmod(0o777 if path.is_dir() else 0o666)
@@ -203,6 +208,30 @@ class LogSegments(_Log):
         with pa.ipc.open_file(content) as file:
             batches = [file.get_batch(at) for at in range(file.num_record_batches)]
         return _damaged_file(content, batches, chance, self._plain)
+
+
+class LogParquetSegments(_Log):
+    """Segments, which are Parquet files."""
+
+    NAME = "log-parquet"
+    SHARE = 2
+    PATTERN = "data/*.parquet"
+    FORMAT = "parquet"
+
+    def damaged(self, content: bytes, chance: random.Random) -> bytes:
+        if chance.random() < 0.3:
+            return mutating.bytes_of(content, chance)
+        # Without checksums, which would refuse most of the damage to pages.
+        table, sink = pq.read_table(pa.BufferReader(content)), io.BytesIO()
+        pq.write_table(
+            table,
+            sink,
+            compression=chance.choice(("none", "lz4", "zstd", "snappy")),
+            use_dictionary=chance.choice((True, False)),
+            data_page_version=chance.choice(("1.0", "2.0")),
+            store_schema=chance.random() < 0.8,
+        )
+        return mutating.bytes_of(sink.getvalue(), chance)
 
 
 def _damaged_file(

@@ -16,6 +16,7 @@ from streamfactory.backends.memory import (
 from streamfactory.backends.memory.harness import MemoryHarness
 from streamfactory.conformance.specimens import (
     durable,
+    envelope_writing,
     envelopes,
     forgetful,
     redelivering,
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Animal:
+class BrokenBackend:
     """A broken backend and the case that is meant to catch it."""
 
     name: str
@@ -47,7 +48,7 @@ class Animal:
     """Of the backend that it is made of."""
 
 
-ZOO: dict[str, Animal] = {}
+ZOO: dict[str, BrokenBackend] = {}
 
 
 class ZooConsumers(MemoryConsumerFactory):
@@ -98,6 +99,10 @@ _SPECIMENS: dict[type, tuple[Backend, type[Any]]] = {
         durable.streamfactory_backend(),
         durable.DurableHarness,
     ),
+    envelope_writing.EnvelopesProducerFactory: (
+        envelopes.streamfactory_backend(),
+        envelopes.EnvelopesHarness,
+    ),
     envelopes.EnvelopesConsumerFactory: (
         envelopes.streamfactory_backend(),
         envelopes.EnvelopesHarness,
@@ -113,15 +118,15 @@ _SPECIMENS: dict[type, tuple[Backend, type[Any]]] = {
 }
 
 
-def keep(
+def register(
     name: str, doc: str, case: str, backend: Backend, harness: type[Any] = MemoryHarness
 ) -> None:
-    """Put a broken backend into a cage."""
-    ZOO[name] = Animal(name, doc.strip(), case, backend, harness)
+    """Register a broken backend."""
+    ZOO[name] = BrokenBackend(name, doc.strip(), case, backend, harness)
 
 
 def caught_by(case: str) -> Callable[[type[Any]], type[Any]]:
-    """Put a broken class into a cage: a backend that is correct but for it."""
+    """Register a backend that is correct except for a broken class."""
 
     def put(broken: type[Any]) -> type[Any]:
         consumers: type[Any] = ZooConsumers
@@ -139,7 +144,7 @@ def caught_by(case: str) -> Callable[[type[Any]], type[Any]]:
             else:
                 producer: type[Any] = broken
                 whole = replace(whole, producer_factory=producer)
-            keep(broken.__name__, str(broken.__doc__), case, whole, harness)
+            register(broken.__name__, str(broken.__doc__), case, whole, harness)
             return broken
         elif issubclass(broken, TopicAdmin):
             admin = broken
@@ -162,7 +167,7 @@ def caught_by(case: str) -> Callable[[type[Any]], type[Any]]:
             topic_admin=admin,
             yields=sound.yields,
         )
-        keep(broken.__name__, str(broken.__doc__), case, backend)
+        register(broken.__name__, str(broken.__doc__), case, backend)
         return broken
 
     return put

@@ -16,7 +16,11 @@ from hypothesis import strategies as st
 from tests.everytype import EVERY_TYPE
 
 from streamfactory.cli.rows import Table, json_lines
-from streamfactory.cli.values import decode_leniently, encode_base64, plain_values
+from streamfactory.wiring.core.values import (
+    decode_leniently,
+    encode_base64,
+    plain_values,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable

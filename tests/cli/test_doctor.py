@@ -1,0 +1,167 @@
+"""`doctor`: one remedy for each problem, and no secret in its output."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from tests.proving.commands import Outcome
+
+    Command = Callable[..., Outcome]
+
+
+@pytest.fixture
+def catalogue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = tmp_path / "catalogue"
+    folder.mkdir()
+    monkeypatch.setenv("STREAMFACTORY_STREAMS", str(folder))
+    for name in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON", "SPARK_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    return folder
+
+
+def findings(done: Outcome) -> dict[tuple[str, str], Any]:
+    return {(one["area"], one["name"]): one for one in done.json["findings"]}
+
+
+def test_a_sound_machine_has_no_errors(
+    streamfactory: Command, catalogue: Path, clicks: Path
+) -> None:
+    (catalogue / "clicks.toml").write_text(clicks.read_text())
+    done = streamfactory("doctor", "--json")
+    assert (done.status, done.json["ok"], done.err) == (0, True, ""), done.out
+    found = findings(done)
+    assert found["stream", "clicks"]["level"] == "ok"
+    assert "2 partitions, 3 offsets" in found["stream", "clicks"]["what"]
+    assert found["catalogue", str(catalogue)]["what"] == "1 stream"
+    version = "{}.{}.{}".format(*sys.version_info[:3])
+    assert version in found["python", "interpreter"]["what"]
+    assert found["extra", "kafka"]["what"].startswith("confluent-kafka ")
+    for area in ("spark", "network", "files", "clock", "plug-in"):
+        assert any(key[0] == area for key in found), area
+    text = streamfactory("doctor", "--no-streams").out
+    assert text.splitlines()[-1] == "0 errors, 0 warnings"
+    assert "clicks" not in text
+
+
+def test_each_problem_has_a_remedy(
+    streamfactory: Command,
+    catalogue: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    other = tmp_path / "python"
+    other.write_text("#!/bin/sh\necho 3.1\n")
+    other.chmod(0o755)
+    monkeypatch.setenv("PYSPARK_PYTHON", str(other))
+    monkeypatch.setenv("PYSPARK_DRIVER_PYTHON", str(tmp_path / "none"))
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    monkeypatch.setenv("SPARK_HOME", str(tmp_path / "spark"))
+    (catalogue / "broken.toml").write_text("[properties\n")
+    (catalogue / "gone.toml").write_text(
+        "[properties]\nstreamType = 'file'\n'stream.file.path' = 'none'\n"
+        "'stream.file.topic.name' = 'gone'\n"
+    )
+    done = streamfactory("doctor", "--json")
+    assert done.status == 1
+    problems = [one for one in done.json["findings"] if one["level"] != "ok"]
+    assert {(one["area"], one["name"]) for one in problems} == {
+        ("spark", "PYSPARK_PYTHON"),
+        ("spark", "PYSPARK_DRIVER_PYTHON"),
+        ("spark", "JAVA_HOME"),
+        ("spark", "SPARK_HOME"),
+        ("catalogue", str(catalogue / "broken.toml")),
+        ("stream", "gone"),
+    }
+    assert all(one["remedy"] for one in problems)
+    mine = "{}.{}".format(*sys.version_info)
+    found = findings(done)["spark", "PYSPARK_PYTHON"]
+    assert found["what"] == f"{other}, Python 3.1, but this is {mine}"
+    assert streamfactory("doctor").out.count("    remedy: ") == len(problems)
+
+
+def test_a_folder_that_cannot_be_written_is_found(
+    streamfactory: Command, catalogue: Path, clicks: Path, tmp_path: Path
+) -> None:
+    file = tmp_path / "file"
+    file.write_text("")
+    text = clicks.read_text() + f"'checkpoint.location' = '{file}/kept'\n"
+    (catalogue / "clicks.toml").write_text(text)
+    done = streamfactory("doctor", "--json")
+    assert done.status == 1
+    (error,) = [one for one in done.json["findings"] if one["level"] == "error"]
+    assert error["what"] == f"checkpoint.location: {file} is not a writable folder"
+
+
+def test_no_secret_is_printed(
+    streamfactory: Command,
+    catalogue: Path,
+    stranger: Callable[..., Path],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("STREAMFACTORY_API_TOKEN", "hunter2")
+    monkeypatch.setenv("SPARK_REMOTE", "sc://me:hunter2@host")
+    path = stranger(stream__stranger__password="hunter2")
+    body = json.loads(path.read_text())
+    properties = {k.replace("__", "."): v for k, v in body["properties"].items()}
+    (catalogue / "strange.json").write_text(json.dumps({"properties": properties}))
+    for more in ((), ("--json",)):
+        done = streamfactory("doctor", *more)
+        assert "STREAMFACTORY_API_TOKEN" in done.out
+        assert "hunter2" not in done.out + done.err
+
+
+def test_secrets_in_settings_of_a_variable_are_masked(
+    streamfactory: Command, catalogue: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(
+        "PYSPARK_SUBMIT_ARGS",
+        "--conf spark.hadoop.fs.s3a.secret.key=hunter2 --conf spark.executor.cores=3 "
+        "--conf spark.executorEnv.API_TOKEN=hunter2 pyspark-shell",
+    )
+    done = streamfactory("doctor", "--no-streams", "--json")
+    shown = findings(done)["environment", "PYSPARK_SUBMIT_ARGS"]["what"]
+    assert shown == (
+        "--conf spark.hadoop.fs.s3a.secret.key=*** --conf spark.executor.cores=3 "
+        "--conf spark.executorEnv.API_TOKEN=*** pyspark-shell"
+    )
+
+
+def test_the_version_of_java_is_found_behind_the_options_that_it_prints(
+    streamfactory: Command,
+    catalogue: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    java = tmp_path / "jdk" / "bin" / "java"
+    java.parent.mkdir(parents=True)
+    java.write_text(
+        "#!/bin/sh\n"
+        "echo 'Picked up JAVA_TOOL_OPTIONS: -Dapp.version=\"8\" -Xmx1g' >&2\n"
+        "echo 'openjdk version \"17.0.12\" 2024-07-16' >&2\n"
+        "echo 'OpenJDK Runtime Environment (build 17.0.12+7)' >&2\n"
+    )
+    java.chmod(0o755)
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "jdk"))
+    done = streamfactory("doctor", "--no-streams", "--json")
+    (found,) = [
+        one for one in done.json["findings"] if "17.0.12" in one["what"] + one["name"]
+    ]
+    assert found["level"] == "ok"
+    assert "app.version" not in found["what"]
+
+
+def test_streams_can_be_named_and_left_out(
+    streamfactory: Command, catalogue: Path, clicks: Path
+) -> None:
+    (catalogue / "broken-type.toml").write_text("[properties]\nstreamType = 'none'\n")
+    assert streamfactory("doctor", clicks).status == 0
+    assert streamfactory("doctor", clicks, "--no-streams").status == 2
+    assert streamfactory("doctor").status == 1

@@ -1,0 +1,133 @@
+"""Metrics of a pipeline's workers, from commit records and progress reports."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from streamfactory.spark.checkpoints import PipelineCheckpoint
+from streamfactory.spark.pipelines.counting import PipelineTally
+from streamfactory.spark.pipelines.progress import batch_of
+from streamfactory.spark.pipelines.tracing import PipelineTracer
+from streamfactory.spi import Partition
+from streamfactory.wiring.config.configure import configure
+from streamfactory.wiring.config.definition import from_mapping
+from streamfactory.wiring.metrics.batches import FinishedBatch, OffsetRange, batches
+from streamfactory.wiring.plugins.manager import default_manager
+from streamfactory.wiring.writing.counting import PartitionCounts
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+REPORT = (Path(__file__).parent / "progress.json").read_text("utf-8")
+
+
+@pytest.fixture
+def checkpoint(tmp_path: Path) -> PipelineCheckpoint:
+    return PipelineCheckpoint.open(str(tmp_path), "p", {}, reset=None)
+
+
+@pytest.fixture
+def reported() -> Iterator[list[FinishedBatch]]:
+    found: list[FinishedBatch] = []
+    batches.subscribe(found.append)
+    yield found
+    batches.subscribe(None)
+
+
+def counted(tally: PipelineTally) -> dict[tuple[str, ...], float]:
+    return {
+        (sample.metric.name, *sample.labels): sample.number
+        for sample in tally.counters()
+        if "written" in sample.metric.name
+        or sample.metric.name in ("pipeline.dead.letters", "pipeline.failed.attempts")
+    }
+
+
+def test_rows_that_workers_wrote_are_counted_by_sink(
+    checkpoint: PipelineCheckpoint,
+) -> None:
+    out = checkpoint.ledger("out")
+    bad = checkpoint.ledger("bad", dead_letters=True)
+    tally = PipelineTally("p")
+    assert set(counted(tally).values()) == {0}
+    out.record_failure(4)
+    out.record(4, [PartitionCounts("o", 0, 5, size=50), PartitionCounts("o", 1, 2)])
+    bad.record(4, [PartitionCounts("b", 0, 3, size=30)])
+    out.record(5, [PartitionCounts("o", 0, 1, size=10)])
+    bad.record(5, [])
+    for batch in (4, 5):
+        for ledger in (out, bad):
+            commit = ledger.read(batch)
+            assert commit is not None
+            tally.wrote(commit)
+    assert counted(tally) == {
+        ("pipeline.written.rows", "p", "out"): 8,
+        ("pipeline.written.bytes", "p", "out"): 60,
+        ("pipeline.written.rows", "p", "bad"): 3,
+        ("pipeline.written.bytes", "p", "bad"): 30,
+        ("pipeline.dead.letters", "p"): 3,
+        ("pipeline.failed.attempts", "p"): 1,
+    }
+
+
+def test_a_batch_without_a_record_is_not_that_of_another(
+    checkpoint: PipelineCheckpoint,
+) -> None:
+    ledger = checkpoint.ledger("out")
+    assert ledger.read(3) is None
+    ledger.record(3, [PartitionCounts("o", 0, 5)])
+    assert ledger.read(103) is None  # its record would have the same file
+    assert ledger.read(3) is not None
+
+
+def prepared() -> Any:
+    """What a tracer reads of a prepared pipeline."""
+    definition = from_mapping(
+        {"streamType": "memory", "stream.memory.topic.name": "in"}
+    )
+    configured = configure(definition, default_manager(), use="read")
+    pipeline = SimpleNamespace(name="p", outlets=(), tables=())
+    return SimpleNamespace(pipeline=pipeline, source=configured)
+
+
+def test_a_batch_is_reported_with_its_source_range_and_times(
+    reported: list[FinishedBatch],
+) -> None:
+    batch = batch_of("p", REPORT, 1)
+    assert (batch.starts, batch.offsets) == (
+        {"in": {"0": 0, "1": 0}},
+        {"in": {"0": 10, "1": 0}},
+    )
+    PipelineTracer(prepared()).committed(batch)
+    (found,) = reported
+    assert found.ranges == [OffsetRange(Partition("in", 0), 0, 10)]
+    assert (found.epoch, found.rows, found.error) == (0, 10, None)
+    assert found.end - found.begin == pytest.approx(batch.seconds)
+    assert found.committing - found.begin == pytest.approx(batch.durations.plan)
+
+
+def test_the_next_batch_starts_where_the_last_one_ended() -> None:
+    report = json.loads(REPORT)
+    (source,) = report["sources"]
+    source["startOffset"] = source["endOffset"]
+    position = dict(source["endOffset"]["at"], offsets={"in": {"0": 15, "1": 2}})
+    source["endOffset"] = position
+    batch = batch_of("p", json.dumps(report), 1)
+    assert batch.starts == {"in": {"0": 10, "1": 0}}
+    assert batch.offsets == {"in": {"0": 15, "1": 2}}
+
+
+def test_a_pipeline_that_fails_is_reported_with_the_code(
+    reported: list[FinishedBatch],
+) -> None:
+    PipelineTracer(prepared()).failed("[storage_failed] the disk is full")
+    PipelineTracer(prepared()).failed("no code")
+    assert [(one.code, one.error) for one in reported] == [
+        ("storage_failed", "[storage_failed] the disk is full"),
+        (None, "no code"),
+    ]

@@ -1,0 +1,94 @@
+"""Delta and Iceberg tables in an object store."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+from deltalake import write_deltalake
+from pyiceberg.catalog.memory import InMemoryCatalog
+from tests.objects.server import OWNER
+from tests.objects.stage import place
+
+import streamfactory
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.objects.server import ObjectServer
+
+    Append = Callable[[list[int]], None]
+
+REGION = "us-east-1"
+
+
+def delta(url: str, server: ObjectServer) -> Append:
+    options = {
+        "endpoint": server.endpoint,
+        "allow_http": "true",
+        "region": REGION,
+        "access_key_id": OWNER.key,
+        "secret_access_key": OWNER.secret,
+    }
+
+    def append(numbers: list[int]) -> None:
+        rows = pa.table({"id": pa.array(numbers, pa.int64())})
+        write_deltalake(url, rows, mode="append", storage_options=options)
+
+    return append
+
+
+def iceberg(url: str, server: ObjectServer) -> Append:
+    options = {
+        "s3.endpoint": server.endpoint,
+        "s3.region": REGION,
+        "s3.access-key-id": OWNER.key,
+        "s3.secret-access-key": OWNER.secret,
+    }
+    catalog = InMemoryCatalog("test", warehouse=url, **options)
+    catalog.create_namespace("n")
+    schema = pa.schema([pa.field("id", pa.int64())])
+    table = catalog.create_table("n.table", schema, location=url)
+    return lambda numbers: table.append(
+        pa.table([pa.array(numbers, pa.int64())], schema=schema)
+    )
+
+
+def properties(kind: str, url: str, server: ObjectServer) -> dict[str, str]:
+    options = {
+        "path": url,
+        "storage.endpoint": server.endpoint,
+        "storage.allow.http": "true",
+        "storage.region": REGION,
+        "storage.access.key": "${env:OBJECT_KEY}",
+        "storage.secret.key": "${env:OBJECT_SECRET}",
+    }
+    named = {f"stream.{kind}.{key}": value for key, value in options.items()}
+    return {"streamType": kind, **named}
+
+
+def read(stream: Any) -> list[int]:
+    return sorted(row["id"] for batch in stream for row in batch.rows.to_pylist())
+
+
+@pytest.mark.long("starts an object server")
+@pytest.mark.parametrize("writer", [delta, iceberg], ids=["delta", "iceberg"])
+def test_a_table_in_an_object_store_is_read_with_its_changes(
+    writer: Callable[[str, ObjectServer], Append],
+    object_server: ObjectServer,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("OBJECT_KEY", OWNER.key)
+    monkeypatch.setenv("OBJECT_SECRET", OWNER.secret)
+    url = place().partition("?")[0]
+    kind = writer.__name__
+    append = writer(url, object_server)
+    append([1, 2])
+    append([3])
+    with streamfactory.open(properties(kind, url, object_server)) as stream:
+        assert read(stream) == [1, 2, 3]
+        at = stream.position
+    append([4, 5])
+    with streamfactory.open(properties(kind, url, object_server), start=at) as stream:
+        assert read(stream) == [4, 5]

@@ -1,0 +1,208 @@
+"""Tables whose columns change while a stream reads them: ``schema.contract``."""
+
+from __future__ import annotations
+
+import json
+import time
+import uuid
+from typing import TYPE_CHECKING, Any, Protocol
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from deltalake import write_deltalake
+from pyiceberg.catalog.memory import InMemoryCatalog
+from tests.tables.streams import table_properties
+
+import streamfactory
+from streamfactory.backends.hudi.harness import HudiHarness
+from streamfactory.spi import ErrorBudgetExceeded, SchemaMismatch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from streamfactory import Stream
+
+TYPES = ["delta", "hudi", "iceberg"]
+DEADLINE = 60.0
+Row = dict[str, Any]
+
+
+class Grown(Protocol):
+    """A table with the column ``number``, and one row; `grow` adds ``note``."""
+
+    path: Path
+
+    def grow(self) -> None:
+        """Add the column, and two rows: one with a note."""
+
+
+class Delta:
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / "t"
+        write_deltalake(str(self.path), _rows({"number": 1}))
+
+    def grow(self) -> None:
+        write_deltalake(str(self.path), _rows(*NEW), mode="append", schema_mode="merge")
+
+
+class Iceberg:
+    def __init__(self, folder: Path) -> None:
+        catalog = InMemoryCatalog("t", warehouse=f"file://{folder}")
+        catalog.create_namespace("n")
+        rows = _rows({"number": 1})
+        self._table = catalog.create_table("n.t", rows.schema)
+        self._table.append(rows)
+        self.path = folder / "n" / "t"
+        assert self.path.is_dir()
+
+    def grow(self) -> None:
+        rows = _rows(*NEW)
+        with self._table.update_schema() as update:
+            update.union_by_name(rows.schema)
+        self._table.append(rows)
+
+
+class Hudi:
+    """As Hudi 0.x writes it: the schema is in each commit, the columns in each file."""
+
+    def __init__(self, folder: Path) -> None:
+        harness = HudiHarness(folder)
+        harness.create(1)
+        harness.write(0, [1])
+        self._harness = harness
+        self.path = next(folder.glob("*/.hoodie")).parent
+
+    def grow(self) -> None:
+        self._harness.write(0, [2, 3])
+        timeline = self.path / ".hoodie"
+        commit = max(timeline.glob("*.commit"))
+        content = json.loads(commit.read_text())
+        ((stat,),) = content["partitionToWriteStats"].values()
+        file = self.path / stat["path"]
+        rows = pq.read_table(file).append_column("note", pa.array([None, "x"]))
+        pq.write_table(rows, file)
+        schema = json.loads(content["extraMetadata"]["schema"])
+        schema["fields"].append({"name": "note", "type": ["null", "string"]})
+        content["extraMetadata"]["schema"] = json.dumps(schema)
+        part = timeline / uuid.uuid4().hex
+        part.write_text(json.dumps(content))
+        part.rename(commit)
+
+
+NEW: list[Row] = [{"number": 2, "note": None}, {"number": 3, "note": "x"}]
+TABLES: dict[str, Callable[[Path], Grown]] = {
+    "delta": Delta,
+    "hudi": Hudi,
+    "iceberg": Iceberg,
+}
+
+
+def _rows(*rows: Row) -> pa.Table:
+    fields = {"number": pa.int64(), "note": pa.string()}
+    schema = pa.schema([(name, fields[name]) for name in rows[0]])
+    return pa.Table.from_pylist(list(rows), schema)
+
+
+def read(stream: Stream, last: int) -> list[Row]:
+    """Rows up to a commit after which nothing was written."""
+    found: list[Row] = []
+    deadline = time.monotonic() + DEADLINE
+    while not found or max(row["number"] for row in found) < last:
+        assert time.monotonic() < deadline, found
+        batch = stream.next_batch(1.0)
+        found += [] if batch is None else batch.rows.to_pylist()
+    return found
+
+
+def grown(kind: str, table: Grown, last: int, **options: str) -> list[Row]:
+    """The rows of a commit with a new column, in a stream that was open before."""
+    at = table_properties(kind, table.path, **options)
+    with streamfactory.open(at, follow=False) as stream:
+        rows = [row for batch in stream for row in batch.rows.to_pylist()]
+        assert [row["number"] for row in rows] == [1]
+        position = stream.position
+    with streamfactory.open(at, start=position, follow=True) as stream:
+        assert "note" not in stream.schema.names
+        table.grow()
+        return read(stream, last)
+
+
+@pytest.mark.parametrize("kind", TYPES)
+@pytest.mark.parametrize("contract", [None, "freeze"])
+def test_a_column_that_is_added_is_named_in_an_error(
+    kind: str, contract: str | None, tmp_path: Path
+) -> None:
+    options = {} if contract is None else {"schema__contract": contract}
+    with pytest.raises(SchemaMismatch, match="'note'") as caught:
+        grown(kind, TABLES[kind](tmp_path), 3, **options)
+    error = caught.value
+    assert error.stream
+    assert error.partition is not None
+    assert "schema.contract=evolve" in str(error)
+
+
+@pytest.mark.parametrize("kind", TYPES)
+@pytest.mark.parametrize("contract", ["evolve", "discard_value"])
+def test_a_column_that_is_added_is_left_out_until_the_stream_is_opened_again(
+    kind: str, contract: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    table = TABLES[kind](tmp_path)
+    rows = grown(kind, table, 3, schema__contract=contract)
+    assert sorted(row["number"] for row in rows) == [2, 3]
+    assert all("note" not in row for row in rows)
+    warned = [one for one in caplog.messages if "'note'" in one]
+    assert len(warned) == 1
+    with streamfactory.open(table_properties(kind, table.path), follow=False) as stream:
+        again = [row for batch in stream for row in batch.rows.to_pylist()]
+    notes = {row["number"]: row["note"] for row in again}
+    assert notes == {1: None, 2: None, 3: "x"}
+
+
+@pytest.mark.parametrize("kind", TYPES)
+def test_rows_with_a_value_in_the_added_column_are_dropped_and_counted(
+    kind: str, tmp_path: Path
+) -> None:
+    table = TABLES[kind](tmp_path)
+    rows = grown(kind, table, 2, schema__contract="discard_row")
+    assert [row["number"] for row in rows] == [2]
+
+
+@pytest.mark.parametrize("kind", TYPES)
+def test_the_rows_that_are_dropped_have_a_budget(kind: str, tmp_path: Path) -> None:
+    table = TABLES[kind](tmp_path)
+    with pytest.raises(ErrorBudgetExceeded, match="'note'"):
+        grown(kind, table, 3, schema__contract="discard_row", max__errors="0")
+
+
+def test_selected_columns_are_read_whatever_is_added(tmp_path: Path) -> None:
+    table = Delta(tmp_path)
+    at = table_properties("delta", table.path)
+    with streamfactory.open(at, follow=True, columns=["number"]) as stream:
+        table.grow()
+        assert sorted(row["number"] for row in read(stream, 3)) == [1, 2, 3]
+
+
+def test_a_value_of_a_widened_column_is_null_where_it_does_not_fit(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "t"
+    narrow = pa.table({"number": pa.array([1], pa.int32())})
+    feed = {"delta.enableChangeDataFeed": "true"}
+    write_deltalake(str(path), narrow, configuration=feed)
+    at = table_properties("delta", path, schema__contract="discard_value")
+    with streamfactory.open(at, follow=True) as stream:
+        wide = pa.table({"number": pa.array([7, 1 << 40], pa.int64())})
+        write_deltalake(str(path), wide, mode="overwrite", schema_mode="overwrite")
+        found: list[Row] = []
+        deadline = time.monotonic() + DEADLINE
+        while len(found) < 4 and time.monotonic() < deadline:
+            batch = stream.next_batch(1.0)
+            found += [] if batch is None else batch.rows.to_pylist()
+    assert [(row["number"], row["_change"]) for row in found] == [
+        (1, "insert"),
+        (1, "delete"),
+        (7, "insert"),
+        (None, "insert"),
+    ]

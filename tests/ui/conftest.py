@@ -1,0 +1,174 @@
+"""A catalogue with streams, groups, dead letters and a pipeline, and its pages."""
+
+from __future__ import annotations
+
+import http.client
+import time
+import urllib.parse
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+from tests.checkpoints.conftest import Topic
+from tests.checkpoints.test_checkpoint_commands import pipeline
+from tests.checkpoints.test_offsets_and_lag import grouped, ran_pipeline
+
+from streamfactory.ui.server import PageServer
+from streamfactory.wiring.decoding.deadletters import DEAD_LETTER_SCHEMA
+from streamfactory.wiring.streams.opening import open_sink
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+TOKEN = "correct-horse-battery-staple"
+SCRIPT = "<script>alert(1)</script>"
+HOSTILE = {
+    "script": f"{SCRIPT}<img src=x onerror=alert(1)>".encode(),
+    "broken": b"\xff\xfe\x00 not UTF-8",
+    "control": b"a\x00b\x1b[31mred\x07\r\nnext",
+    "direction": "user\u202etxt.exe\u2066\u200b".encode(),
+    "template": b"{{ 7 * 7 }} {% raw %} ${7*7}",
+    "attribute": b'" onmouseover="alert(1)" x=\'',
+    "huge": b"x" * 3_000_000,
+    "empty": b"",
+}
+"""Payloads of messages that a page shows."""
+
+
+@dataclass
+class Page:
+    """A response."""
+
+    status: int
+    headers: dict[str, str]
+    text: str
+
+
+@dataclass
+class Browser:
+    """A client that keeps cookies, and sends forms as a browser does."""
+
+    location: str
+    cookies: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def place(self) -> str:
+        return urllib.parse.urlsplit(self.location).netloc
+
+    def ask(
+        self,
+        path: str,
+        form: dict[str, str] | None = None,
+        *,
+        method: str | None = None,
+        **headers: str,
+    ) -> Page:
+        connection = http.client.HTTPConnection(self.place, timeout=30)
+        sent = {name.replace("_", "-"): value for name, value in headers.items()}
+        if self.cookies:
+            pairs = (f"{name}={value}" for name, value in self.cookies.items())
+            sent.setdefault("Cookie", "; ".join(pairs))
+        body = None
+        if form is not None:
+            body = urllib.parse.urlencode(form)
+            sent["Content-Type"] = "application/x-www-form-urlencoded"
+        try:
+            connection.request(
+                method or ("GET" if form is None else "POST"), path, body, sent
+            )
+            answer = connection.getresponse()
+            text = answer.read().decode()
+        finally:
+            connection.close()
+        for cookie in answer.headers.get_all("Set-Cookie") or ():
+            name, _, rest = cookie.partition("=")
+            self.cookies[name] = rest.partition(";")[0]
+        return Page(answer.status, dict(answer.headers.items()), text)
+
+    def get(self, path: str, **arguments: Any) -> Page:
+        """A page whose look-ups have all ended."""
+        if arguments:
+            path += f"?{urllib.parse.urlencode(arguments)}"
+        deadline = time.monotonic() + 60
+        while True:
+            page = self.ask(path)
+            if 'http-equiv="refresh"' not in page.text:
+                return page
+            assert time.monotonic() < deadline, page.text
+            time.sleep(0.05)
+
+    def log_in(self, token: str = TOKEN) -> Page:
+        return self.ask("/log-in", {"token": token})
+
+    def csrf(self, page: Page) -> str:
+        return page.text.split('name="csrf" value="')[1].split('"')[0]
+
+
+@dataclass
+class World:
+    """What the pages are about."""
+
+    folder: Path
+    topic: Topic
+
+    @property
+    def catalogue(self) -> Path:
+        return self.folder / "configs" / "streams"
+
+    def letters(
+        self, values: dict[str, bytes], message: str = f"cannot read {SCRIPT}"
+    ) -> None:
+        """Dead letters of the stream clicks, in the stream letters."""
+        made = Topic(self.folder / "topics", "letters")
+        made.file(self.catalogue)
+        count = len(values)
+        columns: dict[str, Any] = {
+            "value": list(values.values()),
+            "topic": ["clicks"] * count,
+            "partition": [0] * count,
+            "offset": list(range(count)),
+            "error_code": list(values),
+            "error_message": [message] * count,
+            "failed_at": ["2026-01-01T00:00:00.000000Z"] * count,
+            "stream": ["clicks"] * count,
+        }
+        rows = pa.table(
+            {
+                one.name: pa.array(columns.get(one.name, [None] * count), one.type)
+                for one in DEAD_LETTER_SCHEMA
+            }
+        )
+        lanes = pa.array([0] * count, pa.int32())
+        with open_sink(made.options) as sink:
+            sink.put(rows.append_column("_partition", lanes), writer_id="w", epoch=0)
+
+
+@pytest.fixture
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
+    """The stream clicks with the group billing, and the pipeline delays."""
+    made = World(tmp_path, Topic(tmp_path / "topics", "clicks"))
+    made.topic.write(10, 4)
+    made.catalogue.mkdir(parents=True)
+    monkeypatch.setenv("STREAMFACTORY_STREAMS", str(made.catalogue))
+    grouped(made.topic, tmp_path, made.catalogue)
+    folder = tmp_path / "configs" / "pipelines"
+    folder.mkdir()
+    with ExitStack() as stack:
+        ran_pipeline(made.topic, tmp_path, stack)
+    pipeline(tmp_path, made.topic).rename(folder / "delays.toml")
+    return made
+
+
+@pytest.fixture
+def serve() -> Iterator[Callable[..., Browser]]:
+    """Serves the pages, and answers a client of them."""
+    with ExitStack() as stack:
+
+        def start(address: str = "127.0.0.1:0", **settings: Any) -> Browser:
+            server = stack.enter_context(PageServer(address, **settings))
+            return Browser(server.location)
+
+        yield start

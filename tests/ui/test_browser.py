@@ -1,0 +1,161 @@
+"""The pages in a headless Chromium: quiet, complete, narrow, usable without scripts."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.proving.chromium import Chromium, chromium
+from tests.ui.conftest import HOSTILE, SCRIPT, TOKEN
+from tests.ui.pictures import FOLDER, MOST_BYTES, PICTURES, pictures
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from tests.ui.conftest import Browser, World
+
+    Serve = Callable[..., Browser]
+
+PHONE, DESK = (390, 844), (1280, 900)
+PAGES = (
+    "/",
+    "/stream?name=clicks",
+    "/stream?name=evil",
+    "/group?stream=clicks&group=billing",
+    "/rows?stream=clicks",
+    "/rows?stream=evil&end=last",
+    "/rows?stream=letters&as=raw",
+    "/pipeline?name=delays",
+    "/checkpoint?name=delays&first=0&second=1",
+    "/dead-letters",
+    "/dead-letters?stream=letters",
+    "/process",
+    "/log-in",
+    "/stream?name=nobody",
+)
+
+
+@pytest.fixture
+def window(tmp_path: Path) -> Iterator[Chromium]:
+    with Chromium(chromium(), tmp_path / "profile") as found:
+        yield found
+
+
+def fill(world: World) -> None:
+    """Streams with hostile payloads, names of columns and long words."""
+    import pyarrow as pa
+    from tests.checkpoints.conftest import Topic
+
+    from streamfactory.wiring.streams.opening import open_sink
+
+    world.letters(HOSTILE)
+    evil = Topic(world.folder / "topics", "evil")
+    evil.file(world.catalogue)
+    columns = {SCRIPT: [SCRIPT], "wide" * 60: ["x" * 5000], "\u202eleft": ["\u202eb"]}
+    with open_sink(evil.options) as sink:
+        sink.put(pa.table(columns), writer_id="w", epoch=0)
+
+
+@pytest.mark.long("a browser visits every page")
+def test_pages_are_quiet_and_fit_a_phone(
+    world: World, serve: Serve, window: Chromium
+) -> None:
+    fill(world)
+    client = serve(token=TOKEN)
+    base = client.location.rstrip("/")
+    problems = []
+    for path in PAGES:
+        client.get(path)  # settled, so that the page does not reload itself
+        for width, height in (DESK, PHONE):
+            window.resize(width, height)
+            window.visit(base + path)
+            urls = [
+                one["request"]["url"] for one in window.of("Network.requestWillBeSent")
+            ]
+            outside = [url for url in urls if not url.startswith(f"{base}/")]
+            logged = [one["entry"]["text"] for one in window.of("Log.entryAdded")]
+            if path.endswith("nobody"):
+                logged = [text for text in logged if "404" not in text]
+            said = window.of("Runtime.consoleAPICalled")
+            thrown = window.of("Runtime.exceptionThrown")
+            dialogs = window.of("Page.javascriptDialogOpening")
+            found = [outside, logged, said, thrown, dialogs]
+            if any(found) or window.width() > width:
+                problems.append((path, width, window.width(), found))
+    assert problems == []
+
+
+@pytest.mark.long("a browser clicks through the pages")
+def test_everything_works_without_scripts(
+    world: World, serve: Serve, window: Chromium
+) -> None:
+    client = serve(token=TOKEN)
+    base = client.location.rstrip("/")
+    for path in ("/", "/stream?name=clicks", "/group?stream=clicks&group=billing"):
+        client.get(path)
+    window.call("Emulation.setScriptExecutionDisabled", value=True)
+    window.resize(*PHONE)
+    window.visit(f"{base}/")
+    window.press("Tab", 9)
+    window.press("Enter", 13, "\r")  # the link to the content
+    assert window.url.endswith("/#main")
+    window.click("a[href='/stream?name=clicks']")
+    window.click("a[href*='group=billing']")
+    assert "Lag: 10 offsets" in window.html()
+    window.click("a.log-in")
+    window.type("input[name=token]", TOKEN)
+    window.click("main button")
+    assert window.url == f"{base}/", window.html()
+    window.visit(f"{base}/group?stream=clicks&group=billing")
+    window.type("input[name=place]", "0=5")
+    window.click("main form.action button")
+    assert "Set the position of the group billing in clicks?" in window.html()
+    window.click("main form.action button")
+    assert window.url == f"{base}/group?stream=clicks&group=billing"
+    assert "Lag: 8 offsets" in client.get("/group?stream=clicks&group=billing").text
+    window.click("header form button")
+    assert "Log in" in window.html()
+
+
+@pytest.mark.long("a browser takes pictures")
+def test_pictures_of_the_docs_can_be_taken() -> None:
+    taken = dict(pictures())
+    assert set(taken) == set(PICTURES)
+    assert all(content.startswith(b"\x89PNG") for content in taken.values())
+    assert {
+        name: len(one) for name, one in taken.items() if len(one) > MOST_BYTES
+    } == {}
+
+
+def test_docs_show_each_picture_and_none_is_large() -> None:
+    page = (FOLDER.parent / "ui.md").read_text("utf-8")
+    for name in PICTURES:
+        assert f"](pictures/{name})" in page
+        assert (FOLDER / name).stat().st_size <= MOST_BYTES
+
+
+def luminance(colour: str) -> float:
+    parts = [int(colour[index : index + 2], 16) / 255 for index in (1, 3, 5)]
+    linear = [
+        part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4
+        for part in parts
+    ]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def test_text_has_a_contrast_of_at_least_four_and_a_half() -> None:
+    style = Path(FOLDER.parents[1], "ui", "static", "style.css").read_text("utf-8")
+    palettes = re.findall(r":root \{(.*?)\}", style, re.DOTALL)
+    assert len(palettes) == 2  # light and dark
+    for palette in palettes:
+        colours = dict(re.findall(r"--([a-z-]+): (#[0-9a-f]{6})", palette))
+        pairs = [
+            (one, "back") for one in ("text", "dim", "link", "bad", "good", "warn")
+        ]
+        pairs += [("text", "band"), ("dim", "band"), ("link", "band")]
+        pairs += [("text", "bad-back")]
+        for front, back in pairs:
+            low, high = sorted(luminance(colours[one]) for one in (front, back))
+            assert (high + 0.05) / (low + 0.05) >= 4.5, (front, back)

@@ -1,0 +1,83 @@
+"""No page shows a secret, whichever way it is planted."""
+
+from __future__ import annotations
+
+import html
+import json
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+from tests.checkpoints.conftest import Topic
+from tests.ui.conftest import TOKEN
+
+from streamfactory.wiring.streams.opening import open_sink
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import pytest
+    from tests.ui.conftest import Browser, World
+
+    Serve = Callable[..., Browser]
+
+PLANTED = "hunter2-\"Q\\uote&<b>'s"
+LITERAL = "literal-hunter2"
+
+
+def test_no_page_shows_a_secret(
+    world: World,
+    serve: Serve,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setenv("PLANTED", PLANTED)
+    leaky = Topic(world.folder / "topics", "leaky")
+    leaky.file(
+        world.catalogue,
+        **{
+            "stream.meta.password": LITERAL,
+            "stream.meta.home": f"https://user:{LITERAL}@example.org/",
+        },
+    )
+    with open_sink(leaky.options) as sink:
+        rows = pa.table({"text": [f"see https://user:{LITERAL}@example.org/"]})
+        sink.put(rows, writer_id="w", epoch=0)
+    kafka = {
+        "streamType": "kafka",
+        "stream.kafka.topic.name": "t",
+        "stream.kafka.broker.list": "127.0.0.1:1",
+        "stream.kafka.decoder.class.name": "raw",
+        "stream.kafka.connection.timeout.millis": "500",
+        "stream.kafka.consumer.prop.security.protocol": "SASL_PLAINTEXT",
+        "stream.kafka.consumer.prop.sasl.mechanism": "PLAIN",
+        "stream.kafka.consumer.prop.sasl.username": "someone",
+        "stream.kafka.consumer.prop.sasl.password": "${env:PLANTED}",
+        "stream.kafka.producer.prop.sasl.password": LITERAL,
+    }
+    body = {"name": "safe", "properties": kafka}
+    (world.catalogue / "safe.json").write_text(json.dumps(body))
+    bad = {**kafka, "stream.kafka.no.such.option": "1", "fetch.timeout.millis": "x"}
+    body = {"name": "bad", "properties": bad}
+    (world.catalogue / "bad.json").write_text(json.dumps(body))
+    (world.catalogue / "torn.toml").write_text(
+        f"[properties]\n'stream.kafka.sasl.password' = '{LITERAL}\n"
+    )
+    browser = serve(token=TOKEN)
+    browser.log_in()
+    paths = ("/", "/dead-letters", "/process", "/actions/jobs", "/pipeline?name=delays")
+    texts = [browser.get(path).text for path in paths]
+    texts += [
+        browser.get(page, stream=name, name=name, group="g").text
+        for name in ("safe", "bad", "leaky", "torn")
+        for page in ("/stream", "/rows", "/dead-letters", "/group")
+    ]
+    for text in texts:
+        for secret in (PLANTED, LITERAL, TOKEN):
+            for form in (secret, html.escape(secret), repr(secret)[1:-1]):
+                assert form not in text
+    # A page shows them; the log would repeat them at each look-up.
+    assert "literal secret" not in caplog.text
+    joined = "\n".join(texts)
+    assert "***" in joined
+    assert "sasl.username" in joined
+    assert "no.such.option" in joined
