@@ -11,6 +11,7 @@ from tests.proving import tiers
 from tests.proving.java import quick_options
 from tests.proving.sessions import (
     catalogue,
+    java_runs,
     object_server,
     own_spark,
     spark,
@@ -18,6 +19,7 @@ from tests.proving.sessions import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
 __all__ = ["catalogue", "object_server", "own_spark", "spark", "spark_log"]
@@ -34,6 +36,18 @@ def isolated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in [name for name in os.environ if name.startswith("STREAMFACTORY_")]:
         monkeypatch.delenv(name)
     monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture(autouse=True)
+def no_java(request: pytest.FixtureRequest) -> Iterator[None]:
+    """No test but those of the shared session starts Java in this process.
+
+    The shared session would use that Java, without its own environment and options.
+    """
+    before = java_runs()
+    yield
+    if not before and java_runs() and "spark" not in request.fixturenames:
+        pytest.fail("starts Java in this process: start it in a process of its own")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

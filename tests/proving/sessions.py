@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import uuid
 import warnings
 from contextlib import contextmanager
@@ -75,11 +76,10 @@ def spark(
     with warnings.catch_warnings():
         # PySpark imports pandas 3, which it warns of.
         warnings.simplefilter("ignore")
-        from pyspark import SparkContext
         from pyspark.sql import SparkSession
 
         # It would lack the environment and the options of this session.
-        assert SparkContext._gateway is None, "a test has started Java in this process"
+        assert not java_runs(), "a test has started Java in this process"
         session = (
             SparkSession.builder.master("local[2]")
             .appName("streamfactory-tests")
@@ -98,6 +98,12 @@ def spark(
     register(session)
     yield session
     session.stop()
+
+
+def java_runs() -> bool:
+    """Whether PySpark has started a Java in this process."""
+    pyspark = sys.modules.get("pyspark")
+    return pyspark is not None and pyspark.SparkContext._gateway is not None
 
 
 @pytest.fixture(scope="session")
