@@ -14,7 +14,7 @@ import click
 from streamfactory.spi.masking import mask_userinfo
 from streamfactory.wiring.core.defects import with_code
 from streamfactory.wiring.core.logs import JsonFormatter, log_line
-from streamfactory.wiring.core.plain import masked, plain
+from streamfactory.wiring.core.plain import all_of, masked, plain
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -51,9 +51,7 @@ class Printer(ABC):
 
     def safe(self, text: str) -> str:
         """``text`` without secrets, nor credentials of any URL."""
-        for mask in (self.mask, *self._masks):
-            text = mask(text)
-        return mask_userinfo(text)
+        return mask_userinfo(all_of((self.mask, *self._masks))(text))
 
     @abstractmethod
     def show(self, document: Any, lines: Iterable[str]) -> None:

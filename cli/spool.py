@@ -32,13 +32,13 @@ from streamfactory.cli.ui_endpoint import pages_endpoint, ui_option, ui_token_op
 from streamfactory.spi import Role, StorageFailed
 from streamfactory.wiring.config.guarantees import offline_verdict
 from streamfactory.wiring.config.loading import load
+from streamfactory.wiring.core.plain import all_of
 from streamfactory.wiring.receiving.service import SpoolService
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     from streamfactory.cli.printing import Printer
-    from streamfactory.wiring.config.configure import Configured
     from streamfactory.wiring.receiving.service import StreamReport
 
 
@@ -96,7 +96,7 @@ def spool_command(
         )
         for target in targets
     ]
-    printer.mask = _masking(configured)
+    printer.mask = all_of([one.config.mask for one in configured])
 
     def report(reports: Sequence[StreamReport]) -> None:
         for one in reports:
@@ -132,17 +132,6 @@ def spool_command(
         printer.error(failure)
         return status_of(failure)
     return Status.FINE
-
-
-def _masking(configured: Sequence[Configured]) -> Callable[[str], str]:
-    """Masks the secrets of all streams."""
-
-    def mask(text: str) -> str:
-        for one in configured:
-            text = one.config.mask(text)
-        return text
-
-    return mask
 
 
 def _summary(streams: Sequence[dict[str, Any]]) -> Iterator[str]:

@@ -22,7 +22,8 @@ from streamfactory.ui.changes import Confirmed, Shown, in_time, log_change
 from streamfactory.ui.pipelines import find, pipelines
 from streamfactory.ui.site import site
 from streamfactory.wiring.config.catalogue import Catalogue
-from streamfactory.wiring.core.plain import masked, plain
+from streamfactory.wiring.core.guard import masked_errors
+from streamfactory.wiring.core.plain import all_of, masked, plain
 from streamfactory.wiring.reading.position_texts import parse_marks
 
 if TYPE_CHECKING:
@@ -156,7 +157,7 @@ def _reset(
 ) -> Document:
     """Plan the position of a group; store it if that is confirmed."""
     masks: list[Callable[[str], str]] = []
-    with ExitStack() as stack:
+    with masked_errors(masks), ExitStack() as stack:
         _, groups = open_groups(stack, Catalogue().get(name), masks.append)
         change: PositionChange = groups.plan(group, marks)
         if confirmed is not None:
@@ -164,9 +165,8 @@ def _reset(
                 change.before, change.after, lambda: groups.apply(change), masks
             )
         document = _document(change.before, change.after)
-        for mask in masks:
-            document = masked(document, mask)
-    return document
+        safe: Document = masked(document, all_of(masks))
+        return safe
 
 
 def _rewind(path: str, marks: Marks, confirmed: Confirmed | None) -> Document:
@@ -174,7 +174,10 @@ def _rewind(path: str, marks: Marks, confirmed: Confirmed | None) -> Document:
     located = locate(path)
     masks: list[Callable[[str], str]] = []
     place = Place.of(located.folder)
-    with opened(located, len(located.definitions), masks.append) as sources:
+    with (
+        masked_errors(masks),
+        opened(located, len(located.definitions), masks.append) as sources,
+    ):
         query, source = located.asked(), sources[0]
         change: Rewind = plan_rewind(place, located.record, query, source, marks)
         offsets = {
@@ -192,9 +195,8 @@ def _rewind(path: str, marks: Marks, confirmed: Confirmed | None) -> Document:
             )
         document = _document(old, change.position)
         document |= {"again": change.again, "skipped": change.skipped}
-        for mask in masks:
-            document = masked(document, mask)
-    return document
+        safe: Document = masked(document, all_of(masks))
+        return safe
 
 
 def _document(before: Position, after: Position) -> Document:
@@ -215,7 +217,8 @@ def _replay(job: Job, letters: str, to: str, of: str) -> Document:
         catalogue.get,
         of=catalogue.get(of) if of else None,
     )
-    with running:
+    masks = [] if running.copy is None else [running.copy.mask]
+    with masked_errors(masks), running:
 
         def count_rows(rows: int) -> None:
             job.rows = rows

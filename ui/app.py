@@ -18,12 +18,11 @@ from streamfactory.spi import (
     TopicNotFound,
     UnknownStream,
 )
-from streamfactory.spi.masking import mask_userinfo
 from streamfactory.ui.actions import actions
 from streamfactory.ui.pages import pages
 from streamfactory.ui.site import EXTENSION, Site, site
 from streamfactory.wiring.core.defects import InternalError
-from streamfactory.wiring.core.plain import printable
+from streamfactory.wiring.core.plain import plain_error, printable
 
 if TYPE_CHECKING:
     from werkzeug.wrappers import Response as AnyResponse
@@ -175,9 +174,8 @@ def _stream_error(error: StreamError) -> tuple[str, int]:
         status = 503
     elif not isinstance(error, MisuseError | ValueError):
         status = 500
-    plain = error.to_dict()
-    plain["what"] = mask_userinfo(plain["what"])
-    return render_template("error.html", error=plain, status=status), status
+    found = plain_error(error)
+    return render_template("error.html", error=found, status=status), status
 
 
 def _defect(error: Exception) -> tuple[str, int]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, TypeVar, final
 
 from streamfactory.spi import PositionRefused, StreamTimeout
 from streamfactory.wiring.core.bounded import Hung, bounded
-from streamfactory.wiring.core.plain import printable
+from streamfactory.wiring.core.plain import all_of, printable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -112,9 +112,7 @@ class Confirmed:
         if not self._decided.acquire(blocking=False):
             msg = f"{_OPERATION} was given up before it was made"
             raise StreamTimeout(msg, remedy="go back, and try again")
-        what = f"to {after.to_json()} by {self._client}"
-        for mask in masks:
-            what = mask(what)
+        what = all_of(masks)(f"to {after.to_json()} by {self._client}")
         self._log(f"is being set {what}")
         outcome = f"was not set {what}, or not completely: look at the position"
         try:

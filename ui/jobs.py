@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, final
 
 from streamfactory.spi import MisuseError, StreamError
 from streamfactory.wiring.core.defects import InternalError
+from streamfactory.wiring.core.plain import plain_error
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -113,7 +114,7 @@ def _run(job: Job, function: Callable[[Job], dict[str, Any]]) -> None:
     try:
         job.result = function(job)
     except StreamError as error:
-        job.error = error.to_dict()
+        job.error = plain_error(error)
     except Exception as error:  # noqa: BLE001 - shown on its page
         _log.exception("%s failed", job.title)
         job.error = InternalError(type(error).__name__).to_dict()

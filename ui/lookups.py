@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, final
 
 from streamfactory.spi import StreamError, StreamTimeout
 from streamfactory.wiring.core.defects import InternalError
+from streamfactory.wiring.core.plain import plain_error
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Mapping
@@ -207,7 +208,7 @@ def _result(function: Callable[[], Any]) -> tuple[Any, dict[str, Any] | None]:
     try:
         return function(), None
     except StreamError as failure:
-        return None, failure.to_dict()
+        return None, plain_error(failure)
     except Exception as failure:  # noqa: BLE001 - shown on the page
         _log.exception("a look-up failed")
         return None, InternalError(type(failure).__name__).to_dict()

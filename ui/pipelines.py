@@ -21,11 +21,12 @@ from streamfactory.spark.targets import pipeline_files
 from streamfactory.spi import ConfigError, StreamError, UnknownStream
 from streamfactory.spi.masking import mask_userinfo
 from streamfactory.wiring.config.configure import inspect
-from streamfactory.wiring.core.plain import masked, moment, plain
+from streamfactory.wiring.core.guard import masked_errors
+from streamfactory.wiring.core.plain import all_of, masked, moment, plain
 from streamfactory.wiring.plugins.manager import default_manager
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     from streamfactory.spark.checkpoints import Batch, QueryCheckpoint, SinkCommit
@@ -112,10 +113,12 @@ def progress(path: Path) -> Document:
         PositionRefused: permanent; there is no checkpoint, or it cannot be read.
         ConfigError: config; the file is invalid.
     """
-    located = locate(str(path))
-    document = checkpoint_facts(located, datetime.now(UTC))
-    document["history"] = _history(located)
-    return _safe(document, read_pipeline(path))
+    draft = read_pipeline(path)
+    with masked_errors(_masks(draft)):
+        located = locate(str(path))
+        document = checkpoint_facts(located, datetime.now(UTC))
+        document["history"] = _history(located)
+    return _safe(document, draft)
 
 
 def compared(path: Path, first: int, second: int) -> list[Document]:
@@ -125,8 +128,9 @@ def compared(path: Path, first: int, second: int) -> list[Document]:
         PositionRefused: permanent; one of the batches is not kept.
         ConfigError: config; the file is invalid.
     """
-    query = locate(str(path)).asked()
-    before, after = query.batch(first), query.batch(second)
+    with masked_errors(_masks(read_pipeline(path))):
+        query = locate(str(path)).asked()
+        before, after = query.batch(first), query.batch(second)
     return [
         {
             "source": index if old.name is None else old.name,
@@ -217,9 +221,10 @@ def _offsets(plan: Batch, before: Batch | None) -> int | None:
 
 def _safe(document: Document, draft: Draft) -> Document:
     """The document without the secrets of the pipeline's streams."""
-    for stream in draft.streams:
-        config = inspect(stream, default_manager()).config
-        if config is not None:
-            document = masked(document, config.mask)
-    safe: Document = masked(document, str)
+    safe: Document = masked(document, all_of(_masks(draft)))
     return safe
+
+
+def _masks(draft: Draft) -> list[Callable[[str], str]]:
+    found = [inspect(stream, default_manager()).config for stream in draft.streams]
+    return [config.mask for config in found if config is not None]

@@ -6,7 +6,7 @@ calls them in threads of their own.
 
 from __future__ import annotations
 
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -27,7 +27,8 @@ from streamfactory.wiring.config.configure import inspect, reading_backend
 from streamfactory.wiring.config.describing import effective
 from streamfactory.wiring.config.guarantees import offline_verdict
 from streamfactory.wiring.config.loading import load
-from streamfactory.wiring.core.plain import masked, plain, total
+from streamfactory.wiring.core.guard import masked_errors
+from streamfactory.wiring.core.plain import all_of, masked, plain, total
 from streamfactory.wiring.decoding.deadletters import DEAD_LETTER_SCHEMA
 from streamfactory.wiring.plugins.manager import default_manager
 from streamfactory.wiring.reading.raw_messages import as_raw
@@ -147,7 +148,7 @@ def lags(target: str) -> list[Document]:
         StreamError: The stream cannot be reached, or a position cannot be read.
     """
     masks: list[Callable[[str], str]] = []
-    with ExitStack() as stack:
+    with masked_errors(masks), ExitStack() as stack:
         if Path(target).suffix == ".toml" and is_pipeline(Path(target)):
             measured = target_lags(stack, target, masks.append, quiet=True)
         else:
@@ -155,10 +156,7 @@ def lags(target: str) -> list[Document]:
             with _source(definition) as source:
                 _refuse_transport(source)
             measured = group_lags(stack, definition, masks.append, quiet=True)
-        found = plain(measured)
-        for mask in masks:
-            found = masked(found, mask)
-    return list(found)
+        return list(masked(plain(measured), all_of(masks)))
 
 
 def sample(
@@ -232,5 +230,11 @@ def _refuse_transport(source: Source) -> None:
         raise Unsupported(msg, stream=source.config.name, remedy=remedy)
 
 
-def _source(definition: StreamDefinition) -> closing[Source]:
-    return closing(Source(load(definition, "read", quiet=True), client_id=_CLIENT))
+@contextmanager
+def _source(definition: StreamDefinition) -> Iterator[Source]:
+    configured = load(definition, "read", quiet=True)
+    with (
+        masked_errors([configured.config.mask]),
+        closing(Source(configured, client_id=_CLIENT)) as source,
+    ):
+        yield source

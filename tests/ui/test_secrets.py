@@ -10,6 +10,8 @@ import pyarrow as pa
 from tests.checkpoints.conftest import Topic
 from tests.ui.conftest import TOKEN
 
+from streamfactory.spi import ConnectionFailed
+from streamfactory.ui import actions, streams
 from streamfactory.wiring.streams.opening import open_sink
 
 if TYPE_CHECKING:
@@ -81,3 +83,39 @@ def test_no_page_shows_a_secret(
     assert "***" in joined
     assert "sasl.username" in joined
     assert "no.such.option" in joined
+
+
+def test_no_error_of_a_look_up_or_a_job_shows_a_secret(
+    world: World, serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PLANTED", PLANTED)
+    kafka = {
+        "streamType": "kafka",
+        "stream.kafka.topic.name": "t",
+        "stream.kafka.broker.list": "127.0.0.1:1",
+        "stream.kafka.decoder.class.name": "raw",
+        "stream.kafka.consumer.prop.sasl.password": "${env:PLANTED}",
+    }
+    body = {"name": "safe", "properties": kafka}
+    (world.catalogue / "safe.json").write_text(json.dumps(body))
+    world.letters({"one": b"first"})
+
+    def failing(*_: object, **__: object) -> None:
+        remedy = f"look at https://user:{LITERAL}@example.org/"
+        raise ConnectionFailed(f"refused with {PLANTED!r}", remedy=remedy)
+
+    monkeypatch.setattr(streams, "Source", failing)
+    monkeypatch.setattr(actions, "open_replay", failing)
+    browser = serve(token=TOKEN)
+    browser.log_in()
+    page = browser.get("/dead-letters", stream="letters")
+    form = {"stream": "letters", "to": "clicks", "csrf": browser.csrf(page)}
+    job = browser.ask("/actions/replay", form).headers["Location"]
+    paths = [f"/rows?stream=safe&name=safe&{at}" for at in ("partition=0", "raw=1")]
+    texts = [browser.get(path).text for path in ("/stream?name=safe", *paths)]
+    assert all("refused with &#39;***&#39;" in text for text in texts)
+    assert not any(html.escape(PLANTED) in text for text in texts)
+    texts.append(browser.get(job).text)
+    for text in texts:
+        assert "***@example.org" in text
+        assert LITERAL not in text

@@ -19,10 +19,11 @@ from streamfactory.spi import (
     UntranslatedError,
 )
 from streamfactory.spi.backoff import Backoff
+from streamfactory.wiring.core.plain import all_of
 
 if TYPE_CHECKING:
     import threading
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from streamfactory.spi import Partition
     from streamfactory.wiring.core.clock import Clock
@@ -145,7 +146,7 @@ class Guard:
         if found is None:
             what = f"the plug-in raised {type(error).__name__}: {error}"
             found = UntranslatedError(what)
-        self._mask(found)
+        mask_error(found, self._config.mask)
         if found is not error:
             found.cause_text = self._config.mask(f"{type(error).__name__}: {error}")
         return found.at(stream=self._config.name, partition=partition, offset=offset)
@@ -225,16 +226,31 @@ class Guard:
             error.args = (error.what,)
         return error
 
-    def _mask(self, error: StreamError) -> None:
-        """Mask an error and those of its causes that can be pickled."""
-        error.what = self._config.mask(error.what)
-        error.args = (error.what,)
-        if error.remedy is not None:
-            error.remedy = self._config.mask(error.remedy)
-        cause = error.__cause__
-        if cause is error:
-            error.__cause__ = None  # a cycle would not pickle
-        elif isinstance(cause, StreamError):
-            self._mask(cause)
-        elif cause is not None:
-            error.cause_text = self._config.mask(f"{type(cause).__name__}: {cause}")
+
+@contextmanager
+def masked_errors(masks: Iterable[Callable[[str], str]]) -> Iterator[None]:
+    """Mask the secrets of streams in the errors of a block.
+
+    Args:
+        masks: One for each stream; the block may add some.
+    """
+    try:
+        yield
+    except StreamError as error:
+        mask_error(error, all_of(masks))
+        raise
+
+
+def mask_error(error: StreamError, mask: Callable[[str], str]) -> None:
+    """Mask an error and those of its causes that can be pickled."""
+    error.what = mask(error.what)
+    error.args = (error.what,)
+    if error.remedy is not None:
+        error.remedy = mask(error.remedy)
+    cause = error.__cause__
+    if cause is error:
+        error.__cause__ = None  # a cycle would not pickle
+    elif isinstance(cause, StreamError):
+        mask_error(cause, mask)
+    elif cause is not None:
+        error.cause_text = mask(f"{type(cause).__name__}: {cause}")

@@ -93,6 +93,23 @@ def printable(text: str) -> str:
     return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 
 
+def all_of(masks: Iterable[Callable[[str], str]]) -> Callable[[str], str]:
+    """Return a mask that applies several: those that there are when it is called."""
+
+    def mask(text: str) -> str:
+        for one in masks:
+            text = one(text)
+        return text
+
+    return mask
+
+
+def plain_error(error: StreamError) -> dict[str, Any]:
+    """An error as plain values, without the credentials of any URL."""
+    found: dict[str, Any] = masked(error.to_dict(), str)
+    return found
+
+
 def masked(document: Any, mask: Callable[[str], str]) -> Any:
     """A document of plain values without secrets; keys are not changed.
 
