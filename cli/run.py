@@ -173,6 +173,8 @@ def _outcomes(
     from streamfactory.spark.pipelines.together import Overrides, Pipelines
 
     pipelines = Pipelines(files, Overrides(*over))
+    if not pipelines.drafts:
+        pipelines.refuse()  # at once: Spark, which reads the SQL, would find no more
     lines = _Lines(printer)
     with ExitStack() as stack:
         printer.progress("starting Spark ...")
