@@ -44,8 +44,9 @@ prove: java  ## N kills on each path, and faults, from SEED; ends in lost=0 twic
 	@$(BIN)/python tests/prove.py --rounds $(N) --seed $(SEED) --paths $(PATHS)
 
 ONLY ?=
+MATRIX ?=
 matrix: java  ## the suites under other Pythons, other PySparks, lowest versions, no extras
-	@$(BIN)/python tests/matrix.py $(if $(ONLY),--only $(ONLY))
+	@$(BIN)/python tests/matrix.py $(if $(ONLY),--only $(ONLY)) $(MATRIX)
 
 check: setup  ## format, lint, types, docs
 	$(BIN)/ruff format --check .

@@ -1,0 +1,107 @@
+"""``make matrix``: suites in environments of other versions, and their record."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+from tests import matrix
+from tests.matrix import CELLS, Cell, Outcome, Suite
+
+KNOWN = [(cell.name, suite.name) for cell in CELLS for suite in cell.suites]
+
+
+def keys(path: Path) -> list[tuple[str, str]]:
+    return [(one["cell"], one["suite"]) for one in json.loads(path.read_text())]
+
+
+def test_the_record_has_each_suite_of_each_environment_once() -> None:
+    assert keys(matrix.RECORD) == KNOWN
+
+
+def test_the_record_states_versions_and_date_of_each_run() -> None:
+    for one in json.loads(matrix.RECORD.read_text()):
+        ran = one["state"] != matrix.NOT_RUN
+        assert bool(one["date"]) is ran
+        assert ("python" in one["versions"]) is ran
+
+
+def test_a_run_replaces_its_own_record_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(matrix, "RECORD", tmp_path / "versions.json")
+    cell, suite = KNOWN[0]
+    for name in (cell, "no-such"):
+        ran = Outcome(name, suite, "passed", "3 passed", "2026-01-02", {"python": "3"})
+        matrix.record([ran])
+    # A Python that is missing today does not undo the run of another day.
+    matrix.record([Outcome(cell, suite, matrix.NOT_RUN, "no Python 3.12")])
+    assert keys(matrix.RECORD) == KNOWN
+    first, *others = json.loads(matrix.RECORD.read_text())
+    assert (first["state"], first["date"]) == ("passed", "2026-01-02")
+    assert {one["state"] for one in others} == {matrix.NOT_RUN}
+
+
+@pytest.mark.parametrize(
+    ("program", "state", "line"),
+    [
+        ("print('noise'); print('== 3 passed ==')", "passed", "3 passed"),
+        ("print('1 failed'); raise SystemExit(1)", "failed", "1 failed"),
+        (
+            "import time; print('so far', flush=True); time.sleep(600)",
+            "failed",
+            "ended",
+        ),
+    ],
+)
+def test_a_suite_ends_in_its_last_line(
+    program: str,
+    state: str,
+    line: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(matrix, "LONGEST", 5)
+    suite = Suite("one", ("-c", program))
+    log = tmp_path / "log"
+    log.write_text("9 passed\n")
+    cell = Cell("cell", (suite,))
+    found = matrix.run_suite(cell, suite, Path(sys.executable), {}, log)
+    assert (found.state, found.line[: len(line)]) == (state, line)
+
+
+def test_a_missing_python_is_a_suite_that_did_not_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(matrix, "FOLDER", tmp_path)
+    suites = (Suite("one", ("-c", "")), Suite("two", ("-c", "")))
+    cell = Cell("cell", suites, python="3.99")
+    found = list(matrix.run(cell, suites, keep=False, reuse=False))
+    assert [(one.suite, one.state) for one in found] == [
+        ("one", matrix.NOT_RUN),
+        ("two", matrix.NOT_RUN),
+    ]
+    assert "there is no Python 3.99" in found[0].line
+
+
+def test_suites_get_no_packages_of_another_python(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", "/elsewhere")
+    monkeypatch.setenv("PYSPARK_PYTHON", "/elsewhere/python")
+    monkeypatch.setenv("HOME_OF_TESTS", "/here")
+    found = matrix.variables()
+    assert {"PYTHONPATH", "PYSPARK_PYTHON"} & set(found) == set()
+    assert found["HOME_OF_TESTS"] == "/here"
+
+
+def test_java_of_make_is_that_of_the_suites(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "java").mkdir()
+    monkeypatch.setattr(sys, "prefix", str(tmp_path))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    assert matrix.variables()["JAVA_HOME"] == str(tmp_path / "java")
