@@ -24,7 +24,11 @@ from streamfactory.cli.parameters import json_flag, log_format_option, overrides
 from streamfactory.cli.printing import JsonPrinter
 from streamfactory.cli.results import count
 from streamfactory.cli.status import Status
-from streamfactory.cli.ui_endpoint import pages_endpoint, ui_option, ui_token_option
+from streamfactory.cli.ui_endpoint import (
+    pages_endpoint,
+    ui_option,
+    ui_settings_option,
+)
 from streamfactory.spi import PermanentError, StreamError
 
 if TYPE_CHECKING:
@@ -92,7 +96,7 @@ def _settings_of(
 @metrics_option
 @remote_option
 @ui_option
-@ui_token_option
+@ui_settings_option
 @telemetry_option
 @log_format_option
 @json_flag
@@ -112,7 +116,7 @@ def run_command(
     metrics: str | None,
     metrics_remote: bool,
     ui_address: str | None,
-    ui_token: Path | None,
+    ui_settings: dict[str, str],
     opentelemetry: bool,
 ) -> Status:
     """Run pipelines: from a stream, through Spark, into other streams.
@@ -129,7 +133,7 @@ def run_command(
     endpoint = metrics_endpoint(
         metrics, printer, allow_remote=metrics_remote, problems=_failed_pipelines
     )
-    pages = pages_endpoint(ui_address, ui_token, printer, files)
+    pages = pages_endpoint(ui_address, ui_settings, printer, files)
     with endpoint, pages, telemetry(opentelemetry), ExitStack() as stack:
         if spark_log is None:
             folder = Path(tempfile.mkdtemp(prefix="streamfactory-"))

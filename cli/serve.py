@@ -20,7 +20,11 @@ from streamfactory.cli.metrics_endpoint import (
 )
 from streamfactory.cli.parameters import json_flag, log_format_option, overrides_of
 from streamfactory.cli.status import Status
-from streamfactory.cli.ui_endpoint import pages_endpoint, ui_option, ui_token_option
+from streamfactory.cli.ui_endpoint import (
+    pages_endpoint,
+    ui_option,
+    ui_settings_option,
+)
 from streamfactory.spi import ConfigError, Problem
 from streamfactory.wiring.config.definition import Property
 from streamfactory.wiring.config.documents import canonical_text, not_text
@@ -40,7 +44,7 @@ if TYPE_CHECKING:
 @metrics_option
 @remote_option
 @ui_option
-@ui_token_option
+@ui_settings_option
 @click.option(
     "-o",
     "--option",
@@ -68,7 +72,7 @@ def serve_command(
     metrics: str | None,
     metrics_remote: bool,
     ui_address: str | None,
-    ui_token: Path | None,
+    ui_settings: dict[str, str],
     opentelemetry: bool,
     options: dict[str, str],
     config: str | None,
@@ -89,7 +93,7 @@ def serve_command(
         given.append(Property("metrics.allow.remote", "true", flag))
     given += [Property(key, text, "--option") for key, text in options.items()]
     # Ctrl-C reaches a child beside the SIGTERM of its parent: two signals are one.
-    pages = pages_endpoint(ui_address, ui_token, printer)
+    pages = pages_endpoint(ui_address, ui_settings, printer)
     with draining(interrupt=False) as stop, pages:
         server = open_server(kind, given)
         endpoint = open_metrics(server)

@@ -28,7 +28,11 @@ from streamfactory.cli.parameters import (
 )
 from streamfactory.cli.results import count
 from streamfactory.cli.status import Status, status_of
-from streamfactory.cli.ui_endpoint import pages_endpoint, ui_option, ui_token_option
+from streamfactory.cli.ui_endpoint import (
+    pages_endpoint,
+    ui_option,
+    ui_settings_option,
+)
 from streamfactory.spi import Role, StorageFailed
 from streamfactory.wiring.config.guarantees import offline_verdict
 from streamfactory.wiring.config.loading import load
@@ -61,7 +65,7 @@ if TYPE_CHECKING:
 @metrics_option
 @remote_option
 @ui_option
-@ui_token_option
+@ui_settings_option
 @class_paths_flag
 @telemetry_option
 @log_format_option
@@ -77,7 +81,7 @@ def spool_command(
     metrics: str | None,
     metrics_remote: bool,
     ui_address: str | None,
-    ui_token: Path | None,
+    ui_settings: dict[str, str],
     opentelemetry: bool,
     allow_class_paths: bool,
 ) -> Status:
@@ -114,7 +118,7 @@ def spool_command(
             allow_remote=metrics_remote,
             problems=lambda: [printer.safe(p) for p in _problems(service.reports())],
         ),
-        pages_endpoint(ui_address, ui_token, printer),
+        pages_endpoint(ui_address, ui_settings, printer),
         draining() as stop,
     ):
         for one in configured:

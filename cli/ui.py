@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from streamfactory.cli.draining import draining
-from streamfactory.cli.parameters import interval_of, json_flag
+from streamfactory.cli.parameters import interval_of, json_flag, overrides_of
 from streamfactory.cli.status import Status
 from streamfactory.cli.ui_endpoint import open_pages
+from streamfactory.wiring.config.definition import Property
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from streamfactory.cli.printing import Printer
 
@@ -38,18 +39,13 @@ _LEAST: Final = 3.0
     help="Host and port; port 0 selects a free one.",
 )
 @click.option(
-    "--token-file",
-    type=click.Path(dir_okay=False, path_type=Path),
-    metavar="FILE",
-    help="A file with a token, which allows actions, and other addresses than "
-    "loopback.",
-)
-@click.option(
-    "--host",
-    "hosts",
+    "-o",
+    "--option",
+    "settings",
     multiple=True,
-    metavar="NAME",
-    help="A name by which browsers call this server, for instance that of a proxy. "
+    metavar="KEY=VALUE",
+    callback=overrides_of,
+    help="A setting of the pages, such as token, tls.certificate and tls.key. "
     "Repeatable.",
 )
 @click.option(
@@ -66,8 +62,7 @@ def ui_command(
     *,
     files: Sequence[Path],
     address: str,
-    token_file: Path | None,
-    hosts: Sequence[str],
+    settings: Mapping[str, str],
     every: str,
 ) -> Status:
     """Serve pages about streams and pipelines for the browser.
@@ -80,7 +75,10 @@ def ui_command(
     with (
         draining(interrupt=False) as stop,
         open_pages(
-            address, token_file, hosts=hosts, files=files, every=interval
+            Property("address", address, "--address"),
+            [Property(key, text, "--option") for key, text in settings.items()],
+            files=files,
+            every=interval,
         ) as server,
     ):
         printer.show({"location": server.location}, [f"pages: {server.location}"])

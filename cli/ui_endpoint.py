@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
+from streamfactory.cli.parameters import overrides_of
 from streamfactory.spi import NotInstalled
+from streamfactory.wiring.config.definition import Property
+from streamfactory.wiring.core.guard import log_warnings
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
+    from pathlib import Path
 
     from streamfactory.cli.printing import Printer
     from streamfactory.ui.server import PageServer
@@ -23,62 +26,63 @@ ui_option = click.option(
     help="Serve pages for the browser: 127.0.0.1:9816.",
 )
 
-ui_token_option = click.option(
-    "--ui-token-file",
-    "ui_token",
-    type=click.Path(dir_okay=False, path_type=Path),
-    metavar="FILE",
-    help="With --ui: a file with a token, which allows actions, and other addresses "
-    "than loopback.",
+ui_settings_option = click.option(
+    "--ui-option",
+    "ui_settings",
+    multiple=True,
+    metavar="KEY=VALUE",
+    callback=overrides_of,
+    help="With --ui: a setting of the pages, such as token, tls.certificate and "
+    "tls.key. Repeatable.",
 )
 
 
 def open_pages(
-    address: str,
-    token_file: Path | None,
+    address: Property,
+    settings: Sequence[Property],
     *,
-    hosts: Sequence[str] = (),
     files: Sequence[Path] = (),
     every: float | None = None,
 ) -> PageServer:
     """Serve the pages until the server is closed.
 
     Raises:
-        ConfigError: config; the address or the token cannot be used.
+        ConfigError: config; a setting cannot be used.
         NotInstalled: plugin; Flask or waitress is missing.
     """
     try:
-        from streamfactory.ui.access import read_token
         from streamfactory.ui.server import EVERY, PageServer
+        from streamfactory.ui.settings import page_settings
     except ModuleNotFoundError as error:
         if (error.name or "").startswith("streamfactory"):
             raise
         msg = f"the pages need {error.name}, which is not installed"
         raise NotInstalled(msg, remedy="run: pip install 'streamfactory[ui]'") from None
-    token = None if token_file is None else read_token(token_file)
-    seconds = EVERY if every is None else every
-    return PageServer(address, token=token, hosts=hosts, files=files, every=seconds)
+    config = page_settings([address, *settings])
+    log_warnings(config)
+    return PageServer(config, files=files, every=EVERY if every is None else every)
 
 
 @contextmanager
 def pages_endpoint(
     address: str | None,
-    token_file: Path | None,
+    settings: Mapping[str, str],
     printer: Printer,
     files: Sequence[Path] = (),
 ) -> Iterator[None]:
     """Serve the pages within the block, where an address is given.
 
     Raises:
-        ConfigError: config; the address or the token cannot be used.
+        ConfigError: config; a setting cannot be used.
         NotInstalled: plugin; Flask or waitress is missing.
     """
     if address is None:
-        if token_file is not None:
-            msg = "--ui-token-file has no effect without --ui."
+        if settings:
+            msg = "--ui-option has no effect without --ui."
             raise click.UsageError(msg)
         yield
         return
-    with open_pages(address, token_file, files=files) as server:
+    given = [Property(key, text, "--ui-option") for key, text in settings.items()]
+    with open_pages(Property("address", address, "--ui"), given, files=files) as server:
         printer.note("pages", server.location)
         yield

@@ -48,6 +48,7 @@ from streamfactory.spark.versions import FEATURES
 from streamfactory.spi import Role, Unsupported
 from streamfactory.spi.hooks import BACKENDS, DECODERS
 from streamfactory.spi.metrics import LABELS, Metric
+from streamfactory.ui.settings import OPTIONS as PAGE_OPTIONS
 from streamfactory.wiring.config.describing import OptionRow, option_rows
 from streamfactory.wiring.config.guarantees import offline_verdict
 from streamfactory.wiring.config.loading import load
@@ -124,6 +125,10 @@ def _server_options() -> str:
     server = default_manager().backend("flight").server
     assert server is not None
     return _table(option_rows((*server.OPTIONS, *SERVER_OPTIONS)))
+
+
+def _page_options() -> str:
+    return _table(option_rows(PAGE_OPTIONS))
 
 
 def _server_metrics() -> str:
@@ -314,6 +319,7 @@ _GENERATORS: Final[Mapping[str, Callable[[], str]]] = {
     "backends": _backends,
     "decoders": _decoders,
     "flight-server": _server_options,
+    "ui-options": _page_options,
     "metrics": lambda: _metrics(METRICS),
     "server-metrics": _server_metrics,
     "spark-versions": _spark_versions,

@@ -17,17 +17,13 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, final
 
-from streamfactory.spi import ConfigError
 from streamfactory.spi.addresses import is_loopback, parse_address
 
 if TYPE_CHECKING:
     from collections.abc import Collection
-    from pathlib import Path
 
     from streamfactory.ui.changes import Shown
 
-MIN_TOKEN: Final = 16
-"""Characters."""
 SESSION_SECONDS: Final = 8 * 3600
 MOST_SESSIONS: Final = 100
 MOST_CHANGES: Final = 4
@@ -58,29 +54,22 @@ class Access:
         address: ``host:port`` that the pages are served on.
         token: Allows actions; None: there are none.
         hosts: Further names by which clients may call the server.
-
-    Raises:
-        ConfigError: config; the address is malformed, or requires a token.
+        must_log_in: Whether reading requires the token, too.
     """
 
     def __init__(
-        self, address: str, token: str | None = None, hosts: Collection[str] = ()
+        self,
+        address: str,
+        token: str | None = None,
+        hosts: Collection[str] = (),
+        *,
+        must_log_in: bool = False,
     ) -> None:
-        try:
-            self.host, self.port = parse_address(address)
-        except ValueError as error:
-            msg = f"the address of the pages, {address!r}, is invalid: {error}"
-            raise ConfigError(msg, remedy="write for instance 127.0.0.1:9816") from None
-        loopback = is_loopback(self.host)
-        if not loopback and token is None:
-            msg = f"the address of the pages, {address!r}, is open to the network"
-            remedy = "use 127.0.0.1, or give a file with a token"
-            raise ConfigError(msg, remedy=remedy)
-        self.must_log_in = not loopback
-        """Whether reading requires the token, too."""
+        self.host, self.port = parse_address(address)
+        self.must_log_in = must_log_in
         self._token = None if token is None else _digest(token)
-        own = {"localhost"} if loopback else {socket.gethostname().lower()}
-        self._hosts = {*own, self.host.lower(), *(host.lower() for host in hosts)}
+        own = "localhost" if is_loopback(self.host) else socket.gethostname().lower()
+        self._hosts = {own, self.host.lower(), *(host.lower() for host in hosts)}
         self._lock = threading.Lock()
         self._sessions: dict[bytes, Session] = {}
         self._failures: deque[tuple[float, str]] = deque(maxlen=1000)
@@ -157,26 +146,6 @@ class Access:
         kept = {key: one for key, one in self._sessions.items() if one.ends > now}
         newest = sorted(kept.items(), key=lambda item: item[1].ends)
         self._sessions = dict(newest[-(MOST_SESSIONS - 1) :])
-
-
-def read_token(path: Path) -> str:
-    """Read a token from the first line of a file.
-
-    Raises:
-        ConfigError: config; it cannot be read, or is too short.
-    """
-    remedy = "write one: python -c 'import secrets; print(secrets.token_urlsafe())'"
-    try:
-        lines = path.read_text("utf-8").splitlines()
-    except (OSError, ValueError) as error:
-        why = error.strerror if isinstance(error, OSError) else "it is no text"
-        msg = f"the token file {str(path)!r} cannot be read: {why}"
-        raise ConfigError(msg, remedy=remedy) from error
-    token = lines[0].strip() if lines else ""
-    if len(token) < MIN_TOKEN:
-        msg = f"the token in {str(path)!r} has fewer than {MIN_TOKEN} characters"
-        raise ConfigError(msg, remedy=remedy)
-    return token
 
 
 def _digest(text: str) -> bytes:

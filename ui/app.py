@@ -144,7 +144,13 @@ def _log_in() -> str | AnyResponse | tuple[str, int]:
         _log.warning("a log-in with a wrong token from %s", request.remote_addr)
         return render_template("log_in.html", failed=True), 403
     response = redirect(url_for("pages.overview"), 303)
-    response.set_cookie(_cookie(), secret, httponly=True, samesite="Strict")
+    response.set_cookie(
+        _cookie(),
+        secret,
+        httponly=True,
+        samesite="Strict",
+        secure=request.is_secure,
+    )
     return response
 
 

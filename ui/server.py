@@ -5,31 +5,31 @@ from __future__ import annotations
 import logging
 import socket
 import threading
-import time
 from typing import TYPE_CHECKING, Any, Final, final
 
-from waitress.channel import HTTPChannel
 from waitress.server import create_server
 
 from streamfactory.spi import ConfigError
 from streamfactory.ui.access import Access
 from streamfactory.ui.app import MOST_BYTES, create_app
+from streamfactory.ui.channels import RECORD_BYTES, Channel, TlsChannel
 from streamfactory.ui.lookups import Lookups
 from streamfactory.ui.recording import Recorder
+from streamfactory.ui.settings import must_log_in, read_token, tls_context
 from streamfactory.ui.site import Site
 from streamfactory.wiring.core.closing import Closing
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Sequence
     from pathlib import Path
+    from ssl import SSLContext
+
+    from streamfactory.spi import StreamConfig
 
 EVERY: Final = 15.0
 """Seconds between two points of the plots."""
 REQUEST_SECONDS: Final = 10
 """In which a client sends its request."""
-CONNECTION_SECONDS: Final = 60.0
-"""After which a connection without a request that is being answered is closed: a client
-that reads an answer byte by byte would keep it for ever."""
 MOST_CONNECTIONS: Final = 100
 _THREADS: Final = 8
 _HEADER_BYTES: Final = 16 * 1024
@@ -37,61 +37,35 @@ _TURN: Final = 0.5
 """Seconds between two looks at the deadlines of connections."""
 
 
-class _Channel(HTTPChannel):  # type: ignore[misc]  # waitress has no annotations
-    """A connection that has deadlines.
-
-    Waitress counts the time since the last byte: a client that sends a byte every few
-    seconds would keep its connection for ever.
-    """
-
-    last_activity: float
-
-    def readable(self) -> bool:
-        """Whether more is read; called at each turn of the loop, before `writable`."""
-        age = time.time() - self.creation_time
-        if age > CONNECTION_SECONDS and not self.requests:
-            # At once: `will_close` waits until the client takes what it is sent.
-            self.handle_close()
-            return False
-        return bool(super().readable())
-
-    def writable(self) -> bool:
-        """Whether there is something to send."""
-        return bool(self.connected and super().writable())
-
-    def handle_read(self) -> None:
-        """Read what the client sent; part of a request is no activity."""
-        before = self.last_activity
-        super().handle_read()
-        if self.request is not None:
-            self.last_activity = before
-
-
 @final
 class PageServer(Closing):
     """Serves the pages, from its construction on. A context manager.
 
     Args:
-        address: ``host:port``; port 0 takes a free one.
-        token: Allows actions, and addresses other than loopback.
-        hosts: Names by which clients call the server, besides its address.
+        config: Of `page_settings`.
         files: Pipelines besides those of the catalogue.
         every: Seconds between two points of the plots.
 
     Raises:
-        ConfigError: config; the address cannot be used, or requires a token.
+        ConfigError: config; the address, the token or a certificate cannot be used.
     """
 
     def __init__(
         self,
-        address: str,
+        config: StreamConfig,
         *,
-        token: str | None = None,
-        hosts: Collection[str] = (),
         files: Sequence[Path] = (),
         every: float = EVERY,
     ) -> None:
-        access = Access(address, token, hosts)
+        address = config["address"]
+        access = Access(
+            address,
+            read_token(config),
+            config.get("hosts", ()),
+            must_log_in=must_log_in(config),
+        )
+        tls = tls_context(config)
+        self._scheme = "http" if tls is None else "https"
         lookups = Lookups()
         self._recorder = Recorder(lookups, every, files)
         self._site = Site(access, self._recorder, lookups, tuple(files))
@@ -100,7 +74,9 @@ class PageServer(Closing):
             self._server = create_server(
                 create_app(self._site),
                 map=self._map,
-                sockets=[_listen(access)],
+                sockets=[_listen(access, tls)],
+                url_scheme=self._scheme,
+                recv_bytes=RECORD_BYTES,
                 threads=_THREADS,
                 connection_limit=MOST_CONNECTIONS,
                 channel_timeout=REQUEST_SECONDS,
@@ -114,7 +90,7 @@ class PageServer(Closing):
         except OSError as error:
             msg = f"the pages cannot be served on {address}: {error.strerror}"
             raise ConfigError(msg, remedy="choose another address") from error
-        self._server.channel_class = _Channel
+        self._server.channel_class = Channel if tls is None else TlsChannel
         access.port = int(self._server.effective_port)
         self._stop = threading.Event()
         self._closing = threading.Lock()
@@ -128,7 +104,7 @@ class PageServer(Closing):
         """URL of the overview, with the port that was chosen."""
         host = self._site.access.host
         shown = f"[{host}]" if ":" in host else host
-        return f"http://{shown}:{self._site.access.port}/"
+        return f"{self._scheme}://{shown}:{self._site.access.port}/"
 
     def close(self) -> None:
         """Stop listening, and ask jobs to end. Twice is allowed."""
@@ -152,7 +128,7 @@ class PageServer(Closing):
             self._server.asyncore.close_all(self._map)
 
 
-def _listen(access: Access) -> socket.socket:
+def _listen(access: Access, tls: SSLContext | None) -> socket.socket:
     """A socket for one address: a name may have several, whose first one is used."""
     flags = socket.AI_PASSIVE
     found = socket.getaddrinfo(
@@ -167,7 +143,10 @@ def _listen(access: Access) -> socket.socket:
     except OSError:
         listening.close()
         raise
-    return listening
+    if tls is None:
+        return listening
+    # The handshake would block; `TlsChannel` makes it.
+    return tls.wrap_socket(listening, server_side=True, do_handshake_on_connect=False)
 
 
 # Without a handler, Python prints its warnings on standard error.

@@ -16,12 +16,17 @@ from tests.checkpoints.test_checkpoint_commands import pipeline
 from tests.checkpoints.test_offsets_and_lag import grouped, ran_pipeline
 
 from streamfactory.ui.server import PageServer
+from streamfactory.ui.settings import page_settings
+from streamfactory.wiring.config.definition import Property
 from streamfactory.wiring.decoding.deadletters import DEAD_LETTER_SCHEMA
 from streamfactory.wiring.streams.opening import open_sink
 
 if TYPE_CHECKING:
+    import ssl
     from collections.abc import Callable, Iterator
     from pathlib import Path
+
+    from streamfactory.spi import StreamConfig
 
 TOKEN = "correct-horse-battery-staple"
 SCRIPT = "<script>alert(1)</script>"
@@ -53,6 +58,8 @@ class Browser:
 
     location: str
     cookies: dict[str, str] = field(default_factory=dict)
+    tls: ssl.SSLContext | None = None
+    """Of locations with https."""
 
     @property
     def place(self) -> str:
@@ -66,7 +73,7 @@ class Browser:
         method: str | None = None,
         **headers: str,
     ) -> Page:
-        connection = http.client.HTTPConnection(self.place, timeout=30)
+        connection = self._connection()
         sent = {name.replace("_", "-"): value for name, value in headers.items()}
         if self.cookies:
             pairs = (f"{name}={value}" for name, value in self.cookies.items())
@@ -87,6 +94,11 @@ class Browser:
             name, _, rest = cookie.partition("=")
             self.cookies[name] = rest.partition(";")[0]
         return Page(answer.status, dict(answer.headers.items()), text)
+
+    def _connection(self) -> http.client.HTTPConnection:
+        if self.location.startswith("https:"):
+            return http.client.HTTPSConnection(self.place, timeout=30, context=self.tls)
+        return http.client.HTTPConnection(self.place, timeout=30)
 
     def get(self, path: str, **arguments: Any) -> Page:
         """A page whose look-ups have all ended."""
@@ -162,13 +174,27 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
     return made
 
 
+def settings(**options: str | Path) -> StreamConfig:
+    """Settings of the pages, with ``_`` for the dots of their keys."""
+    given = {"address": "127.0.0.1:0", **options}
+    return page_settings(
+        [
+            Property(key.replace("_", "."), str(text), "argument")
+            for key, text in given.items()
+        ]
+    )
+
+
 @pytest.fixture
 def serve() -> Iterator[Callable[..., Browser]]:
     """Serves the pages, and answers a client of them."""
     with ExitStack() as stack:
 
-        def start(address: str = "127.0.0.1:0", **settings: Any) -> Browser:
-            server = stack.enter_context(PageServer(address, **settings))
+        def start(
+            address: str = "127.0.0.1:0", every: float = 15, **options: str | Path
+        ) -> Browser:
+            config = settings(address=address, **options)
+            server = stack.enter_context(PageServer(config, every=every))
             return Browser(server.location)
 
         yield start

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 from tests.checkpoints.conftest import QueryFolder, Topic
 from tests.checkpoints.test_offsets_and_lag import grouped
 from tests.proving.chromium import Chromium, chromium
-from tests.ui.conftest import Browser, World
+from tests.ui.conftest import Browser, World, settings
 
 from streamfactory.spark.checkpoints import Ledger, PipelineCheckpoint
 from streamfactory.ui.server import PageServer
@@ -60,7 +60,7 @@ def pictures() -> Iterator[tuple[str, bytes]]:
         os.environ["STREAMFACTORY_STREAMS"] = "configs/streams"
         stack.callback(_restore, before, Path.cwd())
         os.chdir(work)
-        server = stack.enter_context(PageServer("127.0.0.1:0", every=1))
+        server = stack.enter_context(PageServer(settings(), every=1))
         browser = stack.enter_context(Chromium(chromium(), work / "profile"))
         browser.resize(*_SIZE)
         client = Browser(server.location)

@@ -13,12 +13,12 @@ import pyarrow as pa
 import pytest
 from tests.checkpoints.conftest import Topic
 from tests.checkpoints.test_offsets_and_lag import store_of
-from tests.ui.conftest import TOKEN
+from tests.ui.conftest import TOKEN, settings
 
 from streamfactory.spi import ConfigError
-from streamfactory.ui import changes
+from streamfactory.ui import changes, channels
 from streamfactory.ui import server as serving
-from streamfactory.ui.access import MOST_CHANGES, MOST_FAILURES, Access, read_token
+from streamfactory.ui.access import MOST_CHANGES, MOST_FAILURES, Access
 from streamfactory.ui.server import PageServer
 from streamfactory.wiring.streams.checkpoints import merged
 from streamfactory.wiring.streams.opening import open_sink
@@ -46,35 +46,71 @@ def position(world: World) -> list[int]:
 # --- addresses, hosts and tokens ------------------------------------------------
 
 
-@pytest.mark.parametrize("address", ["0.0.0.0:0", "192.0.2.1:80", "[::]:0"])
-def test_an_open_address_requires_a_token(address: str) -> None:
-    with pytest.raises(ConfigError, match=r"open to the network.*token"):
-        PageServer(address)
+OPEN = [
+    ({"address": "0.0.0.0:0", "token": TOKEN}, "open to the network, and TLS is not"),
+    ({"address": "[::]:0", "token": TOKEN}, "open to the network, and TLS is not"),
+    ({"address": "192.0.2.1:80", "allow_remote": "true"}, "requires a token"),
+    (
+        {"address": "0.0.0.0:0", "tls_certificate": "a", "tls_key": "b"},
+        "requires a token; set token, by reference",
+    ),
+    ({"hosts": "streams.example"}, "hosts: opens the pages.*requires a token"),
+    ({"tls_certificate": "a"}, r"tls\.certificate: requires tls\.key"),
+    ({"tls_key": "a"}, r"tls\.key: requires tls\.certificate"),
+    ({"tls_client_ca": "a"}, r"tls\.client\.ca: requires tls\.certificate"),
+    ({"tls_cert": "a"}, r"tls\.cert: unknown option"),
+    ({"token": "${env:NONE"}, "malformed reference"),
+    *(
+        ({"address": address}, "is not host:port; write for instance")
+        for address in ("", "host", "127.0.0.1:x", "127.0.0.1:70000")
+    ),
+]
 
 
-@pytest.mark.parametrize("address", ["", "host", "127.0.0.1:x", "127.0.0.1:70000"])
-def test_a_malformed_address_is_refused(address: str) -> None:
-    with pytest.raises(ConfigError, match=r"is invalid.*127\.0\.0\.1:9816"):
-        PageServer(address)
+@pytest.mark.parametrize(("options", "text"), OPEN)
+def test_settings_that_do_not_fit_are_refused(
+    options: dict[str, str], text: str
+) -> None:
+    with pytest.raises(ConfigError, match=text):
+        settings(**options)
 
 
 def test_an_address_in_use_is_refused(serve: Serve) -> None:
     with pytest.raises(ConfigError, match="cannot be served on 127"):
-        PageServer(serve().place)
+        PageServer(settings(address=serve().place))
 
 
-def test_a_token_is_long_and_readable(tmp_path: Path) -> None:
+def test_a_token_is_given_by_reference(
+    serve: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("UI_TOKEN", TOKEN)
     path = tmp_path / "token"
-    path.write_text(f"{TOKEN}\nnot this\n")
-    assert read_token(path) == TOKEN
-    path.write_text("short\n")
-    with pytest.raises(ConfigError, match="fewer than 16"):
-        read_token(path)
-    path.write_bytes(b"\xff" * 30)
-    with pytest.raises(ConfigError, match="no text"):
-        read_token(path)
-    with pytest.raises(ConfigError, match="cannot be read"):
-        read_token(tmp_path / "none")
+    path.write_text(f"{TOKEN}\n")
+    for token in ("${env:UI_TOKEN}", f"${{file:{path}}}"):
+        config = settings(token=token)
+        assert not config.warnings
+        assert TOKEN not in repr(config)
+        assert serve(token=token).log_in().status == 303
+
+
+def test_a_token_is_long_and_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("UI_TOKEN", raising=False)
+    path = tmp_path / "token"
+    for content, text in (
+        (b"short\n", "fewer than 16"),
+        (b"\xff" * 30, "not UTF-8 text"),
+        (b"first line\nsecond line\n", "line breaks"),
+    ):
+        path.write_bytes(content)
+        with pytest.raises(ConfigError, match=text):
+            PageServer(settings(token=f"${{file:{path}}}"))
+    for reference in ("${env:UI_TOKEN}", f"${{file:{tmp_path}/none}}"):
+        with pytest.raises(ConfigError, match="cannot be resolved"):
+            PageServer(settings(token=reference))
+    (warning,) = settings(token=TOKEN).warnings
+    assert str(warning).startswith("token: contains a literal secret")
 
 
 HOSTS = [
@@ -92,7 +128,9 @@ HOSTS = [
 
 
 def test_names_of_other_sites_are_refused(serve: Serve) -> None:
-    browser = serve(hosts=["streams.example"])
+    browser = serve(hosts="streams.example", token=TOKEN)
+    assert browser.ask("/").status == 302  # others than this machine come by a name
+    browser.log_in()
     for header, status in HOSTS:
         assert browser.ask("/", Host=header).status == status, header
 
@@ -100,7 +138,7 @@ def test_names_of_other_sites_are_refused(serve: Serve) -> None:
 def test_an_open_address_shows_nothing_without_the_token(
     world: World, serve: Serve
 ) -> None:
-    browser = serve("0.0.0.0:0", token=TOKEN)
+    browser = serve("0.0.0.0:0", token=TOKEN, allow_remote="true")
     for path in ("/", "/stream?name=clicks", "/process", "/actions/jobs", "/nope"):
         page = browser.ask(path)
         assert (page.status, page.headers["Location"]) == (302, "/log-in")
@@ -395,7 +433,7 @@ def test_a_replay_into_an_invalid_stream_names_each_problem(
 
 
 def test_a_server_is_closed_twice_and_leaves_files_of_others_alone() -> None:
-    server = PageServer("127.0.0.1:0")
+    server = PageServer(settings())
     server.close()
     # New files have the numbers of those that the server closed.
     pipes = [os.pipe() for _ in range(20)]
@@ -527,7 +565,7 @@ def test_a_client_that_is_slow_with_its_request_is_disconnected(
 def test_a_client_that_takes_no_answer_is_disconnected(
     serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(serving, "CONNECTION_SECONDS", 0.5)
+    monkeypatch.setattr(channels, "CONNECTION_SECONDS", 0.5)
     host, _, port = serve().place.rpartition(":")
     request = b"GET /static/style.css HTTP/1.1\r\nHost: localhost\r\n\r\n"
     with socket.socket() as client:

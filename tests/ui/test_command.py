@@ -42,14 +42,15 @@ def start(*words: str) -> subprocess.Popen[str]:
 
 def test_pages_are_served_until_a_signal(world: World) -> None:
     (world.folder / "token").write_text(TOKEN)
-    words = ("--address", "127.0.0.1:0", "--token-file", "token", "--host", "a.example")
-    with start("ui", *words) as process:
+    options = ("token=${file:token}", "hosts=a.example")
+    words = [word for option in options for word in ("--option", option)]
+    with start("ui", "--address", "127.0.0.1:0", *words) as process:
         assert process.stdout is not None
         location = process.stdout.readline().removeprefix("pages: ").strip()
         browser = Browser(location)
+        assert browser.log_in().status == 303
         assert "clicks" in browser.get("/").text
         assert browser.ask("/", Host="a.example").status == 200
-        assert browser.log_in().status == 303
         process.send_signal(signal.SIGTERM)
         out, err = process.communicate(timeout=120)
     assert (process.returncode, out, err) == (0, "", "")
@@ -87,9 +88,9 @@ def test_an_address_that_cannot_be_used_is_refused_first(
     found = streamfactory(command, target, "--ui", "0.0.0.0:0")
     assert found.status == 2
     assert "open to the network" in found.err
-    found = streamfactory(command, target, "--ui-token-file", "token")
+    found = streamfactory(command, target, "--ui-option", "token=x")
     assert found.status == 2
-    assert "--ui-token-file has no effect without --ui." in found.err
+    assert "--ui-option has no effect without --ui." in found.err
 
 
 @pytest.mark.parametrize(
@@ -97,9 +98,9 @@ def test_an_address_that_cannot_be_used_is_refused_first(
     [
         (["--every", "often"], "--every"),
         (["--every", "1s"], "shorter than 3000ms"),
-        (["--address", "nowhere"], "is invalid"),
+        (["--address", "nowhere"], "is not host:port"),
         (["--address", "0.0.0.0:0"], "open to the network"),
-        (["--token-file", "none"], "cannot be read"),
+        (["-o", "token=${file:none}"], "cannot be resolved"),
         (["none.toml"], "none.toml"),
     ],
 )

@@ -28,9 +28,9 @@ from streamfactory.wiring.metrics.endpoint import (
 from streamfactory.wiring.plugins.manager import PluginManager, default_manager
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from streamfactory.spi import StreamServer
+    from streamfactory.spi import Option, StreamServer
 
 _START_TIMEOUT: Final = 60.0
 _STOP_TIMEOUT: Final = 30.0
@@ -84,8 +84,35 @@ def configure_server(
     Raises:
         ConfigError: config; every problem at once.
     """
-    problems: list[Problem] = []
+
+    def check(config: StreamConfig) -> Iterator[Problem]:
+        yield from server.check_options(config)
+        yield from metrics_problems(config)
+
     options = (*server.OPTIONS, *SERVER_OPTIONS)
+    return resolve_settings(f"the {kind} server", kind, options, properties, check)
+
+
+def resolve_settings(
+    name: str,
+    kind: str,
+    options: Sequence[Option],
+    properties: Sequence[Property],
+    check: Callable[[StreamConfig], Iterable[Problem]],
+) -> StreamConfig:
+    """Resolve the settings of something that is served.
+
+    Args:
+        name: What is configured, for messages.
+        kind: The type of the configuration.
+        options: What can be set.
+        properties: What is set.
+        check: Yields the problems with several options, once each is valid.
+
+    Raises:
+        ConfigError: config; every problem at once.
+    """
+    problems: list[Problem] = []
     known = by_spelling(options)
     given: dict[str, list[Property]] = {}
     for prop in properties:
@@ -95,12 +122,11 @@ def configure_server(
         else:
             given.setdefault(option.key, []).append(prop)
     settings = Resolver(problems, "serve").resolve_all(options, given, "")
-    config = StreamConfig(f"{kind} server", kind, settings)
+    config = StreamConfig(name.removeprefix("the "), kind, settings)
     if not _errors(problems):
-        problems += server.check_options(config)
-        problems += metrics_problems(config)
+        problems += check(config)
     if errors := _errors(problems):
-        msg = f"the {kind} server cannot be configured"
+        msg = f"{name} cannot be configured"
         raise ConfigError(msg, problems=errors)
     return replace(config, warnings=tuple(problems))
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import pyarrow as pa
@@ -22,7 +21,8 @@ from streamfactory.backends.flight.server.options import OPTIONS
 from streamfactory.backends.flight.server.rules import check_options
 from streamfactory.backends.flight.server.service import LogService
 from streamfactory.backends.flight.server.uploads import Uploads
-from streamfactory.spi import ConfigError, StreamServer
+from streamfactory.spi import StreamServer
+from streamfactory.spi.listening import read_pem
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -154,7 +154,7 @@ def _tls(config: StreamConfig) -> dict[str, Any]:
         ConfigError: config; a file is missing, or cannot be read.
     """
     certificate, key, authorities = (
-        _pem(config, key) for key in ("tls.certificate", "tls.key", "tls.client.ca")
+        read_pem(config, key) for key in ("tls.certificate", "tls.key", "tls.client.ca")
     )
     if certificate is None:
         return {}
@@ -163,13 +163,3 @@ def _tls(config: StreamConfig) -> dict[str, Any]:
         "tls_certificates": [(certificate, key)],
         **(mutual if authorities is not None else {}),
     }
-
-
-def _pem(config: StreamConfig, key: str) -> bytes | None:
-    if key not in config:
-        return None
-    try:
-        return Path(config[key]).read_bytes()
-    except OSError as error:
-        msg = f"{key} {config[key]!r} cannot be read: {error.strerror}"
-        raise ConfigError(msg) from error

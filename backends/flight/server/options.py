@@ -12,6 +12,7 @@ from streamfactory.arrowlog.disk.options import (
     WRITING_OPTIONS,
 )
 from streamfactory.spi import BOOLEAN, INTEGER, PATH, PERIOD, SIZE, Option
+from streamfactory.spi.listening import LISTENING_OPTIONS
 
 STORE_OPTIONS: Final = (*WRITING_OPTIONS, *MODE_OPTIONS, *STORAGE_OPTIONS)
 """Options of `file` about storage. They have no effect with memory=true."""
@@ -41,20 +42,7 @@ OPTIONS: Final = (
         "Location for clients, if it differs from the address: grpc://host:port.",
         example="grpc+tls://streams.example.com:8815",
     ),
-    Option(
-        "allow.remote",
-        "Listen on other addresses than loopback without TLS.",
-        BOOLEAN,
-        default="false",
-    ),
-    Option("tls.certificate", "PEM file with the server certificate.", PATH),
-    Option("tls.key", "PEM file with the key of the certificate.", PATH),
-    Option(
-        "tls.client.ca",
-        "PEM file with CA certificates; only clients with a certificate of them may "
-        "connect.",
-        PATH,
-    ),
+    *LISTENING_OPTIONS,
     Option(
         "access.file",
         "Bearer tokens and permissions by topic, TOML; read again when it changes. "

@@ -1,0 +1,77 @@
+"""Options and rules of servers that listen on an address, with or without TLS."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from streamfactory.spi.addresses import is_loopback, parse_address
+from streamfactory.spi.errors import ConfigError
+from streamfactory.spi.options import BOOLEAN, PATH, Option
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from streamfactory.spi.config import StreamConfig
+    from streamfactory.spi.errors import Problem
+
+LISTENING_OPTIONS: Final = (
+    Option(
+        "allow.remote",
+        "Listen on other addresses than loopback without TLS.",
+        BOOLEAN,
+        default="false",
+    ),
+    Option("tls.certificate", "PEM file with the server certificate.", PATH),
+    Option("tls.key", "PEM file with the key of the certificate.", PATH),
+    Option(
+        "tls.client.ca",
+        "PEM file with CA certificates; only clients with a certificate of them may "
+        "connect.",
+        PATH,
+    ),
+)
+"""Beside them, a server has the option ``address``, with a default."""
+
+
+def listening_problems(config: StreamConfig) -> Iterator[Problem]:
+    """Yield problems with the address of a server, and with its TLS.
+
+    For `StreamServer.check_options`: opens no file, and connects to nothing.
+
+    Args:
+        config: With ``address`` and `LISTENING_OPTIONS`.
+    """
+    for key, other in (
+        ("tls.certificate", "tls.key"),
+        ("tls.key", "tls.certificate"),
+        ("tls.client.ca", "tls.certificate"),
+    ):
+        if key in config and other not in config:
+            yield config.problem(key, f"requires {other}", f"set {other}")
+    address: str = config["address"]
+    try:
+        host, _ = parse_address(address)
+    except ValueError as error:
+        hint = "write for instance 127.0.0.1:8815"
+        yield config.problem("address", str(error), hint)
+        return
+    if not (is_loopback(host) or "tls.certificate" in config or config["allow.remote"]):
+        what = f"{address!r} is open to the network, and TLS is not configured"
+        hint = "set tls.certificate and tls.key, or allow.remote=true"
+        yield config.problem("address", what, hint)
+
+
+def read_pem(config: StreamConfig, key: str) -> bytes | None:
+    """Read the file that an option names; None where the option is not set.
+
+    Raises:
+        ConfigError: config; the file is missing, or cannot be read.
+    """
+    if key not in config:
+        return None
+    try:
+        return Path(config[key]).read_bytes()
+    except OSError as error:
+        msg = f"{key} {config[key]!r} cannot be read: {error.strerror}"
+        raise ConfigError(msg) from error

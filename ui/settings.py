@@ -1,0 +1,115 @@
+"""The settings of the pages: their options, rules, token and certificates."""
+
+from __future__ import annotations
+
+import ssl
+from typing import TYPE_CHECKING, Final
+
+from streamfactory.spi import LIST, ConfigError, Option
+from streamfactory.spi.addresses import is_loopback, parse_address
+from streamfactory.spi.listening import (
+    LISTENING_OPTIONS,
+    listening_problems,
+    read_pem,
+)
+from streamfactory.wiring.serving.process import resolve_settings
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from streamfactory.spi import Problem, StreamConfig
+    from streamfactory.wiring.config.definition import Property
+
+MIN_TOKEN: Final = 16
+"""Characters."""
+
+OPTIONS: Final = (
+    Option(
+        "address",
+        "Host and port to listen on; port 0 selects a free one.",
+        default="127.0.0.1:9816",
+        example="127.0.0.1:9816",
+    ),
+    Option(
+        "token",
+        f"Allows actions; at least {MIN_TOKEN} characters. Required on other addresses "
+        "than loopback and with hosts, where reading requires it, too.",
+        secret=True,
+        example="${env:UI_TOKEN}",
+    ),
+    Option(
+        "hosts",
+        "Names by which browsers call this server, for instance that of a proxy.",
+        LIST,
+        example="streams.example.com",
+    ),
+    *LISTENING_OPTIONS,
+)
+
+
+def page_settings(properties: Sequence[Property]) -> StreamConfig:
+    """Validated settings of the pages.
+
+    Raises:
+        ConfigError: config; every problem at once.
+    """
+    return resolve_settings("the pages", "ui", OPTIONS, properties, _problems)
+
+
+def must_log_in(config: StreamConfig) -> bool:
+    """Whether reading requires the token, too: others than this machine connect."""
+    return not is_loopback(parse_address(config["address"])[0]) or "hosts" in config
+
+
+def _problems(config: StreamConfig) -> Iterator[Problem]:
+    found = list(listening_problems(config))
+    yield from found
+    if not found and "token" not in config and must_log_in(config):
+        key = "hosts" if "hosts" in config else "address"
+        what = "opens the pages to others than this machine, and requires a token"
+        yield config.problem(key, what, "set token, by reference: ${file:PATH}")
+
+
+def read_token(config: StreamConfig) -> str | None:
+    """Resolve the token; None where there is none.
+
+    Raises:
+        ConfigError: config; it cannot be resolved, is too short, or is not one line.
+    """
+    if "token" not in config:
+        return None
+    token = str(config["token"]).strip()
+    remedy = "write one: python -c 'import secrets; print(secrets.token_urlsafe())'"
+    if len(token) < MIN_TOKEN:
+        msg = f"the token of the pages has fewer than {MIN_TOKEN} characters"
+        raise ConfigError(msg, remedy=remedy)
+    if not token.isprintable():
+        msg = "the token of the pages has line breaks or control characters"
+        raise ConfigError(msg, remedy=remedy)
+    return token
+
+
+def tls_context(config: StreamConfig) -> ssl.SSLContext | None:
+    """TLS of the server; None where it is not configured.
+
+    Raises:
+        ConfigError: config; a file cannot be read, is no PEM, or does not fit.
+    """
+    authorities = read_pem(config, "tls.client.ca")
+    if None in (read_pem(config, "tls.certificate"), read_pem(config, "tls.key")):
+        return None
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    files, which = (config["tls.certificate"], config["tls.key"]), "tls.certificate"
+    try:
+        # Without a password, OpenSSL would ask for that of the key at the terminal.
+        context.load_cert_chain(*files, password="")
+        if authorities is not None:
+            which = "tls.client.ca"
+            context.load_verify_locations(cadata=authorities.decode("ascii"))
+            context.verify_mode = ssl.CERT_REQUIRED
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "reason", None) or error
+        msg = f"{which} {config[which]!r} cannot be used: {reason}"
+        remedy = "give PEM files: a certificate, and its key without a passphrase"
+        raise ConfigError(msg, remedy=remedy) from error
+    return context
