@@ -22,10 +22,12 @@ def run_page(page: Path, folder: Path) -> subprocess.CompletedProcess[str]:
         for name, value in os.environ.items()
         if not name.startswith(("STREAMFACTORY_", "PYTHON", "COLUMNS"))
     }
+    # A worktree shows its own commands, not those of the tree that is installed.
+    own = {"PYTHONPATH": str(ROOT / "src"), "PYTHONSAFEPATH": "1", "NO_COLOR": "1"}
     return subprocess.run(
         [sys.executable, "-W", "error", str(RUNNER), str(page)],
         cwd=folder,
-        env={**environment, "NO_COLOR": "1", "PYTHONSAFEPATH": "1"},
+        env=environment | own,
         capture_output=True,
         text=True,
         check=False,
