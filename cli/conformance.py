@@ -242,7 +242,7 @@ def _properties(config: str, type_name: str) -> dict[str, str]:
 
 
 def _announced(cases: Sequence[Case], printer: Printer) -> Iterator[Case]:
-    """The cases, each told when its turn comes."""
+    """The cases, each printed as it runs."""
     for number, case in enumerate(cases, start=1):
         printer.progress(f"[{number}/{len(cases)}] {case.rule} {case.name}")
         yield case

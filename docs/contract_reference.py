@@ -51,10 +51,10 @@ def _fields(node: ast.ClassDef) -> Iterator[str]:
         if not isinstance(target, ast.Name) or target.id.startswith("_"):
             continue
         after = node.body[at + 1] if at + 1 < len(node.body) else None
-        told = arguments.get(target.id, "")
+        meaning = arguments.get(target.id, "")
         if isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant):
-            told = str(after.value.value)
-        yield _row(ast.unparse(item), told)
+            meaning = str(after.value.value)
+        yield _row(ast.unparse(item), meaning)
 
 
 def _arguments(node: ast.ClassDef) -> dict[str, str]:
@@ -62,7 +62,7 @@ def _arguments(node: ast.ClassDef) -> dict[str, str]:
     text = ast.get_docstring(node) or ""
     part = text.partition("Args:\n")[2].split("\n\n")[0]
     found = re.findall(r"^    (\w+): (.*(?:\n {8}.*)*)", part, re.MULTILINE)
-    return {name: " ".join(told.split()) for name, told in found}
+    return {name: " ".join(meaning.split()) for name, meaning in found}
 
 
 def _methods(node: ast.ClassDef) -> Iterator[str]:
@@ -82,6 +82,6 @@ def _first(node: ast.ClassDef | ast.FunctionDef) -> str:
     return " ".join((ast.get_docstring(node) or "").split("\n\n")[0].split())
 
 
-def _row(code: str, told: str) -> str:
-    cells = (f"`{code}`", " ".join(told.split()))
+def _row(code: str, meaning: str) -> str:
+    cells = (f"`{code}`", " ".join(meaning.split()))
     return "| " + " | ".join(cell.replace("|", r"\|") for cell in cells) + " |"

@@ -90,16 +90,16 @@ def publish() -> None:
 def run_pipeline() -> None:
     """The pipeline, as anybody runs it; a line for each batch."""
     for line in command("run", PIPELINE):
-        said = json.loads(line)
-        if "batch" in said:
-            lag = sum(sum(by_id.values()) for by_id in said["lag"].values())
+        event = json.loads(line)
+        if "batch" in event:
+            lag = sum(sum(by_id.values()) for by_id in event["lag"].values())
             print(
-                f"  batch {said['batch']:>3}  {said['rows']:>9,} rows  "
-                f"{said['rows_per_second']:>8,.0f} rows/s  lag {lag:>7,}  "
-                f"watermark {said['watermark']}"
+                f"  batch {event['batch']:>3}  {event['rows']:>9,} rows  "
+                f"{event['rows_per_second']:>8,.0f} rows/s  lag {lag:>7,}  "
+                f"watermark {event['watermark']}"
             )
             continue
-        [end] = said["pipelines"]
+        [end] = event["pipelines"]
         print(
             f"pipeline   {end['rows']:>9,} rows in {end['batches']} batches, "
             f"{end['rows_per_second']:,} rows/s; {end['began']}"

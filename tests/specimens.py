@@ -55,17 +55,17 @@ def ids(*numbers: int) -> pa.RecordBatch:
     return pa.record_batch([pa.array(numbers, pa.int64())], schema=SCHEMA)
 
 
-def rows(start: int, count: int, **told: Any) -> Fetched:
-    """An answer whose rows tell their own offsets."""
+def rows(start: int, count: int, **details: Any) -> Fetched:
+    """An answer of consecutive rows."""
     numbers = range(start, start + count)
-    return Fetched(ids(*numbers), start + count, **told)
+    return Fetched(ids(*numbers), start + count, **details)
 
 
-def sparse(*offsets: int, **told: Any) -> Fetched:
+def sparse(*offsets: int, **details: Any) -> Fetched:
     """An answer with gaps, or with several rows of one message."""
-    next_offset = told.pop("next_offset", offsets[-1] + 1)
+    next_offset = details.pop("next_offset", offsets[-1] + 1)
     return Fetched(
-        ids(*offsets), next_offset, offsets=pa.array(offsets, pa.int64()), **told
+        ids(*offsets), next_offset, offsets=pa.array(offsets, pa.int64()), **details
     )
 
 

@@ -39,13 +39,13 @@ _MOST: Final = {
 """Maximum rows and bytes of one row group or batch, which are buffered in memory."""
 
 
-def format_of(path: Path, said: str | None, *, by_partition: bool) -> str:
+def format_of(path: Path, given: str | None, *, by_partition: bool) -> str:
     """Return the format of an output.
 
     Raises:
         MisuseError: misuse; it cannot be determined, or is not supported.
     """
-    found = said
+    found = given
     if found is None and not by_partition:
         found = _SUFFIXES.get(path.suffix.lower())
     if found is None:

@@ -184,7 +184,7 @@ class Rows:
                 letters.column("ordinal").to_pylist(), bad, strict=True
             )
         ]
-        said = {
+        fields = {
             "ordinal": ordinals,
             "error_code": [one.code for one in bad],
             "error_message": [one.what for one in bad],
@@ -193,8 +193,8 @@ class Rows:
             "failed_at": [failed_now()] * len(bad),
         }
         columns = [
-            pa.array(said[field.name], field.type)
-            if field.name in said
+            pa.array(fields[field.name], field.type)
+            if field.name in fields
             else letters.column(field.name)
             for field in DEAD_LETTER_SCHEMA
         ]

@@ -32,10 +32,10 @@ class _Out(BatchesOut):
         self._writer = pa.ipc.new_file(sink, schema, options=options)
 
     def write(self, rows: pa.RecordBatch, times: Times | None) -> None:
-        said = None
+        metadata = None
         if times is not None:
-            said = {_APPENDED: json.dumps(times, separators=(",", ":")).encode()}
-        self._writer.write_batch(rows, custom_metadata=said)
+            metadata = {_APPENDED: json.dumps(times, separators=(",", ":")).encode()}
+        self._writer.write_batch(rows, custom_metadata=metadata)
 
     def close(self) -> None:
         self._writer.close()
@@ -59,8 +59,8 @@ class _In(BatchesIn):
     def times(self, number: int) -> tuple[Any, int] | None:
         self._expansion.check(number)
         found = self._reader.get_batch_with_custom_metadata(number)
-        said = (found.custom_metadata or {}).get(_APPENDED)
-        return None if said is None else (plain_times(said), found.batch.num_rows)
+        times = (found.custom_metadata or {}).get(_APPENDED)
+        return None if times is None else (plain_times(times), found.batch.num_rows)
 
 
 @final

@@ -112,8 +112,8 @@ class _Merger:
             batch = self._segments.batch(run.file, run.first_batch + number, rows)
             times = [(0, run.first_ms)]
             if run.first_ms != run.last_ms:
-                said = self._segments.times(run.file, run.first_batch + number)
-                times = times if said is None else [(a, b) for a, b in said.tolist()]
+                found = self._segments.times(run.file, run.first_batch + number)
+                times = times if found is None else [(a, b) for a, b in found.tolist()]
             self._take(batch, times, run.size * rows // run.rows)
 
     def _take(

@@ -141,13 +141,13 @@ class ObjectClient:
     def _by_url(self, module: ModuleType) -> Any:
         options = self._options
         timeout = timedelta(seconds=options.timeout)
-        said: dict[str, Any] = {
+        client_options: dict[str, Any] = {
             "allow_http": options.allow_http,
             "timeout": timeout,
             "connect_timeout": min(timeout, timedelta(seconds=_CONNECT_SECONDS)),
         }
         if options.certificate is not None:
-            said["root_certificate"] = Path(options.certificate).read_bytes()
+            client_options["root_certificate"] = Path(options.certificate).read_bytes()
         again = {
             "max_retries": _RETRIES,
             "retry_timeout": 2 * timeout,
@@ -160,7 +160,7 @@ class ObjectClient:
         return module.store.from_url(
             self.url,
             config=dict(options.config),
-            client_options=said,
+            client_options=client_options,
             retry_config=again,
         )
 

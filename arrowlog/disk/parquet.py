@@ -94,8 +94,8 @@ class _Out(BatchesOut):
     def close(self) -> None:
         writer = self._writer(None)
         if any(self._times):
-            said = json.dumps(self._times, separators=(",", ":"))
-            writer.add_key_value_metadata({_APPENDED: said})
+            stored_times = json.dumps(self._times, separators=(",", ":"))
+            writer.add_key_value_metadata({_APPENDED: stored_times})
         writer.close()
 
     def abandon(self) -> None:
@@ -247,8 +247,8 @@ class _In(BatchesIn):
 
     def times(self, number: int) -> tuple[Any, int] | None:
         if self._times is None:
-            said = (self._metadata.metadata or {}).get(_APPENDED)
-            found = [] if said is None else plain_times(said)
+            stored_times = (self._metadata.metadata or {}).get(_APPENDED)
+            found = [] if stored_times is None else plain_times(stored_times)
             if not isinstance(found, list):
                 msg = "the times of its rows are not a list"
                 raise NotParquet(msg)

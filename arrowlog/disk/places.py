@@ -100,13 +100,13 @@ def _modes(config: StreamConfig) -> Modes:
 
 
 def _object_options(config: StreamConfig, kind: Mapping[str, str]) -> ObjectOptions:
-    said: dict[str, Any] = {
+    client: dict[str, Any] = {
         name: config[key] for key, name in kind.items() if key in config
     }
     if config["storage.anonymous"]:
-        said["skip_signature"] = True
+        client["skip_signature"] = True
     return ObjectOptions(
-        config=said,
+        config=client,
         allow_http=config["storage.allow.http"],
         certificate=config.get("storage.certificate"),
         timeout=config["storage.timeout.millis"] / 1000,

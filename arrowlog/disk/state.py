@@ -99,9 +99,9 @@ class State:
             raise _unfit(record, "has another format than the topic")
         if list(record.void) != self.void:
             torn = min(set(self.void) ^ set(record.void) or {*record.void})
-            said = "truncated" if torn in self.void else "complete, or missing"
+            state = "truncated" if torn in self.void else "complete, or missing"
             stands = record_name(record.version)
-            msg = f"{record_name(torn)} is {said}, but {stands} records otherwise"
+            msg = f"{record_name(torn)} is {state}, but {stands} records otherwise"
             raise CorruptData(msg)
         count = len(self.latest)
         if record.partitions is not None and record.partitions < count:

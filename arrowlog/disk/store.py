@@ -215,8 +215,8 @@ class DiskLogStore(LogStore):
 
     def _name(self, name: str, number: int, incarnation: str | None) -> bool:
         """Record a generation of a name; False if another process did."""
-        said = seal({"format": FORMAT, "topic": name, "incarnation": incarnation})
-        return self._storage.publish(_generation(name, number), said)
+        record = seal({"format": FORMAT, "topic": name, "incarnation": incarnation})
+        return self._storage.publish(_generation(name, number), record)
 
     def _stands(self, name: str) -> bool:
         """Whether a topic exists.

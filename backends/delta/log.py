@@ -60,7 +60,7 @@ class DeltaLog:
         self._stamp: tuple[int, int] | None = None
         """Of the last commit: another one there is that of another table."""
         self._kept: Kept[Actions] = Kept(_KEPT)
-        self.life = 0
+        self.generation = 0
         """Changes when the table was found to be recreated."""
 
     def newest(self) -> int:
@@ -72,7 +72,7 @@ class DeltaLog:
         with self._lock:
             stamp = self._files.stamp(_path(self._newest)) if self._stamp else None
             if stamp is None or stamp != self._stamp:
-                self.life += 1
+                self.generation += 1
                 self._kept.clear()
                 self._stamp = None
                 self._newest = max(self._listed()[0])

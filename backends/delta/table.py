@@ -89,7 +89,7 @@ class DeltaTable(Table):
         self._states: Kept[State] = Kept(_STATES)
         self._identity: tuple[int, str] | None = None
         """As of a version."""
-        self._life = 0
+        self._generation = 0
 
     def identity(self) -> str:
         newest = self._newest()
@@ -215,8 +215,8 @@ class DeltaTable(Table):
     def _newest(self) -> int:
         newest = self._log.newest()
         with self._lock:
-            if self._life != self._log.life:
-                self._life, self._identity = self._log.life, None
+            if self._generation != self._log.generation:
+                self._generation, self._identity = self._log.generation, None
                 self._states.clear()
         return newest
 

@@ -35,8 +35,8 @@ class SliceRows:
     """Reads file slices as of commits. Thread-safe.
 
     Of a copy-on-write table one batch is held at a time, and the keys of one file group
-    where inserts have to be told from updates; of a merge-on-read table the rows of one
-    file group, which are merged and sorted by key.
+    where inserts must be distinguished from updates; of a merge-on-read table the rows
+    of one file group, which are merged and sorted by key.
 
     Args:
         files: Of the table.

@@ -19,7 +19,7 @@ def child(*arguments: str) -> subprocess.Popen[str]:
 
 def answer(process: subprocess.Popen[str]) -> Any:
     """What a child found."""
-    said, _ = process.communicate(timeout=PATIENCE)
+    output, _ = process.communicate(timeout=PATIENCE)
     if process.returncode:
         raise SystemExit(process.returncode)
-    return json.loads(said)
+    return json.loads(output)

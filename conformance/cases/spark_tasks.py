@@ -106,8 +106,10 @@ def a_task_in_another_process_reads_the_same_rows(bench: Bench) -> None:
 # --- loss -----------------------------------------------------------------------
 
 
-def _is_told(bench: Bench, step: str, strike: Callable[[], None]) -> StreamError | None:
-    """What a query says when something strikes after a step of its second batch."""
+def _reported_after(
+    bench: Bench, step: str, strike: Callable[[], None]
+) -> StreamError | None:
+    """Return the error of a query that is struck after a step of its second batch."""
     struck: list[str] = []
 
     def hook(name: str) -> None:
@@ -141,7 +143,7 @@ def expiry_under_a_batch_is_reported(bench: Bench) -> None:
     for step in ("commit log 0", "latestOffset", "offset log 1", "partitions"):
         with one_run(bench):
             bench.create(messages=20)
-            error = _is_told(bench, step, strike)
+            error = _reported_after(bench, step, strike)
             expected = isinstance(error, OffsetOutOfRange)
             require(expected, f"expired after {step!r}: the query raised {error!r}")
 
@@ -198,7 +200,7 @@ def a_topic_recreated_under_a_batch_is_reported(bench: Bench) -> None:
     for step in steps:
         with one_run(bench):
             bench.create(messages=40)
-            error = _is_told(bench, step, strike)
+            error = _reported_after(bench, step, strike)
             require(error, f"recreated after {step!r}: the query raised nothing")
             if step != "fetch":  # there the connection may break first
                 expected = isinstance(error, DataLossError)

@@ -65,7 +65,7 @@ def _command(text: str, timeout: float) -> Callable[[Batch], None]:
     def call(batch: Batch) -> None:
         after = f"after batch {batch.batch}"
         try:
-            status, said = _finish(words, json.dumps(batch.plain()), timeout)
+            status, output = _finish(words, json.dumps(batch.plain()), timeout)
         except OSError as error:
             msg = f"the hook {words[0]!r} failed {after}: {error}"
             raise HookFailed(msg) from error
@@ -74,7 +74,7 @@ def _command(text: str, timeout: float) -> Callable[[Batch], None]:
             raise HookFailed(msg) from None
         if status:
             msg = f"the hook {words[0]!r} ended with {status} {after}"
-            raise HookFailed(msg + (f": {said}" if said else ""))
+            raise HookFailed(msg + (f": {output}" if output else ""))
 
     return call
 

@@ -2,7 +2,7 @@
 
 PySpark imports every module whose name begins like this one's, without a guard: it has
 to be small, and a failure here must not stop sessions that want nothing of us. Whoever
-does want something is then told the reason.
+does want something then gets the reason.
 """
 
 from contextlib import suppress

@@ -1,4 +1,4 @@
-"""The checkpoint of a pipeline: its own, whole, and begun anew only when told so."""
+"""The checkpoint of a pipeline: its own, whole, and reset only on request."""
 
 from __future__ import annotations
 
@@ -568,13 +568,13 @@ def test_a_kill_at_any_moment_leaves_a_record_that_holds(
         )
         assert child.stdout is not None
         for _ in range(chance.randint(1, 40)):
-            told = int(child.stdout.readline())
+            acknowledged = int(child.stdout.readline())
         child.kill()
-        told = max([told, *map(int, child.stdout.read().split())])
+        acknowledged = max([acknowledged, *map(int, child.stdout.read().split())])
         child.wait(timeout=300)
         child.stdout.close()
         found = opened()
-        assert told <= found.generation <= told + 1
+        assert acknowledged <= found.generation <= acknowledged + 1
         assert found.start == EARLIEST
 
 

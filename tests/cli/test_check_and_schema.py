@@ -25,8 +25,10 @@ def test_check_takes_every_step(
     outcome = streamfactory("check", "clicks.toml")
     assert (outcome.status, outcome.err) == (0, "")
     topic = f"clicks-{clicks.parent.name}"
-    told = [re.sub(r" +[0-9.]+ ms +", "  ", line) for line in outcome.out.splitlines()]
-    assert told == [
+    shown_lines = [
+        re.sub(r" +[0-9.]+ ms +", "  ", line) for line in outcome.out.splitlines()
+    ]
+    assert shown_lines == [
         "clicks.toml: ok",
         "  configuration  ok  stream 'clicks' of type 'memory'",
         "  plug-in        ok  type 'memory'",

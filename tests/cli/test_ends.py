@@ -150,8 +150,8 @@ def test_any_encoding_of_the_terminal_will_do(
     assert (plain.status, plain.err) == (2, "")
     shown = name if encoding == "utf-8" else r"\u20ac-\ud83d\ude00"
     assert shown in plain.out
-    told = program("validate", name, "--json", **known)
-    assert (told.status, told.json["streams"][0]["stream"]) == (2, name)
+    as_json = program("validate", name, "--json", **known)
+    assert (as_json.status, as_json.json["streams"][0]["stream"]) == (2, name)
 
 
 def test_line_break_in_a_cell_breaks_no_table() -> None:

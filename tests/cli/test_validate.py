@@ -33,7 +33,7 @@ streamType = "guarded"
 failOnDataLoss = true
 """
 
-TOLD = """\
+EXPECTED = """\
 clicks (mistakes.toml): 6 errors, 1 warning
   error: stream.guarded.linger: unknown option; did you mean stream.guarded.linger.millis? [mistakes.toml:6]
   error: stream.guarded.pasword: unknown option; did you mean stream.guarded.password? [mistakes.toml:7]
@@ -91,7 +91,7 @@ def test_all_mistakes_are_reported_at_once(
 ) -> None:
     outcome = streamfactory("validate", mistakes)
     assert (outcome.status, outcome.err) == (2, "")
-    assert outcome.out == TOLD
+    assert outcome.out == EXPECTED
     assert "hunter" not in outcome.out
 
 
@@ -168,7 +168,7 @@ def test_several_targets_are_all_validated(
     (streams / "torn.toml").write_text("[properties\n")
     outcome = streamfactory("validate", "godo", "good", mistakes, "torn")
     assert outcome.status == 2
-    blocks = outcome.out.replace(TOLD, "").splitlines()
+    blocks = outcome.out.replace(EXPECTED, "").splitlines()
     assert blocks == [
         "godo: 2 errors",
         (

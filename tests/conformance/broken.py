@@ -30,13 +30,13 @@ from streamfactory.spi import (
 
 
 class Provider(LogMetadata):
-    """Answers whatever `told` makes of the truth."""
+    """Answers what `described` makes of the truth."""
 
     def fetch_partitions(self, topics: Any, known: Any) -> Any:
         infos = super().fetch_partitions(topics, known)
-        return [self.told(info) for info in infos]
+        return [self.described(info) for info in infos]
 
-    def told(self, info: Any) -> Any:
+    def described(self, info: Any) -> Any:
         return info
 
 
@@ -117,7 +117,7 @@ class JumpsOverWhatIsGone(LogConsumer):
 
 
 class NeverMovesEarliest(Provider):
-    def told(self, info: Any) -> Any:
+    def described(self, info: Any) -> Any:
         return replace(info, earliest=0)
 
 
@@ -129,7 +129,7 @@ class ForgetsWhatIsGone(Reading):
 class LatestGoesBack(Provider):
     asked: ClassVar[Any] = itertools.count()
 
-    def told(self, info: Any) -> Any:
+    def described(self, info: Any) -> Any:
         back = next(self.asked) % 4 == 3
         return replace(info, latest=max(info.earliest, info.latest - 2 * back))
 
@@ -141,17 +141,17 @@ class MakesUpIncarnations(Provider):
         super().__init__(factory)
         self._life = f"life {next(self.made)}"
 
-    def told(self, info: Any) -> Any:
+    def described(self, info: Any) -> Any:
         return replace(info, incarnation=self._life)
 
 
 class NumbersIncarnations(Provider):
-    def told(self, info: Any) -> Any:
+    def described(self, info: Any) -> Any:
         return replace(info, incarnation=7)
 
 
 class NoIncarnation(Provider):
-    def told(self, info: Any) -> Any:
+    def described(self, info: Any) -> Any:
         return replace(info, incarnation=None)
 
 

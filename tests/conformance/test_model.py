@@ -66,7 +66,7 @@ def walked(
 
 
 class Stuck(DurableConsumer):
-    """After two answers it goes on where it is, wherever it is told to."""
+    """After two answers it goes on where it is, at any given position."""
 
     calls = 0
     at = 0

@@ -139,7 +139,7 @@ def test_every_case_has_a_hint_and_says_what_it_expects() -> None:
 
 
 @pytest.mark.parametrize(
-    ("factory", "name", "told"),
+    ("factory", "name", "message"),
     [
         (
             broken.consuming(broken.SkipsARowWhenReadAgain),
@@ -207,16 +207,16 @@ def test_every_case_has_a_hint_and_says_what_it_expects() -> None:
 def test_a_broken_source_is_caught(
     factory: type,
     name: str,
-    told: str,
+    message: str,
     failure: Callable[..., Result],
 ) -> None:
     result = failure(name, consumer_factory=factory)
 
-    assert told in result.reason
+    assert message in result.reason
 
 
 @pytest.mark.parametrize(
-    ("factory", "name", "told"),
+    ("factory", "name", "message"),
     [
         (
             broken.ForgetsEpochs,
@@ -288,12 +288,12 @@ def test_a_broken_source_is_caught(
 def test_a_broken_sink_is_caught(
     factory: type,
     name: str,
-    told: str,
+    message: str,
     failure: Callable[..., Result],
 ) -> None:
     result = failure(name, producer_factory=factory)
 
-    assert told in result.reason
+    assert message in result.reason
 
 
 # --- drivers that are wrong -----------------------------------------------------

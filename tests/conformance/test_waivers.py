@@ -64,9 +64,9 @@ def test_everything_that_is_wrong_is_reported_at_once(tmp_path: Path) -> None:
     )
     with pytest.raises(ConfigError) as caught:
         read_waivers(path, NAMES)
-    told = [f"{p.key}: {p.what}; {p.suggestion}" for p in caught.value.problems]
+    texts = [f"{p.key}: {p.what}; {p.suggestion}" for p in caught.value.problems]
     day = "write the last day, as expires = 2027-01-31"
-    assert told == [
+    assert texts == [
         "until: means nothing here; write [[waiver]]",
         (
             "waiver 1, case: 'rows_come_bak' is no case of the kit; "

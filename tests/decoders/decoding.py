@@ -19,16 +19,16 @@ CONTEXT = DecodeContext(Partition("t", 0))
 
 
 def options(
-    plugin: Decoder, schema: str | None = None, **told: str | int
+    plugin: Decoder, schema: str | None = None, **given: str | int
 ) -> dict[str, Any]:
     """What a decoder is given: the texts parsed as declared, and all defaults.
 
     Args:
         plugin: Declares the options.
-        schema: Of rows; None where none is told.
-        **told: The texts by their keys, with ``_`` for each dot.
+        schema: Of rows; None where none is given.
+        **given: The texts by their keys, with ``_`` for each dot.
     """
-    texts = {key.replace("_", "."): str(text) for key, text in told.items()}
+    texts = {key.replace("_", "."): str(text) for key, text in given.items()}
     if schema is not None:
         texts["schema"] = schema
     parsed: dict[str, Any] = {}

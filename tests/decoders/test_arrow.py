@@ -279,8 +279,10 @@ def test_exactly_the_bad_ones_among_many_are_reported() -> None:
     decoded = decode(payloads)
     assert [error.message for error in decoded.errors] == bad
     assert decoded.source is not None
-    told = set(bad)
-    kept = [at for at in range(len(payloads)) if at not in told for _ in range(at % 3)]
+    chosen = set(bad)
+    kept = [
+        at for at in range(len(payloads)) if at not in chosen for _ in range(at % 3)
+    ]
     assert decoded.source.to_pylist() == kept
 
 

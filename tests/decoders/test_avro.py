@@ -40,9 +40,9 @@ def record(*types: Any) -> dict[str, Any]:
     return {"type": "record", "name": "row", "fields": fields}
 
 
-def decode(schema: Any, payloads: list[bytes], **told: str) -> Decoded:
+def decode(schema: Any, payloads: list[bytes], **chosen: str) -> Decoded:
     plugin = streamfactory_decoder()
-    options = decoding.options(plugin, json.dumps(schema), **told)
+    options = decoding.options(plugin, json.dumps(schema), **chosen)
     return decoding.decode(AvroDecoder(options, "topic"), payloads)
 
 
@@ -514,8 +514,8 @@ def test_bad_messages_are_reported_and_their_neighbours_kept(
         bad = whole + b"\0"
     del tail
     decoded = decode(schema, [whole, bad, whole] * 40)
-    told = [error.message for error in decoded.errors]
-    assert told == list(range(1, 120, 3)), decoded.errors[:2]
+    chosen = [error.message for error in decoded.errors]
+    assert chosen == list(range(1, 120, 3)), decoded.errors[:2]
     assert {error.code for error in decoded.errors} <= {"malformed", "range"}
     assert decoded.rows.num_rows == 80
     assert len({str(row) for row in decoded.rows.to_pylist()}) == 1

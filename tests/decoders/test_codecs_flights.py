@@ -63,11 +63,11 @@ def template(names: list[str]) -> str:
 def test_flights_come_back_as_they_were(
     flights: pa.Table, descriptor: Decoder, size: int
 ) -> None:
-    told = {"schema": declared(flights)}
+    given = {"schema": declared(flights)}
     if descriptor.name == "text":
         names = flights.column_names
-        told |= {"pattern": pattern(names), "template": template(names)}
-    options = decoding.options(descriptor, **told)
+        given |= {"pattern": pattern(names), "template": template(names)}
+    options = decoding.options(descriptor, **given)
     assert descriptor.encoder is not None
     assert descriptor.decoder is not None
     encoder = descriptor.encoder(options, "flights")

@@ -34,12 +34,12 @@ SCHEMA = "id bigint, name string"
 options = partial(decoding.options, streamfactory_decoder())
 
 
-def decode(schema: str, *payloads: bytes, **told: str) -> Decoded:
-    return decoding.decode(CsvDecoder(options(schema, **told), "t"), payloads)
+def decode(schema: str, *payloads: bytes, **chosen: str) -> Decoded:
+    return decoding.decode(CsvDecoder(options(schema, **chosen), "t"), payloads)
 
 
-def rows(schema: str, *payloads: bytes, **told: str) -> list[tuple[Any, ...]]:
-    decoded = decode(schema, *payloads, **told)
+def rows(schema: str, *payloads: bytes, **chosen: str) -> list[tuple[Any, ...]]:
+    decoded = decode(schema, *payloads, **chosen)
     assert list(decoded.errors) == []
     return [tuple(row.values()) for row in decoded.rows.to_pylist()]
 
@@ -157,7 +157,7 @@ def test_columns_have_the_order_of_the_header() -> None:
 
 
 @pytest.mark.parametrize(
-    ("told", "what"),
+    ("chosen", "what"),
     [
         ({"header": "id,id"}, "the header has no column or a duplicate column"),
         ({"header": "id", "missing_fields": "error"}, "the header lacks column 'name'"),
@@ -167,9 +167,11 @@ def test_columns_have_the_order_of_the_header() -> None:
         ),
     ],
 )
-def test_a_header_that_does_not_fit_is_refused(told: dict[str, str], what: str) -> None:
+def test_a_header_that_does_not_fit_is_refused(
+    chosen: dict[str, str], what: str
+) -> None:
     with pytest.raises(ConfigError) as caught:
-        CsvDecoder(options(SCHEMA, **told), "t")
+        CsvDecoder(options(SCHEMA, **chosen), "t")
     assert what in str(caught.value)
 
 
@@ -223,8 +225,8 @@ def test_every_property_of_pinots_decoder_is_known() -> None:
 
 
 def test_delimiter_quote_and_escape_are_any_characters() -> None:
-    told = {"delimiter": "\\t", "quote_character": "'", "escape_character": "\\\\"}
-    assert rows(SCHEMA, b"1\t'a\tb'", rb"2	a\	b", **told) == [
+    chosen = {"delimiter": "\\t", "quote_character": "'", "escape_character": "\\\\"}
+    assert rows(SCHEMA, b"1\t'a\tb'", rb"2	a\	b", **chosen) == [
         (1, "a\tb"),
         (2, "a\tb"),
     ]
@@ -238,9 +240,9 @@ def test_what_is_no_character_is_refused(text: str) -> None:
 
 
 def test_an_escaped_null_within_quotes_is_refused() -> None:
-    told = {"escape_character": "\\", "null_value": "\\N"}
+    chosen = {"escape_character": "\\", "null_value": "\\N"}
     with pytest.raises(ConfigError) as caught:
-        CsvDecoder(options(SCHEMA, **told), "t")
+        CsvDecoder(options(SCHEMA, **chosen), "t")
     assert str(caught.value).startswith(
         "decoder.prop.null.value begins with the escape character"
     )
@@ -265,20 +267,20 @@ def test_comments_are_no_records_and_within_quotes_they_are_text() -> None:
 
 def test_empty_lines_are_records_by_option() -> None:
     assert rows("name string", b"a\n\nb", b"") == [("a",), ("b",)]
-    told = {"ignore_empty_lines": "false"}
-    assert rows("name string", b"a\n\nb", b"", **told) == [
+    chosen = {"ignore_empty_lines": "false"}
+    assert rows("name string", b"a\n\nb", b"", **chosen) == [
         ("a",),
         (None,),
         ("b",),
         (None,),
     ]
-    assert rows(SCHEMA, b"", b"1,a", **told) == [(None, None), (1, "a")]
+    assert rows(SCHEMA, b"", b"1,a", **chosen) == [(None, None), (1, "a")]
 
 
 def test_spaces_around_fields_are_left_out_by_option() -> None:
-    told = {"ignore_surrounding_spaces": "true"}
+    chosen = {"ignore_surrounding_spaces": "true"}
     payloads = [b' 1 , a b , " c , d " ', b"2,e,f"]
-    assert rows("id int, x string, y string", *payloads, **told) == [
+    assert rows("id int, x string, y string", *payloads, **chosen) == [
         (1, "a b", " c , d "),
         (2, "e", "f"),
     ]
@@ -336,10 +338,10 @@ row = st.fixed_dictionaries(
     ),
 )
 def test_rows_come_back_as_they_were(
-    drawn: list[dict[str, Any]], told: dict[str, str]
+    drawn: list[dict[str, Any]], chosen: dict[str, str]
 ) -> None:
     schema = "id bigint, d double, s string, t timestamp, x binary, l array<string>"
-    parsed = options(schema, **told)
+    parsed = options(schema, **chosen)
     decoder = CsvDecoder(parsed, "t")
     batch = pa.RecordBatch.from_pylist(drawn, schema=decoder.schema())
     decoded = decoding.decode(decoder, CsvEncoder(parsed, "t").encode(batch))
@@ -397,18 +399,18 @@ def test_a_record_is_written_with_standard_quoting() -> None:
 
 
 @pytest.mark.parametrize(
-    ("told", "first"),
+    ("chosen", "first"),
     [({"header": "i,d,t,s,n"}, b""), ({"header_in_message": "true"}, b"i,d,t,s,n\n")],
 )
 def test_a_schema_fits_the_good_messages_of_a_sample(
-    told: dict[str, str], first: bytes
+    chosen: dict[str, str], first: bytes
 ) -> None:
     payloads = [
         first + b"1,1,2013-01-01T05:00:00Z,a,",
         first + b"2,1.5,,1,",
         first + b"PLANTED",
     ]
-    schema = CsvDecoder.infer(pa.array(payloads, pa.binary()), options(**told))
+    schema = CsvDecoder.infer(pa.array(payloads, pa.binary()), options(**chosen))
     assert to_ddl(schema) == "i bigint, d double, t timestamp, s string, n string"
 
 

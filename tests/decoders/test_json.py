@@ -38,13 +38,13 @@ UNFIT = "the message does not fit the schema"
 options = partial(decoding.options, streamfactory_decoder())
 
 
-def decode(schema: str, *payloads: bytes, **told: str) -> Decoded:
-    return decoding.decode(JsonDecoder(options(schema, **told), "t"), payloads)
+def decode(schema: str, *payloads: bytes, **chosen: str) -> Decoded:
+    return decoding.decode(JsonDecoder(options(schema, **chosen), "t"), payloads)
 
 
-def value(schema: str, text: str, **told: str) -> Any:
+def value(schema: str, text: str, **chosen: str) -> Any:
     """The value of the only column, or the code of the error."""
-    decoded = decode(schema, text.encode(), **told)
+    decoded = decode(schema, text.encode(), **chosen)
     if decoded.errors:
         [error] = decoded.errors
         return error.code
@@ -164,13 +164,13 @@ def test_unsigned_numbers_of_64_bits_are_whole() -> None:
 
 
 def test_numbers_in_quotes_are_numbers_by_option() -> None:
-    told = {"numbers_as_text": "true"}
-    assert value("x int", '{"x":"12"}', **told) == 12
-    assert value("x int", '{"x":12}', **told) == 12
-    assert value("x int", '{"x":"1.5"}', **told) == "value"
-    assert value("x int", '{"x":"0x1F"}', **told) == "value"
-    assert value("x double", '{"x":"1.5"}', **told) == 1.5
-    assert value("x double", '{"x":"NaN"}', **told) == "value"
+    chosen = {"numbers_as_text": "true"}
+    assert value("x int", '{"x":"12"}', **chosen) == 12
+    assert value("x int", '{"x":12}', **chosen) == 12
+    assert value("x int", '{"x":"1.5"}', **chosen) == "value"
+    assert value("x int", '{"x":"0x1F"}', **chosen) == "value"
+    assert value("x double", '{"x":"1.5"}', **chosen) == 1.5
+    assert value("x double", '{"x":"NaN"}', **chosen) == "value"
 
 
 @pytest.mark.parametrize(
@@ -183,11 +183,11 @@ def test_numbers_in_quotes_are_numbers_by_option() -> None:
     ],
 )
 def test_times_are_numbers_where_their_unit_is_said(unit: str, number: int) -> None:
-    told = {"timestamp_unit": unit}
+    chosen = {"timestamp_unit": unit}
     expected = datetime(2013, 1, 1, tzinfo=UTC)
-    assert value("x timestamp", f'{{"x":{number}}}', **told) == expected
-    assert value("x timestamp", '{"x":"2013-01-01T00:00:00Z"}', **told) == expected
-    assert value("x timestamp", '{"x":1.5}', **told) == "schema"
+    assert value("x timestamp", f'{{"x":{number}}}', **chosen) == expected
+    assert value("x timestamp", '{"x":"2013-01-01T00:00:00Z"}', **chosen) == expected
+    assert value("x timestamp", '{"x":1.5}', **chosen) == "schema"
 
 
 def test_a_time_that_its_column_cannot_hold_is_bad() -> None:

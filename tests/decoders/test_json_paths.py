@@ -27,9 +27,9 @@ options = partial(decoding.options, streamfactory_decoder())
 
 
 def decode(
-    payloads: list[bytes], schema: str = SCHEMA, **told: str
+    payloads: list[bytes], schema: str = SCHEMA, **chosen: str
 ) -> tuple[Decoded, list[dict[str, Any]], list[int]]:
-    decoded = decoding.decode(JsonDecoder(options(schema, **told), "t"), payloads)
+    decoded = decoding.decode(JsonDecoder(options(schema, **chosen), "t"), payloads)
     source = decoded.source
     numbers = range(len(payloads)) if source is None else source.to_pylist()
     return decoded, decoded.rows.to_pylist(), list(numbers)
@@ -95,18 +95,18 @@ messages = st.one_of(objects, objects, st.sampled_from(WHOLE))
 @example([b'{"s":"}', b'{","i":2}'])
 @example([b'{"i":1}{"i":2}', b"", b"{}"])
 def test_a_message_means_the_same_in_company_and_alone(payloads: list[bytes]) -> None:
-    for told in (
+    for chosen in (
         {},
         {"unknown_fields": "error"},
         {"missing_fields": "error", "schema": "i int, d double"},
         {"timestamp_unit": "millis"},
         {"schema": "i int not null, r struct<i:int not null,l:array<string>>"},
     ):
-        together, rows, source = decode(payloads, **told)
+        together, rows, source = decode(payloads, **chosen)
         found = dict(zip(source, rows, strict=True))
         errors = {error.message: error.code for error in together.errors}
         for index, payload in enumerate(payloads):
-            alone, its_rows, _ = decode([payload], **told)
+            alone, its_rows, _ = decode([payload], **chosen)
             # -0.0 and 0.0 differ, NaN is itself
             assert repr(its_rows) == repr([found[index]] if index in found else [])
             assert [e.code for e in alone.errors] == [

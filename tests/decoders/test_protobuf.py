@@ -130,8 +130,8 @@ def everything(tmp_path: Path) -> Types:
     return found
 
 
-def decoder(types: Types, message: str, **told: str) -> ProtobufDecoder:
-    texts = {"descriptor.file": types.write(), "message": f"t.{message}", **told}
+def decoder(types: Types, message: str, **chosen: str) -> ProtobufDecoder:
+    texts = {"descriptor.file": types.write(), "message": f"t.{message}", **chosen}
     options = decoding.options(streamfactory_decoder(), **texts)
     return ProtobufDecoder(options, "topic")
 

@@ -31,8 +31,8 @@ LINE = r"(?P<host>\S+) (?P<status>[0-9]*)"
 options = partial(decoding.options, streamfactory_decoder())
 
 
-def decode(*payloads: bytes, **told: str) -> Decoded:
-    return decoding.decode(TextDecoder(options(**told), "t"), payloads)
+def decode(*payloads: bytes, **settings: str) -> Decoded:
+    return decoding.decode(TextDecoder(options(**settings), "t"), payloads)
 
 
 @pytest.mark.parametrize("case", decoder_cases(), ids=lambda case: case.name)
@@ -115,13 +115,13 @@ def test_what_is_no_pattern_is_refused(pattern: str, what: str) -> None:
 
 
 def test_schema_and_pattern_that_differ_are_refused_where_that_is_said() -> None:
-    told = {"pattern": LINE, "schema": "host string, other int"}
-    assert decode(b"a 1", **told).rows.to_pylist() == [{"host": "a", "other": None}]
+    settings = {"pattern": LINE, "schema": "host string, other int"}
+    assert decode(b"a 1", **settings).rows.to_pylist() == [{"host": "a", "other": None}]
     with pytest.raises(ConfigError) as missing:
-        TextDecoder(options(**told, missing_fields="error"), "t")
+        TextDecoder(options(**settings, missing_fields="error"), "t")
     assert "no group for column 'other'" in str(missing.value)
     with pytest.raises(ConfigError) as unknown:
-        TextDecoder(options(**told, unknown_fields="error"), "t")
+        TextDecoder(options(**settings, unknown_fields="error"), "t")
     assert "no column for group 'status'" in str(unknown.value)
 
 
@@ -138,13 +138,13 @@ def test_values_come_back_as_they_were(values: list[str]) -> None:
 
 
 def test_rows_are_written_by_the_template() -> None:
-    told = {
+    settings = {
         "pattern": LINE,
         "template": "{host} {status}",
         "schema": "status int, host string",
     }
     batch = pa.RecordBatch.from_pydict({"status": [200, None], "host": ["a", "b"]})
-    encoded = TextEncoder(options(**told), "t").encode(batch)
+    encoded = TextEncoder(options(**settings), "t").encode(batch)
     assert encoded.to_pylist() == [b"a 200", b"b "]
 
 

@@ -271,8 +271,8 @@ def test_key_in_another_case_than_its_column_is_reported_once(
         found = read(streams, decoder, [messages] * 5, **options)
     assert found == {"id": [None] * 5, "size": [2] * 5}
     what = "messages have a field whose name differs only in the case"
-    told = [record.getMessage() for record in caplog.records]
-    assert told.count(f"column 'id': {what}; the field is not read") == 1
+    logged = [record.getMessage() for record in caplog.records]
+    assert logged.count(f"column 'id': {what}; the field is not read") == 1
 
 
 def test_existing_column_has_no_lookalike(

@@ -71,9 +71,9 @@ def test_bad_message_is_reported_without_its_content(
     rows, source, errors = decoded(b'{"id":1}', value, b'{"id":2}')
     assert [row["id"] for row in rows] == [1, 2]
     assert source == [0, 2]
-    ((message, found, told),) = errors
+    ((message, found, reported),) = errors
     assert (message, found) == (1, code)
-    assert told.startswith(what)
+    assert reported.startswith(what)
 
 
 @pytest.mark.parametrize(

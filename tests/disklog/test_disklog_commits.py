@@ -231,7 +231,7 @@ def test_many_threads_commit_each_epoch_once(log: DiskLog, other: DiskLog) -> No
 
 
 class Interrupted(LocalStorage):
-    """A folder that fails, when it is told to, before a call by its name."""
+    """A folder that fails, on request, before a call by its name."""
 
     failing: set[str]
     called: list[str]

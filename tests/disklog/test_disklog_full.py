@@ -1,4 +1,4 @@
-"""A disk that is full: told with the file's name, and nothing is lost or half there."""
+"""A full disk: reported with the file's name, and nothing is lost or half there."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ def test_a_disk_that_is_full_at_any_byte_costs_nothing(
     number: int, store_factory: Callable[[], DiskLogStore], space: Space, root: Path
 ) -> None:
     size = written(store_factory(), number, space)
-    told = 0
+    refusals = 0
     for left in [*range(0, size, max(1, size // 12)), size - 1]:
         store = store_factory()
         journey = Journey(store, uuid.uuid4().hex)
@@ -144,7 +144,7 @@ def test_a_disk_that_is_full_at_any_byte_costs_nothing(
             before = after
         deed, after = journey.steps()[number]
         space.left = left
-        told += refused(deed, root)
+        refusals += refused(deed, root)
         space.left = 1 << 40
         assert not list(root.rglob(".tmp-*"))
         for one in (store, store_factory()):
@@ -161,7 +161,7 @@ def test_a_disk_that_is_full_at_any_byte_costs_nothing(
         folder = root / f"{journey._name}.topic" / journey.log.incarnation
         files = {f"data/{path.name}" for path in folder.glob("data/*")}
         assert files <= held
-    assert told > 3
+    assert refusals > 3
 
 
 def written(store: DiskLogStore, number: int, space: Space) -> int:
@@ -175,7 +175,7 @@ def written(store: DiskLogStore, number: int, space: Space) -> int:
 
 
 def refused(deed: Callable[[], None], root: Path) -> bool:
-    """Whether a full disk was told of, in full."""
+    """Whether a full disk was reported, with its remedy."""
     error: StorageFailed | None = None
     try:
         deed()
@@ -192,7 +192,7 @@ def refused(deed: Callable[[], None], root: Path) -> bool:
 def test_a_stage_that_lost_rows_is_never_sealed(
     store_factory: Callable[[], DiskLogStore], space: Space, root: Path
 ) -> None:
-    """Else an epoch would be there without some of them, and nobody be told."""
+    """Else an epoch would be there without some of them, without an error."""
     log = store_factory().create("t", SCHEMA)
     attempt = log.stage("a")
     space.left = 1000

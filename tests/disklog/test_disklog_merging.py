@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def log(store_factory: Callable[..., DiskLogStore]) -> DiskLog:
-    """A topic that is merged only when it is told to be."""
+    """A topic that is merged only on request."""
     return store_factory(merge_files=10_000).create("t", SCHEMA, 2)
 
 

@@ -29,7 +29,7 @@ DEADLINE = 120.0
 
 
 class Watched(LocalStorage):
-    """Writes down what is synced, and fails to when it is told to."""
+    """Writes down what is synced, and fails to on request."""
 
     synced: list[Path]
     failing: list[str]
@@ -177,7 +177,7 @@ def test_a_creation_makes_safe_what_one_before_it_was_killed_over(root: Path) ->
 
 
 LARGE = 64_000
-"""Rows of a batch, which has more bytes than `writeback` is told to leave unsynced."""
+"""Rows of a batch, which has more bytes than `writeback` may leave unsynced."""
 
 
 def test_large_segment_is_synced_while_it_is_written(

@@ -340,7 +340,7 @@ def test_a_folder_that_may_only_be_read_can_be_read(
     folders = [path for path in (root, *root.rglob("*")) if path.is_dir()]
     above = [path for path in root.parents if path.stat().st_mode & 0o055 != 0o055]
     modes = {path: path.stat().st_mode for path in (*above, *folders)}
-    told: list[StreamError] = []
+    errors: list[StreamError] = []
 
     def deed() -> None:
         found = reader.open("t")
@@ -353,7 +353,7 @@ def test_a_folder_that_may_only_be_read_can_be_read(
         ):
             with pytest.raises(StorageFailed) as caught:
                 write()
-            told.append(caught.value)
+            errors.append(caught.value)
 
     try:
         for path in above:
@@ -364,7 +364,9 @@ def test_a_folder_that_may_only_be_read_can_be_read(
     finally:
         for path, mode in modes.items():
             path.chmod(mode)
-    assert all(str(root) in error.what for error in told)
-    assert {error.remedy for error in told} == {"give this user write permission there"}
+    assert all(str(root) in error.what for error in errors)
+    assert {error.remedy for error in errors} == {
+        "give this user write permission there"
+    }
     assert log.commit(None, 0, [staged], summary=Summary()) is None
     assert numbers_of(log) == [1, 2, 3]

@@ -191,7 +191,7 @@ def test_offsets_are_right_when_many_commit_at_once(
 
 
 class StagingServer(fl.FlightServerBase):  # type: ignore[misc]
-    """Reads an upload; answers as told."""
+    """Reads an upload; gives the answers of a script."""
 
     def __init__(self, answer: Callable[[Any, Any], None]) -> None:
         super().__init__("grpc://127.0.0.1:0")

@@ -100,12 +100,12 @@ def test_an_unknown_topic_is_answered_with_the_topics_and_without_the_folder(
         for place in (folder.parent, Path(streamfactory.__file__).parent):
             assert str(place) not in text, name
     with (
-        pytest.raises(TopicNotFound) as told,
+        pytest.raises(TopicNotFound) as raised,
         streamfactory.open(stream(server, "nowhere")) as opened,
     ):
         opened.to_reader()
-    assert "existing topics: clicks" in str(told.value)
-    assert str(folder.parent) not in str(told.value)
+    assert "existing topics: clicks" in str(raised.value)
+    assert str(folder.parent) not in str(raised.value)
 
 
 def test_a_damaged_topic_is_answered_without_the_folder(

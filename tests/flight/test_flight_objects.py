@@ -92,10 +92,10 @@ def test_a_bucket_that_cannot_be_used_is_an_error_at_the_start(
 ) -> None:
     with pytest.raises(StreamError):
         served(object_server.endpoint, f"s3://{bucket}/topics", who)
-    told = capfd.readouterr().err
-    assert f"s3://{bucket}/topics" in told
-    assert STRANGER.secret not in told
-    assert "Traceback" not in told
+    printed = capfd.readouterr().err
+    assert f"s3://{bucket}/topics" in printed
+    assert STRANGER.secret not in printed
+    assert "Traceback" not in printed
 
 
 def test_health_has_the_reason_when_the_object_store_is_down(

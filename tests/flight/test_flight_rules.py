@@ -57,8 +57,8 @@ def test_what_does_not_fit_together_is_reported(
     definition = from_mapping({**BASE, **given}, "clicks")
     found = inspect(definition, default_manager(), use=use)
     problems = [*found.errors, *found.warnings]
-    told = [f"{problem.level}: {problem}" for problem in problems]
-    assert any(line.startswith(expected) for line in told), told
+    texts = [f"{problem.level}: {problem}" for problem in problems]
+    assert any(line.startswith(expected) for line in texts), texts
 
 
 def test_nothing_is_wrong_with_the_least() -> None:

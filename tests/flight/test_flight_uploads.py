@@ -373,7 +373,7 @@ def test_an_expiring_upload_is_committed_or_removed(
 
 
 class Staging(LogStage):
-    """A stage that waits, and fails, when it is told to."""
+    """A stage that waits, and fails, on request."""
 
     def __init__(self, fails_at: int = 1 << 30) -> None:
         self.rows: list[int] = []

@@ -1,4 +1,4 @@
-"""Fingerprints of whole files: cheap at any length, and told apart by any byte."""
+"""Fingerprints of whole files: cheap at any length, and different for any byte."""
 
 from __future__ import annotations
 

@@ -325,8 +325,8 @@ def test_folder_that_begins_again_is_another_incarnation(
     info = info_of(filled)
     assert info.latest == 6
     assert info.incarnation != old
-    told = consumer.fetch_messages(3, None, NOW)
-    assert (told.rows, told.next_offset, told.incarnation) == (
+    answer = consumer.fetch_messages(3, None, NOW)
+    assert (answer.rows, answer.next_offset, answer.incarnation) == (
         None,
         0,
         info.incarnation,

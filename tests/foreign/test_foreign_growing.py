@@ -375,9 +375,9 @@ def test_rewritten_file_is_another_incarnation(
         other = growing.with_suffix(".other")
         other.write_bytes(fresh)
         other.rename(growing)
-    told = consumer.fetch_messages(3, None, NOW)
-    assert (told.rows, told.next_offset, told.latest) == (None, 0, 4)
-    assert told.incarnation == info_of(growing).incarnation != old
+    batch = consumer.fetch_messages(3, None, NOW)
+    assert (batch.rows, batch.next_offset, batch.latest) == (None, 0, 4)
+    assert batch.incarnation == info_of(growing).incarnation != old
     assert values(consumer.fetch_messages(0, None, NOW)) == [7, 8, 9, 10]
 
 

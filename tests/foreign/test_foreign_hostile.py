@@ -1,4 +1,4 @@
-"""Files that lie: told by name, without a crash, a hang, or memory for what is not."""
+"""Hostile files: reported by name, without a crash, a hang or needless memory."""
 
 from __future__ import annotations
 
@@ -116,10 +116,10 @@ def test_impossible_number_of_rows_is_reported(
     assert "cannot be parsed" in refused(values_of, path)
 
 
-@pytest.mark.parametrize("told", [2**40, 2**62, -2, -(2**63)])
+@pytest.mark.parametrize("stated", [2**40, 2**62, -2, -(2**63)])
 @pytest.mark.parametrize("codec", ["lz4", "zstd"])
 def test_compressed_buffer_that_lies_about_its_length_is_reported(
-    codec: str, told: int, tmp_path: Path, values_of: Callable[..., Any]
+    codec: str, stated: int, tmp_path: Path, values_of: Callable[..., Any]
 ) -> None:
     path = write_stream(tmp_path / "a", numbers(*range(1000)), compression=codec)
     data = path.read_bytes()
@@ -128,11 +128,11 @@ def test_compressed_buffer_that_lies_about_its_length_is_reported(
     begin, count = vector(data, field(data, table(data, message, 2), 2))
     offset, length = struct.unpack_from("<qq", data, begin + 16 * (count - 1))
     assert length > 8
-    patched(path, body + offset, "<q", told)
+    patched(path, body + offset, "<q", stated)
     what = refused(values_of, path)
-    if told > 0:
+    if stated > 0:
         assert (
-            f"the decompressed message has {told} bytes, message.max.bytes is "
+            f"the decompressed message has {stated} bytes, message.max.bytes is "
             f"{4 * 1024**3}" in what
         )
 

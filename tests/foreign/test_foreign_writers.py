@@ -419,7 +419,7 @@ def test_random_access_reads_what_it_needs(
     with pa.memory_map(str(path)) as file:
         last = pa.ipc.open_file(file).get_batch(99)
     data = bytearray(path.read_bytes())
-    # Whatever stands in the bodies before: it would be told if it were read.
+    # Whatever stands in the bodies before: reading it would be an error.
     body = b"".join(f"s{n}".encode() for n in range(10))
     at = data.index(body)
     data[at : at + len(body)] = b"\xff" * len(body)

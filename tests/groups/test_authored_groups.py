@@ -1,4 +1,4 @@
-"""A backend's own group member: shaped, decoded, translated, and told when it loses."""
+"""A backend's own group member: shaped, decoded, its losses reported."""
 
 from __future__ import annotations
 

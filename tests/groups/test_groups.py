@@ -60,7 +60,7 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def member(store_name: str, log: MemoryLog, folder: Path) -> Iterator[Any]:
-    """Opens one member of the group ``g``, from earliest where not told otherwise."""
+    """Opens one member of the group ``g``, from earliest by default."""
     opened: list[Stream] = []
 
     def make(instance: str = "0/1", **options: str) -> Stream:

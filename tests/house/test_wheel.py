@@ -119,13 +119,13 @@ def test_sdist_keeps_the_folders_and_nothing_of_the_machine(sdist: Path) -> None
 
 
 def test_wheel_says_what_the_project_says(wheel: Path) -> None:
-    told = email.message_from_string(metadata(wheel, "METADATA"))
-    assert (told["Name"], told["Version"]) == (PROJECT["name"], PROJECT["version"])
-    assert told["License-Expression"] == PROJECT["license"]
-    assert told["Requires-Python"] == PROJECT["requires-python"]
+    fields = email.message_from_string(metadata(wheel, "METADATA"))
+    assert (fields["Name"], fields["Version"]) == (PROJECT["name"], PROJECT["version"])
+    assert fields["License-Expression"] == PROJECT["license"]
+    assert fields["Requires-Python"] == PROJECT["requires-python"]
     extras = PROJECT["optional-dependencies"]
-    assert set(told.get_all("Provides-Extra", [])) == set(extras)
-    needed = [r for r in told.get_all("Requires-Dist", []) if "extra ==" not in r]
+    assert set(fields.get_all("Provides-Extra", [])) == set(extras)
+    needed = [r for r in fields.get_all("Requires-Dist", []) if "extra ==" not in r]
     assert {normal(r) for r in needed} == {normal(r) for r in PROJECT["dependencies"]}
     assert "Apache License" in metadata(wheel, "licenses/LICENSE")
 

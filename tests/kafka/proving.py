@@ -91,7 +91,7 @@ def numbers_until(epoch: int) -> list[int]:
 
 
 def drive(root: str, step: str | None = None, passes: int = 0) -> None:
-    """Write epochs until told to stop; die before a step, or be fenced."""
+    """Write epochs until asked to stop; die before a step, or be fenced."""
     if step is not None:
         _die_before(STEPS[step], step, KillAt(step, passes))
     with (
@@ -235,7 +235,7 @@ class Proof:
             time.sleep(0.02)
 
     def _ended(self, child: Child) -> bool:
-        """Wait for the death of a driver that has been told to die."""
+        """Wait for the death of a driver that has been asked to end."""
         deadline = time.monotonic() + DEADLINE
         while child.process.is_alive() and time.monotonic() < deadline:
             time.sleep(0.01)
@@ -264,7 +264,7 @@ def read_messages(
             "isolation.level": "read_committed",
             "enable.partition.eof": True,
             "enable.auto.commit": False,
-            "fetch.wait.max.ms": 10,  # ends are told by fetches that wait in vain
+            "fetch.wait.max.ms": 10,  # the end is found by fetches that wait in vain
             "reconnect.backoff.ms": 20,
             "log_level": 0,
         }

@@ -89,7 +89,7 @@ class Proof:
             driver.kill()
 
     def pass_retention(self) -> None:
-        """Drop rows that a stopped query has not read: it fails until told to go on."""
+        """Drop rows that a stopped query has not read: it fails until then."""
         self.drain()
         first, read = self._next, self._sent[0]
         self.send(0, 20)

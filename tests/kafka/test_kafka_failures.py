@@ -1,4 +1,4 @@
-"""What goes wrong is told in time, in words, and on few lines."""
+"""Failures are reported in time, in words and in few lines."""
 
 from __future__ import annotations
 

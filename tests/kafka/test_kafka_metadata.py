@@ -156,8 +156,8 @@ def checked(
     """What ``check`` says of a stream, and each of its steps by name."""
     lines = [f"{json.dumps(k)} = {json.dumps(v)}\n" for k, v in properties.items()]
     Path("clicks.toml").write_text("[properties]\n" + "".join(lines))
-    told: dict[str, Any] = command_of(capsys)("check", "clicks.toml", "--json").json
-    return told | {step["name"]: step for step in told["steps"]}
+    report: dict[str, Any] = command_of(capsys)("check", "clicks.toml", "--json").json
+    return report | {step["name"]: step for step in report["steps"]}
 
 
 def test_check_shows_what_takes_messages_away(
@@ -166,9 +166,9 @@ def test_check_shows_what_takes_messages_away(
     name = topics.create(
         config={"retention.ms": "1234567", "cleanup.policy": "compact"}
     )
-    told = checked(stream_of(topics.bootstrap, name), capsys)
-    assert told["settings"]["outcome"] == "ok"
-    assert told["settings"]["what"] == (
+    report = checked(stream_of(topics.bootstrap, name), capsys)
+    assert report["settings"]["outcome"] == "ok"
+    assert report["settings"]["what"] == (
         f"{name}: cleanup.policy=compact, delete.retention.ms=86400000, "
         "retention.bytes=-1, retention.ms=1234567"
     )
@@ -187,10 +187,10 @@ def test_check_skips_settings_that_may_not_be_seen(
         "stream.kafka.consumer.prop.sasl.username": USER,
         "stream.kafka.consumer.prop.sasl.password": PASSWORD,
     }
-    told = checked(stream_of(kafka.sasl, name) | login, capsys)
-    assert told["ok"], [s for s in told["steps"] if s["outcome"] == "failed"]
-    assert told["settings"]["outcome"] == "skipped"
-    assert name in told["settings"]["what"]
+    report = checked(stream_of(kafka.sasl, name) | login, capsys)
+    assert report["ok"], [s for s in report["steps"] if s["outcome"] == "failed"]
+    assert report["settings"]["outcome"] == "skipped"
+    assert name in report["settings"]["what"]
 
 
 # --- operating ------------------------------------------------------------------------

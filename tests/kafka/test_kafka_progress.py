@@ -1,4 +1,4 @@
-"""Spark's options as Spark-Kafka spells them, and a group that is told of positions."""
+"""Spark's options as Spark-Kafka spells them, and a group that receives positions."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ def committed(topics: Topics, name: str, partitions: int) -> list[int]:
     settings = {"bootstrap.servers": topics.bootstrap, "group.id": f"lag-{name}"}
     with closing(Consumer(settings)) as consumer:
         asked = [TopicPartition(name, number) for number in range(partitions)]
-        told = consumer.committed(asked, timeout=20)
-    return [one.offset for one in told]
+        committed_offsets = consumer.committed(asked, timeout=20)
+    return [one.offset for one in committed_offsets]
 
 
 def with_group(topics: Topics, name: str) -> dict[str, str]:

@@ -140,12 +140,12 @@ def test_sasl_as_javas_client_writes_it_over_tls(kafka: Addresses, filled: str) 
 
 def bearer(**claims: str) -> dict[str, str]:
     """A token that librdkafka makes itself, and the broker of the tests believes."""
-    told = " ".join(f"{name}={value}" for name, value in claims.items())
+    fields = " ".join(f"{name}={value}" for name, value in claims.items())
     return prop(
         security_protocol="SASL_PLAINTEXT",
         sasl_mechanism="OAUTHBEARER",
         enable_sasl_oauthbearer_unsecure_jwt="true",
-        sasl_oauthbearer_config=told,
+        sasl_oauthbearer_config=fields,
     )
 
 
@@ -167,7 +167,7 @@ def test_a_bearers_token_serves_a_writer(
 def refusal(
     error: type[StreamError], broker: str | None, topic: str, more: dict[str, str]
 ) -> str:
-    """What a reader is told who may not read, or cannot."""
+    """Errors of readers without permission."""
     assert broker is not None
     with (
         opened(stream_of(broker, topic) | more) as source,

@@ -177,7 +177,7 @@ class Topics:
             "group.id": "count",
             "enable.partition.eof": True,
             "enable.auto.commit": False,
-            "fetch.wait.max.ms": 10,  # ends are told by fetches that wait in vain
+            "fetch.wait.max.ms": 10,  # the end is found by fetches that wait in vain
             "reconnect.backoff.ms": 20,
         }
         with closing(Consumer(settings)) as consumer:

@@ -139,7 +139,7 @@ def test_ranges_are_planned_without_asking_the_source(topic: Topic) -> None:
     planner = topic.planner(**EARLIEST)
     initial = planner.initial()
     end = planner.latest(initial)
-    topic.delete()  # whoever asks is told that there is no topic
+    topic.delete()  # later calls report that there is no topic
     assert spans(planner.ranges(initial, end)) == [(0, 0, 5)]
     assert planner.ranges(end, end) == []
 
@@ -386,8 +386,8 @@ def test_what_means_nothing_to_a_batch_is_reported(
 ) -> None:
     topic.create()
     check_batch(topic.source(maxTriggerDelay="5s", minOffsetsPerTrigger="3").config)
-    told = [record.getMessage() for record in caplog.records]
-    assert told == [
+    messages = [record.getMessage() for record in caplog.records]
+    assert messages == [
         f"stream 'file:t': {key}: has no effect on a batch query: it has no trigger "
         f"[argument]"
         for key in ("minOffsetsPerTrigger", "maxTriggerDelay")
@@ -395,7 +395,7 @@ def test_what_means_nothing_to_a_batch_is_reported(
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "messages"),
     [
         ({"startingOffsets": "latest"}, "a batch that starts at latest has no rows"),
         ({"startingOffsets": '{"t": {"0": -1}}'}, "starts at latest has no rows"),
@@ -408,12 +408,12 @@ def test_what_means_nothing_to_a_batch_is_reported(
     ],
 )
 def test_a_batch_that_would_be_empty_by_its_options_is_refused(
-    topic: Topic, options: dict[str, str], told: str
+    topic: Topic, options: dict[str, str], messages: str
 ) -> None:
     config = topic.source(**options).config
     with pytest.raises(ConfigError) as caught:
         check_batch(config)
-    assert told in str(caught.value)
+    assert messages in str(caught.value)
     assert next(iter(options)) in str(caught.value)
     # A timestamp beats all of these.
     stamps = {"startingTimestamp": "0", "endingTimestamp": "9"}

@@ -1,4 +1,4 @@
-"""A proxy before an object server that loses what it is told to lose."""
+"""A proxy before an object server that loses what a test asks it to lose."""
 
 from __future__ import annotations
 
@@ -109,9 +109,9 @@ class _Handler(BaseHTTPRequestHandler):
         for key, value in head:
             if key.lower() not in ("content-length", "transfer-encoding"):
                 self.send_header(key, value)
-        told = dict(head).get("Content-Length", "0")
+        length = dict(head).get("Content-Length", "0")
         self.send_header(
-            "Content-Length", told if self.command == "HEAD" else str(len(data))
+            "Content-Length", length if self.command == "HEAD" else str(len(data))
         )
         self.end_headers()
         if torn:

@@ -58,7 +58,7 @@ class ObjectServer:
         ports = _free_ports(8)
         self.port, self._ports = ports[0], ports
         self.endpoint = f"http://{HOST}:{self.port}"
-        self._told = folder / "told.log"
+        self._log = folder / "server.log"
         identities = folder / "identities.json"
         identities.write_text(json.dumps(_identities()))
         data = folder / "data"
@@ -92,9 +92,9 @@ class ObjectServer:
             f"-master.port={ports[6]}",
             f"-master.port.grpc={ports[7]}",
         ]
-        with self._told.open("wb") as told:
+        with self._log.open("wb") as log:
             self._process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=told, stderr=told, cwd=folder
+                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=folder
             )
         try:
             self._await()
@@ -128,8 +128,8 @@ class ObjectServer:
         deadline = time.monotonic() + PATIENCE
         while (trouble := self._trouble()) is not None:
             if self._process.poll() is not None or time.monotonic() > deadline:
-                told = self._told.read_text(errors="replace")[-2000:]
-                msg = f"the object server does not answer: {trouble}\n{told}"
+                log = self._log.read_text(errors="replace")[-2000:]
+                msg = f"the object server does not answer: {trouble}\n{log}"
                 raise RuntimeError(msg)
             time.sleep(0.1)
 

@@ -77,9 +77,9 @@ def test_a_folder_without_hard_links_is_refused_with_a_message(tmp_path: Path) -
     store = DiskLogStore(LocalStorage(tmp_path), Settings())
     with pytest.raises(StorageFailed) as caught:
         store.create("clicks", SCHEMA)
-    told = str(caught.value)
-    assert "this file system has no hard links" in told
-    assert "several writers require exclusive publication" in told
+    message = str(caught.value)
+    assert "this file system has no hard links" in message
+    assert "several writers require exclusive publication" in message
     assert store.names() == []
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
 

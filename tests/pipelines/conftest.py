@@ -36,7 +36,7 @@ class Works:
 
     folder: Path
     batches: list[Batch] = field(default_factory=list)
-    """That were told of, by all runs."""
+    """That all runs reported."""
 
     def topic(
         self, name: str, partitions: int = 2, options: dict[str, str] | None = None

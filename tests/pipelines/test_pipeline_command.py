@@ -140,9 +140,9 @@ def test_a_signal_lets_the_batch_finish(
     rows.write(id=[2])
     # As terminals and service managers do it, which tell the whole group.
     os.killpg(child.pid, number)
-    status, told, err = ended(child)
+    status, output, err = ended(child)
     assert (status, err) == (0, "")
-    end = json.loads(told.splitlines()[-1])["pipelines"][0]
+    end = json.loads(output.splitlines()[-1])["pipelines"][0]
     assert (end["status"], end["complete"]) == ("stopped", True)
     assert len(out.rows()) == len(other.rows()) == end["rows"]
     if number is signal.SIGTERM:

@@ -119,7 +119,7 @@ stream = "other"
 
 
 @pytest.mark.parametrize(
-    ("trigger", "told"),
+    ("trigger", "expected"),
     [
         ("available-now", "available-now"),
         ("Back-To-Back", "back-to-back"),
@@ -127,22 +127,22 @@ stream = "other"
         ("250", "every 250 ms"),
     ],
 )
-def test_triggers(tmp_path: Path, trigger: str, told: str) -> None:
+def test_triggers(tmp_path: Path, trigger: str, expected: str) -> None:
     path = tmp_path / "p.toml"
     path.write_text(f'trigger = "{trigger}"\n{GOOD}')
     found = read_pipeline(path).pipeline
     assert found is not None
-    assert str(found.trigger) == told
+    assert str(found.trigger) == expected
 
 
 @pytest.mark.parametrize(
     "case", Path(__file__).with_name("mistakes.txt").read_text().split("-----\n")
 )
 def test_all_mistakes_are_reported_at_once(tmp_path: Path, case: str) -> None:
-    text, *told = case.rstrip("\n").split("\n=> ")
+    text, *expected = case.rstrip("\n").split("\n=> ")
     found = problems(tmp_path, f"{text}\n")
-    assert len(found) == len(told), found
-    for line, wanted in zip(found, told, strict=True):
+    assert len(found) == len(expected), found
+    for line, wanted in zip(found, expected, strict=True):
         assert line.startswith(wanted.replace("{folder}", str(tmp_path))), found
 
 

@@ -114,5 +114,5 @@ def test_rows_without_a_decoder_have_no_dead_letters(
     works.topic("bad")
     with pytest.raises(ConfigError) as caught:
         Pipelines([works.pipeline(SINK + LETTERS)]).run(spark)
-    told = str(caught.value)
-    assert "decode.on.error" in told or "[dead-letters]" in told
+    message = str(caught.value)
+    assert "decode.on.error" in message or "[dead-letters]" in message

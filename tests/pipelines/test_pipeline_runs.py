@@ -55,16 +55,16 @@ def test_a_single_sink_is_written_by_spark_itself(
     assert out.column("id") == [*range(0, 22, 2)]
     (commit,) = works.commits("p", batch=1)
     assert [(p.topic, p.writes) for p in commit.partitions] == [("out", 1)]
-    told = works.batches[0]
-    assert (told.pipeline, told.batch, told.rows) == ("p", 0, 10)
+    first_batch = works.batches[0]
+    assert (first_batch.pipeline, first_batch.batch, first_batch.rows) == ("p", 0, 10)
     assert (
-        told.offsets == {"in": {"0": 10, "1": 0}}
-        or sum(told.offsets["in"].values()) == 10
+        first_batch.offsets == {"in": {"0": 10, "1": 0}}
+        or sum(first_batch.offsets["in"].values()) == 10
     )
-    assert told.behind == 0
-    assert told.seconds > told.durations.write > 0
-    assert told.durations.plan > 0
-    assert told.durations.checkpoint > 0
+    assert first_batch.behind == 0
+    assert first_batch.seconds > first_batch.durations.write > 0
+    assert first_batch.durations.plan > 0
+    assert first_batch.durations.checkpoint > 0
 
 
 def test_each_batch_is_reported_to_traces(spark: SparkSession, works: Works) -> None:
@@ -108,11 +108,11 @@ def test_the_metrics_of_a_pipeline_are_those_of_its_batches(
     begun = time.time()
     works.succeed(spark, path)
     assert [counted("rows"), counted("batches"), counted("failures")] == [10, 1, 0]
-    told = works.batches[0]
-    assert counted("batch.seconds") == told.seconds
-    assert counted("plan.seconds") == told.durations.plan
-    assert counted("write.seconds") == told.durations.write
-    assert counted("checkpoint.seconds") == told.durations.checkpoint
+    first_batch = works.batches[0]
+    assert counted("batch.seconds") == first_batch.seconds
+    assert counted("plan.seconds") == first_batch.durations.plan
+    assert counted("write.seconds") == first_batch.durations.write
+    assert counted("checkpoint.seconds") == first_batch.durations.checkpoint
     assert counted("late.rows") == 0
     # The counts of workers, which are other processes.
     assert counted("written.rows", sink="out") == 10

@@ -48,7 +48,7 @@ def analysed(spark: SparkSession, works: Works, text: str) -> Analysis:
     return analyse(spark, draft, spark_schema(parse_ddl(ROWS)))
 
 
-def told(spark: SparkSession, works: Works, text: str) -> list[str]:
+def problem_texts(spark: SparkSession, works: Works, text: str) -> list[str]:
     """What is wrong, without where."""
     draft = read_pipeline(works.pipeline(text))
     problems = check_sql(spark, draft, spark_schema(parse_ddl(ROWS)))[1]
@@ -98,7 +98,7 @@ def refused(spark: SparkSession, works: Works, *texts: str) -> Sequence[str]:
 def test_a_step_is_a_query_over_ids(
     spark: SparkSession, works: Works, sql: str, what: str
 ) -> None:
-    (found,) = told(spark, works, steps(("a", sql)) + OUT)
+    (found,) = problem_texts(spark, works, steps(("a", sql)) + OUT)
     assert found.startswith(what), found
 
 
@@ -141,7 +141,7 @@ def test_all_that_is_wrong_is_reported_at_once(
 def test_nothing_of_the_mistakes_is_logged(
     spark: SparkSession, works: Works, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    told(spark, works, steps(("a", "select nope from input")) + OUT)
+    problem_texts(spark, works, steps(("a", "select nope from input")) + OUT)
     assert capfd.readouterr().err == ""
 
 

@@ -45,7 +45,7 @@ def rows_of(writer: str, epoch: int, lane: int) -> range:
 
 
 def write(root: str, writer: str) -> None:
-    """Commit one epoch after another, and note each that was told."""
+    """Commit one epoch after another, and note each that was acknowledged."""
     log, instance = store_of(root).open("in"), uuid.uuid4().hex
     held = log.claim(writer, instance)
     epoch = 0 if held is None else held.epoch + 1
@@ -150,8 +150,8 @@ def judge(root: Path, store: DiskLogStore) -> Verdict:
         held = log.last(writer)
         epochs = 0 if held is None else held.epoch + 1
         note = (root / writer).read_text().split() if (root / writer).exists() else []
-        told = int(note[-1]) + 1 if note else 0
-        verdict.lost += max(0, told - epochs) * LANES * EACH
+        acknowledged = int(note[-1]) + 1 if note else 0
+        verdict.lost += max(0, acknowledged - epochs) * LANES * EACH
         first = FAR * WRITERS.index(writer)
         for lane in range(LANES):
             place = f"{writer}/{lane}"

@@ -43,7 +43,7 @@ def quick_options() -> str:
     """What a Java of Spark is started with."""
     found = list(QUICK)
     if ARCHIVE.exists():
-        # One that does not fit is told on standard output, if anything may be.
+        # One that does not fit is reported on standard output, if anything may be.
         found += [f"-XX:SharedArchiveFile={ARCHIVE}", "-Xlog:disable"]
     return " ".join(found)
 

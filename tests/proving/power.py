@@ -89,7 +89,7 @@ class Medium:
         self._cut = cut
         self.steps = 0
         self.dead = False
-        self.told: list[int] = []
+        self.acknowledged: list[int] = []
         """Epochs whose commit has returned."""
         self._temporary: Path | None = None
         self._folders: dict[Path, _Folder] = {root.parent: _Folder()}
@@ -221,7 +221,7 @@ def cut_once(root: Path, cut: int | None, chance: random.Random, fsync: str) -> 
     options = {"fsync": fsync, "interval": 3600.0}
     store = DiskLogStore(PoweredStorage(root, medium, chance, **options), SETTINGS)
     try:
-        run(store, medium.told.append)
+        run(store, medium.acknowledged.append)
     except PowerCut:
         pass
     finally:
@@ -231,7 +231,7 @@ def cut_once(root: Path, cut: int | None, chance: random.Random, fsync: str) -> 
 
 
 def survive(root: Path, cuts: Iterable[int], chance: random.Random) -> Verdict:
-    """Cut the power where everything is synced: nothing that was told may be gone.
+    """Cut the power where everything is synced: nothing acknowledged may be gone.
 
     Again and again, while other processes go on; the last one comes to its end.
 
@@ -248,7 +248,7 @@ def survive(root: Path, cuts: Iterable[int], chance: random.Random) -> Verdict:
         verdict.kills += 1
         now = root / f"{number + 1}"
         medium.leave(now, chance)
-        verdict.lost += max(0, max(medium.told, default=-1) - last_epoch(now))
+        verdict.lost += max(0, max(medium.acknowledged, default=-1) - last_epoch(now))
     verdict += go_on(now)
     return verdict
 
@@ -265,8 +265,8 @@ def lose(root: Path, cut: int, chance: random.Random, fsync: str) -> str:
     """Cut the power where not everything is synced.
 
     Answers:
-        ``whole`` where all is there that was told, ``suffix`` where the last epochs
-        are gone, ``told`` where an error names what is broken. Else it fails.
+        ``whole`` where all acknowledged is there, ``suffix`` where the last epochs
+        are gone, ``refused`` where an error names what is broken. Else it fails.
     """
     medium = cut_once(root / "0", cut, chance, fsync)
     after = root / "1"
@@ -281,7 +281,7 @@ def lose(root: Path, cut: int, chance: random.Random, fsync: str) -> str:
     except CorruptData as error:
         if str(after) not in error.what:
             raise
-        return "told"
+        return "refused"
     finally:
         store.close()
     epoch = -1 if held is None else held.epoch
@@ -289,7 +289,9 @@ def lose(root: Path, cut: int, chance: random.Random, fsync: str) -> str:
         written = rows_until(epoch, lane)
         assert bounds.latest == len(written), (epoch, bounds)
         assert numbers == written[bounds.earliest :], (epoch, lane)
-    return "suffix" if medium.told and epoch < medium.told[-1] else "whole"
+    return (
+        "suffix" if medium.acknowledged and epoch < medium.acknowledged[-1] else "whole"
+    )
 
 
 def steps(root: Path, fsync: str) -> int:

@@ -35,8 +35,8 @@ COUNTING: Final = "a"
 PASSING: Final = "b"
 
 
-def run(store: LogStore, told: Callable[[int], None] | None = None) -> None:
-    """Take all steps that are left; ``told`` hears of each commit that returned."""
+def run(store: LogStore, on_epoch: Callable[[int], None] | None = None) -> None:
+    """Take all steps that are left; call ``on_epoch`` after each commit."""
     if COUNTING not in store.names():
         store.create(COUNTING, SCHEMA, LANES)
     log = store.open(COUNTING)
@@ -46,8 +46,8 @@ def run(store: LogStore, told: Callable[[int], None] | None = None) -> None:
         _deed(store, log, step)
         lanes = {lane: _rows(step, lane) for lane in range(LANES)}
         append(log, lanes, "w", step, instance=instance, replace=step == 17)
-        if told is not None:
-            told(step)
+        if on_epoch is not None:
+            on_epoch(step)
 
 
 def _rows(step: int, lane: int) -> range:

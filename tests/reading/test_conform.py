@@ -121,8 +121,8 @@ def test_casts_that_lose_nothing_are_made(
 def test_other_casts_name_the_column_both_types_and_why(
     values: list[Any], have: pa.DataType, want: pa.DataType, reason: str
 ) -> None:
-    told = refusal(values, have, want)
-    assert told.startswith(f"column 'x' is {have}, declared {want}: {reason}")
+    message = refusal(values, have, want)
+    assert message.startswith(f"column 'x' is {have}, declared {want}: {reason}")
 
 
 def test_columns_are_put_in_order() -> None:

@@ -104,9 +104,9 @@ def test_offsets_that_expired_are_never_skipped_silently(stream: Environment) ->
     with pytest.raises(OffsetOutOfRange) as caught:
         stream.reader().fetch(2)
     assert (caught.value.earliest, caught.value.latest) == (6, 10)
-    told = stream.reader(out__of__range="earliest").fetch(2)
-    assert told.losses == (Loss(LANE, 2, 6, "retention"),)
-    assert ids(told) == [6, 7, 8, 9]
+    fetched = stream.reader(out__of__range="earliest").fetch(2)
+    assert fetched.losses == (Loss(LANE, 2, 6, "retention"),)
+    assert ids(fetched) == [6, 7, 8, 9]
     skipped = stream.reader(out__of__range="latest").fetch(2, timeout=0)
     assert skipped.losses == (Loss(LANE, 2, 10, "retention"),)
     assert skipped.next_offset == 10

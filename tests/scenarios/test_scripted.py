@@ -105,7 +105,7 @@ def test_tombstones_alone_are_rows_and_move_the_position() -> None:
 
 
 def test_filtered_batches_count_against_the_lag() -> None:
-    """apache/pinot #10418, #10983: delay told from rows alone stood still."""
+    """apache/pinot #10418, #10983: delay computed from rows alone stood still."""
     author = Author(Fetched(None, 700, latest=1000, unfiltered_count=700))
     source = author.source()
     batch = source.reader(LANE).fetch(0)
@@ -261,7 +261,7 @@ def test_unknown_lag_is_no_number() -> None:
 
 
 def test_timeout_is_the_callers_whatever_the_source_takes_for_one() -> None:
-    """apache/pinot #14638: timeouts were shorter, or longer, than told."""
+    """apache/pinot #14638: timeouts were shorter, or longer, than set."""
 
     def fetch() -> None:
         source = Author(StreamTimeout("slow"), StreamTimeout("slow")).source()

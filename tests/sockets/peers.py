@@ -147,7 +147,7 @@ class Background:
 
 
 class Writer:
-    """A program that sends a stream to a port, as it is told."""
+    """A program that sends a stream to a port, as instructed."""
 
     def __init__(self, port: int, schema: pa.Schema = SCHEMA) -> None:
         self.socket = dialled(port)

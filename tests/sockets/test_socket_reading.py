@@ -471,9 +471,9 @@ def test_no_row_of_a_reconnect_is_lost_if_the_policy_continues(
     first.tear()
     second = Writer(port)
     second.send(3)
-    told = reader.fetch(2, timeout=PATIENCE)
-    assert [(x.start, x.cause) for x in told.losses] == [(2, "incarnation")]
-    batch = some(reader, told.next_offset)
+    fetched = reader.fetch(2, timeout=PATIENCE)
+    assert [(x.start, x.cause) for x in fetched.losses] == [(2, "incarnation")]
+    batch = some(reader, fetched.next_offset)
     assert (batch.first_offset, numbers_of([batch])) == (0, [3])
     second.finish()
     assert some(reader, 1).end == Finished()
@@ -495,9 +495,9 @@ def test_a_reader_that_connects_does_so_again(port: int, address: str) -> None:
         sending = serving(server, stream_of(rows(1), end=False), stream_of(rows(2)))
         reader = source.reader(LANE)
         assert numbers_of([some(reader, 0)]) == [1]
-        told = reader.fetch(1, timeout=PATIENCE)
-        assert [x.cause for x in told.losses] == ["incarnation"]
-        assert numbers_of([some(reader, told.next_offset)]) == [2]
+        fetched = reader.fetch(1, timeout=PATIENCE)
+        assert [x.cause for x in fetched.losses] == ["incarnation"]
+        assert numbers_of([some(reader, fetched.next_offset)]) == [2]
         assert some(reader, 1).end == Finished()
         sending.result()
         reader.close()

@@ -1,4 +1,4 @@
-"""A sink whose processes kill themselves between two steps, as often as they are told.
+"""A sink whose processes kill themselves between two steps, a given number of times.
 
 Workers get these classes by value: they need not find this module.
 """

@@ -170,7 +170,7 @@ def killed_executor(spark: SparkSession, folder: Path) -> dict[str, Any]:
 
 
 def lost_worker(spark: SparkSession, folder: Path) -> dict[str, Any]:
-    """Whoever started us kills a worker with its executors, when told to."""
+    """Whoever started us kills a worker with its executors, on request."""
 
     def tell() -> None:
         await_tasks(folder, 3)
@@ -188,7 +188,7 @@ def without_package(spark: SparkSession, folder: Path) -> dict[str, Any]:
     try:
         save(spark.range(1), folder, "out")
     except Exception as error:
-        return {"told": str(error)}
+        return {"message": str(error)}
     return {}
 
 

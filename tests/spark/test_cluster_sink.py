@@ -194,9 +194,9 @@ def test_an_executor_without_the_package_names_the_remedy(
     names = ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON")
     environment = dict.fromkeys(names, str(bare))
     driver = Driver(cluster.address, tmp_path, "without_package", **environment)
-    told = driver.result()["told"]
-    assert "cannot import streamfactory" in told
-    assert "pip install 'streamfactory[spark]'" in told
+    message = driver.result()["message"]
+    assert "cannot import streamfactory" in message
+    assert "pip install 'streamfactory[spark]'" in message
 
 
 @pytest.mark.long("starts a server of Spark Connect")

@@ -74,7 +74,7 @@ def test_a_reader_sees_the_old_rows_or_the_new_ones_at_every_moment(
             try:
                 rows = topic.rows()
             except OffsetOutOfRange:
-                continue  # it was replaced while it was read: told, never mixed
+                continue  # replaced while it was read: an error, never mixed
             ages = {row["age"] for row in rows}
             seen.add((len(rows), len(ages)))
 
@@ -109,10 +109,10 @@ def test_an_epoch_with_other_content_keeps_the_first_or_fails_by_option(
     said = "epoch 1 was repeated with 11 rows instead of 10; the first commit is kept"
     save_here(topic, 11, **who)
     assert said in caplog.text
-    told = refused(
+    message = refused(
         lambda: save(spark.range(11), topic, **who, **{"epoch.mismatch": "fail"})
     )
-    assert f"[epoch_mismatch] {said}" in told
+    assert f"[epoch_mismatch] {said}" in message
     assert topic.column("id") == [*range(10)]
 
 
@@ -120,10 +120,12 @@ def test_an_epoch_older_than_the_last_is_refused(
     spark: SparkSession, topic: Topic
 ) -> None:
     save(spark.range(1), topic, **{"writer.id": "nightly", "epoch": "2"})
-    told = refused(
+    message = refused(
         lambda: save(spark.range(1), topic, **{"writer.id": "nightly", "epoch": "1"})
     )
-    assert "[epoch_in_the_past] epoch 1 is older than the last committed one, 2" in told
+    assert (
+        "[epoch_in_the_past] epoch 1 is older than the last committed one, 2" in message
+    )
 
 
 @pytest.mark.parametrize(
@@ -132,8 +134,8 @@ def test_an_epoch_older_than_the_last_is_refused(
 def test_a_writer_and_its_epoch_belong_together(
     spark: SparkSession, topic: Topic, given: str, missing: str
 ) -> None:
-    told = refused(lambda: save(spark.range(1), topic, **{given: "1"}))
-    assert f"{given} and {missing} belong together: {missing} is missing" in told
+    message = refused(lambda: save(spark.range(1), topic, **{given: "1"}))
+    assert f"{given} and {missing} belong together: {missing} is missing" in message
 
 
 def test_without_a_writer_a_batch_is_at_least_once_and_reports_it(
@@ -144,10 +146,10 @@ def test_without_a_writer_a_batch_is_at_least_once_and_reports_it(
     why = "there is no writer id, so a repeated epoch cannot be recognised"
     save_here(durable, 1)
     assert f"this write is at-least-once: {why}" in caplog.text
-    told = refused(lambda: save(spark.range(1), durable, guarantee="exactly-once"))
+    message = refused(lambda: save(spark.range(1), durable, guarantee="exactly-once"))
     assert (
         "[guarantee_refused] guarantee=exactly-once is required, but this sink has"
-        in told
+        in message
     )
     who = {"writer.id": "nightly", "epoch": "0"}
     save(spark.range(1), durable, guarantee="exactly-once", **who)
@@ -205,14 +207,16 @@ def test_rows_go_where_they_say_or_where_their_key_says_or_by_task(
 def test_a_partition_that_is_not_there_is_refused(
     spark: SparkSession, topic: Topic
 ) -> None:
-    told = refused(lambda: save(spark.sql("select 1L as id, 7 as _partition"), topic))
-    assert "column '_partition' has values 7 to 7" in told
-    assert "use partitions 0 to 2" in told
+    message = refused(
+        lambda: save(spark.sql("select 1L as id, 7 as _partition"), topic)
+    )
+    assert "column '_partition' has values 7 to 7" in message
+    assert "use partitions 0 to 2" in message
     assert topic.rows() == []
 
 
 @pytest.mark.parametrize(
-    ("row", "told"),
+    ("row", "message"),
     [
         ("'x' as id, 'n' as name", "column 'id' is string, declared int64"),
         ("1L as id, 'n' as name, 2 as z", "column 'z' is not in the declared schema"),
@@ -220,11 +224,11 @@ def test_a_partition_that_is_not_there_is_refused(
     ],
 )
 def test_rows_that_do_not_fit_are_refused_before_a_task_runs(
-    spark: SparkSession, topic: Topic, row: str, told: str
+    spark: SparkSession, topic: Topic, row: str, message: str
 ) -> None:
     save(spark.sql("select 1L as id, 'n' as name"), topic)
     found = refused(lambda: save(spark.sql(f"select {row}"), topic))
-    assert f"[schema_mismatch] {told}" in found
+    assert f"[schema_mismatch] {message}" in found
     assert "Failed to initialize Python data source writer" in found
     assert topic.rows() == [{"id": 1, "name": "n"}]
 
@@ -258,8 +262,8 @@ def test_a_batch_that_fails_leaves_nothing(spark: SparkSession, topic: Topic) ->
 def test_spark_refuses_the_other_modes(
     spark: SparkSession, topic: Topic, mode: str
 ) -> None:
-    told = refused(lambda: save(spark.range(1), topic, mode))
-    assert 'Please use either the "Append" or "Overwrite" mode' in told
+    message = refused(lambda: save(spark.range(1), topic, mode))
+    assert 'Please use either the "Append" or "Overwrite" mode' in message
 
 
 def test_a_stream_of_one_process_is_refused(spark: SparkSession) -> None:
@@ -267,9 +271,9 @@ def test_a_stream_of_one_process_is_refused(spark: SparkSession) -> None:
     of_memory = writer.options(
         **{"streamType": "memory", "stream.memory.topic.name": "t"}
     )
-    told = refused(of_memory.save)
-    assert "[unsupported] other processes do not see streams of type memory" in told
-    assert "write to a stream of type file" in told
+    message = refused(of_memory.save)
+    assert "[unsupported] other processes do not see streams of type memory" in message
+    assert "write to a stream of type file" in message
 
 
 def test_a_reader_behind_an_overwrite_is_reported(

@@ -142,8 +142,8 @@ def test_a_replay_with_other_tasks_and_other_content_keeps_the_first_commit(
         assert query.out.rows() == first
     query.forget_commit()
     query.options["epoch.mismatch"] = "fail"
-    told = query.failure(query.frame().selectExpr("id", "rand() as luck"))
-    assert "[epoch_mismatch] epoch 0 was repeated with other content" in told
+    message = query.failure(query.frame().selectExpr("id", "rand() as luck"))
+    assert "[epoch_mismatch] epoch 0 was repeated with other content" in message
 
 
 @pytest.mark.long("a stateful query that is replayed")
@@ -183,8 +183,8 @@ def test_complete_output_replaces_what_was_there(query: Query, topic: Topic) -> 
 def test_update_output_is_refused_by_spark(query: Query, topic: Topic) -> None:
     fill(topic, epochs=1)
     query.mode = "update"
-    told = query.failure(query.frame().groupBy("id").count())
-    assert "streamfactory does not support Update mode" in told
+    message = query.failure(query.frame().groupBy("id").count())
+    assert "streamfactory does not support Update mode" in message
 
 
 def test_two_queries_of_one_sink_write_both(
@@ -223,9 +223,11 @@ def test_a_rewound_checkpoint_is_refused_and_another_writer_continues(
         topic.write(id=[number])
         query.run()
     query.checkpoint = tmp_path / "old"
-    told = query.failure(query.frame(maxOffsetsPerTrigger="1"))
-    assert "[epoch_in_the_past] epoch 1 is older than the last committed one, 2" in told
-    assert "the checkpoint is older than the committed epochs" in told
+    message = query.failure(query.frame(maxOffsetsPerTrigger="1"))
+    assert (
+        "[epoch_in_the_past] epoch 1 is older than the last committed one, 2" in message
+    )
+    assert "the checkpoint is older than the committed epochs" in message
     assert query.out.column("id") == [0, 1, 2]
     query.options |= {"writer.id": "again", "epoch.adopt": "1"}
     query.run()
@@ -242,8 +244,10 @@ def test_the_name_of_a_writer_outlives_its_checkpoint(
     topic.write(id=[1])
     query.run()
     shutil.rmtree(query.checkpoint)
-    told = query.failure()
-    assert "[epoch_in_the_past] epoch 0 is older than the last committed one, 1" in told
+    message = query.failure()
+    assert (
+        "[epoch_in_the_past] epoch 0 is older than the last committed one, 1" in message
+    )
     assert query.out.column("id") == [0, 1]
 
 
@@ -254,9 +258,9 @@ def test_a_sink_without_the_epoch_before_has_to_be_adopted(
     query.run()
     topic.write(id=[1])
     query.out = topic.another("elsewhere")
-    told = query.failure()
-    assert "[epoch_marker_lost] the last epoch before 1 of writer" in told
-    assert "`epoch.adopt`" in told
+    message = query.failure()
+    assert "[epoch_marker_lost] the last epoch before 1 of writer" in message
+    assert "`epoch.adopt`" in message
     query.options["epoch.adopt"] = "1"
     query.run()
     assert query.out.column("id") == [1]
@@ -272,7 +276,7 @@ def test_an_epoch_without_rows_counts_as_one(query: Query, topic: Topic) -> None
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "message"),
     [
         ({"epoch": "3"}, "Spark numbers the epochs of a streaming query"),
         ({"guarantee": "exactly-once"}, "[guarantee_refused]"),
@@ -280,11 +284,11 @@ def test_an_epoch_without_rows_counts_as_one(query: Query, topic: Topic) -> None
     ],
 )
 def test_wrong_options_of_a_query_are_reported(
-    query: Query, topic: Topic, options: dict[str, str], told: str
+    query: Query, topic: Topic, options: dict[str, str], message: str
 ) -> None:
     topic.write(id=[0])
     query.options |= options
-    assert told in query.failure()
+    assert message in query.failure()
     assert not (topic.root / "topics" / "out.topic").exists()
 
 
@@ -293,8 +297,8 @@ def test_rows_that_do_not_fit_stop_the_query_before_a_task_runs(
 ) -> None:
     topic.write(id=[0])
     query.out.write(id=[[1]])
-    told = query.failure()
-    assert "[schema_mismatch] column 'id' is int64, declared list<" in told
+    message = query.failure()
+    assert "[schema_mismatch] column 'id' is int64, declared list<" in message
     assert query.out.rows() == [{"id": [1]}]
 
 

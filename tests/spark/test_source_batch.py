@@ -123,9 +123,9 @@ def test_a_failed_task_names_column_and_place(
 ) -> None:
     times = pa.array([1_000, 2_001], pa.timestamp("ns"))
     topic.put(pa.table({"at": times, "_partition": [1, 1]}))
-    told = refused(loaded(spark, topic).collect)
-    assert "[schema_mismatch] column 'at' is timestamp[ns]" in told
-    assert "partition clicks-1, offset 0" in told
+    message = refused(loaded(spark, topic).collect)
+    assert "[schema_mismatch] column 'at' is timestamp[ns]" in message
+    assert "partition clicks-1, offset 0" in message
     assert reason(ValueError("something else")) is None
 
 
@@ -142,7 +142,7 @@ def test_a_batch_begins_and_ends_by_option(
     frame = loaded(spark, topic, **span, minPartitions="4", MAXRECORDSPERPARTITION="2")
     assert sorted(row.id for row in frame.collect()) == [3, 4, *range(10, 16)]
     assert frame.rdd.getNumPartitions() == 4
-    for options, told in (
+    for options, message in (
         (
             {"endingOffsets": offsets(11, 6, 0)},
             "ends at 11, beyond the latest offset 10",
@@ -155,7 +155,7 @@ def test_a_batch_begins_and_ends_by_option(
             "ends at 8, before its start 9",
         ),
     ):
-        assert told in refused(loaded(spark, topic, **options).count), told
+        assert message in refused(loaded(spark, topic, **options).count), message
     assert caplog.text == ""
 
 
@@ -203,10 +203,10 @@ def test_a_stream_that_tasks_cannot_share_is_refused_with_the_way_round(
 ) -> None:
     reader = spark.read.format("streamfactory").option("streamType", "memory")
     reader = reader.option("stream.memory.topic.name", "t").schema("id bigint")
-    told = refused(reader.load().count)
-    assert "[unsupported]" in told
-    assert "not shared between processes" in told
-    assert "`streamfactory copy` it into a stream of type file" in told
+    message = refused(reader.load().count)
+    assert "[unsupported]" in message
+    assert "not shared between processes" in message
+    assert "`streamfactory copy` it into a stream of type file" in message
 
 
 def test_no_secret_leaves_the_process_that_uses_it(
@@ -234,14 +234,14 @@ def test_no_secret_leaves_the_process_that_uses_it(
             .option("checkpointLocation", str(tmp_path / "checkpoint"))
         )
         assert query.awaitTermination(100)
-        told = refused(loaded(spark, topic, "id string", **by_reference).count)
+        message = refused(loaded(spark, topic, "id string", **by_reference).count)
     finally:
         spark.sparkContext.setLogLevel("OFF")
     frame.explain("extended")
     kept = b"".join(p.read_bytes() for p in tmp_path.rglob("*") if p.is_file())
     logged = spark_log.read_text(encoding="utf-8")
     assert "Streaming query made progress" in logged
-    for text in (capsys.readouterr().out, logged, told, str(query.lastProgress)):
+    for text in (capsys.readouterr().out, logged, message, str(query.lastProgress)):
         assert "streamfactory" in text or "clicks" in text
         assert SECRET not in text
     assert b'"clicks"' in kept
@@ -252,14 +252,14 @@ def test_no_secret_leaves_the_process_that_uses_it(
 
 
 @pytest.mark.parametrize(
-    ("broken", "told"),
+    ("broken", "message"),
     [
         ("streamfactory.spark.source", "streamfactory cannot be used: "),
         ("pyspark.sql.datasource", ""),
     ],
 )
 def test_a_broken_install_stops_no_session_and_is_reported_on_use(
-    broken: str, told: str
+    broken: str, message: str
 ) -> None:
     ran = subprocess.run(
         [sys.executable, "-c", SHIM, broken],
@@ -269,5 +269,5 @@ def test_a_broken_install_stops_no_session_and_is_reported_on_use(
         check=False,
     )
     assert ran.returncode == 0, ran.stderr
-    assert told in ran.stdout
-    assert bool(ran.stdout) is bool(told)
+    assert message in ran.stdout
+    assert bool(ran.stdout) is bool(message)

@@ -103,8 +103,8 @@ def test_a_schema_that_changes_under_a_query_stops_it(topic: Topic) -> None:
         topic.write(id=["one"])
         with pytest.raises(StreamFactoryError) as caught:
             running.reader.latestOffset(end, ReadAllAvailable())
-    told = "column 'id' has the type string in the stream and bigint in the query"
-    assert str(caught.value).startswith(f"[schema_mismatch] {told}")
+    message = "column 'id' has the type string in the stream and bigint in the query"
+    assert str(caught.value).startswith(f"[schema_mismatch] {message}")
     assert caught.value.__cause__ is None
 
 

@@ -182,8 +182,8 @@ def test_what_retention_took_stops_the_query_with_a_code_and_a_remedy(
     copies.run(**EARLIEST, maxOffsetsPerTrigger="100")
     topic.write(id=[*range(10, 20)], _partition=[0] * 10)
     topic.truncate({0: 15})
-    told = copies.failure()
-    assert told == (
+    message = copies.failure()
+    assert message == (
         "[offset_out_of_range] offset 10 is out of range: available are 15 to 20 "
         "(retention) "
         "(stream 'file:clicks', partition clicks-0, offset 10); "
@@ -221,9 +221,9 @@ def test_the_checkpoint_of_another_stream_is_refused(
     other = topic.another("other")
     other.write(id=[1])
     copies.source = other
-    told = copies.failure(**EARLIEST)
-    assert "[position_refused]" in told
-    assert "the offset has partition clicks-0, which is not of this stream" in told
+    message = copies.failure(**EARLIEST)
+    assert "[position_refused]" in message
+    assert "the offset has partition clicks-0, which is not of this stream" in message
 
 
 @needs_admission
@@ -249,7 +249,7 @@ def test_a_copied_checkpoint_continues_at_its_position(
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "message"),
     [
         (
             {"maxOffsetPerTrigger": "5"},
@@ -264,7 +264,7 @@ def test_wrong_options_are_reported_before_anything_starts(
     spark: SparkSession,
     topic: Topic,
     options: dict[str, str],
-    told: str,
+    message: str,
 ) -> None:
     topic.write(id=[1])
     reader: Callable[[], object] = (
@@ -274,4 +274,4 @@ def test_wrong_options_are_reported_before_anything_starts(
     )
     with pytest.raises(Exception) as caught:
         reader()
-    assert told in str(caught.value)
+    assert message in str(caught.value)

@@ -164,8 +164,8 @@ def test_options_of_a_spool_without_a_path_have_no_effect(
 def test_a_type_that_forgets_is_described_with_a_spool(
     command: Callable[..., Outcome],
 ) -> None:
-    told = "at-most-once until received, exactly-once from there (spool.path)"
-    assert told in command("describe", "socket").out
+    guarantee = "at-most-once until received, exactly-once from there (spool.path)"
+    assert guarantee in command("describe", "socket").out
     assert "spool.path)" not in command("describe", "memory").out
 
 

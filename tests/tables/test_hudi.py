@@ -82,7 +82,7 @@ def changed(
 ) -> list[Row]:
     """The changes between two states, by key: rows that the commit wrote, and deletes.
 
-    What is written anew is told by the writer's own column, because an update may
+    What is written anew is known by the writer's own column, because an update may
     leave a row as it was.
     """
     old = {(row["id"], row["_hoodie_partition_path"]): row for row in before}

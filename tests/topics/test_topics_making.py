@@ -165,8 +165,8 @@ def test_a_topic_grows(place: Place, topics: Command) -> None:
     stream = place.numbers("clicks", 3)
     assert topics("grow", stream, 3).out == "clicks: 3 partitions, 1 before\n"
     assert topics("grow", stream, 3).out == "clicks: already has 3 partitions\n"
-    told = {"topic": "clicks", "partitions_before": 3, "partitions": 4}
-    assert topics("grow", stream, 4, "--json").json == told
+    expected = {"topic": "clicks", "partitions_before": 3, "partitions": 4}
+    assert topics("grow", stream, 4, "--json").json == expected
     shown = topics("show", stream, "--json").json
     assert [p["rows"] for p in shown["partitions"]] == [3, 0, 0, 0]
 

@@ -246,8 +246,8 @@ def test_a_person_is_asked_before_a_topic_is_deleted(
     done = terminal("delete", stream, answer=answer)
     assert "clicks: would be deleted, with 4 rows in 1 partition\r\n" in done.err
     assert len(topics("list", stream, "--json").json["topics"]) == there
-    told = {"y": "clicks: deleted, with 4 rows in 1 partition\n"}
-    assert done.out == told.get(answer, "clicks: nothing was done\n")
+    document = {"y": "clicks: deleted, with 4 rows in 1 partition\n"}
+    assert done.out == document.get(answer, "clicks: nothing was done\n")
 
 
 @pytest.mark.parametrize("line", [("truncate", "--before", "3"), ("delete",)])
@@ -490,8 +490,8 @@ def test_a_topic_is_deleted(place: Place, topics: Command) -> None:
     looked = topics("delete", stream, "--dry-run")
     assert looked.out == "clicks: would be deleted, with 7 rows in 2 partitions\n"
     done = topics("delete", stream, "--yes", "--json")
-    told = {"topic": "clicks", "outcome": "done", "partitions": 2, "rows": 7}
-    assert (done.status, done.json) == (0, told)
+    document = {"topic": "clicks", "outcome": "done", "partitions": 2, "rows": 7}
+    assert (done.status, done.json) == (0, document)
     left = topics("list", stream, "--json").json["topics"]
     assert [line["topic"] for line in left] == ["archive"]
     again = topics("delete", stream, "--yes", "--json")

@@ -41,8 +41,8 @@ def test_a_sound_topic_is_verified(place: Place, topics: Command) -> None:
     topics("truncate", stream, "--before", "1=1", "--yes")
     done = topics("verify", stream)
     assert (done.status, done.out) == (0, "clicks: 6 rows read, no problems\n")
-    told = {"topic": "clicks", "ok": True, "rows": 6, "problems": []}
-    assert topics("verify", stream, "--json").json == told
+    expected = {"topic": "clicks", "ok": True, "rows": 6, "problems": []}
+    assert topics("verify", stream, "--json").json == expected
 
 
 def test_a_damaged_topic_ends_with_status_1(
@@ -95,7 +95,7 @@ class Boom(Exception):
 
 
 class Scripted(TopicAdmin):
-    """Fails as often as it is told, and remembers what it was asked."""
+    """Fails a given number of times, and records its calls."""
 
     failures: ClassVar[list[Exception]] = []
     calls: ClassVar[list[str]] = []

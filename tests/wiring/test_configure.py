@@ -114,7 +114,7 @@ def check(plugins: PluginManager) -> Any:
     return check_them
 
 
-def told(result: Inspection) -> list[str]:
+def problem_texts(result: Inspection) -> list[str]:
     """Problems without their origin, warnings marked."""
     return [
         ("" if p.level == "error" else f"{p.level}: ")
@@ -158,7 +158,7 @@ def test_a_type_that_cannot_be_determined(
     check: Any, properties: dict[str, str], problems: list[str]
 ) -> None:
     result = check(properties, base={})
-    assert told(result)[: len(problems)] == problems
+    assert problem_texts(result)[: len(problems)] == problems
     assert result.config is None
 
 
@@ -167,7 +167,7 @@ def test_unknown_type_lists_the_known_and_the_nearest(
 ) -> None:
     result = check({"streamType": "tinny"}, base={})
     known = ", ".join(plugins.names("streamfactory.backends"))
-    assert told(result)[0] == (
+    assert problem_texts(result)[0] == (
         f"streamType: unknown stream type 'tinny'; known are {known}; did you mean "
         "'tiny'?"
     )
@@ -176,7 +176,7 @@ def test_unknown_type_lists_the_known_and_the_nearest(
 def test_type_may_be_a_reference(check: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TYPE", "Tiny")
     result = check({**TINY, "streamType": "${env:TYPE}"}, base={})
-    assert told(result) == []
+    assert problem_texts(result) == []
     assert result.config.type == "tiny"
 
 
@@ -191,7 +191,7 @@ def test_known_type_that_is_not_installed_is_a_warning_until_it_is_used(
         }
     )
     result = inspect(definition, plugins)
-    assert told(result) == [
+    assert problem_texts(result) == [
         (
             "warning: streamType: is not installed here; no plug-in is "
             "known; docs/spi.md shows how to write one"
@@ -214,7 +214,7 @@ def test_known_decoder_that_is_not_installed_is_a_warning_until_it_is_used(
         }
     )
     result = inspect(definition, plugins)
-    assert told(result) == [
+    assert problem_texts(result) == [
         (
             "warning: stream.tiny.decoder.class.name: is not installed here; no "
             "plug-in is known; docs/spi.md shows how to write one"
@@ -234,7 +234,7 @@ def test_missing_client_is_a_warning_until_it_is_used(
 
     monkeypatch.setattr(plugins, "backend", backend)
     definition = from_mapping(TINY)
-    assert told(inspect(definition, plugins)) == [
+    assert problem_texts(inspect(definition, plugins)) == [
         "warning: streamType: 'tiny' needs x; run: pip install 'y[x]'"
     ]
     with pytest.raises(NotInstalled) as caught:
@@ -449,20 +449,20 @@ NOT_REMOVED = (
 )
 def test_rungs(check: Any, properties: dict[str, str], problems: list[str]) -> None:
     result = check(properties)
-    assert told(result) == problems
+    assert problem_texts(result) == problems
     assert (result.config is None) == bool(result.errors)
 
 
 def test_required_option_that_is_misspelt_is_not_missing_too(check: Any) -> None:
     keys = {"streamType": "tiny", "stream.tiny.topic.nam": "x", "stream.tiny.host": "h"}
-    assert told(check(keys, base={})) == [
+    assert problem_texts(check(keys, base={})) == [
         ("stream.tiny.topic.nam: unknown option; did you mean stream.tiny.topic.name?")
     ]
 
 
 def test_required_option_of_another_type_is_missing(check: Any) -> None:
     keys = {"streamType": "tiny", "stream.kafka.host": "h"}
-    assert told(check(keys, base={})) == [
+    assert problem_texts(check(keys, base={})) == [
         ("stream.kafka.host: unknown option; this stream is of type 'tiny'"),
         "stream.tiny.topic.name: is required; for example clicks",
         "stream.tiny.host: is required; for example localhost",
@@ -471,7 +471,7 @@ def test_required_option_of_another_type_is_missing(check: Any) -> None:
 
 def test_required_option_that_is_missing_has_its_whole_key(check: Any) -> None:
     result = check({"streamType": "tiny"}, base={})
-    assert told(result) == [
+    assert problem_texts(result) == [
         "stream.tiny.topic.name: is required; for example clicks",
         "stream.tiny.host: is required; for example localhost",
     ]
@@ -525,7 +525,7 @@ def test_defaults_and_values_have_their_origin(check: Any) -> None:
 def test_options_without_effect_here_are_reported(
     check: Any, use: str | None, problems: list[str]
 ) -> None:
-    assert told(check({"stream.tiny.fsync": "always"}, use=use)) == problems
+    assert problem_texts(check({"stream.tiny.fsync": "always"}, use=use)) == problems
 
 
 @pytest.mark.parametrize("key", [HOST, "stream.tiny.port", "startingOffsets"])
@@ -537,11 +537,11 @@ def test_reference_that_is_not_set_here_is_a_warning_offline_an_error_in_use(
         "set"
     )
     offline = check({key: "${env:NOT_SET}"})
-    assert told(offline) == [f"warning: {what} here"]
+    assert problem_texts(offline) == [f"warning: {what} here"]
     short = key.removeprefix("stream.tiny.")
     assert offline.config.settings[short].value is None
     assert offline.config.settings[short].text == "${env:NOT_SET}"
-    assert told(check({key: "${env:NOT_SET}"}, use="read")) == [what]
+    assert problem_texts(check({key: "${env:NOT_SET}"}, use="read")) == [what]
 
 
 def test_decoder_that_is_a_reference_is_left_unchecked_offline(
@@ -561,7 +561,7 @@ def test_decoder_that_is_a_reference_is_left_unchecked_offline(
 
 def test_secrets_are_not_resolved_by_configuring(check: Any) -> None:
     result = check({"stream.tiny.pin": "${env:NOT_SET}"}, use="read")
-    assert told(result) == []
+    assert problem_texts(result) == []
     with pytest.raises(ConfigError) as caught:
         result.config["pin"]
     assert str(caught.value) == (
@@ -576,7 +576,7 @@ PROP = "stream.tiny.consumer.prop"
 
 def test_client_properties_keep_their_case_and_are_not_judged(check: Any) -> None:
     result = check({f"STREAM.tiny.Consumer.Prop.{key}": "v" for key in ("Ab", "ab")})
-    assert told(result) == []
+    assert problem_texts(result) == []
     assert result.config.client_properties("consumer") == {"Ab": "v", "ab": "v"}
     assert "Ab" not in result.config
 
@@ -585,14 +585,14 @@ def test_bare_names_of_another_connector_mean_what_the_backend_says(
     check: Any,
 ) -> None:
     result = check({"tinyConsumer.port": "9"})
-    assert told(result) == []
+    assert problem_texts(result) == []
     assert result.config["port"] == 9
 
 
 def test_a_bare_name_that_means_nothing_is_reported_with_what_comes_close(
     check: Any,
 ) -> None:
-    assert told(check({"tinyConsumer.tries": "9"})) == [
+    assert problem_texts(check({"tinyConsumer.tries": "9"})) == [
         "tinyConsumer.tries: unknown option; say retry.max.attempts"
     ]
 
@@ -663,12 +663,12 @@ def test_a_bare_name_that_means_nothing_is_reported_with_what_comes_close(
 def test_pass_through(
     check: Any, properties: dict[str, str], problems: list[str]
 ) -> None:
-    assert told(check(properties)) == problems
+    assert problem_texts(check(properties)) == problems
 
 
 def test_annotations_are_carried_and_never_read(check: Any) -> None:
     result = check({"stream.meta.Owner": "${team}", "Stream.Meta.tier": "1"})
-    assert told(result) == []
+    assert problem_texts(result) == []
     assert result.config.meta == {"Owner": "${team}", "tier": "1"}
 
 
@@ -679,7 +679,7 @@ DECODER = "stream.tiny.decoder.class.name"
 
 def test_decoder_options_are_parsed_and_strict(check: Any) -> None:
     good = check({DECODER: "UPPER", "stream.tiny.decoder.prop.Max.Length": "5"})
-    assert told(good) == []
+    assert problem_texts(good) == []
     assert good.config.decoder == "upper"
     assert good.config.decoder_options() == {"max.length": 5}
     bad = check(
@@ -692,7 +692,7 @@ def test_decoder_options_are_parsed_and_strict(check: Any) -> None:
         }
     )
     prefix = "stream.tiny.decoder.prop"
-    assert told(bad) == [
+    assert problem_texts(bad) == [
         (
             f"{prefix}.max.lenght: the decoder 'upper' has no such option; did you "
             f"mean {prefix}.max.length?"
@@ -761,7 +761,7 @@ def test_decoder_that_does_not_fit(
     plugins.register(TinyBackend(yields))
     result = inspect(from_mapping({**TINY, **properties}), plugins)
     known = ", ".join(plugins.names("streamfactory.decoders"))
-    assert told(result) == [problem.replace("{known}", known)]
+    assert problem_texts(result) == [problem.replace("{known}", known)]
 
 
 # --- classes --------------------------------------------------------------------------
@@ -804,7 +804,7 @@ FACTORY = "stream.tiny.consumer.factory.class.name"
 )
 def test_factory_class_names(check: Any, text: str, problem: str | None) -> None:
     expected = [] if problem is None else [f"{FACTORY}: {problem}"]
-    assert told(check({FACTORY: text})) == expected
+    assert problem_texts(check({FACTORY: text})) == expected
 
 
 @pytest.fixture
@@ -861,14 +861,16 @@ def test_class_paths_where_they_are_allowed(
     expected = []
     if problem is not None:
         expected = [f"{FACTORY}: {written!r} {problem.replace('{}', module)}"]
-    assert told(result) == expected
+    assert problem_texts(result) == expected
 
 
 def test_class_path_of_another_type_and_of_a_decoder(check: Any, module: str) -> None:
     result = check({FACTORY: f"{module}:OTHER"}, allow_class_paths=True)
-    assert f"{FACTORY}: {module}:OTHER is of type 'other', not 'tiny'" in told(result)
+    assert f"{FACTORY}: {module}:OTHER is of type 'other', not 'tiny'" in problem_texts(
+        result
+    )
     result = check({DECODER: f"{module}:LOUD"}, allow_class_paths=True)
-    assert told(result) == []
+    assert problem_texts(result) == []
     assert result.config.decoder == "loud"
 
 
@@ -985,13 +987,13 @@ def test_nothing_is_imported_where_class_paths_are_not_allowed(
 def test_options_that_do_not_go_together(
     check: Any, properties: dict[str, str], use: str | None, problems: list[str]
 ) -> None:
-    assert told(check(properties, base=MEMORY, use=use)) == problems
+    assert problem_texts(check(properties, base=MEMORY, use=use)) == problems
 
 
 def test_topics_may_be_chosen_otherwise(check: Any) -> None:
     for key, text in (("subscribe", "a"), ("subscribePattern", "a.*")):
         result = check({"streamType": "memory", key: text}, base={})
-        assert told(result) == []
+        assert problem_texts(result) == []
         assert result.config.name == "memory:*"
 
 

@@ -170,16 +170,16 @@ def test_kafka_client_keys_get_their_place() -> None:
     }
     assert found["stream.kafka.isolation.level"] == "read_committed"
     assert found[f"{prefix}sasl.jaas.config"].endswith('"${env:KAFKA_PASSWORD}";')
-    told = notes(definition)
+    notes_found = notes(definition)
     for key in ("security.protocol", "sasl.jaas.config", "group.id"):
-        assert f"{key}: is imported as {prefix}{key}" in told
+        assert f"{key}: is imported as {prefix}{key}" in notes_found
     assert (
         "auto.offset.reset: is not imported: it is never passed to the client; for "
         "offsets out of range set out.of.range=earliest or latest"
-    ) in told
+    ) in notes_found
     assert (
         f"{prefix}fetch.min.bytes: Pinot ignores it; here it is passed to the client"
-    ) in told
+    ) in notes_found
 
 
 @pytest.mark.parametrize(
@@ -195,8 +195,8 @@ def test_kafka_client_keys_get_their_place() -> None:
 def test_kafka_keys_without_a_place_are_named(key: str) -> None:
     definition = read_one("kafka_sasl.json")
     assert not [k for k in values(definition) if k.endswith(key)]
-    [told] = [note for note in notes(definition) if note.startswith(f"{key}: ")]
-    assert "is not imported" in told
+    [notes_found] = [note for note in notes(definition) if note.startswith(f"{key}: ")]
+    assert "is not imported" in notes_found
 
 
 def test_kinesis_keys_get_their_prefix() -> None:
@@ -206,11 +206,11 @@ def test_kinesis_keys_get_their_prefix() -> None:
     assert found["stream.kinesis.consumer.factory.class.name"] == "kinesis"
     assert found["stream.kinesis.region"] == "eu-central-1"
     assert found["stream.kinesis.secretKey"] == "${env:AWS_SECRET_KEY}"
-    told = notes(definition)
-    assert "region: is imported as stream.kinesis.region" in told
+    notes_found = notes(definition)
+    assert "region: is imported as stream.kinesis.region" in notes_found
     assert (
         "shardIteratorType: is not imported: it has no effect in Pinot either"
-    ) in told
+    ) in notes_found
 
 
 def test_pulsar_and_an_unknown_decoder() -> None:

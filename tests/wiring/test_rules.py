@@ -90,7 +90,7 @@ def of(kind: str, /, **options: str) -> StreamDefinition:
     return from_mapping(given)
 
 
-def told(inspection: Inspection) -> list[str]:
+def problem_texts(inspection: Inspection) -> list[str]:
     """Every problem with its level, without its origin."""
     return [
         f"{p.level}: {p}".removesuffix(f" [{p.origin}]") for p in inspection.problems
@@ -146,7 +146,7 @@ def test_rules_are_not_called_without_a_value_of_each_reference(
 
 
 def test_a_rule_that_fails_is_a_problem_of_its_type(plugins: PluginManager) -> None:
-    assert told(inspect(ruled(hint="crash"), plugins)) == [
+    assert problem_texts(inspect(ruled(hint="crash"), plugins)) == [
         (
             "error: stream.ruled: checking its options failed: ZeroDivisionError: oh; "
             "report it to the author of the stream type 'ruled'"
@@ -322,7 +322,7 @@ BROKER = {"broker__list": "localhost:9092", "decoder__class__name": "raw"}
 def test_options_of_built_in_types_are_held_against_one_another(
     definition: StreamDefinition, problems: list[str]
 ) -> None:
-    assert told(found(definition)) == problems
+    assert problem_texts(found(definition)) == problems
 
 
 # --- guarantees -----------------------------------------------------------------------

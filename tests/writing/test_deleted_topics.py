@@ -1,4 +1,4 @@
-"""A topic that is deleted while it is written to: told as what it is."""
+"""A topic that is deleted while it is written to: reported as deleted."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ class Epochs(RuleBasedStateMachine):
         store(self.store).create("t", SCHEMA)
         self.rows: list[int] = []  # what has to be there
         self.epoch = 0  # the next to decide
-        self.landed = False  # it is there, and the driver was not told
+        self.landed = False  # it is there, and the driver does not know
         self.remembered = True  # by the sink
         self.start()
 

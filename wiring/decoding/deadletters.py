@@ -119,8 +119,8 @@ def with_incarnation(
 ) -> pa.RecordBatch:
     """Return dead letters with an incarnation."""
     index = letters.schema.get_field_index("incarnation")
-    said = pa.repeat(pa.scalar(incarnation, pa.string()), letters.num_rows)
-    return letters.set_column(index, letters.schema.field(index), said)
+    values = pa.repeat(pa.scalar(incarnation, pa.string()), letters.num_rows)
+    return letters.set_column(index, letters.schema.field(index), values)
 
 
 def split_rows(
@@ -171,7 +171,7 @@ def _message_of(bad: Bad) -> str:
 
 
 def _letters(given: dict[str, pa.Array], count: int, origin: Origin) -> pa.RecordBatch:
-    said = {
+    constants = {
         "decoder": origin.decoder,
         "decoder_version": origin.version,
         "failed_at": failed_now(),
@@ -180,7 +180,7 @@ def _letters(given: dict[str, pa.Array], count: int, origin: Origin) -> pa.Recor
     columns = [
         given[field.name].cast(field.type)
         if field.name in given
-        else pa.repeat(pa.scalar(said.get(field.name), field.type), count)
+        else pa.repeat(pa.scalar(constants.get(field.name), field.type), count)
         for field in DEAD_LETTER_SCHEMA
     ]
     return pa.RecordBatch.from_arrays(columns, schema=DEAD_LETTER_SCHEMA)

@@ -95,7 +95,7 @@ class Planner:
                 and ``out.of.range=fail``. Otherwise its offset is applied to the new
                 topic.
         """
-        infos, starts, ends, lives = plan_read(
+        infos, starts, ends, incarnations = plan_read(
             self._config, self._metadata, start=start, default="earliest"
         )
         ends = ends or {}  # never followed: there is one for each partition
@@ -107,9 +107,9 @@ class Planner:
             first, last = starts.get(info.partition), ends.get(info.partition)
             if first is None or last is None:
                 continue
-            first, _ = self._policy.start(info, first, lives.get(info.partition))
-            life = None if end is None else end.incarnations.get(info.partition)
-            last = self._policy.end(info, last, life)
+            first, _ = self._policy.start(info, first, incarnations.get(info.partition))
+            incarnation = None if end is None else end.incarnations.get(info.partition)
+            last = self._policy.end(info, last, incarnation)
             if first > last:
                 msg = f"the batch ends at {last}, before its start {first}"
                 raise OffsetOutOfRange(
@@ -214,8 +214,8 @@ class Planner:
                 msg = f"the batch has no start of {partition} before {last}"
                 raise PositionRefused(msg, partition=partition, offset=last)
             if first < last:
-                life = end.at.incarnations.get(partition)
-                ranges.append(Range(partition, first, last, life))
+                incarnation = end.at.incarnations.get(partition)
+                ranges.append(Range(partition, first, last, incarnation))
         return self._split(ranges)
 
     def _starts_of(self, start: BatchOffset, end: BatchOffset) -> Position:
@@ -242,8 +242,8 @@ class Planner:
                 latest=end.at[partition],
                 incarnation=end.at.incarnations.get(partition),
             )
-            life = start.at.incarnations.get(partition)
-            starts[partition], _ = self._policy.start(info, wanted, life)
+            incarnation = start.at.incarnations.get(partition)
+            starts[partition], _ = self._policy.start(info, wanted, incarnation)
         return Position(starts)
 
     def cut(self, ranges: Sequence[Range], least: int | None) -> list[Range]:
@@ -322,8 +322,8 @@ class Planner:
             if info.state is PartitionState.VANISHED:
                 self._policy.vanished(partition, wanted, "after the last batch")
                 continue
-            life = known.incarnations.get(partition)
-            first, _ = self._policy.start(info, wanted, life)
+            incarnation = known.incarnations.get(partition)
+            first, _ = self._policy.start(info, wanted, incarnation)
             starts[partition] = first
             if start.at is None or first != wanted:
                 begun[partition] = first
@@ -337,12 +337,12 @@ def _known(offset: BatchOffset) -> Position:
 def _position(
     offsets: Mapping[Partition, int], infos: Sequence[PartitionInfo]
 ) -> Position:
-    lives = {
+    incarnations = {
         info.partition: info.incarnation
         for info in infos
         if info.incarnation is not None and info.partition in offsets
     }
-    return Position(offsets, lives)
+    return Position(offsets, incarnations)
 
 
 def _latest(infos: Sequence[PartitionInfo]) -> Position:

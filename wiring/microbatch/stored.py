@@ -62,9 +62,9 @@ class Stored:
             See `Log.files`.
         """
         found: list[LogFile] = []
-        life = self._log.incarnation
+        incarnation = self._log.incarnation
         for one in ranges:
-            if was_recreated(one.incarnation, life):
-                raise recreated(one.partition, one.incarnation, life, one.start)
+            if was_recreated(one.incarnation, incarnation):
+                raise recreated(one.partition, one.incarnation, incarnation, one.start)
             found += self._log.files(one.partition.id, one.start, one.end)
         return found

@@ -200,8 +200,8 @@ class BatchMaker:
             counters.rows += rows
             counters.batches += 1
 
-    def _take_losses(self, said: Sequence[Loss]) -> tuple[Loss, ...]:
-        losses = (*self._bounds.losses, *said)
+    def _take_losses(self, reported: Sequence[Loss]) -> tuple[Loss, ...]:
+        losses = (*self._bounds.losses, *reported)
         self._bounds.losses = []
         self._counters.losses.extend(losses)
         return losses

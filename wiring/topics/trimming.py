@@ -102,26 +102,26 @@ def plan_retention(admin: Admin, hold: Mapping[Partition, Hold] | None = None) -
         ConfigError: config; no retention is configured.
     """
     config, infos = admin.config, admin.partitions()
-    said = retention_of(admin)
-    if not said:
+    retention = retention_of(admin)
+    if not retention:
         msg = "no retention is configured"
         key = f"stream.{config.type}.{_AGE}"
         raise ConfigError(
             msg, stream=config.name, remedy=f"set {key} or another retention option"
         )
     offsets = {info.partition: info.earliest for info in infos}
-    if _ROWS in said:
+    if _ROWS in retention:
         for info in infos:
             if info.latest is not None:
                 kept = info.latest - config[_ROWS]
                 offsets[info.partition] = max(offsets[info.partition], kept)
-    if _AGE in said:
+    if _AGE in retention:
         oldest = datetime.now(UTC) - timedelta(milliseconds=config[_AGE])
         young = starting_offsets(
             config, admin.metadata, infos, start=oldest, default="earliest"
         )
         offsets = {p: max(offset, young[p]) for p, offset in offsets.items()}
-    others = tuple(f"{k}={v}" for k, v in said.items() if k not in (_AGE, _ROWS))
+    others = tuple(f"{k}={v}" for k, v in retention.items() if k not in (_AGE, _ROWS))
     return Plan(_cuts(infos, offsets, hold or {}), others)
 
 

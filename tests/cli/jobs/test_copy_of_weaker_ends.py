@@ -204,11 +204,11 @@ def test_rows_before_a_torn_end_are_kept(
 ) -> None:
     queue.write(0, [1, 2, 3], end=False)
     with open_copy(queue.properties(), into(memory), plugins=plugins) as copy:
-        told: list[int] = []
+        losses: list[int] = []
 
         def tell(rows: int) -> None:
-            if rows == 3 and not told:
-                told.append(rows)
+            if rows == 3 and not losses:
+                losses.append(rows)
                 queue.tear()
 
         with pytest.raises(ConnectionFailed) as caught:

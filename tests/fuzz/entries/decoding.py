@@ -110,8 +110,10 @@ def _split(data: bytes) -> Iterator[bytes]:
         data = data[4 + length :]
 
 
-def _options(plugin: Decoder, schema: str | None = None, **told: str) -> dict[str, Any]:
-    return decoding.options(plugin, schema, **told)
+def _options(
+    plugin: Decoder, schema: str | None = None, **given: str
+) -> dict[str, Any]:
+    return decoding.options(plugin, schema, **given)
 
 
 class JsonDecoding(_Decoding):

@@ -101,9 +101,9 @@ class _Element:
         if chosen is None:
             return []
         known, settings = chosen
-        kind, said, renamed = _IMPLEMENTATIONS[known]
+        kind, fixed, renamed = _IMPLEMENTATIONS[known]
         place = pointer_of("dataStream", known)
-        texts = {"streamType": kind, f"stream.{kind}.topic.name": name, **said}
+        texts = {"streamType": kind, f"stream.{kind}.topic.name": name, **fixed}
         origins = dict.fromkeys(texts, self._origin_of(place))
         if "name" in self._body:
             origins[f"stream.{kind}.topic.name"] = self._origin_of("/name")
