@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 FOLDER = EXAMPLES / "kafka_json"
 PINOT_AND_HOP = "python examples/pinot_and_hop/read.py"
 COPY = "python examples/exactly_once.py"
+CHANGES = "python examples/delta_to_kafka.py"
 
 
 def test_a_copy_that_is_killed_is_exactly_once(
@@ -42,6 +43,20 @@ def test_a_copy_that_is_killed_is_exactly_once(
 def test_a_copy_without_the_client_names_the_package_to_install(tmp_path: Path) -> None:
     output = run_without("confluent_kafka", COPY, tmp_path)
     assert "pip install 'streamfactory[kafka,json]'" in output
+
+
+def test_changes_of_a_table_are_upserts_and_tombstones(
+    kafka: Addresses, tmp_path: Path
+) -> None:
+    said = run(CHANGES, tmp_path, KAFKA=kafka.bootstrap)
+    assert printed(said) == shown(CHANGES)
+
+
+def test_changes_without_the_table_client_name_the_package_to_install(
+    tmp_path: Path,
+) -> None:
+    output = run_without("deltalake", CHANGES, tmp_path)
+    assert "pip install 'streamfactory[delta,kafka,json]'" in output
 
 
 @pytest.mark.long("a Spark of its own")
