@@ -1,8 +1,9 @@
 """Runs what one page of the documentation shows, in the order of the page.
 
 ``python pages.py PAGE`` runs in the folder where it is started: blocks of Python in one
-namespace, consoles by command, files with a ``title="path"`` written first. It ends
-with status 1 and the first difference, or prints how much of what it ran.
+namespace, consoles by command; a block with a ``title="path"`` is written to that file,
+and Python finds modules among these. It ends with status 1 and the first difference, or
+prints how much of what it ran.
 
 A block opts out with ``no-run: reason`` behind its language. In a console, lines that
 begin with ``$ streamfactory `` are run and their output is compared to the letter; a
@@ -34,7 +35,7 @@ LANGUAGES = {
     "sh",
     "yaml",
 }
-FILES = {"toml", "json", "properties"}
+FILES = {"python", "toml", "json", "properties"}
 FENCE = re.compile(r"^( *)(`{3,}|~{3,})(.*)$")
 NO_RUN = re.compile(r"\bno-run:\s*(.*)$")
 TITLE = re.compile(r'\btitle="([^"]+)"')
@@ -222,6 +223,7 @@ def run_console(block: Block, shell: Shell) -> None:
 def run(path: Path) -> Tally:
     """Run a page in the working folder."""
     tally = Tally()
+    sys.path.append(str(Path.cwd()))
     shell = Shell(tally)
     namespace: dict[str, Any] = {"__name__": "__page__"}
     found = blocks(path.read_text(encoding="utf-8"))
