@@ -66,6 +66,7 @@ SPARK: Final = Suite(
     "spark", (*PYTEST, "--tier", "test", "tests/spark", "tests/pipelines")
 )
 OLDER: Final = Suite("spark", (*SPARK.arguments, *OLD_SPARK))
+LIST: Final = Suite("list", ("-m", "streamfactory", "list"))
 KITS: Final = tuple(
     Suite(f"kit {name}", ("-m", "streamfactory", "conformance", name, "--quick"))
     for name in ("memory", "file", "socket", "flight", "push")
@@ -95,7 +96,7 @@ CELLS: Final = (
     Cell("pyspark-4.1", (OLDER,), NO_SPARK, packages=("pyspark[connect]==4.1.*",)),
     Cell("pyspark-4.2", (SPARK,), NO_SPARK, packages=("pyspark[connect]==4.2.*",)),
     Cell("lowest", (QUICK, OLD_SERVERS), lowest=True),
-    Cell("no-extras", KITS, "all but the kit", extras="conformance"),
+    Cell("no-extras", (LIST, *KITS), "all but the kit", extras="conformance"),
 )
 
 

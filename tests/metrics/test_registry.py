@@ -125,6 +125,7 @@ def test_threads_that_begin_and_end_while_it_is_read_are_each_counted_once() -> 
     assert seen == sorted(seen)  # a counter never falls
 
 
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork.*:DeprecationWarning")
 def test_a_forked_child_begins_at_zero() -> None:
     owner = Owner()
     registry.track(owner, Counting(3))

@@ -400,6 +400,7 @@ def test_a_damaged_log_file_is_not_passed_over(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork.*:DeprecationWarning")
 def test_log_files_are_refused_after_a_fork_and_not_waited_for(tmp_path: Path) -> None:
     fixture = Fixture("hudi-mor", tmp_path)
     fixture.show("update in logs")

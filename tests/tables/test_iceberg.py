@@ -22,6 +22,7 @@ from streamfactory.spi import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from streamfactory.spi import Position
@@ -118,10 +119,11 @@ def test_expired_snapshots_are_a_loss_with_offset(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def catalog(tmp_path: Path) -> InMemoryCatalog:
+def catalog(tmp_path: Path) -> Iterator[InMemoryCatalog]:
     catalog = InMemoryCatalog("test", warehouse=f"file://{tmp_path}/lake")
     catalog.create_namespace("n")
-    return catalog
+    yield catalog
+    catalog.close()
 
 
 NUMBERS = pa.schema([pa.field("id", pa.int64())])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -14,7 +15,8 @@ from tests.objects.stage import place
 import streamfactory
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
+    from contextlib import AbstractContextManager
 
     from tests.objects.server import ObjectServer
 
@@ -23,7 +25,8 @@ if TYPE_CHECKING:
 REGION = "us-east-1"
 
 
-def delta(url: str, server: ObjectServer) -> Append:
+@contextmanager
+def delta(url: str, server: ObjectServer) -> Iterator[Append]:
     options = {
         "endpoint": server.endpoint,
         "allow_http": "true",
@@ -36,23 +39,24 @@ def delta(url: str, server: ObjectServer) -> Append:
         rows = pa.table({"id": pa.array(numbers, pa.int64())})
         write_deltalake(url, rows, mode="append", storage_options=options)
 
-    return append
+    yield append
 
 
-def iceberg(url: str, server: ObjectServer) -> Append:
+@contextmanager
+def iceberg(url: str, server: ObjectServer) -> Iterator[Append]:
     options = {
         "s3.endpoint": server.endpoint,
         "s3.region": REGION,
         "s3.access-key-id": OWNER.key,
         "s3.secret-access-key": OWNER.secret,
     }
-    catalog = InMemoryCatalog("test", warehouse=url, **options)
-    catalog.create_namespace("n")
-    schema = pa.schema([pa.field("id", pa.int64())])
-    table = catalog.create_table("n.table", schema, location=url)
-    return lambda numbers: table.append(
-        pa.table([pa.array(numbers, pa.int64())], schema=schema)
-    )
+    with closing(InMemoryCatalog("test", warehouse=url, **options)) as catalog:
+        catalog.create_namespace("n")
+        schema = pa.schema([pa.field("id", pa.int64())])
+        table = catalog.create_table("n.table", schema, location=url)
+        yield lambda numbers: table.append(
+            pa.table([pa.array(numbers, pa.int64())], schema=schema)
+        )
 
 
 def properties(kind: str, url: str, server: ObjectServer) -> dict[str, str]:
@@ -75,7 +79,7 @@ def read(stream: Any) -> list[int]:
 @pytest.mark.long("starts an object server")
 @pytest.mark.parametrize("writer", [delta, iceberg], ids=["delta", "iceberg"])
 def test_a_table_in_an_object_store_is_read_with_its_changes(
-    writer: Callable[[str, ObjectServer], Append],
+    writer: Callable[[str, ObjectServer], AbstractContextManager[Append]],
     object_server: ObjectServer,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -83,12 +87,14 @@ def test_a_table_in_an_object_store_is_read_with_its_changes(
     monkeypatch.setenv("OBJECT_SECRET", OWNER.secret)
     url = place().partition("?")[0]
     kind = writer.__name__
-    append = writer(url, object_server)
-    append([1, 2])
-    append([3])
-    with streamfactory.open(properties(kind, url, object_server)) as stream:
-        assert read(stream) == [1, 2, 3]
-        at = stream.position
-    append([4, 5])
-    with streamfactory.open(properties(kind, url, object_server), start=at) as stream:
-        assert read(stream) == [4, 5]
+    with writer(url, object_server) as append:
+        append([1, 2])
+        append([3])
+        with streamfactory.open(properties(kind, url, object_server)) as stream:
+            assert read(stream) == [1, 2, 3]
+            at = stream.position
+        append([4, 5])
+        with streamfactory.open(
+            properties(kind, url, object_server), start=at
+        ) as stream:
+            assert read(stream) == [4, 5]

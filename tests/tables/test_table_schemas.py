@@ -49,10 +49,10 @@ class Delta:
 
 class Iceberg:
     def __init__(self, folder: Path) -> None:
-        catalog = InMemoryCatalog("t", warehouse=f"file://{folder}")
-        catalog.create_namespace("n")
+        self._catalog = InMemoryCatalog("t", warehouse=f"file://{folder}")
+        self._catalog.create_namespace("n")
         rows = _rows({"number": 1})
-        self._table = catalog.create_table("n.t", rows.schema)
+        self._table = self._catalog.create_table("n.t", rows.schema)
         self._table.append(rows)
         self.path = folder / "n" / "t"
         assert self.path.is_dir()
@@ -62,6 +62,7 @@ class Iceberg:
         with self._table.update_schema() as update:
             update.union_by_name(rows.schema)
         self._table.append(rows)
+        self._catalog.close()
 
 
 class Hudi:
