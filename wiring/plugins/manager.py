@@ -269,6 +269,9 @@ class PluginManager:
         return checked(Decoder, name, descriptor)
 
     def _implements(self, plugin: Any, hook: str) -> bool:
+        # pluggy 1.6 raises where a plug-in has no such attribute.
+        if hook not in dir(plugin):
+            return False
         return self._pluggy.parse_hookimpl_opts(plugin, hook) is not None
 
 
