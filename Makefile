@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: setup java run quick test test-all prove matrix check docs bench dist clean
+.PHONY: setup java run quick test test-all prove matrix check docs bench lock dist clean
 
 setup: $(STAMP)  ## make .venv with everything (uv where there is one, else pip)
 
@@ -61,6 +61,11 @@ docs: setup  ## prove the built-ins, and write the generated pages
 BENCH ?=
 bench: java  ## ratios against the raw libraries, in one table at the end; gates nothing
 	@$(BIN)/python benchmarks/all.py --output .run/bench.json $(BENCH)
+
+lock: setup  ## constraints.txt: the newest version of each dependency that fits
+	@$(BIN)/uv pip compile --quiet --upgrade pyproject.toml --extra all --universal \
+	  --python-version 3.11 --no-annotate --custom-compile-command 'make lock' \
+	  --output-file constraints.txt
 
 dist: setup  ## wheel, sdist and SBOM in dist/, tried in a clean environment
 	@.ci/dist $(VENV)
