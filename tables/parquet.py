@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from streamfactory.arrowlog.disk.pages import TAIL, footer_limits
 from streamfactory.spi import CorruptData, SchemaMismatch
 from streamfactory.tables.errors import store_failure
 from streamfactory.tables.table import PieceGone
@@ -17,10 +18,6 @@ if TYPE_CHECKING:
 
     from streamfactory.spi import StreamError
     from streamfactory.tables.places import TableFiles
-
-MOST_FOOTER: Final = 64 << 20
-"""Bytes that the footer of a file may have: it is read as a whole."""
-_TAIL: Final = 8
 
 
 class Rows(NamedTuple):
@@ -161,23 +158,15 @@ def _opened(files: TableFiles, path: str) -> Iterator[pq.ParquetFile]:
         raise PieceGone(what) from error
     with source:
         try:
-            _check_footer(source)
-            file = pq.ParquetFile(source)
+            size = source.size()
+            tail = source.read_at(min(size, TAIL), max(0, size - TAIL))
+            # 96-bit timestamps in nanoseconds, the default, end in the year 2262.
+            file = pq.ParquetFile(
+                source, coerce_int96_timestamp_unit="us", **footer_limits(tail, size)
+            )
         except (pa.ArrowException, OSError, ValueError) as error:
             raise _failed(path, error) from error
         yield file
-
-
-def _check_footer(source: pa.NativeFile) -> None:
-    size = source.size()
-    tail = source.read_at(min(size, _TAIL), max(0, size - _TAIL))
-    if tail[4:] != b"PAR1":
-        what = "it does not end as a Parquet file"
-        raise ValueError(what)
-    footer = int.from_bytes(tail[:4], "little")
-    if footer > min(MOST_FOOTER, size):
-        what = f"its footer is said to have {footer} bytes"
-        raise ValueError(what)
 
 
 def _failed(path: str, error: Exception) -> StreamError:

@@ -26,27 +26,33 @@ from streamfactory.arrowlog.disk.leaves import (
     storage,
 )
 from streamfactory.arrowlog.disk.names import PARQUET
-from streamfactory.arrowlog.disk.pages import NotParquet, read_pages
+from streamfactory.arrowlog.disk.pages import (
+    LONGEST_FOOTER,
+    TAIL,
+    footer_limits,
+    footer_of,
+    read_groups,
+    read_pages,
+)
+from streamfactory.arrowlog.disk.thrift import NotParquet
 from streamfactory.spi import MessageTooLarge, SchemaMismatch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from streamfactory.arrowlog.disk.formats import Times
+    from streamfactory.arrowlog.disk.pages import Group
     from streamfactory.arrowlog.disk.settings import Settings
 
 _APPENDED: Final = b"appended"
 """Metadata key of merged segments: by batch [first row, milliseconds] pairs, JSON."""
-_LONGEST_FOOTER: Final = 64 << 20
 _CHUNK: Final = 9 << 10
 """Maximum bytes of a column of a row group in the footer; its statistics have 4096
 bytes at most each."""
-_FULL: Final = _LONGEST_FOOTER - (4 << 20)
+_FULL: Final = LONGEST_FOOTER - (4 << 20)
 """Bytes of a footer at which a segment is full: schema and batch times fit behind."""
 _SAMPLE: Final = 1 << 16
 """Rows of the first batch by which dictionaries are chosen."""
-_MAGIC: Final = b"PAR1"
-_TAIL: Final = 8
 _ALWAYS: Final = 64 << 20
 """Bytes in memory of a row group that are always allowed."""
 _SURE: Final = _ALWAYS - (1 << 20)
@@ -140,15 +146,9 @@ class _In(BatchesIn):
         self._schema = schema
         self._committed = committed
         self._leaves = leaves_of(schema)
-        tail = bytes(memoryview(self._at(max(0, size - _TAIL), _TAIL)))
-        footer = int.from_bytes(tail[:4], "little")
-        if tail[4:] != _MAGIC or not 0 < footer <= min(size - 12, _LONGEST_FOOTER):
-            msg = "it has no footer"
-            raise NotParquet(msg)
+        tail = bytes(memoryview(self._at(max(0, size - TAIL), TAIL)))
         self._limits = {
-            # Each element of a list takes at least a byte.
-            "thrift_string_size_limit": footer,
-            "thrift_container_size_limit": footer,
+            **footer_limits(tail, size),
             "page_checksum_verification": True,
             "pre_buffer": False,
         }
@@ -158,39 +158,35 @@ class _In(BatchesIn):
         if columns != len(self._leaves) or not self._reader.schema_arrow.equals(schema):
             msg = "its columns are not those of the topic"
             raise NotParquet(msg)
+        self._groups = read_groups(footer_of(self._at, tail, size), columns)
         self._checked: dict[int, _Checked] = {}
         self._by_columns: tuple[frozenset[str], Any] = frozenset(), self._reader
         self._times: list[Any] | None = None
 
     @property
     def rows(self) -> int:
-        groups = range(self._metadata.num_row_groups)
-        return sum(self._metadata.row_group(number).num_rows for number in groups)
+        return sum(group.rows for group in self._groups)
 
     def check(self, number: int) -> None:
-        group = self._metadata.row_group(number)
+        group = self._groups[number]
         try:
             self._checked[number] = self._check(group, _ALWAYS)
         except NotParquet:
             limit = _ALWAYS + 2 * self._committed()
             self._checked[number] = self._check(group, limit)
 
-    def _check(self, group: Any, limit: int) -> _Checked:
+    def _check(self, group: Group, limit: int) -> _Checked:
         """Check all columns."""
-        rows, left, encoded = group.num_rows, limit, set()
+        rows, left, encoded = group.rows, limit, set()
         for number, leaf in enumerate(self._leaves):
-            chunk = group.column(number)
-            values, start = chunk.num_values, chunk.data_page_offset
-            # As Arrow determines it.
-            if chunk.has_dictionary_page and 0 < chunk.dictionary_page_offset < start:
-                start = chunk.dictionary_page_offset
+            chunk = group.chunks[number]
+            values = chunk.values
             if values < rows or (leaf.column is not None and values > rows):
                 msg = f"column {number} has {values} values in {rows} rows"
                 raise NotParquet(msg)
             left -= leaf.expanded(rows, values)
             if left >= 0:
-                length = chunk.total_compressed_size
-                pages = read_pages(self._at, start, length, values, limit)
+                pages = read_pages(self._at, chunk, limit)
                 if leaf.is_text:
                     left -= pages.bytes
                 if leaf.is_text and pages.has_dictionary:
@@ -254,7 +250,7 @@ class _In(BatchesIn):
                 raise NotParquet(msg)
             self._times = found
         times = self._times[number] if number < len(self._times) else None
-        rows = self._metadata.row_group(number).num_rows
+        rows = self._groups[number].rows
         return None if times is None else (times, rows)
 
     def _at(self, offset: int, length: int) -> Any:

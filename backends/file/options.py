@@ -48,8 +48,9 @@ OPTIONS: Final = (
     Option(
         "format",
         "log: durable topics. file, stream: Arrow files of other programs, in the "
-        "random-access or the stream format, read-only; auto: detect which of them.",
-        choice(LOG, "file", "stream", "auto"),
+        "random-access or the stream format, read-only; auto: detect which of them. "
+        "parquet: Parquet files of other programs, read-only.",
+        choice(LOG, "file", "stream", "auto", "parquet"),
         default=LOG,
     ),
     *LOG_OPTIONS,

@@ -17,8 +17,9 @@ from tests.proving.numbers import SCHEMA, append, everything, numbers_of
 
 from streamfactory.arrowlog import Retention
 from streamfactory.arrowlog.disk.leaves import leaves_of, values_of
-from streamfactory.arrowlog.disk.pages import NotParquet, read_pages
+from streamfactory.arrowlog.disk.pages import Chunk, read_pages
 from streamfactory.arrowlog.disk.records import decode_sealed
+from streamfactory.arrowlog.disk.thrift import NotParquet
 from streamfactory.spi import (
     CorruptData,
     FormatRefused,
@@ -667,11 +668,13 @@ def page(
 
 
 def pages(data: bytes, values: int = 3, limit: int = 100) -> Any:
-    return read_pages(lambda at, n: data[at : at + n], 0, len(data), values, limit)
+    return read_pages(
+        lambda at, n: data[at : at + n], Chunk(0, len(data), values), limit
+    )
 
 
 def test_page_headers_are_read() -> None:
-    assert pages(page() + page(4), 7) == (7, 20, False)
+    assert pages(page() + page(4), 7) == (7, 20, 0, frozenset({0}))
 
 
 @pytest.mark.parametrize(

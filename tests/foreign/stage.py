@@ -8,6 +8,7 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from streamfactory.backends.file.foreign import (
     FORMATS,
@@ -106,10 +107,20 @@ def write_random(path: Path, *batches: pa.RecordBatch, **options: Any) -> Path:
     return path
 
 
+def write_parquet(path: Path, *batches: pa.RecordBatch) -> Path:
+    schema = batches[0].schema if batches else NUMBERS
+    with pq.ParquetWriter(path, schema) as writer:
+        for batch in batches:
+            writer.write_batch(batch)
+    return path
+
+
 class FolderHarness:
     """A folder; each message batch is a whole file, of one form or the other."""
 
     single_partition = True
+    form = "auto"
+    writers: Sequence[Callable[..., Path]] = (write_stream, write_random)
 
     def __init__(self, folder: Path) -> None:
         self._root = folder
@@ -123,17 +134,17 @@ class FolderHarness:
     def create(self, partitions: int) -> None:
         self.close()
         self._folder.mkdir()
-        write_stream(self._folder / "000000.arrows")
+        self.writers[0](self._folder / "000000")
 
     def properties(self) -> Mapping[str, str]:
-        return properties(self._folder)
+        return properties(self._folder, format=self.form)
 
     def partitions(self) -> Sequence[int]:
         return [0]
 
     def write(self, partition: int, values: Sequence[int]) -> None:
         self._count += 1
-        write = (write_stream, write_random)[self._count % 2]
+        write = self.writers[self._count % len(self.writers)]
         whole = write(self._root / "being-written", numbers(*values))
         whole.rename(self._folder / f"{self._count:06d}.arrow")
 
@@ -149,6 +160,13 @@ class FolderHarness:
 
     def close(self) -> None:
         shutil.rmtree(self._folder, ignore_errors=True)
+
+
+class ParquetHarness(FolderHarness):
+    """The same of Parquet files."""
+
+    form = "parquet"
+    writers = (write_parquet,)
 
 
 class GrowingHarness:

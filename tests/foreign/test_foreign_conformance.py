@@ -1,11 +1,17 @@
-"""The kit, on a folder of files and on one stream file that grows."""
+"""The kit, on folders of files and on one stream file that grows."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import pytest
-from tests.foreign.stage import FolderHarness, GrowingHarness, Plugin, plugins
+from tests.foreign.stage import (
+    FolderHarness,
+    GrowingHarness,
+    ParquetHarness,
+    Plugin,
+    plugins,
+)
 
 from streamfactory.conformance import Outcome, run
 from streamfactory.conformance.runner import all_cases
@@ -40,6 +46,7 @@ SKIPPED = {
     "harness",
     [
         FolderHarness,
+        ParquetHarness,
         pytest.param(GrowingHarness, marks=pytest.mark.long("the kit once more")),
     ],
 )

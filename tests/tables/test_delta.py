@@ -7,9 +7,11 @@ import os
 import string
 import struct
 from contextlib import closing
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
 from tests.tables.streams import table_properties
@@ -367,3 +369,15 @@ def test_errors_of_a_stream_name_it(tmp_path: Path) -> None:
     with pytest.raises(StreamError) as caught:
         read(tmp_path / "none")
     assert caught.value.stream is not None
+
+
+def test_96_bit_timestamps_have_years_after_2262(tmp_path: Path) -> None:
+    """As Spark writes timestamps by default."""
+    path = tmp_path / "t"
+    time = datetime(9999, 12, 31, tzinfo=UTC)
+    rows = pa.table({"at": pa.array([time], pa.timestamp("us", "UTC"))})
+    write_deltalake(str(path), rows)
+    [file] = path.glob("*.parquet")
+    pq.write_table(rows, file, use_deprecated_int96_timestamps=True)
+    with streamfactory.open(properties(path)) as stream:
+        assert stream.to_reader().read_all().column("at").to_pylist() == [time]

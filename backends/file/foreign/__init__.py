@@ -1,12 +1,12 @@
-"""Reads Arrow IPC files of other programs, by offset, also while they grow.
+"""Reads Arrow IPC and Parquet files of other programs, by offset, also while they grow.
 
-A path names one file (random-access or stream format), or a folder of such files. It is
-one partition, 0, whose offsets count rows. Files of pyarrow, pandas, Polars, DuckDB and
-Arrow Java are supported; readers get plain types. Read-only, replayable, durable, and
-shared by all processes that see the files.
+A path names one file (random-access or stream format of Arrow, or Parquet), or a folder
+of such files. It is one partition, 0, whose offsets count rows. Files of pyarrow,
+pandas, Polars, DuckDB, Spark and Arrow Java are supported; readers get plain types.
+Read-only, replayable, durable, and shared by all processes that see the files.
 
-A random-access file is readable once it has its footer. Of a stream, all complete
-messages are readable; its end marker ends the partition. For folders see
+A random-access or Parquet file is readable once it has its footer. Of a stream, all
+complete messages are readable; its end marker ends the partition. For folders see
 `streamfactory.backends.file.foreign.folder`.
 
 Limits: a file that is overwritten in place is detected by its first bytes and by the
@@ -24,7 +24,12 @@ from typing import TYPE_CHECKING, ClassVar, Final
 from streamfactory.backends.file.foreign.arrowfile import AUTO, RANDOM, STREAM
 from streamfactory.backends.file.foreign.consumer import ForeignConsumer
 from streamfactory.backends.file.foreign.folder import Folder
-from streamfactory.backends.file.foreign.layout import Layout, Settings, SingleFile
+from streamfactory.backends.file.foreign.layout import (
+    PARQUET,
+    Layout,
+    Settings,
+    SingleFile,
+)
 from streamfactory.backends.file.foreign.medium import translate_errors
 from streamfactory.backends.file.foreign.metadata import ForeignMetadata
 from streamfactory.spi import (
@@ -54,7 +59,7 @@ __all__ = [
     "create_metadata",
 ]
 
-FORMATS: Final = (STREAM, RANDOM, AUTO)
+FORMATS: Final = (STREAM, RANDOM, AUTO, PARQUET)
 """Values of ``format`` for files of other programs."""
 
 _READ: Final = frozenset({"read", "spark"})
@@ -83,7 +88,8 @@ OPTIONS: Final = (
     ),
     Option(
         "message.max.bytes",
-        "Maximum size of an Arrow message, also when decompressed.",
+        "Maximum size of an Arrow message, also when decompressed; of a row group of "
+        "a Parquet file when decompressed.",
         SIZE,
         default="4G",
         minimum=1024,

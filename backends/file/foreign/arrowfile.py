@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
 import sys
-from bisect import bisect_right
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
@@ -24,7 +22,8 @@ from streamfactory.backends.file.foreign.framing import (
     read_footer,
     read_frame,
 )
-from streamfactory.backends.file.foreign.medium import Medium, translate_errors
+from streamfactory.backends.file.foreign.indexed import IndexedFile
+from streamfactory.backends.file.foreign.medium import translate_errors
 from streamfactory.backends.file.foreign.types import plain_schema
 from streamfactory.spi import BatchValidator, FormatRefused, SchemaMismatch
 
@@ -35,15 +34,12 @@ STREAM: Final = "stream"
 RANDOM: Final = "file"
 AUTO: Final = "auto"
 
-_HEAD: Final = 64 * 1024
 _MARK: Final = 256
 """Bytes of the last message that are compared before reading continues after it."""
-_SAMPLE: Final = 4096
-_SAMPLES: Final = 16
 
 
-class ArrowFile:
-    """An index of the messages of one file. One thread at a time.
+class ArrowFile(IndexedFile):
+    """An index of the messages of one Arrow IPC file. One thread at a time.
 
     Message bodies are not read. A stream is scanned header by header, and from the last
     position when it has grown. Of a random-access file the footer and the metadata of
@@ -51,22 +47,12 @@ class ArrowFile:
 
     Args:
         path: The file.
-        form: ``stream``, ``file``, or ``auto`` to detect it from the first bytes.
+        form: ``stream``, ``file``, or ``auto`` to detect it from the first bytes. It
+            stays ``auto`` while the file is too short.
         longest: Maximum bytes of a message.
-
-    Raises:
-        StreamError: The file cannot be opened, or has another format.
     """
 
     def __init__(self, path: str, form: str, longest: int) -> None:
-        self.path = path
-        self.longest = longest
-        self.form = form
-        """``auto`` while the file is too short to detect its format."""
-        self.whole = False
-        """Whether the file is complete: it has a footer, or an end marker."""
-        self.schema: pa.Schema | None = None
-        """Schema in plain types; None while it is not written."""
         self.written: pa.Schema | None = None
         """Schema in the types of the file."""
         self.message: pa.Buffer | None = None
@@ -75,10 +61,6 @@ class ArrowFile:
         """The schema message with 64-bit decimals widened to 128, if it has any."""
         self.swapped = False
         """Whether the file has the other byte order."""
-        self.frames: list[Frame] = []
-        """Record batches, without empty ones."""
-        self.starts: list[int] = [0]
-        """First row of each batch, followed by the number of rows."""
         self.dictionaries: list[Frame] = []
         self.known: list[int] = []
         """Number of dictionaries before each batch."""
@@ -86,100 +68,21 @@ class ArrowFile:
         self._last = 0
         self._mark = b""
         self._legacy = False
-        self._incarnation: str | None = None
-        with translate_errors(path):
-            self.medium = Medium(path)
-        self._seen: Stamp | None = None
-        try:
-            self.refresh()
-        except BaseException:
-            self.close()
-            raise
+        super().__init__(path, form, longest)
 
     @property
-    def rows(self) -> int:
-        """Number of rows so far."""
-        return self.starts[-1]
-
-    def find(self, row: int) -> int:
-        """Index of the batch that contains a row."""
-        return bisect_right(self.starts, row) - 1
+    def needs_footer(self) -> bool:
+        return self.form == RANDOM
 
     def grew(self, stamp: Stamp) -> bool:
-        """Whether the file has grown.
-
-        Otherwise it was replaced, truncated or overwritten in place.
-        """
         if self.whole or not self._seen or not stamp.same_file(self._seen):
             return False
         with translate_errors(self.path):
             last = self.medium.peek(self._last, len(self._mark))
         return stamp.size >= self._at and last == self._mark
 
-    def refresh(self) -> None:
-        """Read what was appended.
-
-        Raises:
-            CorruptData, FormatRefused: The file is not, or no longer, an Arrow file.
-        """
-        if self.whole:
-            return
-        with translate_errors(self.path):
-            stamp = self.medium.look()
-            if stamp == self._seen:
-                return
-            self.medium.stamp = stamp
-            self._extend(stamp.size)
-            self._mark = self.medium.peek(self._last, min(_MARK, self._at - self._last))
-            self._seen = stamp
-
-    def incarnation(self) -> str | None:
-        """Identifies what the offsets count; None while the file has no row.
-
-        It stays equal while the file grows. It is derived from the inode and from the
-        bytes up to the end of the first batch, which change if the file is overwritten.
-        """
-        if self._incarnation is None and (self.frames or self.whole):
-            until = self.frames[0].end if self.frames else self._at
-            with translate_errors(self.path):
-                head = self.medium.peek(0, min(until, _HEAD))
-            digest = hashlib.blake2b(head, digest_size=12).hexdigest()
-            self._incarnation = f"{self.medium.stamp.inode:x}-{digest}"
-        return self._incarnation
-
-    def fingerprint(self) -> str:
-        """Identifies a complete file by its content, also after it was copied.
-
-        Derived from the length and all bytes; of a long file from samples.
-        """
-        size = self.medium.stamp.size
-        if size > _SAMPLE * _SAMPLES:
-            return self.sampled()
-        digest = hashlib.blake2b(str(size).encode(), digest_size=12)
-        with translate_errors(self.path):
-            digest.update(self.medium.peek(0, size))
-        return digest.hexdigest()
-
-    def sampled(self) -> str:
-        """The fingerprint by samples, which short files share more often.
-
-        Manifests of earlier versions use it for all files.
-        """
-        size = self.medium.stamp.size
-        step = max(1, (size - _SAMPLE) // (_SAMPLES - 1))
-        digest = hashlib.blake2b(str(size).encode(), digest_size=12)
-        with translate_errors(self.path):
-            for offset in range(0, size, step):
-                digest.update(self.medium.peek(offset, _SAMPLE))
-        return digest.hexdigest()
-
-    def is_listed_as(self, fingerprint: str) -> bool:
-        """Whether a complete file is the one listed with this fingerprint."""
-        return fingerprint == self.fingerprint() or fingerprint == self.sampled()
-
-    def close(self) -> None:
-        """Close the file. Buffers that were read stay valid."""
-        self.medium.close()
+    def _identity(self) -> str:
+        return self._digest_of_head(self.frames[0].end if self.frames else self._at)
 
     # --- scanning -------------------------------------------------------------------
 
@@ -190,6 +93,7 @@ class ArrowFile:
             self._read_footer(size)
         elif self.form == STREAM and size >= 4:
             self._scan(size)
+        self._mark = self.medium.peek(self._last, min(_MARK, self._at - self._last))
 
     def _detect(self, size: int) -> str:
         """The format, from the first bytes."""
@@ -227,6 +131,8 @@ class ArrowFile:
             remedy = "remove the file, or set `format`"
             if begin.startswith(MAGIC):
                 remedy = "it is a random-access file: set `format` to file or auto"
+            elif begin.startswith(b"PAR1"):
+                remedy = "it is a Parquet file: set `format` to parquet"
             raise FormatRefused(msg, remedy=remedy) from error
 
     def _add(self, frame: Frame) -> None:

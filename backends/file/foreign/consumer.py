@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
-from streamfactory.backends.file.foreign.decoder import Decoder
-from streamfactory.backends.file.foreign.layout import LostFile
+from streamfactory.backends.file.foreign.layout import LostFile, decoder_of
 from streamfactory.spi import (
     BatchState,
     CorruptData,
@@ -25,7 +24,8 @@ from streamfactory.spi import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from streamfactory.backends.file.foreign.arrowfile import ArrowFile
+    from streamfactory.backends.file.foreign.decoder import Decoder
+    from streamfactory.backends.file.foreign.indexed import IndexedFile
     from streamfactory.backends.file.foreign.layout import Layout
 
 log = logging.getLogger("streamfactory")
@@ -58,7 +58,7 @@ class ForeignConsumer(PartitionLevelConsumer):
         self._checked = checked
         self._woken = threading.Event()
         self._incarnation: str | None = None
-        self._decoder: tuple[ArrowFile, Decoder] | None = None
+        self._decoder: tuple[IndexedFile, Decoder] | None = None
         self._held: tuple[int, pa.RecordBatch, int | None] | None = None
         """The last returned batch, with its first offset and its bytes."""
 
@@ -179,7 +179,7 @@ class ForeignConsumer(PartitionLevelConsumer):
         return self._held
 
     def _last(
-        self, file: ArrowFile, index: int, until: int, limits: FetchLimits
+        self, file: IndexedFile, index: int, until: int, limits: FetchLimits
     ) -> int:
         """Index of the batch at which concatenation stops."""
         frames, starts, last = file.frames, file.starts, index + 1
@@ -196,20 +196,20 @@ class ForeignConsumer(PartitionLevelConsumer):
             last += 1
         return last
 
-    def _size(self, file: ArrowFile, index: int, last: int) -> int | None:
+    def _size(self, file: IndexedFile, index: int, last: int) -> int | None:
         """Bytes of some batches, if known without decoding."""
         frames = file.frames[index:last]
         if self._fields is not None or any(frame.compressed for frame in frames):
             return None
         return sum(frame.body for frame in frames)
 
-    def _decoder_of(self, file: ArrowFile) -> Decoder:
+    def _decoder_of(self, file: IndexedFile) -> Decoder:
         if self._decoder is None or self._decoder[0] is not file:
             schema = self._layout.schema
             assert schema is not None
             if self._fields is not None:
                 schema = pa.schema([schema.field(name) for name in self._fields])
-            self._decoder = (file, Decoder(file, schema, checked=self._checked))
+            self._decoder = (file, decoder_of(file, schema, checked=self._checked))
         return self._decoder[1]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
@@ -29,8 +30,74 @@ class Piece(NamedTuple):
     """Bytes of the encoded columns after unpacking."""
 
 
-class Decoder:
+class Part(NamedTuple):
+    """Rows of one batch, in the types of the file."""
+
+    first: int
+    """Index of the first row in the batch."""
+    rows: pa.RecordBatch
+
+
+class Decoder(ABC):
     """Decodes the batches of a file. One thread at a time.
+
+    Args:
+        path: The file, for messages.
+        schema: Schema of the returned rows, in plain types.
+    """
+
+    def __init__(self, path: str, schema: pa.Schema) -> None:
+        self._path = path
+        self._schema = schema
+
+    def decode(self, index: int, row: int = 0) -> Piece:
+        """The rows of one batch.
+
+        Args:
+            index: Index of the batch.
+            row: The wanted row. If the batch is large, or becomes very large when its
+                encodings are unpacked, a part that contains this row is returned.
+
+        Raises:
+            CorruptData: data_loss; names the file and the batch.
+            MessageTooLarge: permanent; a single row is too large.
+        """
+        try:
+            return self._decode(index, row)
+        except MessageTooLarge as error:
+            msg = f"batch {index} of the file {self._path!r} is too large: {error.what}"
+            raise MessageTooLarge(msg, remedy=error.remedy) from error
+        except (Malformed, UnicodeDecodeError, pa.ArrowException) as error:
+            self._forget()
+            msg = f"batch {index} at byte {self._place(index)} is corrupt: {error}"
+            raise translated(self._path, Malformed(msg)) from error
+        except OSError as error:
+            raise translated(self._path, error) from error
+
+    def _decode(self, index: int, row: int) -> Piece:
+        part, validator = self._validated(index, row)
+        first, rows = part.first, part.rows
+        unpacked = validator.unpacked_bytes(rows)
+        if unpacked > UNPACKED_BYTES:
+            rows, first = next(validator.split(rows.slice(row - first))), row
+            unpacked = validator.unpacked_bytes(rows)
+        return Piece(first, plain_rows(rows, self._schema), unpacked)
+
+    @abstractmethod
+    def _validated(self, index: int, row: int) -> tuple[Part, BatchValidator]:
+        """A validated part of a batch that contains a row, in the types of the file."""
+
+    @abstractmethod
+    def _forget(self) -> None:
+        """Drop what was read, after an error."""
+
+    @abstractmethod
+    def _place(self, index: int) -> int:
+        """First byte of a batch in the file."""
+
+
+class ArrowDecoder(Decoder):
+    """Decodes the record batches of an Arrow IPC file, in any order.
 
     Files with dictionaries or conversions are read by Arrow's stream reader, which is
     fed only the messages that it needs: the schema, the dictionaries valid for a batch,
@@ -42,12 +109,10 @@ class Decoder:
         checked: Whether values are validated, and not only lengths.
     """
 
-    def __init__(
-        self, file: ArrowFile, schema: pa.Schema, *, checked: bool = True
-    ) -> None:
+    def __init__(self, file: ArrowFile, schema: pa.Schema, *, checked: bool) -> None:
+        super().__init__(file.path, schema)
         self._file = file
         self._checked = checked
-        self._schema = schema
         self._reader: pa.RecordBatchStreamReader | None = None
         self._feed = _MessageFeed()
         self._fed = 0
@@ -60,46 +125,17 @@ class Decoder:
         """Whether batches need no conversion: all columns, plain types."""
         self._validator = BatchValidator(schema, values=checked)
 
-    def decode(self, index: int, row: int = 0) -> Piece:
-        """The rows of one batch.
+    def _validated(self, index: int, row: int) -> tuple[Part, BatchValidator]:
+        del row  # a batch is read as a whole
+        return Part(0, self._whole(index)), self._validator
 
-        Args:
-            index: Index of the batch.
-            row: The wanted row. If the batch becomes very large when its encodings are
-                unpacked, a slice that starts with this row is returned.
+    def _forget(self) -> None:
+        self._reader = None
 
-        Raises:
-            CorruptData: data_loss; names the file and the batch.
-            MessageTooLarge: permanent; a single row is too large.
-        """
-        try:
-            return self._decode(index, row)
-        except MessageTooLarge as error:
-            msg = (
-                f"batch {index} of the file {self._file.path!r} is too large: "
-                f"{error.what}"
-            )
-            raise MessageTooLarge(msg, remedy=error.remedy) from error
-        except (Malformed, UnicodeDecodeError, pa.ArrowException) as error:
-            self._reader = None
-            frame = self._file.frames[index]
-            msg = f"batch {index} at byte {frame.offset} is corrupt: {error}"
-            raise translated(self._file.path, Malformed(msg)) from error
-        except OSError as error:
-            raise translated(self._file.path, error) from error
+    def _place(self, index: int) -> int:
+        return self._file.frames[index].offset
 
-    def _decode(self, index: int, row: int) -> Piece:
-        found = self._validated(index)
-        rows, first, validator = found, 0, self._validator
-        unpacked = validator.unpacked_bytes(found)
-        if unpacked > UNPACKED_BYTES:
-            rows, first = next(validator.split(found.slice(row))), row
-            unpacked = validator.unpacked_bytes(rows)
-        if not self._direct:
-            rows = plain_rows(rows, self._schema)
-        return Piece(first, rows, unpacked)
-
-    def _validated(self, index: int) -> pa.RecordBatch:
+    def _whole(self, index: int) -> pa.RecordBatch:
         """A validated batch in the types of the file."""
         if self._found is not None and self._found[0] == index:
             return self._found[1]

@@ -17,8 +17,13 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from streamfactory.backends.file.foreign.arrowfile import ArrowFile
-from streamfactory.backends.file.foreign.layout import Layout, LostFile, Settings
+from streamfactory.backends.file.foreign.layout import (
+    PARQUET,
+    Layout,
+    LostFile,
+    Settings,
+    open_file,
+)
 from streamfactory.backends.file.foreign.manifest import Entry, Manifest
 from streamfactory.backends.file.foreign.medium import Stamp, stamp_of, translate_errors
 from streamfactory.backends.file.foreign.types import difference
@@ -32,6 +37,8 @@ from streamfactory.spi import (
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from streamfactory.backends.file.foreign.indexed import IndexedFile
 
 log = logging.getLogger("streamfactory")
 
@@ -60,8 +67,8 @@ class Folder(Layout):
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._manifest = Manifest(_manifest_folder(settings))
-        self._file: tuple[int, ArrowFile, Stamp] | None = None
-        self._watched: dict[str, tuple[Stamp, ArrowFile | None]] = {}
+        self._file: tuple[int, IndexedFile, Stamp] | None = None
+        self._watched: dict[str, tuple[Stamp, IndexedFile | None]] = {}
         self._warned: set[str] = set()
         self._not_before = 0.0
 
@@ -79,7 +86,7 @@ class Folder(Layout):
         ended = time.monotonic()
         self._not_before = ended + _SPARE * (ended - began)
 
-    def find(self, offset: int) -> tuple[ArrowFile, int]:
+    def find(self, offset: int) -> tuple[IndexedFile, int]:
         index = self._manifest.find(offset)
         start = self._manifest.starts[index]
         entry = self._manifest.entries[index]
@@ -108,7 +115,7 @@ class Folder(Layout):
             self._file = None
         settings, changed = self._settings, "has changed since it was listed"
         try:
-            file = ArrowFile(self._path(entry.name), entry.form, settings.longest)
+            file = open_file(self._path(entry.name), entry.form, settings.longest)
         except (CorruptData, FormatRefused, SchemaMismatch) as error:
             raise self._lost(index, changed, error.what) from error
         try:
@@ -209,13 +216,17 @@ class Folder(Layout):
             self._forget(name)
         return [_Found(entry, schema)]
 
-    def _watch(self, name: str) -> ArrowFile | None:
+    def _watch(self, name: str) -> IndexedFile | None:
         """The index of a complete file; None if it is incomplete."""
         path, settings = self._path(name), self._settings
         with translate_errors(path):
             status = os.stat(path)  # noqa: PTH116 - thousands of them
         stamp = Stamp.of(status)
         seen, file = self._watched.pop(name, (None, None))
+        if settings.form == PARQUET and "=" in name and _is_folder(status):
+            msg = f"{path!r} is a folder of partition values, which are not read"
+            remedy = "read a stream of each such folder, or set `names`"
+            raise FormatRefused(msg, remedy=remedy)
         if seen == stamp or _is_folder(status):
             self._watched[name] = (stamp, file)
             self._warn_if_old(name, status)
@@ -225,7 +236,7 @@ class Folder(Layout):
         else:
             if file is not None:
                 file.close()
-            file = ArrowFile(path, settings.form, settings.longest)
+            file = open_file(path, settings.form, settings.longest)
         if not file.whole and len(self._watched) >= _WATCHED:
             file.close()
             self._watched[name] = (stamp, None)

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from streamfactory.backends.file.foreign.arrowfile import RANDOM, ArrowFile
+from streamfactory.backends.file.foreign.arrowfile import ArrowFile
+from streamfactory.backends.file.foreign.decoder import ArrowDecoder
 from streamfactory.backends.file.foreign.medium import Stamp, stamp_of, translate_errors
 from streamfactory.spi import StreamTimeout
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from streamfactory.backends.file.foreign.decoder import Decoder
+    from streamfactory.backends.file.foreign.indexed import IndexedFile
     from streamfactory.spi import StreamConfig
+
+PARQUET: Final = "parquet"
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +49,38 @@ class Settings:
         )
 
 
+def open_file(path: str, form: str, longest: int) -> IndexedFile:
+    """The index of a file, by its format.
+
+    Raises:
+        StreamError: The file cannot be opened, or has another format.
+    """
+    if form == PARQUET:
+        from streamfactory.backends.file.foreign.parquetfile import ParquetFile
+
+        return ParquetFile(path, form, longest)
+    return ArrowFile(path, form, longest)
+
+
+def decoder_of(file: IndexedFile, schema: pa.Schema, *, checked: bool) -> Decoder:
+    """A decoder of the batches of a file.
+
+    Args:
+        file: Closed by its owner.
+        schema: Columns of the rows, in plain types.
+        checked: Whether values are validated, and not only lengths.
+    """
+    if isinstance(file, ArrowFile):
+        return ArrowDecoder(file, schema, checked=checked)
+    from streamfactory.backends.file.foreign.parquetfile import (
+        ParquetDecoder,
+        ParquetFile,
+    )
+
+    assert isinstance(file, ParquetFile)
+    return ParquetDecoder(file, schema, checked=checked)
+
+
 class Layout(ABC):
     """The files of one stream. One thread at a time; opens files lazily."""
 
@@ -71,7 +108,7 @@ class Layout(ABC):
         """
 
     @abstractmethod
-    def find(self, offset: int) -> tuple[ArrowFile, int]:
+    def find(self, offset: int) -> tuple[IndexedFile, int]:
         """The file that contains an offset, and the offset of its first row.
 
         The file stays open until the next call.
@@ -105,7 +142,7 @@ class SingleFile(Layout):
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._file: ArrowFile | None = None
+        self._file: IndexedFile | None = None
         self._seen: Stamp | None = None
 
     def refresh(self) -> None:
@@ -115,13 +152,13 @@ class SingleFile(Layout):
             self._renew(stamp)
             self._seen = stamp
         assert self._file is not None
-        if not self._file.whole and self._file.form == RANDOM:
+        if not self._file.whole and self._file.needs_footer:
             self._seen = None
             msg = f"the file {path!r} has no footer: it is incomplete"
             remedy = "wait for its writer; if it has stopped, write the file again"
             raise StreamTimeout(msg, remedy=remedy)
 
-    def find(self, offset: int) -> tuple[ArrowFile, int]:
+    def find(self, offset: int) -> tuple[IndexedFile, int]:
         assert self._file is not None
         return self._file, 0
 
@@ -137,7 +174,7 @@ class SingleFile(Layout):
         else:
             self.close()
             settings = self._settings
-            file = ArrowFile(settings.path, settings.form, settings.longest)
+            file = open_file(settings.path, settings.form, settings.longest)
             self._file = file
         if file.whole and self._settings.mapped:
             with translate_errors(file.path):

@@ -105,6 +105,16 @@ class Medium:
             at += count
         return buffer
 
+    def open(self) -> pa.NativeFile:
+        """The file for Arrow's readers; the caller closes it.
+
+        Raises:
+            OSError: As the system raises.
+        """
+        if self._whole is not None:
+            return pa.BufferReader(self._whole)
+        return pa.OSFile(f"/dev/fd/{self._fd}")  # the name may be another file's by now
+
     def map(self) -> None:
         """Serve `read` from a memory mapping. The file must not be truncated."""
         if self._whole is not None or not self.stamp.size:

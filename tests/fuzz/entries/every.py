@@ -43,6 +43,7 @@ GROUPS: Final[dict[str, tuple[type[Entry], ...]]] = {
         files.ForeignFiles,
         files.GrowingFiles,
         files.OpenedFiles,
+        files.ForeignParquet,
         files.CsvInputs,
         files.JsonInputs,
         files.ArrowInputs,

@@ -224,14 +224,35 @@ class ParquetInputs(_Input):
 
     def prepare(self) -> None:
         super().prepare()
-        names = ("int64", "string", "list", "struct", "decimal128", "timestamp_us")
-        self._files = []
-        for codec in ("none", "snappy", "zstd"):
-            sink = io.BytesIO()
-            table = pa.Table.from_batches([batch_of(*names)])
-            pa.parquet.write_table(table, sink, compression=codec)
-            self._files.append(sink.getvalue())
+        self._files = _parquet_files()
 
     def make(self, chance: random.Random) -> bytes:
         other = chance.choice(self._files)
         return mutating.bytes_of(chance.choice(self._files), chance, other)
+
+
+class ForeignParquet(_Foreign):
+    """Parquet files of other programs, by offset."""
+
+    NAME = "file-parquet"
+    SHARE = 3
+    FORM = "parquet"
+
+    def prepare(self) -> None:
+        super().prepare()
+        self._files = _parquet_files()
+
+    def make(self, chance: random.Random) -> bytes:
+        other = chance.choice(self._files)
+        return mutating.bytes_of(chance.choice(self._files), chance, other)
+
+
+def _parquet_files() -> list[bytes]:
+    names = ("int64", "string", "list", "struct", "decimal128", "timestamp_us")
+    found = []
+    table = pa.Table.from_batches([batch_of(*names)])
+    for codec in ("none", "snappy", "zstd"):
+        sink = io.BytesIO()
+        pa.parquet.write_table(table, sink, compression=codec)
+        found.append(sink.getvalue())
+    return found
