@@ -20,10 +20,11 @@ import os
 import re
 import sys
 import tempfile
+from collections import Counter
 from contextlib import contextmanager
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 import pictures
@@ -144,21 +145,36 @@ def _spark_versions() -> str:
 
 
 def _matrix() -> str:
-    """The last recorded run of each suite in each environment of `make matrix`."""
-    lines = [
-        "| environment | suite | Python | PySpark | PyArrow | result | date |",
-        "|---|---|---|---|---|---|---|",
-    ]
+    """The last recorded runs in each environment of `make matrix`."""
+    groups: dict[tuple[str, ...], list[Mapping[str, Any]]] = {}
     for one in json.loads(MATRIX.read_text("utf-8")):
         found = one["versions"]
         versions = [found.get(name, "") for name in ("python", "pyspark", "pyarrow")]
-        # Without the time that it took: `9000 passed, 10 skipped in 300.12s`.
-        line = re.sub(r" in [\d.]+ ?s\b.*|.*: (?=\d+ passed)", "", one["line"])
-        if one["state"] not in line:
-            line = one["state"]
-        cells = [_code(one["cell"]), one["suite"], *versions, line, one["date"]]
+        groups.setdefault((_code(one["cell"]), *versions, one["tier"]), []).append(one)
+    lines = [
+        "| environment | Python | PySpark | PyArrow | tier | suites | result | date |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for key, runs in groups.items():
+        names = ", ".join(one["suite"] for one in runs)
+        result, dates = _outcome(runs), sorted({one["date"] for one in runs})
+        suites = f"{len(runs)} suites" if result == "not run" else names
+        cells = [*key, suites, result, " to ".join(dates)]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
+
+
+def _outcome(runs: Iterable[Mapping[str, Any]]) -> str:
+    """What suites ended in: the sums of their last lines, and which ones failed."""
+    sums: Counter[str] = Counter()
+    failed = [one["suite"] for one in runs if one["state"] == "failed"]
+    if all(one["state"] == "not run" for one in runs):
+        return "not run"
+    for one in runs:
+        for number, what in re.findall(r"(\d+) (passed|failed|skipped)", one["line"]):
+            sums[what] += int(number)
+    counts = [f"{sums[what]} {what}" for what in ("passed", "failed", "skipped")]
+    return ", ".join(counts) + (f" (in {', '.join(failed)})" if failed else "")
 
 
 def _metrics(metrics: Iterable[Metric]) -> str:

@@ -1,14 +1,15 @@
 """Runs the suites that fit in environments of other versions, one after another.
 
-    python tests/matrix.py [--only CELL ...] [--suites NAME ...] [--keep] [--reuse]
-                           [--record]
+    python tests/matrix.py [--only CELL ...] [--suites NAME ...] [--tier quick]
+                           [--minutes N] [--keep] [--reuse] [--record]
 
 Each environment is made with pip in ``.run/matrix/NAME``: other Pythons, other
 versions of PySpark, the lowest versions that pyproject.toml allows, and the package
-without any extra. The output of its suites is in ``.run/matrix/NAME.log``. Ends in a
-table, also in ``.run/matrix.json``, and in the tests of ``make test`` that were left
-out; status 1 if a suite failed or did not run, as for want of a Python. ``--record``
-puts the results into ``docs/versions.json``, from which docs/versions.md is generated.
+without any extra. A suite is a folder of tests, or a command; its output is in
+``.run/matrix/NAME.log``. A cell starts no suite after its minutes. Ends in a table,
+also in ``.run/matrix.json``, and in what of ``make test`` was left out; status 1 if a
+suite failed or did not run, as for want of a Python. ``--record`` puts the results
+into ``docs/versions.json``, from which docs/versions.md is generated.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 import tomllib
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
@@ -28,7 +30,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
 ROOT: Final = Path(__file__).parents[1]
 FOLDER: Final = ROOT / ".run" / "matrix"
@@ -36,13 +38,17 @@ RECORD: Final = ROOT / "docs" / "versions.json"
 LONGEST: Final = 5400
 """Seconds for one suite."""
 
-PYTEST: Final = ("-m", "pytest", "-q", "-p", "no:cacheprovider")
-PARALLEL: Final = (*PYTEST, "-n", "2", "--dist", "loadgroup")
+PYTEST: Final = (
+    *("-m", "pytest", "-q", "-p", "no:cacheprovider"),
+    *("-n", "2", "--dist", "loadgroup"),
+)
 # Older versions of PySpark leave sockets to the garbage collector.
 OLD_SPARK: Final = (
     "-W",
     "ignore:Exception ignored:pytest.PytestUnraisableExceptionWarning",
 )
+NO_TESTS: Final = 5
+"""pytest's status where a tier has no tests of a folder."""
 NOT_RUN: Final = "not run"
 SHOWN: Final = ("pyspark", "pyarrow", "pandas", "numpy", "confluent-kafka")
 """Packages whose versions are recorded."""
@@ -55,21 +61,27 @@ class Suite:
     name: str
     arguments: tuple[str, ...]
     """Of the environment's Python."""
+    tiers: bool = True
+    """Whether it has an option for the tier of tests."""
 
 
-QUICK: Final = Suite("quick", (*PARALLEL, "--tier", "quick"))
-OTHERS: Final = "component or slow or network"
-"""What the tier ``test`` has and ``quick`` has not."""
-SERVERS: Final = Suite("servers", (*PARALLEL, "--tier", "test", "-m", OTHERS))
-OLD_SERVERS: Final = Suite("servers", (*SERVERS.arguments, *OLD_SPARK))
-SPARK: Final = Suite(
-    "spark", (*PYTEST, "--tier", "test", "tests/spark", "tests/pipelines")
-)
-OLDER: Final = Suite("spark", (*SPARK.arguments, *OLD_SPARK))
-LIST: Final = Suite("list", ("-m", "streamfactory", "list"))
-KITS: Final = tuple(
-    Suite(f"kit {name}", ("-m", "streamfactory", "conformance", name, "--quick"))
-    for name in ("memory", "file", "socket", "flight", "push")
+def folders(names: Iterable[str], *arguments: str) -> tuple[Suite, ...]:
+    """The tests of folders, each a suite."""
+    return tuple(Suite(name, (*PYTEST, *arguments, f"tests/{name}")) for name in names)
+
+
+FIRST: Final = ("kafka", "flight", "zeromq", "spark", "pipelines", "tables")
+"""Folders whose components differ most between versions."""
+FOLDERS: Final = sorted({path.parent.name for path in ROOT.glob("tests/*/test_*.py")})
+EVERY: Final = (*FIRST, *(name for name in FOLDERS if name not in FIRST))
+ON_SPARK: Final = ("spark", "pipelines")
+_KIT: Final = ("-m", "streamfactory", "conformance")
+KITS: Final = (
+    Suite("list", ("-m", "streamfactory", "list"), tiers=False),
+    *(
+        Suite(f"kit of {name}", (*_KIT, name, "--quick"), tiers=False)
+        for name in ("memory", "file", "socket", "flight", "push")
+    ),
 )
 
 
@@ -79,24 +91,32 @@ class Cell:
 
     name: str
     suites: tuple[Suite, ...]
-    left_out: str = ""
-    """What of ``make test`` does not run in it."""
     python: str = "3.11"
     packages: tuple[str, ...] = ()
     """Beside the package."""
     extras: str = "dev"
     lowest: bool = False
 
+    def left_out(self, tier: str) -> list[str]:
+        """What of ``make test`` has no suite in this cell."""
+        names = [suite.name for suite in self.suites]
+        found = [] if names == list(EVERY) else [f"all but {', '.join(names)}"]
+        return [*found, "slow tests, servers, Spark"] if tier == "quick" else found
 
-NO_SPARK: Final = "tests outside of tests/spark and tests/pipelines"
+
 CELLS: Final = (
-    Cell("python-3.12", (QUICK, SERVERS), python="3.12"),
-    Cell("python-3.13", (QUICK, SERVERS), python="3.13"),
-    Cell("pyspark-4.0", (OLDER,), NO_SPARK, packages=("pyspark[connect]==4.0.*",)),
-    Cell("pyspark-4.1", (OLDER,), NO_SPARK, packages=("pyspark[connect]==4.1.*",)),
-    Cell("pyspark-4.2", (SPARK,), NO_SPARK, packages=("pyspark[connect]==4.2.*",)),
-    Cell("lowest", (QUICK, OLD_SERVERS), lowest=True),
-    Cell("no-extras", (LIST, *KITS), "all but the kit", extras="conformance"),
+    Cell("python-3.12", folders(EVERY), python="3.12"),
+    Cell("python-3.13", folders(EVERY), python="3.13"),
+    *(
+        Cell(
+            f"pyspark-{version}",
+            folders(ON_SPARK, *arguments),
+            packages=(f"pyspark[connect]=={version}.*",),
+        )
+        for version, arguments in (("4.0", OLD_SPARK), ("4.1", OLD_SPARK), ("4.2", ()))
+    ),
+    Cell("lowest", folders(EVERY, *OLD_SPARK), lowest=True),
+    Cell("no-extras", KITS, extras="conformance"),
 )
 
 
@@ -110,6 +130,8 @@ class Outcome:
     """passed, failed, or not run."""
     line: str
     """Its last line, or why it did not run."""
+    tier: str = ""
+    """Of the tests; empty where a suite has no tiers."""
     date: str = ""
     versions: dict[str, str] = field(default_factory=dict)
     """Of Python and of `SHOWN`."""
@@ -163,7 +185,8 @@ def build(cell: Cell, *, reuse: bool) -> Path:
         return made
     python = interpreter(cell.python)
     if python is None:
-        raise LookupError(f"there is no Python {cell.python} on this machine")
+        msg = f"there is no Python {cell.python} on this machine"
+        raise LookupError(msg)
     subprocess.run([python, "-m", "venv", "--clear", str(folder)], check=True)
     command = [str(made), "-m", "pip", "install", "--quiet"]
     if cell.lowest:
@@ -204,32 +227,38 @@ def versions(python: Path) -> dict[str, str]:
 
 
 def run(
-    cell: Cell, suites: tuple[Suite, ...], *, keep: bool, reuse: bool
+    cell: Cell, suites: tuple[Suite, ...], asked: argparse.Namespace
 ) -> Iterator[Outcome]:
     """Build an environment and run suites in it."""
     log = FOLDER / f"{cell.name}.log"
     log.write_bytes(b"")
+    end = time.monotonic() + 60 * asked.minutes
     try:
-        made = build(cell, reuse=reuse)
+        made = build(cell, reuse=asked.reuse)
         found = versions(made)
         for suite in suites:
-            yield run_suite(cell, suite, made, found, log)
+            if time.monotonic() > end:
+                why = f"after {asked.minutes} minutes"
+                yield Outcome(cell.name, suite.name, NOT_RUN, why)
+                continue
+            outcome = run_suite(cell, suite, asked.tier, made, log)
+            outcome.versions = found
+            yield outcome
     except (LookupError, subprocess.CalledProcessError) as error:
         for suite in suites:
             yield Outcome(cell.name, suite.name, NOT_RUN, str(error))
     finally:
-        if not keep:
+        if not asked.keep:
             shutil.rmtree(FOLDER / cell.name, ignore_errors=True)
 
 
-def run_suite(
-    cell: Cell, suite: Suite, python: Path, found: dict[str, str], log: Path
-) -> Outcome:
+def run_suite(cell: Cell, suite: Suite, tier: str, python: Path, log: Path) -> Outcome:
     """Run one suite; its output is added to the log."""
+    tiers = ("--tier", tier) if suite.tiers else ()
     start = log.stat().st_size
     with log.open("ab") as output:
         process = subprocess.Popen(
-            [str(python), *suite.arguments],
+            [str(python), *suite.arguments, *tiers],
             cwd=ROOT,
             env=variables(),
             stdout=output,
@@ -247,9 +276,10 @@ def run_suite(
     line = _last_line(log.read_bytes()[start:].decode(errors="replace"))
     if status is None:
         line = f"ended after {LONGEST} s: {line}"
-    state = "passed" if status == 0 else "failed"
+    passed = status == 0 or (suite.tiers and status == NO_TESTS)
+    state = "passed" if passed else "failed"
     today = datetime.now(UTC).date().isoformat()
-    return Outcome(cell.name, suite.name, state, line, today, found)
+    return Outcome(cell.name, suite.name, state, line, "".join(tiers[1:]), today)
 
 
 def _last_line(text: str) -> str:
@@ -273,46 +303,45 @@ def record(outcomes: list[Outcome]) -> None:
 
 def main() -> int:
     """Run the matrix; returns the exit status."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    suites = sorted({suite.name for cell in CELLS for suite in cell.suites})
-    parser.add_argument("--only", nargs="*", choices=[cell.name for cell in CELLS])
-    parser.add_argument("--suites", nargs="*", choices=suites)
-    parser.add_argument("--keep", action="store_true", help="keep the environments")
-    parser.add_argument("--reuse", action="store_true", help="those that were kept")
-    parser.add_argument("--record", action="store_true", help=f"write {RECORD.name}")
-    asked = parser.parse_args()
+    asked = _arguments()
     FOLDER.mkdir(parents=True, exist_ok=True)
     outcomes = []
     left_out = []
     for cell in CELLS:
         if asked.only and cell.name not in asked.only:
             continue
-        chosen = tuple(
-            suite
-            for suite in cell.suites
-            if not asked.suites or suite.name in asked.suites
-        )
-        if not chosen:
-            continue
-        for outcome in run(cell, chosen, keep=asked.keep, reuse=asked.reuse):
+        chosen = tuple(s for s in cell.suites if s.name in (asked.suites or [s.name]))
+        omitted = cell.left_out(asked.tier)
+        omitted += [suite.name for suite in cell.suites if suite not in chosen]
+        for outcome in run(cell, chosen, asked) if chosen else ():
             outcomes.append(outcome)
             print(_row(outcome), flush=True)
-        others = [suite.name for suite in cell.suites if suite not in chosen]
-        omitted = [*others, cell.left_out] if cell.left_out else others
-        if omitted:
-            left_out.append(f"{cell.name:12}  {'; '.join(omitted)}")
+            omitted += [outcome.suite] if outcome.state == NOT_RUN else []
+            if asked.record:
+                record([outcome])
+        left_out += [f"{cell.name}: {'; '.join(omitted)}"] if omitted else []
     print("\nIn short:", *map(_row, outcomes), sep="\n")
-    if left_out:
-        print("\nLeft out of `make test`:", *left_out, sep="\n")
+    print("\nLeft out of `make test`:", *left_out, sep="\n")
     report = ROOT / ".run" / "matrix.json"
     report.write_text(json.dumps([asdict(one) for one in outcomes], indent=2))
-    if asked.record:
-        record(outcomes)
     return any(outcome.state != "passed" for outcome in outcomes)
 
 
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__)
+    suites = sorted({suite.name for cell in CELLS for suite in cell.suites})
+    parser.add_argument("--only", nargs="*", choices=[cell.name for cell in CELLS])
+    parser.add_argument("--suites", nargs="*", choices=suites)
+    parser.add_argument("--tier", choices=("quick", "test"), default="test")
+    parser.add_argument("--minutes", type=float, default=90, help="of each cell")
+    parser.add_argument("--keep", action="store_true", help="keep the environments")
+    parser.add_argument("--reuse", action="store_true", help="those that were kept")
+    parser.add_argument("--record", action="store_true", help=f"write {RECORD.name}")
+    return parser.parse_args()
+
+
 def _row(outcome: Outcome) -> str:
-    name = f"{outcome.cell:12}  {outcome.suite:10}"
+    name = f"{outcome.cell:12}  {outcome.suite:14}  {outcome.tier:5}"
     return f"{name}  {outcome.state:7}  {outcome.line}"
 
 

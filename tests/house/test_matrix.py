@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import sys
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 from tests import matrix
 from tests.matrix import CELLS, Cell, Outcome, Suite
 
+FOUND = {"python": "3.12.1"}
 KNOWN = [(cell.name, suite.name) for cell in CELLS for suite in cell.suites]
 
 
@@ -34,7 +36,7 @@ def test_a_run_replaces_its_own_record_only(
     monkeypatch.setattr(matrix, "RECORD", tmp_path / "versions.json")
     cell, suite = KNOWN[0]
     for name in (cell, "no-such"):
-        ran = Outcome(name, suite, "passed", "3 passed", "2026-01-02", {"python": "3"})
+        ran = Outcome(name, suite, "passed", "3 passed", "test", "2026-01-02", FOUND)
         matrix.record([ran])
     # A Python that is missing today does not undo the run of another day.
     matrix.record([Outcome(cell, suite, matrix.NOT_RUN, "no Python 3.12")])
@@ -64,12 +66,38 @@ def test_a_suite_ends_in_its_last_line(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(matrix, "LONGEST", 5)
-    suite = Suite("one", ("-c", program))
+    suite = Suite("one", ("-c", program), tiers=False)
     log = tmp_path / "log"
     log.write_text("9 passed\n")
     cell = Cell("cell", (suite,))
-    found = matrix.run_suite(cell, suite, Path(sys.executable), {}, log)
+    found = matrix.run_suite(cell, suite, "test", Path(sys.executable), log)
     assert (found.state, found.line[: len(line)]) == (state, line)
+
+
+def test_a_folder_runs_in_its_tier_and_may_have_no_tests_of_it(tmp_path: Path) -> None:
+    program = "import sys; print(*sys.argv[1:]); sys.exit(5)"
+    suite = Suite("one", ("-c", program))
+    log = tmp_path / "log"
+    log.write_text("")
+    cell = Cell("cell", (suite,))
+    found = matrix.run_suite(cell, suite, "quick", Path(sys.executable), log)
+    assert (found.state, found.line) == ("passed", "--tier quick")
+    assert found.tier == "quick"
+
+
+def test_suites_that_cannot_run_are_not_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(matrix, "FOLDER", tmp_path)
+    monkeypatch.setattr(matrix, "build", lambda *_, **__: Path(sys.executable))
+    suites = tuple(Suite(name, ("-c", ""), tiers=False) for name in ("one", "two"))
+    asked = argparse.Namespace(keep=False, reuse=False, tier="test", minutes=-1)
+    found = list(matrix.run(Cell("cell", suites), suites, asked))
+    assert [(one.suite, one.state) for one in found] == [
+        ("one", matrix.NOT_RUN),
+        ("two", matrix.NOT_RUN),
+    ]
+    assert found[0].line == "after -1 minutes"
 
 
 def test_a_missing_python_is_a_suite_that_did_not_run(
@@ -78,12 +106,17 @@ def test_a_missing_python_is_a_suite_that_did_not_run(
     monkeypatch.setattr(matrix, "FOLDER", tmp_path)
     suites = (Suite("one", ("-c", "")), Suite("two", ("-c", "")))
     cell = Cell("cell", suites, python="3.99")
-    found = list(matrix.run(cell, suites, keep=False, reuse=False))
-    assert [(one.suite, one.state) for one in found] == [
-        ("one", matrix.NOT_RUN),
-        ("two", matrix.NOT_RUN),
-    ]
+    asked = argparse.Namespace(keep=False, reuse=False, tier="test", minutes=1)
+    found = list(matrix.run(cell, suites, asked))
+    assert [one.state for one in found] == [matrix.NOT_RUN] * 2
     assert "there is no Python 3.99" in found[0].line
+
+
+def test_a_cell_states_what_it_leaves_out() -> None:
+    every, few = CELLS[0], next(c for c in CELLS if c.name == "pyspark-4.0")
+    assert every.left_out("test") == []
+    assert every.left_out("quick") == ["slow tests, servers, Spark"]
+    assert few.left_out("test") == ["all but spark, pipelines"]
 
 
 def test_suites_get_no_packages_of_another_python(
