@@ -19,9 +19,9 @@ def streamfactory_decoder() -> Decoder:
     return Decoder(
         name="json",
         doc=(
-            "One JSON object per message, of a declared schema. Python lists each "
-            "member "
-            "of the objects that msgspec creates."
+            "One JSON object per message, of a declared schema. Flat messages that "
+            "are written alike are decoded by columns; for others Python lists each "
+            "member of the objects that msgspec creates."
         ),
         spi_level=1,
         options=OPTIONS,

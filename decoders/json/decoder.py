@@ -1,4 +1,4 @@
-"""Decoder of JSON: many messages at once where that is safe, else one by one."""
+"""Decoder of JSON: by layout, else many messages at once, else one by one."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ from streamfactory.decoders.columns.options import UNITS, declared_schema
 from streamfactory.decoders.json.inferring import infer
 from streamfactory.decoders.json.nesting import too_deep
 from streamfactory.decoders.json.structs import FIELDS, Structs
+from streamfactory.decoders.json.uniform import UniformMessages, in_order
 from streamfactory.spi import DecodeContext, Decoded, MessageDecoder, Partition
 from streamfactory.spi.arrowjson import to_arrow_json
 from streamfactory.spi.decoder import UNDECLARED, find_lookalikes
@@ -52,6 +53,8 @@ class JsonDecoder(MessageDecoder):
         self._casting = Casting(None if unit is None else UNITS[unit], finite=True)
         self._structs = self._made(strict=options["unknown.fields"] == "error")
         self._strict: Structs | None = None
+        kinds, all_fields = self._structs.flat, options["missing.fields"] == "error"
+        self._uniform = kinds and UniformMessages(kinds, all_fields=all_fields)
         self._seen = 0
         """Messages whose field names were compared so far."""
 
@@ -117,8 +120,21 @@ class JsonDecoder(MessageDecoder):
                 found |= find_lookalikes(FIELDS.decode(text), self._schema.names)
         return found
 
-    def _columns(self, texts: pa.StringArray, call: _Call) -> list[pa.Array]:
+    def _columns(self, texts: pa.StringArray, call: _Call) -> Sequence[pa.Array]:
         """The columns of the good messages."""
+        if not self._uniform:
+            return self._parsed(texts, call)
+        strict = self.options["unknown.fields"] == "error" or call.is_strict
+        parts, others = self._uniform.parts(texts, undeclared=not strict)
+        if not parts:
+            return self._parsed(texts, call)
+        if len(others):
+            columns = self._parsed(texts.take(pa.array(others)), call)
+            call.renumber(others)
+            parts.append((np.setdiff1d(others, list(call.bad)), columns))
+        return in_order(parts)
+
+    def _parsed(self, texts: pa.StringArray, call: _Call) -> list[pa.Array]:
         count, lines = len(texts), joined(texts, "\n")
         fine, starts = _enclosed(texts), _starts(texts)
         parts: list[list[pa.Array]] = []
@@ -149,6 +165,21 @@ class _Call:
         """Messages with a field that the schema lacks."""
         self.wrong: dict[int, list[int]] = {}
         """By column index: messages whose value does not fit."""
+
+    @property
+    def is_strict(self) -> bool:
+        """Whether undeclared fields are looked for."""
+        return self._first is not self._second
+
+    def renumber(self, messages: np.ndarray) -> None:
+        """Replace the index of each message by the one that it has in the batch."""
+        numbers = messages.tolist()
+        self.bad = {numbers[index]: error for index, error in self.bad.items()}
+        self.undeclared = [numbers[index] for index in self.undeclared]
+        self.wrong = {
+            column: [numbers[index] for index in indices]
+            for column, indices in self.wrong.items()
+        }
 
     def rows(
         self,

@@ -24,6 +24,13 @@ FIELDS: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 """Decodes the field names of a message and leaves the values undecoded."""
 _INTEGER: Final = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 _NONE: Final = type(None)
+_FLAT: Final = {
+    bool: pa.bool_(),
+    _INTEGER: pa.int64(),
+    float: pa.float64(),
+    str: pa.string(),
+}
+"""Types of columns by what msgspec decodes."""
 
 
 class Structs:
@@ -46,6 +53,7 @@ class Structs:
         numbers_as_text: bool,
         numeric_times: bool,
     ) -> None:
+        self._schema = schema
         self._strict_fields = strict_fields
         self._all_fields = all_fields
         self._numbers_as_text = numbers_as_text
@@ -86,6 +94,18 @@ class Structs:
                     wrong.append(index)
             values.append(value)
         return self._row(*values), wrong, undeclared
+
+    @property
+    def flat(self) -> dict[str, pa.DataType] | None:
+        """The type of each of `columns`, if every value is what JSON calls it.
+
+        None if there are nested values, numbers that are kept as text, or values of
+        several types.
+        """
+        found = {
+            field.name: _FLAT.get(self._type(field.type)[0]) for field in self._schema
+        }
+        return None if None in found.values() else found
 
     def columns(self, rows: Sequence[Any]) -> list[pa.Array]:
         """The columns of decoded messages."""
