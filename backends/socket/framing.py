@@ -73,6 +73,8 @@ class StreamDecoder:
         self._view = memoryview(self._data)
         self._from = self._to = 0
         self._header: Header | None = None
+        self._last_head = b""
+        self._last_header: Header
         self._message: pa.Buffer | None = None
         self._message_view = memoryview(b"")
         self._head_size = self._filled = 0
@@ -233,7 +235,7 @@ class StreamDecoder:
         size = PREFIX + length
         self._need(size, receive)
         at = self._from
-        header = read_header(self._view[at + PREFIX : at + size], self._limits)
+        header = self._parsed(bytes(self._view[at + PREFIX : at + size]))
         if header.kind == SCHEMA and self.schema is not None:
             msg = "a second schema was received"
             raise corrupt(msg)
@@ -245,6 +247,13 @@ class StreamDecoder:
         self._ahead = _BLOCK if header.body < _TINY else _AHEAD
         self._header = header
         return True
+
+    def _parsed(self, head: bytes) -> Header:
+        """The header. Those of small batches are often equal: parsed once."""
+        if head != self._last_head:
+            self._last_header = read_header(memoryview(head), self._limits)
+            self._last_head = head
+        return self._last_header
 
     def _need(self, count: int, receive: Receive) -> None:
         """Read ahead until ``count`` bytes are buffered."""

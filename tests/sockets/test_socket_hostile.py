@@ -22,7 +22,7 @@ from tests.sockets.peers import (
 )
 
 from streamfactory.backends.socket.framing import EndedEarly, StreamDecoder
-from streamfactory.backends.socket.headers import Limits, read_header
+from streamfactory.backends.socket.headers import END, Limits, read_header
 from streamfactory.spi import CorruptData, MessageTooLarge, SchemaMismatch, StreamError
 from streamfactory.spi.soundness import UNPACKED_BYTES
 
@@ -85,6 +85,19 @@ def test_whole_streams_are_read_whatever_their_pieces() -> None:
     for data in (PLAIN, PACKED):
         for chunk in (1, 3, 64, 2**30):
             assert pa.Table.from_batches(read(data, chunk)).num_rows == 6
+
+
+def test_headers_that_repeat_and_change_are_each_read() -> None:
+    texts = ["a", "b", "cc", "cc", None, "d" * 100, "a"]
+    batches = [
+        pa.record_batch({"word": pa.array([text], pa.string())}) for text in texts
+    ]
+    schema = batches[0].schema.serialize().to_pybytes()
+    messages = [batch.serialize().to_pybytes() for batch in batches]
+    found = read(schema + b"".join(messages) + END)
+    assert pa.Table.from_batches(found).column("word").to_pylist() == texts
+    with pytest.raises(CorruptData):
+        read(schema + messages[0] + messages[0][:8] + bytes(len(messages[0]) - 8))
 
 
 @pytest.mark.parametrize("rows", [1, 700, 1_000, 2_500, 3_000])
