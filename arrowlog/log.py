@@ -16,7 +16,13 @@ from streamfactory.spi.partitions import MAX_PARTITION_ID
 
 if TYPE_CHECKING:
     import threading
-    from collections.abc import Collection, Mapping, MutableMapping, Sequence
+    from collections.abc import (
+        Collection,
+        Iterator,
+        Mapping,
+        MutableMapping,
+        Sequence,
+    )
 
     import pyarrow as pa
 
@@ -112,6 +118,61 @@ class LogStage(ABC):
     @abstractmethod
     def discard(self) -> None:
         """Discard rows that are not sealed; may be called twice."""
+
+
+class FileStage(ABC):
+    """Stages files of another program, which cannot be read before the commit.
+
+    The program writes Parquet files of one partition each into a folder. The stage
+    moves them into the topic, checks them and returns them as the rows of one attempt.
+    """
+
+    folder: str
+    """Absolute path of the folder; the program creates it."""
+    batch_rows: int
+    """Maximum number of rows of a row group."""
+    batch_bytes: int
+    """Approximate maximum bytes of a row group."""
+    file_rows: int
+    """Maximum number of rows of a file."""
+    compression: str | None
+    """``lz4`` (raw) or ``zstd``."""
+    rows: int = 0
+    """Rows of all sealed files."""
+    size: int = 0
+    """Their bytes, as rows are in memory."""
+
+    @abstractmethod
+    def names(self, within: str = "") -> Sequence[str]:
+        """Return the names in the folder, or in a folder within it."""
+
+    @abstractmethod
+    def seal(self, files: Sequence[tuple[int, str]]) -> Staged:
+        """End the attempt: its rows are as durable as the log is.
+
+        Args:
+            files: Partition and path within the folder, in the order in which rows of a
+                partition get their offsets.
+
+        Raises:
+            CorruptData: data_loss; a file is not a segment of the topic: it has other
+                columns, encodings or sizes than readers accept.
+            TopicNotFound: permanent; a partition does not exist.
+            MisuseError: misuse; a file is missing, or the folder was swept. Everything
+                is discarded after an error.
+        """
+
+    @abstractmethod
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """Read the rows of all sealed files, with their values validated.
+
+        Raises:
+            CorruptData: data_loss; a value is invalid.
+        """
+
+    @abstractmethod
+    def discard(self) -> None:
+        """Discard everything that is not sealed; may be called twice."""
 
 
 class Log(ABC):
@@ -217,6 +278,21 @@ class Log(ABC):
             validated: Whether the caller validates each batch by a `BatchValidator` of
                 the log's schema before it appends it: it is not done a second time.
         """
+
+    def stage_files(self, attempt: str) -> FileStage:
+        """Start to stage an attempt whose files another program writes.
+
+        What is neither committed nor discarded is removed by age.
+
+        Args:
+            attempt: A fresh uuid.
+
+        Raises:
+            Unsupported: misuse; the segments of the topic are not Parquet files in a
+                folder.
+        """
+        msg = f"topic {self.name!r} takes no files of other programs"
+        raise Unsupported(msg)
 
     @abstractmethod
     def discard(self, staged: Staged) -> None:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from streamfactory.spi import Position
     from streamfactory.wiring.reading.starts import Start
 
-__all__ = ["Branch", "fan_out", "prepare_environment", "register", "scan"]
+__all__ = ["Branch", "fan_out", "prepare_environment", "register", "save", "scan"]
 
 
 def register(spark: SparkSession) -> None:
@@ -82,6 +82,52 @@ def scan(
     from streamfactory.spark.scanning import scan_range
 
     return scan_range(stream, start, end, spark)
+
+
+def save(
+    frame: DataFrame,
+    stream: str | Mapping[str, str],
+    *,
+    writer_id: str | None = None,
+    epoch: int | None = None,
+) -> bool:
+    """Append the rows of a frame, written by Spark's own Parquet writer.
+
+    For topics of ``file`` with ``segment.format=parquet``, in a folder that the driver
+    and every executor reach by the same path. The rows are those that
+    ``format("streamfactory")`` writes; no row passes through Python. The files are
+    checked on the driver and become visible in one step. Repeating an epoch has no
+    effect: its rows are counted, and compared where ``epoch.mismatch`` is ``fail``.
+
+    Rows go to the partition in the column ``_partition``, else by the number of their
+    task. For functions of ``foreachBatch``, too.
+
+    Args:
+        frame: The rows; not of a stream.
+        stream: Name of a stream of the catalogue, or its properties.
+        writer_id: Survives restarts; with ``epoch``, or neither: then nothing keeps the
+            rows from being written twice.
+        epoch: At least 0, increasing per writer.
+
+    Returns:
+        True if this call made the commit, False if it was made before.
+
+    Raises:
+        ConfigError: config; invalid options, all at once.
+        Unsupported: misuse; the topic is not stored in Parquet files of a folder, or
+            its rows are routed by key.
+        SchemaMismatch: permanent; the columns do not fit, or Spark does not store them
+            as the topic does; a partition is null or does not exist.
+        EpochInThePast: misuse; a later epoch of this writer is committed.
+        EpochMismatch: misuse; the epoch was repeated with other rows, under
+            ``epoch.mismatch=fail``.
+        StorageFailed: permanent; the driver does not see what executors wrote.
+        MisuseError: misuse; the frame is one of a stream.
+        Errors of Spark are raised as they are.
+    """
+    from streamfactory.spark.saving import save_frame
+
+    return save_frame(frame, stream, writer_id, epoch)
 
 
 @final

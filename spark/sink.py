@@ -105,7 +105,7 @@ def check_sink(
             # Spark calls this for each epoch of a query: warn only for batches.
             level = logging.INFO if streaming or repeated else logging.WARNING
             log.log(level, "stream %r: this write is %s", config.name, verdict)
-        sink.check(arrow_schema(_nullable(schema)))
+        sink.check(arrow_schema(nullable(schema)))
         return verdict
 
 
@@ -122,7 +122,7 @@ def _check_epoch(config: StreamConfig, *, streaming: bool) -> None:
     raise ConfigError(msg, stream=config.name, remedy=f"set {missing} too, or neither")
 
 
-def _nullable(schema: StructType) -> StructType:
+def nullable(schema: StructType) -> StructType:
     """The schema with everything nullable, as Spark's own sinks do.
 
     An expression that is not nullable today may be tomorrow.
@@ -148,7 +148,7 @@ class _Writing(Shipped):
         arranged: Arrangement | None = None,
     ) -> None:
         self._config = config
-        self._schema = _nullable(schema)
+        self._schema = nullable(schema)
         self._overwrite = overwrite
         self._name = None if arranged is None else arranged.sink
         self._ledger = None if arranged is None else arranged.ledger

@@ -194,6 +194,22 @@ class Folders:
         os.rename(name, new, src_dir_fd=folder.fd, dst_dir_fd=folder.fd)
         return True
 
+    def adopt(self, path: str, new: str) -> None:
+        """Move a regular file of another program; a file with the new name is lost.
+
+        Raises:
+            FileNotFoundError: There is none.
+            CorruptData: data_loss; it is something else.
+        """
+        (old, name), (folder, final) = self._split(path), self._split(new)
+        os.rename(name, final, src_dir_fd=old.fd, dst_dir_fd=folder.fd)
+        fd, _ = self.read(new)
+        try:
+            if self._modes.file is not None:
+                os.fchmod(fd, self._modes.file)
+        finally:
+            os.close(fd)
+
     # --- folders ----------------------------------------------------------------
 
     def has(self, path: str) -> bool:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import pyarrow as pa
 
+from streamfactory.arrowlog.disk.filestage import sweep_attempts
 from streamfactory.arrowlog.disk.index import (
     PART_SCHEMA,
     Part,
@@ -372,6 +373,7 @@ class Housekeeper:
         if self._journal.publish(build):
             self._storage.remove(swept)
         self._sweep_index()
+        sweep_attempts(self._storage, STAGED_SECONDS)
         if self._tidy is not None:
             self._tidy()
 

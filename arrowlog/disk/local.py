@@ -125,6 +125,8 @@ class LocalStorage(Storage):
         modes: Permissions of new folders and files.
     """
 
+    adopts = True
+
     def __init__(
         self,
         root: Path,
@@ -219,6 +221,12 @@ class LocalStorage(Storage):
         """Remove an incomplete file."""
         with _translated(self._place(name)):
             self._folders.remove(self._place(name))
+
+    def adopt(self, name: str, new: str) -> int:
+        with _translated(self._place(name)):
+            self._folders.adopt(self._place(name), self._place(new))
+            self.sync_file(self.root / new)
+        return self.size(new)
 
     def open(self, name: str) -> Opened:
         with _translated(self._place(name)):

@@ -12,12 +12,14 @@ import numpy as np
 import pyarrow as pa
 
 from streamfactory.arrowlog.disk.commits import CommitQueue
+from streamfactory.arrowlog.disk.filestage import DiskFileStage
 from streamfactory.arrowlog.disk.housekeeping import Housekeeper
 from streamfactory.arrowlog.disk.naming import fewer_partitions, format_named
 from streamfactory.arrowlog.disk.segments import RollingWriter, SegmentReader
 from streamfactory.arrowlog.disk.staging import DiskStage, StagedFile
 from streamfactory.arrowlog.disk.verifying import verify
 from streamfactory.arrowlog.log import (
+    FileStage,
     Log,
     LogFile,
     LogSlice,
@@ -57,6 +59,11 @@ _TRIES: Final = 8
 
 _COPIED: Final = (
     'read it with format("streamfactory"), or copy it to a topic that was created with '
+    "segment.format=parquet"
+)
+
+_WRITTEN: Final = (
+    'write it with format("streamfactory"), or write to a topic that was created with '
     "segment.format=parquet"
 )
 
@@ -348,6 +355,17 @@ class DiskLog(Log):
             self._check_known,
             writer,
             check_values=self._settings.check_values and not validated,
+        )
+
+    def stage_files(self, attempt: str) -> FileStage:
+        with self.journal.lock:
+            self.journal.refreshed()  # raises if the topic was deleted
+        if format_named(self.segment_format).mixed:
+            msg = f"topic {self.name!r} has segments of the format "
+            msg += f"{self.segment_format}, which only this log writes"
+            raise Unsupported(msg, remedy=_WRITTEN)
+        return DiskFileStage(
+            attempt, self.storage, self.schema, self._settings, self._check_known
         )
 
     def discard(self, staged: Staged) -> None:

@@ -29,6 +29,9 @@ SEGMENTS: Final = {
 SEGMENT: Final = re.compile(r"data/[0-9a-f]{32}\.(?:arrow|parquet)")
 """Segments of any format."""
 PART: Final = re.compile(r"index/[0-9a-f]{32}\.arrow")
+ATTEMPT: Final = re.compile(r"[0-9a-f]{32}")
+"""The folder, within `STAGING`, of an attempt whose files another program writes."""
+STAGING: Final = "staging"
 TEMPORARY: Final = re.compile(r"\.tmp-[0-9a-f]{32}")
 """A temporary file, of a running write or left by a crash."""
 HIGHEST: Final = 2**63 - 1

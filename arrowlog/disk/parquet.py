@@ -53,6 +53,8 @@ _FULL: Final = LONGEST_FOOTER - (4 << 20)
 """Bytes of a footer at which a segment is full: schema and batch times fit behind."""
 _SAMPLE: Final = 1 << 16
 """Rows of the first batch by which dictionaries are chosen."""
+_CODECS: Final = frozenset({"UNCOMPRESSED", "LZ4", "ZSTD"})
+"""Compression of segments, as Arrow names it; LZ4 is ``LZ4_RAW``."""
 _ALWAYS: Final = 64 << 20
 """Bytes in memory of a row group that are always allowed."""
 _SURE: Final = _ALWAYS - (1 << 20)
@@ -167,6 +169,25 @@ class _In(BatchesIn):
     def rows(self) -> int:
         return sum(group.rows for group in self._groups)
 
+    def check_all(self) -> list[RowGroup]:
+        """See `check_file`."""
+        found = []
+        for number in range(len(self._groups)):
+            self.check(number)
+            checked = self._checked[number]
+            rows, group = self._groups[number].rows, self._metadata.row_group(number)
+            if checked.encoded:
+                msg = f"row group {number} has text with dictionaries"
+                raise NotParquet(msg)
+            for column in range(group.num_columns):
+                codec = group.column(column).compression
+                if codec not in _CODECS:
+                    msg = f"row group {number} has the compression {codec}"
+                    raise NotParquet(msg)
+            if rows:
+                found.append(RowGroup(rows, checked.limit - checked.left))
+        return found
+
     def check(self, number: int) -> None:
         group = self._groups[number]
         try:
@@ -256,6 +277,32 @@ class _In(BatchesIn):
     def _at(self, offset: int, length: int) -> Any:
         self._file.seek(offset)
         return self._file.read_buffer(length)
+
+
+class RowGroup(NamedTuple):
+    """A row group that readers accept."""
+
+    rows: int
+    size: int
+    """Bytes in memory, at most."""
+
+
+def check_file(file: Any, size: int, schema: pa.Schema) -> list[RowGroup]:
+    """Check all of a file that another program wrote, and return its row groups.
+
+    Nothing in it is decoded. A row group expands to 64 MiB and twice the bytes of the
+    file at most, so that readers accept what is returned here.
+
+    Args:
+        file: An Arrow random-access file.
+        size: Its bytes.
+        schema: Schema of the topic.
+
+    Raises:
+        NotParquet: Readers would refuse it.
+        OSError, pa.ArrowException: It is no Parquet file.
+    """
+    return _In(file, size, schema, lambda: size).check_all()
 
 
 def _decoded(column: pa.ChunkedArray, field: pa.Field) -> pa.ChunkedArray:

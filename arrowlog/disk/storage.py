@@ -11,7 +11,7 @@ import errno
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from streamfactory.spi import CorruptData, StorageFailed
+from streamfactory.spi import CorruptData, StorageFailed, Unsupported
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -77,6 +77,8 @@ class Storage(ABC):
     """Location, for messages and as a key: equal for equal storages."""
     lazy: bool = False
     """Whether published blobs may be lost unless `secure` is called."""
+    adopts: bool = False
+    """Whether other programs write files into folders at `location`, see `adopt`."""
     largest: int | None = None
     """Maximum bytes of a new blob, if it is buffered in memory."""
 
@@ -120,6 +122,17 @@ class Storage(ABC):
     @abstractmethod
     def create(self, name: str) -> NewBlob:
         """Create a blob for writing."""
+
+    def adopt(self, name: str, new: str) -> int:
+        """Rename a file that another program wrote, and return its bytes.
+
+        It is as durable as the storage is afterwards, except its name: see `settle`.
+
+        Raises:
+            Unsupported: misuse; see `adopts`.
+        """
+        msg = f"{self.location}: files of other programs are taken from folders only"
+        raise Unsupported(msg)
 
     @abstractmethod
     def open(self, name: str) -> Opened:

@@ -49,6 +49,7 @@ from streamfactory.wiring.writing.writer import Target, Writer
 if TYPE_CHECKING:
     from streamfactory.spi import End, Position
     from streamfactory.wiring.config.configure import Configured
+    from streamfactory.wiring.writing.files import FileWriter
     from streamfactory.wiring.writing.producer import Wrap
 
 
@@ -128,7 +129,7 @@ class Sink(Closing):
             ConfigError: config; typed rows with a decoder, or messages without one.
             SchemaMismatch: permanent; has the column.
         """
-        self._target(schema)
+        self.target(schema)
 
     def writer(
         self,
@@ -165,7 +166,7 @@ class Sink(Closing):
         if epoch < 0 or number < 0:
             msg = f"epoch {epoch} or task {number} is negative"
             raise MisuseError(msg, stream=self.config.name)
-        target = self._target(schema)
+        target = self.target(schema)
         attempt = uuid.uuid4().hex
         context = WriteContext(writer_id, epoch, number, attempt, kind, target.stored)
         home = home_of(writer_id, epoch, task)
@@ -177,6 +178,32 @@ class Sink(Closing):
             writer = Writer(self.producer, context, target, encoder, home, fresh=fresh)
             unless_made.pop_all()
         return writer
+
+    def file_writer(
+        self, schema: pa.Schema, *, writer_id: str | None, epoch: int, kind: WriteKind
+    ) -> FileWriter:
+        """Create the writer of an epoch whose files another program writes.
+
+        The caller closes it. Creates the topic, if there is none.
+
+        Args:
+            schema: Schema of the rows, with the framework's columns.
+            writer_id: As for `writer`.
+            epoch: As for `writer`.
+            kind: As for `writer`.
+
+        Raises:
+            Unsupported: misuse; the sink takes no such files.
+            GuaranteeRefused: config.
+            SchemaMismatch: permanent; rows of this schema do not fit the sink.
+        """
+        from streamfactory.wiring.writing.files import FileWriter
+
+        self.guarantee(writer_id=writer_id)
+        target = self.target(schema)
+        attempt = uuid.uuid4().hex
+        context = WriteContext(writer_id, epoch, 0, attempt, kind, target.stored)
+        return FileWriter(self.producer, context, target)
 
     def committer(
         self, *, writer_id: str | None = None, kind: WriteKind = WriteKind.STREAMING
@@ -258,7 +285,12 @@ class Sink(Closing):
         """Close the factory; may be called twice."""
         self.producer.close(self._claimed.close)
 
-    def _target(self, schema: pa.Schema) -> Target:
+    def target(self, schema: pa.Schema) -> Target:
+        """Return the schemas of rows of a schema; creates nothing.
+
+        Raises:
+            As `check`.
+        """
         decided = self._decided
         if decided is not None and decided[0].equals(schema, check_metadata=True):
             return decided[1]

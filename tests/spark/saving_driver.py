@@ -1,0 +1,87 @@
+"""A driver that saves epochs: ``python -m tests.spark.saving_driver FOLDER EPOCHS``.
+
+It is killed at a step if that was ordered, with its JVM. It saves every epoch from the
+first on: those that are committed have no effect.
+"""
+
+from __future__ import annotations
+
+import sys
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from tests.spark.killing import Faults
+from tests.spark.scenario import options, session
+
+from streamfactory.arrowlog.disk.local import LocalStorage
+from streamfactory.spark import prepare_environment, save, saving
+from streamfactory.spi import EpochInThePast
+from streamfactory.wiring.writing.files import FileWriter
+
+if TYPE_CHECKING:
+    from streamfactory.arrowlog.log import FileStage
+
+STEPS: Final = ("before-files", "after-files", "within-seal", "after-seal", "published")
+"""Of an epoch: around Spark's job, while its files are moved, before the record, and
+between the record and the answer."""
+ROWS: Final = 100
+TASKS: Final = 3
+
+
+def topic_of(folder: Path) -> dict[str, str]:
+    """With partitions by task in even epochs, and by column in odd ones."""
+    more = {"stream.file.segment.format": "parquet", "stream.file.fsync": "always"}
+    return {**options(folder, "out"), **more}
+
+
+def stepped(faults: Faults) -> None:
+    """Have the steps of a save ask whether this process is killed."""
+    write, adopt, link = saving._write, LocalStorage.adopt, LocalStorage._settle_link
+    commit = FileWriter.commit
+
+    def written(rows: Any, stage: FileStage, lanes: int) -> int:
+        faults.at("before-files")
+        count = write(rows, stage, lanes)
+        faults.at("after-files")
+        return count
+
+    def adopted(storage: LocalStorage, name: str, new: str) -> int:
+        size = adopt(storage, name, new)
+        faults.at("within-seal")
+        return size
+
+    def committed(writer: FileWriter, *arguments: Any) -> Any:
+        message = commit(writer, *arguments)
+        faults.at("after-seal")
+        return message
+
+    def settled(storage: LocalStorage, final: Path) -> None:
+        link(storage, final)
+        if b'"segments"' in final.read_bytes():
+            faults.at("published")
+
+    planted: Any = saving
+    planted._write = written
+    writers: Any = FileWriter
+    writers.commit = committed
+    changed: Any = LocalStorage
+    changed.adopt, changed._settle_link = adopted, settled
+
+
+def main(folder: Path, epochs: int) -> None:
+    prepare_environment(local=True)
+    spark = session("local[2]", attempts=4)
+    stepped(Faults(folder / "faults"))
+    for epoch in range(epochs):
+        frame = spark.range(epoch * ROWS, (epoch + 1) * ROWS, 1, TASKS)
+        if epoch % 2:
+            frame = frame.selectExpr("id", "id % 3 as _partition")
+        # The last epoch has no effect; those before it are refused.
+        with suppress(EpochInThePast):
+            save(frame, topic_of(folder), writer_id="w", epoch=epoch)
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), int(sys.argv[2]))

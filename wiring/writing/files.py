@@ -1,0 +1,208 @@
+"""Writes an epoch as files that another program writes, such as Spark."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from dataclasses import replace
+from typing import TYPE_CHECKING, final
+
+from streamfactory.arrowlog import LogProducerFactory
+from streamfactory.spi import (
+    CommitMessage,
+    MisuseError,
+    StorageFailed,
+    StreamError,
+    Summary,
+    Unsupported,
+)
+from streamfactory.wiring.decoding.deadletters import varying_columns
+from streamfactory.wiring.metrics.registry import registry
+from streamfactory.wiring.writing.changes import change_column
+from streamfactory.wiring.writing.counters import SinkTally, WriteCounters
+from streamfactory.wiring.writing.summary import Summing
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import pyarrow as pa
+
+    from streamfactory.arrowlog.log import FileStage, Log, Staged
+    from streamfactory.spi import WriteContext
+    from streamfactory.wiring.writing.producer import Producer
+    from streamfactory.wiring.writing.writer import Target
+
+_REMEDY = 'write it with format("streamfactory")'
+_FORMAT = "segment.format"
+_PARQUET = "parquet"
+
+
+@final
+class FileWriter:
+    """The rows of one attempt, in files that another program writes. One thread.
+
+    Args:
+        producer: Calls the backend.
+        context: The attempt.
+        target: The schemas of the rows.
+
+    Raises:
+        Unsupported: misuse; the sink takes no such files.
+    """
+
+    def __init__(
+        self, producer: Producer, context: WriteContext, target: Target
+    ) -> None:
+        check_files(producer)
+        _check_topic(producer, target)
+        self._producer = producer
+        self._context = context
+        self.schema: pa.Schema = target.stored
+        """Of the files."""
+        named = context.writer_id is not None and producer.claims.idempotent
+        self._compared = named and producer.config["epoch.mismatch"] == "fail"
+        self._log: Log = producer.call(lambda: _log_of(producer, target.stored))
+        self._stage: FileStage | None = None
+        self._sealed: Staged | None = None
+        self.counters = WriteCounters()
+        tally = SinkTally(producer.config.name, self.counters)
+        self._end_metrics = registry.track(self, tally)
+
+    @property
+    def drains(self) -> bool:
+        """Whether rows need only be counted: the epoch is committed already."""
+        writer_id = self._context.writer_id
+        if writer_id is None or self._compared or not self._producer.claims.idempotent:
+            return False
+        factory = self._producer.factory
+        last = self._producer.ask(
+            "fetch the last epoch", lambda: factory.fetch_last_commit(writer_id)
+        )
+        return last is not None and last.epoch >= self._context.epoch
+
+    def begin(self) -> FileStage:
+        """Begin to stage: the program creates the folder of the stage and writes."""
+        log, attempt = self._log, self._context.attempt
+        self._stage = self._producer.call(lambda: log.stage_files(attempt))
+        return self._stage
+
+    def names(self, within: str = "") -> Sequence[str]:
+        """See `FileStage.names`."""
+        stage = self._begun()
+        return self._producer.call(lambda: stage.names(within))
+
+    def commit(self, files: Sequence[tuple[int, str]], rows: int) -> CommitMessage:
+        """End the attempt; pass the returned message to the committer.
+
+        Args:
+            files: See `FileStage.seal`.
+            rows: How many rows the program has written.
+
+        Raises:
+            StorageFailed: permanent; the files have another number of rows.
+            StreamError: See `FileStage.seal`.
+        """
+        stage = self._begun()
+        try:
+            sealed = self._sealed = self._producer.call(lambda: stage.seal(files))
+            if stage.rows != rows:
+                msg = f"{rows} rows were written, but the files in {stage.folder} have "
+                remedy = (
+                    "use a path that is one folder for all executors and the driver"
+                )
+                raise StorageFailed(msg + f"{stage.rows}", remedy=remedy)
+            summary = self._summary(stage)
+        except StreamError:
+            self.counters.failures += 1
+            self.abort()
+            raise
+        self.counters.rows += rows
+        self.counters.bytes += stage.size
+        self.counters.batches += len(sealed.files)
+        payload = {"attempt": sealed.attempt, "files": [dict(f) for f in sealed.files]}
+        return self._message(summary, payload)
+
+    def drained(self, rows: int) -> CommitMessage:
+        """Return the message of an attempt whose rows were only counted."""
+        self.counters.rows += rows
+        self.counters.drained += rows
+        return self._message(Summary(rows), None, drained=True)
+
+    def abort(self) -> None:
+        """Remove what was written; may be called after a failure, and twice."""
+        stage, sealed = self._stage, self._sealed
+        self._stage = self._sealed = None
+        if stage is not None:
+            self._producer.call(stage.discard)
+        if sealed is not None:
+            self._producer.call(lambda: self._log.discard(sealed))
+
+    def close(self) -> None:
+        """Remove the folder; files that `commit` returned are the committer's."""
+        with ExitStack() as last:
+            last.callback(self._end_metrics)
+            self._sealed = None
+            self.abort()
+
+    def _begun(self) -> FileStage:
+        if self._stage is None:
+            msg = "the attempt has not begun, or was aborted"
+            raise MisuseError(msg, stream=self._producer.config.name)
+        return self._stage
+
+    def _summary(self, stage: FileStage) -> Summary:
+        if not self._compared:
+            return Summary(stage.rows)
+        summing = Summing(content=True, without=varying_columns(self.schema))
+        for rows in stage.batches():
+            summing.add(rows, {})
+        return summing.total()
+
+    def _message(
+        self, summary: Summary, payload: object, *, drained: bool = False
+    ) -> CommitMessage:
+        context = replace(self._context, schema=None)
+        digest = self._producer.config_digest
+        return CommitMessage(context, summary, payload, digest, drained=drained)
+
+
+def check_files(producer: Producer) -> None:
+    """Refuse a sink that takes no files of other programs; connects to nothing.
+
+    Raises:
+        Unsupported: misuse.
+    """
+    config = producer.config
+    if not isinstance(producer.factory, LogProducerFactory) or _FORMAT not in config:
+        msg = f"streams of type {config.type} are not stored in Parquet files"
+        raise Unsupported(msg, stream=config.name, remedy=_REMEDY)
+    if "://" in config["path"]:
+        msg = (
+            "files are written to a folder that all processes reach by the same path, "
+        )
+        msg += f"not to {config['path']}"
+        raise Unsupported(msg, stream=config.name, remedy=_REMEDY)
+    if change_column(config) is not None:
+        msg = "rows that are changes are turned into messages, one by one"
+        raise Unsupported(msg, stream=config.name, remedy=_REMEDY)
+
+
+def _check_topic(producer: Producer, target: Target) -> None:
+    """Refuse a topic of other rows or segments; creates nothing."""
+    config = producer.config
+    if target.stored.names == ["value"] and "_key" in target.carries:
+        msg = f"topic {config.topic!r} has undecoded messages, which need an encoder"
+        raise Unsupported(msg, stream=config.name, remedy=_REMEDY)
+    found = producer.ask(
+        "fetch the schema", lambda: producer.factory.fetch_schema(config.topic)
+    )
+    if found is None and config[_FORMAT] != _PARQUET:
+        msg = f"topic {config.topic!r} would be created with "
+        msg += f"{_FORMAT}={config[_FORMAT]}"
+        remedy = f"set stream.{config.type}.{_FORMAT}=parquet"
+        raise Unsupported(msg, stream=config.name, remedy=remedy)
+
+
+def _log_of(producer: Producer, schema: pa.Schema) -> Log:
+    factory = producer.factory
+    assert isinstance(factory, LogProducerFactory)
+    return factory.log(schema)
