@@ -23,7 +23,6 @@ from streamfactory.spi import (
 )
 from streamfactory.wiring.config.loading import load, load_again
 from streamfactory.wiring.core.guard import log
-from streamfactory.wiring.writing.files import check_files
 from streamfactory.wiring.writing.routing import SPECIAL
 from streamfactory.wiring.writing.sink import Sink
 
@@ -84,12 +83,12 @@ def save_frame(
     with ExitStack() as stack:
         sink = Sink(load_again(config, reads=False))
         stack.callback(sink.close)
-        check_files(sink.producer)
+        sink.files.check()
         check_sink(config, frame.schema, overwrite=False, streaming=False)
         schema = arrow_schema(nullable(frame.schema))
-        check_stored(sink.target(schema).stored)
+        check_stored(sink.files.schema(schema))
         routed = _is_routed(frame, config, sink.partition_count())
-        writer = sink.file_writer(
+        writer = sink.files.writer(
             schema, writer_id=who, epoch=number, kind=WriteKind.BATCH
         )
         stack.callback(writer.close)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import uuid
 from contextlib import ExitStack
 from dataclasses import replace
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, cast, final
 
-from streamfactory.arrowlog import LogProducerFactory
 from streamfactory.spi import (
     CommitMessage,
     MisuseError,
@@ -14,6 +14,7 @@ from streamfactory.spi import (
     StreamError,
     Summary,
     Unsupported,
+    WriteContext,
 )
 from streamfactory.wiring.decoding.deadletters import varying_columns
 from streamfactory.wiring.metrics.registry import registry
@@ -22,18 +23,80 @@ from streamfactory.wiring.writing.counters import SinkTally, WriteCounters
 from streamfactory.wiring.writing.summary import Summing
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     import pyarrow as pa
 
+    from streamfactory.arrowlog import LogProducerFactory
     from streamfactory.arrowlog.log import FileStage, Log, Staged
-    from streamfactory.spi import WriteContext
+    from streamfactory.spi import Verdict, WriteKind
     from streamfactory.wiring.writing.producer import Producer
     from streamfactory.wiring.writing.writer import Target
 
 _REMEDY = 'write it with format("streamfactory")'
 _FORMAT = "segment.format"
 _PARQUET = "parquet"
+
+
+@final
+class FileWriters:
+    """Creates the `FileWriter` of each epoch of a sink.
+
+    Args:
+        producer: Calls the backend.
+        target: Returns the schemas of rows of a schema.
+        guarantee: Returns the guarantee of a writer id.
+    """
+
+    def __init__(
+        self,
+        producer: Producer,
+        target: Callable[[pa.Schema], Target],
+        guarantee: Callable[..., Verdict],
+    ) -> None:
+        self._producer = producer
+        self._target = target
+        self._guarantee = guarantee
+
+    def check(self) -> None:
+        """Refuse a sink that takes no files of other programs; connects to nothing.
+
+        Raises:
+            Unsupported: misuse.
+        """
+        _check_place(self._producer)
+
+    def schema(self, rows: pa.Schema) -> pa.Schema:
+        """Return the schema of the files for rows of a schema; creates nothing.
+
+        Raises:
+            SchemaMismatch: permanent; rows of this schema do not fit the sink.
+        """
+        return self._target(rows).stored
+
+    def writer(
+        self, schema: pa.Schema, *, writer_id: str | None, epoch: int, kind: WriteKind
+    ) -> FileWriter:
+        """Create the writer of an epoch. The caller closes it.
+
+        Creates the topic, if there is none.
+
+        Args:
+            schema: Schema of the rows, with the framework's columns.
+            writer_id: As for `Sink.writer`.
+            epoch: As for `Sink.writer`.
+            kind: As for `Sink.writer`.
+
+        Raises:
+            Unsupported: misuse; the sink takes no such files.
+            GuaranteeRefused: config.
+            SchemaMismatch: permanent; rows of this schema do not fit the sink.
+        """
+        self._guarantee(writer_id=writer_id)
+        target = self._target(schema)
+        attempt = uuid.uuid4().hex
+        context = WriteContext(writer_id, epoch, 0, attempt, kind, target.stored)
+        return FileWriter(self._producer, context, target)
 
 
 @final
@@ -52,7 +115,7 @@ class FileWriter:
     def __init__(
         self, producer: Producer, context: WriteContext, target: Target
     ) -> None:
-        check_files(producer)
+        _check_place(producer)
         _check_topic(producer, target)
         self._producer = producer
         self._context = context
@@ -165,12 +228,9 @@ class FileWriter:
         return CommitMessage(context, summary, payload, digest, drained=drained)
 
 
-def check_files(producer: Producer) -> None:
-    """Refuse a sink that takes no files of other programs; connects to nothing.
+def _check_place(producer: Producer) -> None:
+    from streamfactory.arrowlog import LogProducerFactory
 
-    Raises:
-        Unsupported: misuse.
-    """
     config = producer.config
     if not isinstance(producer.factory, LogProducerFactory) or _FORMAT not in config:
         msg = f"streams of type {config.type} are not stored in Parquet files"
@@ -203,6 +263,5 @@ def _check_topic(producer: Producer, target: Target) -> None:
 
 
 def _log_of(producer: Producer, schema: pa.Schema) -> Log:
-    factory = producer.factory
-    assert isinstance(factory, LogProducerFactory)
+    factory = cast("LogProducerFactory", producer.factory)
     return factory.log(schema)

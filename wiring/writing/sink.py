@@ -42,6 +42,7 @@ from streamfactory.wiring.core.guard import log_warnings
 from streamfactory.wiring.writing.changes import change_column, check_changes
 from streamfactory.wiring.writing.claimed import ClaimedCommitters
 from streamfactory.wiring.writing.committer import Committer
+from streamfactory.wiring.writing.files import FileWriters
 from streamfactory.wiring.writing.producer import Producer
 from streamfactory.wiring.writing.routing import SPECIAL, home_of
 from streamfactory.wiring.writing.writer import Target, Writer
@@ -49,7 +50,6 @@ from streamfactory.wiring.writing.writer import Target, Writer
 if TYPE_CHECKING:
     from streamfactory.spi import End, Position
     from streamfactory.wiring.config.configure import Configured
-    from streamfactory.wiring.writing.files import FileWriter
     from streamfactory.wiring.writing.producer import Wrap
 
 
@@ -87,6 +87,8 @@ class Sink(Closing):
         self._schema: pa.Schema | None = None
         self._decided: tuple[pa.Schema, Target] | None = None
         """Targets of previous rows, by their schema."""
+        self.files = FileWriters(self.producer, self._target, self.guarantee)
+        """Creates writers of epochs whose files another program writes."""
         log_warnings(self.config)
 
     def guarantee(self, *, writer_id: str | None) -> Verdict:
@@ -129,7 +131,7 @@ class Sink(Closing):
             ConfigError: config; typed rows with a decoder, or messages without one.
             SchemaMismatch: permanent; has the column.
         """
-        self.target(schema)
+        self._target(schema)
 
     def writer(
         self,
@@ -166,7 +168,7 @@ class Sink(Closing):
         if epoch < 0 or number < 0:
             msg = f"epoch {epoch} or task {number} is negative"
             raise MisuseError(msg, stream=self.config.name)
-        target = self.target(schema)
+        target = self._target(schema)
         attempt = uuid.uuid4().hex
         context = WriteContext(writer_id, epoch, number, attempt, kind, target.stored)
         home = home_of(writer_id, epoch, task)
@@ -178,32 +180,6 @@ class Sink(Closing):
             writer = Writer(self.producer, context, target, encoder, home, fresh=fresh)
             unless_made.pop_all()
         return writer
-
-    def file_writer(
-        self, schema: pa.Schema, *, writer_id: str | None, epoch: int, kind: WriteKind
-    ) -> FileWriter:
-        """Create the writer of an epoch whose files another program writes.
-
-        The caller closes it. Creates the topic, if there is none.
-
-        Args:
-            schema: Schema of the rows, with the framework's columns.
-            writer_id: As for `writer`.
-            epoch: As for `writer`.
-            kind: As for `writer`.
-
-        Raises:
-            Unsupported: misuse; the sink takes no such files.
-            GuaranteeRefused: config.
-            SchemaMismatch: permanent; rows of this schema do not fit the sink.
-        """
-        from streamfactory.wiring.writing.files import FileWriter
-
-        self.guarantee(writer_id=writer_id)
-        target = self.target(schema)
-        attempt = uuid.uuid4().hex
-        context = WriteContext(writer_id, epoch, 0, attempt, kind, target.stored)
-        return FileWriter(self.producer, context, target)
 
     def committer(
         self, *, writer_id: str | None = None, kind: WriteKind = WriteKind.STREAMING
@@ -285,12 +261,7 @@ class Sink(Closing):
         """Close the factory; may be called twice."""
         self.producer.close(self._claimed.close)
 
-    def target(self, schema: pa.Schema) -> Target:
-        """Return the schemas of rows of a schema; creates nothing.
-
-        Raises:
-            As `check`.
-        """
+    def _target(self, schema: pa.Schema) -> Target:
         decided = self._decided
         if decided is not None and decided[0].equals(schema, check_metadata=True):
             return decided[1]
