@@ -29,11 +29,10 @@ from streamfactory.wiring.writing.sink import Sink
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-    from streamfactory.arrowlog.log import FileStage
     from streamfactory.spi import StreamConfig
     from streamfactory.wiring.config.loading import Named
     from streamfactory.wiring.writing.committer import Committer
-    from streamfactory.wiring.writing.files import FileWriter
+    from streamfactory.wiring.writing.files import FileStage, FileWriter
 
 _MOST_ROUTED: Final = 64
 """Partitions for which a task has a file open at the same time."""

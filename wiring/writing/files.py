@@ -7,6 +7,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from typing import TYPE_CHECKING, cast, final
 
+from streamfactory.arrowlog.log import FileStage
 from streamfactory.spi import (
     CommitMessage,
     MisuseError,
@@ -28,10 +29,12 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from streamfactory.arrowlog import LogProducerFactory
-    from streamfactory.arrowlog.log import FileStage, Log, Staged
+    from streamfactory.arrowlog.log import Log, Staged
     from streamfactory.spi import Verdict, WriteKind
     from streamfactory.wiring.writing.producer import Producer
     from streamfactory.wiring.writing.writer import Target
+
+__all__ = ["FileStage", "FileWriter", "FileWriters"]
 
 _REMEDY = 'write it with format("streamfactory")'
 _FORMAT = "segment.format"
