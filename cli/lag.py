@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from streamfactory.cli.checkpoint.comparing import partition_lines
+from streamfactory.cli.checkpoint.comparing import behind_text, partition_lines
 from streamfactory.cli.draining import draining
 from streamfactory.cli.parameters import interval_of, json_flag
 from streamfactory.cli.printing import JsonPrinter
@@ -57,7 +57,8 @@ def lag_command(
     STREAM shows all groups that have a position in it, PIPELINE (a file) the next
     batch, GROUP the streams of the catalogue that it reads. By default, all streams of
     the catalogue, and the pipelines in the folder pipelines beside it. The lag is the
-    number of offsets from the position to the latest offset. If some cannot be
+    number of messages from the position to the latest offset; of a table also the
+    number of commits. If some cannot be
     measured, the others are shown, and the status is the highest of their errors. Needs
     no Spark, and changes nothing. With --watch --json, prints one line per round.
     """
@@ -122,6 +123,7 @@ def _plain(lag: TargetLag) -> Document:
         "name": lag.name,
         "stream": lag.stream,
         "behind": lag.behind,
+        "commits": lag.commits,
         "partitions": list(lag.partitions),
     }
 
@@ -130,26 +132,29 @@ def _lines(
     document: Document, errors: Mapping[str, StreamError], *, detailed: bool
 ) -> Iterator[str]:
     lags = document["lags"]
+    shown = any(lag["commits"] is not None for lag in lags)
     rows = [
         (
             lag["name"],
             lag["kind"],
             lag["stream"],
             number(lag["behind"]),
+            *([number(lag["commits"])] if shown else []),
             str(len(lag["partitions"])),
             _remarks(lag),
         )
         for lag in lags
     ]
     if rows:
-        head = ("NAME", "KIND", "STREAM", "BEHIND", "PARTITIONS", "REMARKS")
+        commits = ["COMMITS"] if shown else []
+        head = ("NAME", "KIND", "STREAM", "BEHIND", *commits, "PARTITIONS", "REMARKS")
         yield from table([head, *rows])
     elif not errors:
         yield "no group or pipeline has a position"
     for lag in lags if detailed else ():
         yield ""
-        behind = number(lag["behind"])
-        yield f"{lag['kind']} {lag['name']}, stream {lag['stream']}: {behind} behind"
+        title = f"{lag['kind']} {lag['name']}, stream {lag['stream']}"
+        yield f"{title}: {behind_text(lag)}"
         yield from partition_lines(lag["partitions"])
     for target, error in errors.items():
         yield f"{target}: {with_code(error)}"

@@ -62,6 +62,8 @@ class TargetLag:
     position: Position
     behind: int | None
     """Of all partitions; None if one of them is unknown."""
+    commits: int | None
+    """The same in commits of tables; None where one of the partitions has none."""
     partitions: tuple[PartitionLag, ...]
 
 
@@ -96,9 +98,16 @@ def group_lags(
 
 def _measured(target: str, one: Reading) -> TargetLag:
     lags = tuple(measure_lag(one.position, one.source))
-    behind = total(lag.behind for lag in lags)
-    stream = one.source.config.name
-    return TargetLag(target, one.kind, one.name, stream, one.position, behind, lags)
+    return TargetLag(
+        target,
+        one.kind,
+        one.name,
+        one.source.config.name,
+        one.position,
+        total(lag.behind for lag in lags),
+        total(lag.commits for lag in lags),
+        lags,
+    )
 
 
 def pipeline_files() -> list[Path]:

@@ -241,6 +241,28 @@ class MetadataProvider(ABC):
         msg = "offsets of this stream count its messages"
         raise Unsupported(msg, partition=partition)
 
+    def fetch_commits(self, partition: Partition, start: int, end: int) -> int | None:
+        """Return the number of commits between two offsets.
+
+        Override it if users of the source count commits, such as those of a table. Only
+        asked where `ConsumerFactory.SPARSE_OFFSETS` is true.
+        Commits that have no message count, as does one of which only a part lies in the
+        range. The cost must not grow with the rows of the commits. The default has no
+        commits.
+
+        Args:
+            partition: Which.
+            start: First offset, inclusive; one that an answer or a bound named.
+            end: Exclusive.
+
+        Returns:
+            None: the source has no commits, or none that users know of.
+
+        Raises:
+            DataLossError: data_loss; what the range held is no longer listed.
+        """
+        return None
+
     def fetch_schema(self, topic: str) -> pa.Schema:
         """Return the schema of the rows that consumers return.
 

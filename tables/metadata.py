@@ -79,6 +79,17 @@ class TableMetadata(MetadataProvider):
                 break
         return extents
 
+    def fetch_commits(self, partition: Partition, start: int, end: int) -> int | None:
+        table = self._table()
+        layout = table.layout
+        first = layout.place(start).commit
+        behind = layout.changes(first + 1)
+        # Of a snapshot or commit that was read to its end, the position stays behind
+        # its last row.
+        if start != layout.changes(first) and not any(_extents(table, start, behind)):
+            first += 1
+        return max(0, table.count_commits(first, layout.place(end).commit))
+
     def fetch_schema(self, topic: str) -> pa.Schema:
         return stream_schema(
             self._table().schema(), added=self._config["change.columns"]

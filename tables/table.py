@@ -131,6 +131,13 @@ class Table(ABC):
         """
 
     @abstractmethod
+    def count_commits(self, start: int, end: int) -> int:
+        """Commits whose ordinals are between two, ``end`` exclusive.
+
+        Answered from the list of commits: none of them is opened.
+        """
+
+    @abstractmethod
     def at_time(self, timestamp_ms: int) -> Commit | None:
         """The first commit at or after a time; every earlier one is earlier.
 

@@ -120,6 +120,13 @@ class HudiTable(Table):
             )
         return self._commit(found, index) if index < len(found.commits) else None
 
+    def count_commits(self, start: int, end: int) -> int:
+        found = self._look()
+        if found.commits and start < found.ordinals[0]:
+            found = self._whole(found)
+        ordinals = found.ordinals
+        return bisect_left(ordinals, end) - bisect_left(ordinals, start)
+
     def at_time(self, timestamp_ms: int) -> Commit | None:
         found = self._look()
         for index in range(len(found.commits)):

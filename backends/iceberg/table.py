@@ -97,6 +97,10 @@ class IcebergTable(Table):
         snapshot = next(found, None)
         return None if snapshot is None else _commit(snapshot)
 
+    def count_commits(self, start: int, end: int) -> int:
+        line = _main_line(self._metadata.current())
+        return sum(start <= _sequence(snapshot) < end for snapshot in line)
+
     def at_time(self, timestamp_ms: int) -> Commit | None:
         line = _main_line(self._metadata.current())
         # Clocks of writers differ: the first behind which no earlier one comes.

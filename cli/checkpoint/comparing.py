@@ -15,7 +15,7 @@ from streamfactory.cli.checkpoint.arguments import (
     target_argument,
 )
 from streamfactory.cli.parameters import json_flag
-from streamfactory.cli.results import number, table
+from streamfactory.cli.results import count, number, table
 from streamfactory.spark.checkpoints import differences, measure_lag
 from streamfactory.spark.locating import locate, locate_kept, opened
 from streamfactory.spi import MisuseError
@@ -50,9 +50,9 @@ def lag_command(
 ) -> None:
     """Show the lag of a query, or of groups, by partition.
 
-    The lag is the number of offsets from the start of the next batch to the latest
-    offset. A new partition counts from its earliest offset. With --server, only groups
-    that read the stream are shown.
+    The lag is the number of messages from the start of the next batch to the latest
+    offset; of a table also the number of commits. A new partition counts from its
+    earliest offset. With --server, only groups that read the stream are shown.
     """
     located = locate_kept(target, server, streams)
     positions = _positions(located)
@@ -104,22 +104,35 @@ def _positions(located: Located) -> list[tuple[str, Position]]:
 
 
 def _lag(title: str, stream: str, lags: Sequence[PartitionLag]) -> Document:
-    behind = total(lag.behind for lag in lags)
-    return {"source": title, "stream": stream, "behind": behind, "partitions": lags}
+    return {
+        "source": title,
+        "stream": stream,
+        "behind": total(lag.behind for lag in lags),
+        "commits": total(lag.commits for lag in lags),
+        "partitions": lags,
+    }
 
 
 def _lag_lines(document: Document) -> Iterator[str]:
     yield f"{document['checkpoint']}: {number(document['behind'])} behind"
     for one in document["sources"]:
         yield ""
-        behind = number(one["behind"])
-        yield f"{one['source']}, stream {one['stream']}: {behind} behind"
+        yield f"{one['source']}, stream {one['stream']}: {behind_text(one)}"
         yield from partition_lines(one["partitions"])
+
+
+def behind_text(lag: Document) -> str:
+    """How far a position is behind: in messages, and in commits of a table."""
+    behind = f"{number(lag['behind'])} behind"
+    commits = lag["commits"]
+    return behind if commits is None else f"{behind}, in {count(commits, 'commit')}"
 
 
 def partition_lines(lags: Sequence[PartitionLag]) -> Iterator[str]:
     """The lag of partitions as a table."""
-    head = ("TOPIC", "PARTITION", "OFFSET", "LATEST", "BEHIND", "REMARK")
+    shown = any(lag.commits is not None for lag in lags)
+    commits = ["COMMITS"] if shown else []
+    head = ("TOPIC", "PARTITION", "OFFSET", "LATEST", "BEHIND", *commits, "REMARK")
     rows = [
         (
             lag.partition.topic,
@@ -127,6 +140,7 @@ def partition_lines(lags: Sequence[PartitionLag]) -> Iterator[str]:
             str(lag.offset),
             number(lag.latest),
             number(lag.behind),
+            *([number(lag.commits)] if shown else []),
             lag.remark or "",
         )
         for lag in lags

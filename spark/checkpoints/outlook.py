@@ -29,9 +29,11 @@ class PartitionLag:
     """The next offset to read."""
     latest: int | None
     behind: int | None
-    """``latest`` minus ``offset`` (rule M7); None if unknown."""
+    """Messages from ``offset`` to ``latest`` (rule M7); None if unknown."""
     remark: str | None
     """``new``, ``vanished``, ``recreated``, ``beyond latest`` or ``N expired``."""
+    commits: int | None = None
+    """Commits from ``offset`` to ``latest``, of tables; None if unknown."""
 
 
 def measure_lag(position: Position, source: Source) -> list[PartitionLag]:
@@ -51,7 +53,8 @@ def _lag(metadata: Metadata, info: PartitionInfo, position: Position) -> Partiti
     offset = position.get(partition)
     if offset is None:
         behind = metadata.behind(info, info.start)
-        return PartitionLag(partition, info.start, latest, behind, "new")
+        commits = metadata.commits(info, info.start)
+        return PartitionLag(partition, info.start, latest, behind, "new", commits)
     if info.state is PartitionState.VANISHED:
         return PartitionLag(partition, offset, None, None, "vanished")
     if was_recreated(position.incarnations.get(partition), info.incarnation):
@@ -62,7 +65,8 @@ def _lag(metadata: Metadata, info: PartitionInfo, position: Position) -> Partiti
     elif latest is not None and offset > latest:
         return PartitionLag(partition, offset, latest, None, "beyond latest")
     behind = metadata.behind(info, offset)
-    return PartitionLag(partition, offset, latest, behind, remark)
+    commits = metadata.commits(info, offset)
+    return PartitionLag(partition, offset, latest, behind, remark, commits)
 
 
 @final

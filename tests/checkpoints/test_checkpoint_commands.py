@@ -148,6 +148,7 @@ def test_lag_is_from_the_next_batch_to_the_latest(
             "latest": latest,
             "behind": latest - offset,
             "remark": None,
+            "commits": None,
         }
         for partition, offset, latest in ((0, 3, 10), (1, 1, 4))
     ]

@@ -297,6 +297,19 @@ class Metadata:
         start = max(offset, info.earliest) if self.sparse else offset
         return max(0, self.count(info.partition, start, info.latest))
 
+    def commits(self, info: PartitionInfo, offset: int) -> int | None:
+        """Commits of a partition from an offset to its latest; None where unknown.
+
+        Unknown also where the source has no commits.
+        """
+        latest = info.latest
+        if latest is None or not self.sparse:
+            return None
+        start = min(latest, max(offset, info.earliest))
+        return self._ask(
+            "count commits", lambda p: p.fetch_commits(info.partition, start, latest)
+        )
+
     def close(self) -> None:
         """Close the provider; may be called twice."""
         self._closed.set()

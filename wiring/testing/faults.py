@@ -234,6 +234,9 @@ class _FaultyMetadata(MetadataProvider):
         self._faults.before("metadata")
         return self._inner.fetch_offsets_at(timestamp_ms, partitions)
 
+    def fetch_commits(self, partition: Partition, start: int, end: int) -> int | None:
+        return self._inner.fetch_commits(partition, start, end)
+
     def fetch_extents(
         self, partition: Partition, start: int, end: int, most: int | None
     ) -> Any:
