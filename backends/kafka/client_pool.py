@@ -26,11 +26,14 @@ from streamfactory.backends.kafka.clients import (
     of_this_process,
     refused,
 )
+from streamfactory.backends.kafka.columns import ConsumedRows
+from streamfactory.backends.kafka.native_columns import NativeRows, PartitionQueue
+from streamfactory.backends.kafka.native_library import library_for
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from streamfactory.backends.kafka.columns import Kept
+    from streamfactory.backends.kafka.columns import Kept, PolledRows
     from streamfactory.spi import Partition, StreamConfig
 
 _KIB: Final = 1024
@@ -147,10 +150,17 @@ class Client:
         self.watch = Watch()
         self._pid = os.getpid()
         settings = consumer_settings(config, client_id, self.watch, size.settings())
+        library = library_for(config)
+        if library is not None:
+            settings = library.add_to(settings)
         try:
             self.consumer = Consumer(settings)
         except (KafkaException, ValueError, TypeError) as error:
             raise refused(error, config) from error
+        self._queue: PartitionQueue | None = None
+        if library is not None:
+            # In the thread, and before the next client.
+            self._queue = PartitionQueue(library, self.consumer, self.watch)
 
     @property
     def usable(self) -> bool:
@@ -160,15 +170,27 @@ class Client:
     def assign(self, partition: Partition, offset: int) -> None:
         """Fetch only this partition, from an offset on."""
         self.watch.topic = None
+        if self._queue is not None:
+            self._queue.open(partition)
         self.consumer.assign([TopicPartition(partition.topic, partition.id, offset)])
+
+    def rows(self, partition: Partition, *, headers: bool) -> PolledRows:
+        """An empty batch, to be filled with messages of the assigned partition."""
+        if self._queue is not None:
+            return NativeRows(self._queue, partition, headers=headers)
+        return ConsumedRows(self.consumer, partition, headers=headers)
 
     def unassign(self) -> None:
         """Stop fetching and drop queued messages."""
         self.consumer.unassign()
+        if self._queue is not None:
+            self._queue.close()
 
     def close(self) -> None:
         """Close the client, unless it belongs to the parent process of a fork."""
         if self.usable:
+            if self._queue is not None:
+                self._queue.close()
             self.consumer.close()
         else:
             keep_inherited(self.consumer)

@@ -155,7 +155,7 @@ class _ClientLog:
 CLIENT_LOG: Final = _ClientLog()
 
 
-_OF_TOPICS: Final = frozenset(
+OF_TOPICS: Final = frozenset(
     {
         KafkaError._UNKNOWN_PARTITION,
         KafkaError._UNKNOWN_TOPIC,
@@ -164,6 +164,7 @@ _OF_TOPICS: Final = frozenset(
         KafkaError.UNKNOWN_TOPIC_OR_PART,
     }
 )
+"""Errors of a topic. All but that of authorization may pass, for a new topic."""
 
 
 _HINT: Final = "connecting to a"
@@ -189,7 +190,7 @@ class Watch:
         log.debug("client: %s", error)
         if error.code() in (KafkaError._AUTHENTICATION, KafkaError._SSL):
             self.refused = error
-        if error.code() in _OF_TOPICS:
+        if error.code() in OF_TOPICS:
             self.topic = error
         if error.code() == KafkaError._ALL_BROKERS_DOWN:
             self.down_since = self.down_since or time.monotonic()

@@ -6,6 +6,7 @@ in chunks of 500: with more live objects, Python's garbage collector becomes exp
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
@@ -13,14 +14,15 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from confluent_kafka import Message
+from confluent_kafka import KafkaError, Message
 
 from streamfactory.spi import Partition, envelope_schema, headers_type
 from streamfactory.spi.envelope import TIMESTAMP_UNKNOWN
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
+    from confluent_kafka import Consumer
     from numpy.typing import NDArray
 
     from streamfactory.spi import StreamConfig
@@ -40,6 +42,55 @@ def wants_headers(config: StreamConfig) -> bool:
         or config["includeHeaders"]
         or config["decode.on.error"] == "dead-letter"
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Polled:
+    """What one poll returned."""
+
+    received: int
+    """Messages and events. Fewer than requested: the queue is empty."""
+    added: int
+    """Rows."""
+    end: int | None = None
+    """The end of the partition, if it was reached."""
+    error: KafkaError | None = None
+    """An error after the rows."""
+
+
+class PolledRows(ABC):
+    """The rows of one batch, of the partition to which a client is assigned."""
+
+    @property
+    @abstractmethod
+    def rows(self) -> int:
+        """Number of rows."""
+
+    @property
+    @abstractmethod
+    def size(self) -> int:
+        """Bytes of keys and values."""
+
+    @property
+    @abstractmethod
+    def next_offset(self) -> int:
+        """After the last row."""
+
+    @abstractmethod
+    def poll(self, wanted: int, wait: float) -> Polled:
+        """Add up to ``wanted`` messages, waiting for them for ``wait`` seconds."""
+
+    @abstractmethod
+    def drain(self, most: int, release: Callable[[], None]) -> None:
+        """Add queued messages of about ``most`` bytes, and release the client.
+
+        The client is released before anything that takes long: it sends its next
+        request soon after its queue is empty.
+        """
+
+    @abstractmethod
+    def batch(self) -> pa.RecordBatch:
+        """All rows, as envelopes. Called once, for at least one row."""
 
 
 class Columns:
@@ -87,25 +138,117 @@ class Columns:
 
     def batch(self) -> pa.RecordBatch:
         """All added messages, as envelopes."""
-        rows, partition = self.rows, self._partition
         # The client's numbers start with 0 for unknown.
         kinds = (np.concatenate(self._kinds) - 1).astype(np.int32)
         unknown = kinds == TIMESTAMP_UNKNOWN
         micros = np.concatenate(self._millis) * 1000
         times = pa.array(micros, mask=unknown if unknown.any() else None)
-        columns = [
-            pa.concat_arrays(self._keys),
-            pa.concat_arrays(self._values),
-            pa.repeat(partition.topic, rows),
-            pa.array(np.full(rows, partition.id, np.int32)),
-            pa.array(np.concatenate(self._offsets)),
-            times.view(_TIME),
-            pa.array(kinds),
-            pa.concat_arrays(self._headers)
-            if self._headers
-            else pa.nulls(rows, headers_type()),
-        ]
-        return pa.RecordBatch.from_arrays(columns, schema=envelope_schema())
+        return envelopes(
+            self._partition,
+            keys=pa.concat_arrays(self._keys),
+            values=pa.concat_arrays(self._values),
+            offsets=pa.array(np.concatenate(self._offsets)),
+            times=times.view(_TIME),
+            kinds=pa.array(kinds),
+            headers=pa.concat_arrays(self._headers) if self._headers else None,
+        )
+
+
+class ConsumedRows(PolledRows):
+    """Rows of messages that a client's ``consume`` returns.
+
+    Args:
+        consumer: The client.
+        partition: The partition to which it is assigned.
+        headers: Whether headers are needed.
+    """
+
+    def __init__(
+        self, consumer: Consumer, partition: Partition, *, headers: bool
+    ) -> None:
+        self._consumer = consumer
+        self._columns = Columns(partition, headers=headers)
+
+    @property
+    def rows(self) -> int:
+        return self._columns.rows
+
+    @property
+    def size(self) -> int:
+        return self._columns.size
+
+    @property
+    def next_offset(self) -> int:
+        return self._columns.next_offset
+
+    def poll(self, wanted: int, wait: float) -> Polled:
+        messages = self._consumer.consume(wanted, wait)
+        received, end, error = len(messages), None, None
+        if any(map(Message.error, messages)):
+            messages, end, error = _without_events(messages)
+        if messages:
+            self._columns.add(messages)
+        return Polled(received, len(messages), end, error)
+
+    def drain(self, most: int, release: Callable[[], None]) -> None:
+        queued, size = [], 0
+        while size < most:
+            messages = self._consumer.consume(CHUNK, 0)
+            if any(map(Message.error, messages)):
+                break  # messages after an event are fetched again
+            if messages:
+                queued.append(messages)
+                size += sum(map(len, messages))
+            if len(messages) < CHUNK:
+                break
+        release()
+        for messages in queued:
+            self._columns.add(messages)
+
+    def batch(self) -> pa.RecordBatch:
+        return self._columns.batch()
+
+
+def _without_events(
+    messages: list[Message],
+) -> tuple[list[Message], int | None, KafkaError | None]:
+    """The messages before an error, the end of the partition, and the error."""
+    kept, end = [], None
+    for message in messages:
+        error = message.error()
+        if error is None:
+            kept.append(message)
+        elif error.code() == KafkaError._PARTITION_EOF:
+            # After control records and aborted rows, which are not returned.
+            end = message.offset()
+        elif not error.retriable():
+            return kept, end, error
+    return kept, end, None
+
+
+def envelopes(
+    partition: Partition,
+    *,
+    keys: pa.Array,
+    values: pa.Array,
+    offsets: pa.Array,
+    times: pa.Array,
+    kinds: pa.Array,
+    headers: pa.Array | None,
+) -> pa.RecordBatch:
+    """A batch of envelopes of one partition, from the columns that differ by row."""
+    rows = len(offsets)
+    columns = [
+        keys,
+        values,
+        pa.repeat(partition.topic, rows),
+        pa.array(np.full(rows, partition.id, np.int32)),
+        offsets,
+        times,
+        kinds,
+        pa.nulls(rows, headers_type()) if headers is None else headers,
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=envelope_schema())
 
 
 @dataclass(slots=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
+from streamfactory.backends.kafka.native_library import AUTO, OFF, OPTION, REQUIRED
 from streamfactory.spi import (
     INTEGER,
     PERIOD,
@@ -79,6 +80,14 @@ OPTIONS: Final = (
         PERIOD,
         default="30000",
         minimum=1,
+    ),
+    Option(
+        OPTION,
+        "Whether the package streamfactory-native copies messages into Arrow batches: "
+        "auto uses it where it is installed and fits, required fails without it.",
+        choice(AUTO, OFF, REQUIRED),
+        default=AUTO,
+        applies=_READ,
     ),
     Option(
         "topic.partitions",

@@ -5,13 +5,12 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, ClassVar, Final
 
-from confluent_kafka import KafkaError, KafkaException, Message
+from confluent_kafka import KafkaException
 
 from streamfactory.backends.kafka.client_pool import ClientPool
 from streamfactory.backends.kafka.clients import brokers
 from streamfactory.backends.kafka.columns import (
     CHUNK,
-    Columns,
     Kept,
     payload_size,
     wants_headers,
@@ -33,7 +32,10 @@ from streamfactory.spi import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from confluent_kafka import KafkaError
+
     from streamfactory.backends.kafka.client_pool import Client
+    from streamfactory.backends.kafka.columns import Polled, PolledRows
     from streamfactory.spi import StreamConfig
 
 CLAIMS: Final = Claims(replayable=True, durable=True, shared=True)
@@ -93,9 +95,9 @@ class KafkaConsumer(PartitionLevelConsumer):
             return self._answer_kept(kept, start, end, limits)
         self._failed = True
         client = self._standing_at(start, end)
-        columns = self._consume(client, start, end, limits)
-        if columns.rows:
-            answer = self._answer(columns, start)
+        rows = self._consume(client, start, end, limits)
+        if rows.rows:
+            answer = self._answer(rows, start)
         else:
             self._raise_error()
             answer = self._nothing(client, start)
@@ -131,26 +133,37 @@ class KafkaConsumer(PartitionLevelConsumer):
 
     def _consume(
         self, client: Client, start: int, end: int | None, limits: FetchLimits
-    ) -> Columns:
+    ) -> PolledRows:
         most = limits.max_rows if end is None else min(limits.max_rows, end - start)
         began = time.monotonic()
         until = began + min(limits.timeout, _SLICE)
-        columns = Columns(self._partition, headers=self._headers)
+        rows = client.rows(self._partition, headers=self._headers)
         most_bytes = min(limits.max_bytes, _MOST_BYTES)
         self._raise_error()
         wanted, patience = 1, max(0.0, until - began)
         while True:
-            messages = client.consumer.consume(wanted, patience)
-            full = len(messages) == wanted
-            self._take(client, messages, columns)
-            left = most - columns.rows
+            polled = rows.poll(wanted, patience)
+            self._note(client, polled, rows.next_offset)
+            left = most - rows.rows
             now = time.monotonic()
-            over = columns.size >= most_bytes or now >= began + _SLICE
+            full = polled.received == wanted
+            over = rows.size >= most_bytes or now >= began + _SLICE
             if not full or left <= 0 or over or self._error or self._at == self._end:
-                return columns
+                return rows
             # A reader of several partitions asks each without waiting: the timeout ends
             # the wait for the first message, not the reading of those that are queued.
             wanted, patience = min(CHUNK, left), min(_LINGER, max(0.0, until - now))
+
+    def _note(self, client: Client, polled: Polled, next_offset: int) -> None:
+        """Move the position to what was polled."""
+        if polled.added or polled.end is not None:
+            client.watch.clear()
+        if polled.end is not None:
+            # After control records and aborted rows, which are not returned.
+            self._end = self._at = polled.end
+        if polled.added:
+            self._at = max(next_offset, self._at or 0)
+        self._error = polled.error
 
     def _release_early(self, client: Client, end: int | None) -> None:
         """Release the client at the end of a range, or if a larger one pays off.
@@ -165,56 +178,11 @@ class KafkaConsumer(PartitionLevelConsumer):
             size = self._clients.size_for(self._partition.topic, at, end)
             if size.waste <= client.size.waste:
                 return
-        queued = self._drain(client)
         self._client, self._at = None, None
-        self._clients.release(client)
-        columns = Columns(self._partition, headers=self._headers)
-        for messages in queued:
-            columns.add(messages)
-        if columns.rows:
-            self._clients.keep(self, Kept(columns.batch(), at, columns.next_offset))
-
-    def _drain(self, client: Client) -> list[list[Message]]:
-        """The queued messages of the client, as far as they are worth keeping.
-
-        They are processed after the client is unassigned: it sends its next request
-        soon after its queue is empty.
-        """
-        queued, size = [], 0
-        while size < _KEPT:
-            messages = client.consumer.consume(CHUNK, 0)
-            if any(map(Message.error, messages)):
-                break  # messages after an event are fetched again
-            if messages:
-                queued.append(messages)
-                size += sum(map(len, messages))
-            if len(messages) < CHUNK:
-                break
-        return queued
-
-    def _take(self, client: Client, messages: list[Message], columns: Columns) -> None:
-        """Add messages; handle events, which are rare."""
-        if any(map(Message.error, messages)):
-            messages = self._without_events(client, messages)
-        if messages:
-            client.watch.clear()
-            columns.add(messages)
-            self._at = max(columns.next_offset, self._at or 0)
-
-    def _without_events(self, client: Client, messages: list[Message]) -> list[Message]:
-        kept = []
-        for message in messages:
-            error = message.error()
-            if error is None:
-                kept.append(message)
-            elif error.code() == KafkaError._PARTITION_EOF:
-                # After control records and aborted rows, which are not returned.
-                self._end = self._at = message.offset()
-                client.watch.clear()
-            elif not error.retriable():
-                self._error = error
-                break
-        return kept
+        rows = client.rows(self._partition, headers=self._headers)
+        rows.drain(_KEPT, lambda: self._clients.release(client))
+        if rows.rows:
+            self._clients.keep(self, Kept(rows.batch(), at, rows.next_offset))
 
     def _raise_error(self) -> None:
         if self._error is not None:
@@ -223,18 +191,18 @@ class KafkaConsumer(PartitionLevelConsumer):
 
     # --- answers ----------------------------------------------------------------------
 
-    def _answer(self, columns: Columns, start: int) -> Fetched:
+    def _answer(self, rows: PolledRows, start: int) -> Fetched:
         at_end = self._end is not None and self._end == self._at
-        after = self._at or columns.next_offset
-        size = columns.size + _RECORD * columns.rows
+        after = self._at or rows.next_offset
+        size = rows.size + _RECORD * rows.rows
         self._clients.observe(self._partition.topic, size, after - start)
         return Fetched(
-            columns.batch(),
+            rows.batch(),
             after,
             latest=self._end if at_end else None,
             # The broker would have refused a deleted offset.
             held_from=start,
-            size=columns.size,
+            size=rows.size,
         )
 
     def _answer_kept(

@@ -2,21 +2,31 @@
 
 from __future__ import annotations
 
+import importlib
 import itertools
 import os
 import re
+import shutil
+import sys
 import uuid
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import pytest
+from native.compiling import SOURCE, NoCompiler, compile_library
 from tests.kafka.broker import Addresses, Cluster, shared_broker
 from tests.kafka.jars import Unavailable
 from tests.kafka.topics import Topics
 from tests.proving.skipping import skip_or_fail
 
+from streamfactory.backends.kafka import native_library
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
+    from types import ModuleType
+
+READING: Final = "TEST_KAFKA_READING"
+"""Variable that passes the chosen path to child processes."""
 
 
 @pytest.fixture(scope="session")
@@ -30,6 +40,51 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Addresses:
     except Unavailable as reason:
         skip_or_fail(str(reason))
         raise
+
+
+@pytest.fixture(scope="session")
+def native_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder from which the package ``streamfactory_native`` can be imported."""
+    folder = tmp_path_factory.mktemp("native")
+    package = folder / SOURCE.parent.name
+    shutil.copytree(SOURCE.parent, package, ignore=shutil.ignore_patterns("*.so"))
+    try:
+        compile_library(package)
+    except NoCompiler as reason:
+        skip_or_fail(str(reason))
+    return folder
+
+
+@pytest.fixture
+def native(
+    native_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[ModuleType]:
+    """The compiled part is installed, here and in child processes."""
+    monkeypatch.syspath_prepend(native_folder)
+    monkeypatch.setenv(
+        "PYTHONPATH", os.pathsep.join([str(native_folder), *sys.path[1:]])
+    )
+    sys.modules.pop("streamfactory_native", None)
+    native_library.load.cache_clear()
+    yield importlib.import_module("streamfactory_native")
+    sys.modules.pop("streamfactory_native", None)
+    native_library.load.cache_clear()
+
+
+@pytest.fixture(
+    params=[
+        "off",
+        pytest.param(
+            "required", marks=pytest.mark.long("the same tests on the compiled path")
+        ),
+    ]
+)
+def each_path(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The option ``native.reading`` of the streams of a test: both paths in turn."""
+    if request.param == "required":
+        request.getfixturevalue("native")
+    monkeypatch.setenv(READING, request.param)
+    return str(request.param)
 
 
 @pytest.fixture
@@ -51,9 +106,16 @@ def properties(kafka: Addresses, topic: str) -> dict[str, str]:
     return stream_of(kafka.bootstrap, topic)
 
 
+def reading_path() -> dict[str, str]:
+    """The option that `each_path` chose, also in child processes of its test."""
+    chosen = os.environ.get(READING)
+    return {"stream.kafka.native.reading": chosen} if chosen else {}
+
+
 def stream_of(bootstrap: str, topic: str) -> dict[str, str]:
     """The configuration that reads a topic undecoded, by clients that connect soon."""
     return {
+        **reading_path(),
         "streamType": "kafka",
         "stream.kafka.topic.name": topic,
         "stream.kafka.broker.list": bootstrap,

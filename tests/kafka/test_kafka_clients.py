@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
     from streamfactory.spi import PartitionLevelConsumer
 
+pytestmark = pytest.mark.usefixtures("each_path")
+
 LIMITS = FetchLimits(65_536, 8 * 1024**2, 20.0)
 MIB = 1024**2
 LENGTH = 1000

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
     from tests.kafka.broker import Addresses, Cluster
 
+pytestmark = pytest.mark.usefixtures("each_path")
+
 QUICK = {"stream.kafka.connection.timeout.millis": "2000"}
 
 

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from tests.kafka.broker import Cluster
     from tests.kafka.topics import Topics
 
+pytestmark = pytest.mark.usefixtures("each_path")
+
 UNCOMMITTED = {"stream.kafka.isolation.level": "read_uncommitted"}
 
 

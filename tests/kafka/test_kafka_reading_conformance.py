@@ -6,6 +6,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.kafka.conftest import reading_path
 
 from streamfactory.backends.kafka.harness import KafkaHarness
 from streamfactory.conformance.runner import Outcome, run
@@ -13,7 +14,11 @@ from streamfactory.conformance.subject import find_subject
 from streamfactory.conformance.suite import ConformanceSuite
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from tests.kafka.broker import Addresses
+
+pytestmark = pytest.mark.usefixtures("each_path")
 
 
 @pytest.fixture(autouse=True)
@@ -21,9 +26,16 @@ def bootstrap(kafka: Addresses, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KAFKA_BOOTSTRAP", kafka.bootstrap)
 
 
+class EachPath(KafkaHarness):
+    """The harness, with the path that the fixture chose."""
+
+    def properties(self) -> Mapping[str, str]:
+        return {**super().properties(), **reading_path()}
+
+
 def test_the_quick_kit_passes() -> None:
     subject = find_subject("kafka")
-    results = list(run(subject.backend, subject.harness, subject.plugins, quick=True))
+    results = list(run(subject.backend, EachPath, subject.plugins, quick=True))
     outcomes = Counter(result.outcome for result in results)
     assert [r for r in results if r.outcome is Outcome.FAILED] == []
     assert outcomes[Outcome.PASSED] > 70
@@ -31,4 +43,4 @@ def test_the_quick_kit_passes() -> None:
 
 @pytest.mark.long("the whole kit on a broker: minutes")
 class TestKafka(ConformanceSuite):
-    harness = KafkaHarness
+    harness = EachPath

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
     from streamfactory.spi import StreamError
 
+pytestmark = pytest.mark.usefixtures("each_path")
+
 PROP = "stream.kafka.consumer.prop."
 
 

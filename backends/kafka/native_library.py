@@ -1,0 +1,242 @@
+"""The optional compiled part ``streamfactory-native``: loaded, checked and bound.
+
+It copies messages into Arrow buffers without Python's lock. It is plain C, called
+through ctypes, and uses the librdkafka that confluent-kafka has loaded.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import logging
+import os
+from ctypes import POINTER, c_char, c_char_p, c_int32, c_int64, c_size_t, c_void_p
+from functools import cache
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+
+from confluent_kafka import cimpl
+
+from streamfactory.spi import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from streamfactory.spi import StreamConfig
+
+log = logging.getLogger("streamfactory.kafka")
+
+OPTION: Final = "native.reading"
+OFF: Final = "off"
+AUTO: Final = "auto"
+REQUIRED: Final = "required"
+
+_PACKAGE: Final = "streamfactory_native"
+_LEVEL: Final = 1
+"""`SF_LEVEL` of kafka_columns.h."""
+_PLUGINS: Final = "plugin.library.paths"
+_TRIED: Final = ((2, 16),)
+"""Versions of librdkafka with which the tests were run, major and minor."""
+
+_FUNCTIONS: Final = (
+    "rd_kafka_conf_interceptor_add_on_new",
+    "rd_kafka_queue_get_partition",
+    "rd_kafka_queue_forward",
+    "rd_kafka_queue_destroy",
+    "rd_kafka_queue_poll",
+    "rd_kafka_event_type",
+    "rd_kafka_event_message_next",
+    "rd_kafka_event_error",
+    "rd_kafka_event_error_string",
+    "rd_kafka_event_topic_partition",
+    "rd_kafka_event_destroy",
+    "rd_kafka_topic_partition_destroy",
+    "rd_kafka_message_timestamp",
+    "rd_kafka_message_headers",
+    "rd_kafka_header_get_all",
+)
+"""Functions of librdkafka, in the order of `kafka` in kafka_columns.c."""
+
+
+class Unusable(Exception):
+    """The compiled part cannot be used; the text is the reason."""
+
+
+class Buffer(ctypes.Structure):
+    """``sf_buffer``."""
+
+    _fields_: ClassVar = [
+        ("data", c_void_p),
+        ("used", c_size_t),
+        ("capacity", c_size_t),
+    ]
+
+
+class Binary(ctypes.Structure):
+    """``sf_binary``."""
+
+    _fields_: ClassVar = [
+        ("data", Buffer),
+        ("offsets", Buffer),
+        ("valid", Buffer),
+        ("nulls", c_int64),
+    ]
+
+
+class RawColumns(ctypes.Structure):
+    """``sf_columns``."""
+
+    _fields_: ClassVar = [
+        ("rows", c_int64),
+        ("size", c_int64),
+        ("next_offset", c_int64),
+        ("received", c_int64),
+        ("added", c_int64),
+        ("end", c_int64),
+        ("error", c_int32),
+        ("headers", c_int32),
+        ("reason", c_char * 512),
+        ("keys", Binary),
+        ("values", Binary),
+        ("offsets", Buffer),
+        ("micros", Buffer),
+        ("times_valid", Buffer),
+        ("times_nulls", c_int64),
+        ("kinds", Buffer),
+        ("header_lists", Buffer),
+        ("header_valid", Buffer),
+        ("header_nulls", c_int64),
+        ("header_count", c_int64),
+        ("header_keys", Binary),
+        ("header_values", Binary),
+    ]
+
+
+class Library:
+    """The loaded library. Thread-safe.
+
+    Args:
+        path: Its file.
+
+    Raises:
+        Unusable: It does not fit this package or this librdkafka.
+    """
+
+    def __init__(self, path: str) -> None:
+        if ";" in path:
+            msg = f"the path {path!r} has a semicolon, which librdkafka splits at"
+            raise Unusable(msg)
+        self._path = path
+        try:
+            self._code = ctypes.CDLL(path)
+            # Searches the libraries on which the client's module depends, too: these
+            # are the functions that the client itself calls.
+            client = ctypes.CDLL(cimpl.__file__)
+            level = self._code.sf_level()
+            version = client.rd_kafka_version()
+            addresses = [
+                ctypes.cast(getattr(client, name), c_void_p) for name in _FUNCTIONS
+            ]
+        except (OSError, AttributeError) as error:
+            raise Unusable(str(error)) from error
+        if level != _LEVEL:
+            msg = f"{path} has level {level}, and level {_LEVEL} is needed"
+            raise Unusable(msg)
+        major, minor, patch = version >> 24, version >> 16 & 0xFF, version >> 8 & 0xFF
+        self.version = f"{major}.{minor}.{patch}"
+        if (major, minor) not in _TRIED:
+            tried = ", ".join(f"{a}.{b}" for a, b in _TRIED)
+            msg = f"librdkafka {self.version} was not tested with it, only {tried}"
+            raise Unusable(msg)
+        table = (c_void_p * len(addresses))(*addresses)
+        if self._code.sf_bind(table, c_size_t(len(addresses))):
+            msg = f"{path} expects other functions of librdkafka"
+            raise Unusable(msg)
+        self._declare()
+        _try_plugin(client, path)
+
+    def _declare(self) -> None:
+        code, columns = self._code, POINTER(RawColumns)
+        signatures: Mapping[str, tuple[Any, list[Any]]] = {
+            "sf_take_client": (c_void_p, []),
+            "sf_open_queue": (c_void_p, [c_void_p, c_char_p, c_int32]),
+            "sf_purge_queue": (None, [c_void_p]),
+            "sf_close_queue": (None, [c_void_p]),
+            "sf_new_columns": (columns, [c_int32]),
+            "sf_free_columns": (None, [columns]),
+            "sf_fill": (c_int32, [columns, c_void_p, c_int64, c_int32]),
+        }
+        for name, (result, arguments) in signatures.items():
+            function = getattr(code, name)
+            function.restype, function.argtypes = result, arguments
+        self.take_client = code.sf_take_client
+        self.open_queue = code.sf_open_queue
+        self.purge_queue = code.sf_purge_queue
+        self.close_queue = code.sf_close_queue
+        self.new_columns = code.sf_new_columns
+        self.free_columns = code.sf_free_columns
+        self.fill = code.sf_fill
+
+    def add_to(self, settings: dict[str, Any]) -> dict[str, Any]:
+        """The settings of a client whose handle `take_client` returns.
+
+        librdkafka passes a new client to its plug-ins; this is the only documented way
+        to its handle, which confluent-kafka does not expose.
+        """
+        given = settings.get(_PLUGINS)
+        paths = f"{given};{self._path}" if given else self._path
+        return {**settings, _PLUGINS: paths}
+
+
+def _try_plugin(client: ctypes.CDLL, path: str) -> None:
+    """Check that this librdkafka loads plug-ins.
+
+    Raises:
+        Unusable: It does not.
+    """
+    client.rd_kafka_conf_new.restype = c_void_p
+    settings = c_void_p(client.rd_kafka_conf_new())
+    reason = ctypes.create_string_buffer(512)
+    try:
+        refused = client.rd_kafka_conf_set(
+            settings, _PLUGINS.encode(), os.fsencode(path), reason, c_size_t(512)
+        )
+    finally:
+        client.rd_kafka_conf_destroy(settings)
+    if refused:
+        msg = f"librdkafka does not load it: {reason.value.decode(errors='replace')}"
+        raise Unusable(msg)
+
+
+@cache
+def load() -> Library | str:
+    """The library, or why there is none. Warns once if it is installed but unusable."""
+    try:
+        path = str(import_module(_PACKAGE).KAFKA)
+    except ImportError:
+        return "the package streamfactory-native is not installed"
+    try:
+        library = Library(path)
+    except Unusable as reason:
+        log.warning("streamfactory-native is not used: %s", reason)
+        return str(reason)
+    log.info("streamfactory-native reads with librdkafka %s", library.version)
+    return library
+
+
+def library_for(config: StreamConfig) -> Library | None:
+    """The library with which a stream is read; None for the Python path.
+
+    Raises:
+        ConfigError: config; the option requires it, and it cannot be used.
+    """
+    if config[OPTION] == OFF:
+        return None
+    found = load()
+    if isinstance(found, Library):
+        return found
+    if config[OPTION] == REQUIRED:
+        msg = f"stream.{config.type}.{OPTION}={REQUIRED} is not possible: {found}"
+        remedy = "install streamfactory-native for this version of confluent-kafka, or "
+        remedy += f"set {OPTION}={AUTO}"
+        raise ConfigError(msg, stream=config.name, remedy=remedy)
+    return None

@@ -1,0 +1,23 @@
+"""Build hook: compiles the library into the wheel."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from compiling import compile_library, wheel_tag
+
+
+class CompileHook(BuildHookInterface[Any]):
+    """Compiles next to the source, where the wheel takes it from."""
+
+    def initialize(self, version: str, build_data: dict[str, Any]) -> None:  # noqa: ARG002
+        """See hatchling."""
+        library = compile_library(Path(self.root, "streamfactory_native"))
+        build_data["pure_python"] = False
+        build_data["tag"] = wheel_tag(library)

@@ -1,0 +1,353 @@
+#define _POSIX_C_SOURCE 200809L
+#include "kafka_columns.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+_Static_assert(sizeof(int) == 4, "enums of librdkafka have 4 bytes");
+
+/* --- the functions of librdkafka, in the order of FUNCTIONS in native_library.py ---- */
+
+typedef int32_t (*on_new_f)(void *, const void *, void *, char *, size_t);
+
+static struct {
+    int32_t (*conf_interceptor_add_on_new)(void *, const char *, on_new_f, void *);
+    void *(*queue_get_partition)(void *, const char *, int32_t);
+    void (*queue_forward)(void *, void *);
+    void (*queue_destroy)(void *);
+    void *(*queue_poll)(void *, int);
+    int (*event_type)(const void *);
+    const sf_message *(*event_message_next)(void *);
+    int32_t (*event_error)(void *);
+    const char *(*event_error_string)(void *);
+    sf_place *(*event_topic_partition)(void *);
+    void (*event_destroy)(void *);
+    void (*topic_partition_destroy)(sf_place *);
+    int64_t (*message_timestamp)(const sf_message *, int *);
+    int32_t (*message_headers)(const sf_message *, void **);
+    int32_t (*header_get_all)(const void *, size_t, const char **, const void **,
+                              size_t *);
+} kafka;
+
+static int bound;
+
+int32_t sf_level(void) { return SF_LEVEL; }
+
+int32_t sf_bind(void *const *functions, size_t count) {
+    if (count * sizeof(void *) != sizeof(kafka))
+        return SF_NOT_BOUND;
+    for (size_t i = 0; i < count; i++)
+        if (functions[i] == NULL)
+            return SF_NOT_BOUND;
+    /* ISO C has no cast from object to function pointers; POSIX defines both alike. */
+    memcpy(&kafka, functions, sizeof(kafka));
+    bound = 1;
+    return SF_OK;
+}
+
+/* --- how the client's handle is found: librdkafka's interface for interceptors ------ */
+
+/* The client that this thread created last. rd_kafka_new() calls `on_new` in the
+ * thread that called it. */
+static _Thread_local void *newest;
+
+static int32_t on_new(void *client, const void *conf, void *opaque, char *errstr,
+                      size_t size) {
+    (void)conf, (void)opaque, (void)errstr, (void)size;
+    newest = client;
+    return 0;
+}
+
+int32_t conf_init(void *conf, void **opaque, char *errstr, size_t size) {
+    static const char reason[] = "streamfactory_native is not bound to librdkafka";
+    (void)opaque;
+    if (bound)
+        return kafka.conf_interceptor_add_on_new(conf, "streamfactory", on_new, NULL);
+    if (size >= sizeof(reason))
+        memcpy(errstr, reason, sizeof(reason));
+    return -1;
+}
+
+void *sf_take_client(void) {
+    void *client = newest;
+    newest = NULL;
+    return client;
+}
+
+/* --- the queue of one partition ---------------------------------------------------- */
+
+enum { EVENT_FETCH = 2, EVENT_ERROR = 8, PARTITION_EOF = -191 };
+
+/* Without forwarding the queue contains what was fetched of the partition, its end and
+ * its errors. It is read as events, which call no callback: those of confluent-kafka
+ * abort the process unless it is they that called librdkafka. */
+void *sf_open_queue(void *client, const char *topic, int32_t partition) {
+    void *queue = kafka.queue_get_partition(client, topic, partition);
+    if (queue != NULL)
+        kafka.queue_forward(queue, NULL);
+    return queue;
+}
+
+void sf_purge_queue(void *queue) {
+    void *event;
+    while ((event = kafka.queue_poll(queue, 0)) != NULL)
+        kafka.event_destroy(event);
+}
+
+void sf_close_queue(void *queue) { kafka.queue_destroy(queue); }
+
+/* --- buffers ------------------------------------------------------------------------- */
+
+/* Makes room for more bytes; false if there is no memory. */
+static int reserve(sf_buffer *buffer, size_t more) {
+    size_t needed, capacity = buffer->capacity;
+    uint8_t *data;
+    if (more > SIZE_MAX / 2 - buffer->used)
+        return 0;
+    needed = buffer->used + more;
+    if (needed <= capacity)
+        return 1;
+    if (capacity < 256)
+        capacity = 256;
+    while (capacity < needed)
+        capacity *= 2; /* needed is at most SIZE_MAX / 2 */
+    data = realloc(buffer->data, capacity);
+    if (data == NULL)
+        return 0;
+    buffer->data = data;
+    buffer->capacity = capacity;
+    return 1;
+}
+
+static int add_int32(sf_buffer *buffer, int32_t value) {
+    if (!reserve(buffer, sizeof(value)))
+        return 0;
+    memcpy(buffer->data + buffer->used, &value, sizeof(value));
+    buffer->used += sizeof(value);
+    return 1;
+}
+
+static int add_int64(sf_buffer *buffer, int64_t value) {
+    if (!reserve(buffer, sizeof(value)))
+        return 0;
+    memcpy(buffer->data + buffer->used, &value, sizeof(value));
+    buffer->used += sizeof(value);
+    return 1;
+}
+
+/* Adds bit number `index`: all before it were added. */
+static int add_bit(sf_buffer *bits, int64_t index, int value) {
+    size_t byte = (size_t)index / 8;
+    if (byte == bits->used) {
+        if (!reserve(bits, 1))
+            return 0;
+        bits->data[bits->used++] = 0;
+    }
+    bits->data[byte] |= (uint8_t)(value << (index % 8));
+    return 1;
+}
+
+/* Adds value number `index`; NULL is a null. */
+static int add_binary(sf_binary *column, int64_t index, const void *data, size_t size) {
+    if (data == NULL)
+        size = 0;
+    if (size > (size_t)INT32_MAX - column->data.used)
+        return SF_TOO_LARGE;
+    if (!add_bit(&column->valid, index, data != NULL) || !reserve(&column->data, size))
+        return SF_NO_MEMORY;
+    if (size > 0)
+        memcpy(column->data.data + column->data.used, data, size);
+    column->data.used += size;
+    column->nulls += data == NULL;
+    return add_int32(&column->offsets, (int32_t)column->data.used) ? SF_OK
+                                                                   : SF_NO_MEMORY;
+}
+
+static void free_binary(sf_binary *column) {
+    free(column->data.data);
+    free(column->offsets.data);
+    free(column->valid.data);
+}
+
+sf_columns *sf_new_columns(int32_t headers) {
+    sf_columns *columns = calloc(1, sizeof(*columns));
+    if (columns == NULL)
+        return NULL;
+    columns->headers = headers;
+    if (add_int32(&columns->keys.offsets, 0) && add_int32(&columns->values.offsets, 0) &&
+        add_int32(&columns->header_lists, 0) &&
+        add_int32(&columns->header_keys.offsets, 0) &&
+        add_int32(&columns->header_values.offsets, 0))
+        return columns;
+    sf_free_columns(columns);
+    return NULL;
+}
+
+void sf_free_columns(sf_columns *columns) {
+    if (columns == NULL)
+        return;
+    free_binary(&columns->keys);
+    free_binary(&columns->values);
+    free_binary(&columns->header_keys);
+    free_binary(&columns->header_values);
+    free(columns->offsets.data);
+    free(columns->micros.data);
+    free(columns->times_valid.data);
+    free(columns->kinds.data);
+    free(columns->header_lists.data);
+    free(columns->header_valid.data);
+    free(columns);
+}
+
+/* --- messages ------------------------------------------------------------------------ */
+
+/* Whether a text is UTF-8, as Unicode defines it: shortest form, no surrogates. */
+static int is_utf8(const char *text, size_t size) {
+    const uint8_t *at = (const uint8_t *)text, *end = at + size;
+    while (at < end) {
+        uint8_t first = *at++;
+        int more = first < 0x80 ? 0 : first < 0xe0 ? 1 : first < 0xf0 ? 2 : 3;
+        uint8_t low = 0x80, high = 0xbf;
+        if (more == 0)
+            continue;
+        if (first < 0xc2 || first > 0xf4 || end - at < more)
+            return 0;
+        if (first == 0xe0)
+            low = 0xa0;
+        if (first == 0xed)
+            high = 0x9f;
+        if (first == 0xf0)
+            low = 0x90;
+        if (first == 0xf4)
+            high = 0x8f;
+        while (more-- > 0) {
+            if (*at < low || *at > high)
+                return 0;
+            at++;
+            low = 0x80, high = 0xbf;
+        }
+    }
+    return 1;
+}
+
+static int add_headers(sf_columns *columns, const sf_message *message) {
+    void *headers = NULL;
+    const char *name;
+    const void *value;
+    size_t size;
+    int64_t before = columns->header_count;
+    int status;
+    if (kafka.message_headers(message, &headers) != 0)
+        headers = NULL;
+    for (size_t i = 0; headers != NULL; i++) {
+        if (kafka.header_get_all(headers, i, &name, &value, &size) != 0)
+            break;
+        if (!is_utf8(name, strlen(name)))
+            return SF_BAD_HEADER;
+        if (columns->header_count == INT32_MAX)
+            return SF_TOO_LARGE;
+        status = add_binary(&columns->header_keys, columns->header_count, name,
+                            strlen(name));
+        if (status == SF_OK)
+            status = add_binary(&columns->header_values, columns->header_count, value,
+                                size);
+        if (status != SF_OK)
+            return status;
+        columns->header_count++;
+    }
+    if (!add_int32(&columns->header_lists, (int32_t)columns->header_count) ||
+        !add_bit(&columns->header_valid, columns->rows, columns->header_count > before))
+        return SF_NO_MEMORY;
+    columns->header_nulls += columns->header_count == before;
+    return SF_OK;
+}
+
+static int add_row(sf_columns *columns, const sf_message *message) {
+    int kind = 0, status;
+    int64_t row = columns->rows, millis = kafka.message_timestamp(message, &kind);
+    /* The product wraps around like NumPy's: a timestamp is any number. */
+    int64_t micros = kind == 0 ? 0 : (int64_t)((uint64_t)millis * 1000);
+    columns->next_offset = message->offset;
+    status = add_binary(&columns->keys, row, message->key, message->key_len);
+    if (status == SF_OK)
+        status = add_binary(&columns->values, row, message->payload, message->len);
+    if (status == SF_OK && columns->headers)
+        status = add_headers(columns, message);
+    if (status != SF_OK)
+        return status;
+    if (!add_int64(&columns->offsets, message->offset) ||
+        !add_int64(&columns->micros, micros) ||
+        !add_bit(&columns->times_valid, row, kind != 0) ||
+        !add_int32(&columns->kinds, kind - 1))
+        return SF_NO_MEMORY;
+    columns->times_nulls += kind == 0;
+    columns->size = (int64_t)(columns->keys.data.used + columns->values.data.used);
+    columns->next_offset = message->offset + 1;
+    columns->rows = row + 1;
+    columns->added++;
+    return SF_OK;
+}
+
+/* Notes the end of the partition or an error; true for an error. */
+static int add_error(sf_columns *columns, void *event) {
+    int32_t code = kafka.event_error(event);
+    const char *text = kafka.event_error_string(event);
+    size_t size = text == NULL ? 0 : strlen(text);
+    if (code == PARTITION_EOF) {
+        sf_place *place = kafka.event_topic_partition(event);
+        if (place != NULL) {
+            columns->end = place->offset;
+            kafka.topic_partition_destroy(place);
+        }
+        return 0;
+    }
+    if (size >= sizeof(columns->reason))
+        size = sizeof(columns->reason) - 1;
+    if (size > 0)
+        memcpy(columns->reason, text, size);
+    columns->reason[size] = 0;
+    columns->error = code;
+    return code != 0;
+}
+
+static int64_t now_ms(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
+/* The next event; NULL if there is none until a time. */
+static void *next_event(void *queue, int64_t until) {
+    void *event = kafka.queue_poll(queue, 0);
+    int64_t left = event == NULL ? until - now_ms() : 0;
+    if (left > 0)
+        event = kafka.queue_poll(queue, (int)left);
+    return event;
+}
+
+/* Adds up to `wanted` messages, and waits for all of them until the timeout. Stops at
+ * an error of librdkafka; what follows it stays in the queue. After a status other than
+ * SF_OK the columns can only be freed. */
+int32_t sf_fill(sf_columns *columns, void *queue, int64_t wanted, int32_t timeout_ms) {
+    int64_t until = now_ms() + timeout_ms;
+    const sf_message *message;
+    int status = SF_OK, stopped = 0;
+    void *event;
+    columns->received = columns->added = 0;
+    columns->end = -1;
+    columns->error = 0;
+    while (columns->received < wanted && status == SF_OK && !stopped) {
+        event = next_event(queue, until);
+        if (event == NULL)
+            break;
+        columns->received++;
+        if (kafka.event_type(event) == EVENT_ERROR)
+            stopped = add_error(columns, event);
+        else if (kafka.event_type(event) == EVENT_FETCH)
+            while (status == SF_OK && (message = kafka.event_message_next(event)) != NULL)
+                status = add_row(columns, message);
+        kafka.event_destroy(event);
+    }
+    return status;
+}
