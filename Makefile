@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: setup java run quick test test-all prove matrix check docs bench lock dist clean
+.PHONY: setup java run quick test test-all prove matrix check docs bench lock dist native clean
 
 setup: $(STAMP)  ## make .venv with everything (uv where there is one, else pip)
 
@@ -69,6 +69,9 @@ lock: setup  ## constraints.txt: the newest version of each dependency that fits
 
 dist: setup  ## wheel, sdist and SBOM in dist/, tried in a clean environment
 	@.ci/dist $(VENV)
+
+native: setup  ## the compiled part, for the platform of this machine: wheel, and into .venv
+	@.ci/native $(VENV) --install
 
 clean:
 	rm -rf $(VENV) .site .run dist

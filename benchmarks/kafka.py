@@ -6,7 +6,9 @@ The broker is the one that KAFKA_BOOTSTRAP names, or one that is started here an
 the machine. Ratios are medians of rounds that take turns; nothing is gated. Bare is a
 loop of `consume`: with its default settings and 10,000 messages a call, and at its
 best: 500 a call, a queue that is filled again at once, and no column taken from it.
-Where kafkarrow is installed, it takes its turn.
+Where kafkarrow is installed, it takes its turn. Where streamfactory-native is installed
+(`make native`), its path is compared with that of Python, by the clock and by the
+processor time of the thread that reads: that of messages that are fetched already.
 
 With --spark JSON is read into typed columns, each of which is aggregated: by Spark's
 own Kafka source with `from_json`, and by ours with the decoder `json`.
@@ -79,7 +81,7 @@ def reading(bootstrap: str, size: int, arguments: Any) -> list[Figure]:
         "best": lambda: bare(
             bootstrap, topic, count, 500, {"fetch.queue.backoff.ms": 2}
         ),
-        "consumer": lambda: by_consumer(bootstrap, topic, count),
+        "consumer": lambda: by_consumer(bootstrap, topic, count, "off"),
         "reader": lambda: by_reader(bootstrap, topic, count),
     }
     goals = [("consumer", "bare", "3"), ("consumer", "best", "0.70")]
@@ -87,6 +89,10 @@ def reading(bootstrap: str, size: int, arguments: Any) -> list[Figure]:
     if find_spec("kafkarrow"):
         runs["kafkarrow"] = lambda: by_kafkarrow(bootstrap, topic, count)
         goals.append(("consumer", "kafkarrow", "1"))
+    if find_spec("streamfactory_native"):
+        runs |= native_runs(bootstrap, topic, count)
+        goals += [("native", "consumer", "1"), ("native thread", "python thread", "3")]
+        goals += [("native with headers", "python with headers", "3")]
     seconds: dict[str, list[float]] = {name: [] for name in runs}
     for _ in range(arguments.rounds):
         for name, run in runs.items():
@@ -95,6 +101,25 @@ def reading(bootstrap: str, size: int, arguments: Any) -> list[Figure]:
         compared(f"{size} B: {ours} against {other}", seconds, ours, other, goal, count)
         for ours, other, goal in goals
     ]
+
+
+def native_runs(
+    bootstrap: str, topic: str, count: int
+) -> dict[str, Callable[[], float]]:
+    """The compiled path by the clock, and both paths by their thread's time."""
+
+    def run(path: str, *, headers: bool) -> Callable[[], float]:
+        return lambda: by_consumer(
+            bootstrap, topic, count, path, headers=headers, clock=time.thread_time
+        )
+
+    return {
+        "native": lambda: by_consumer(bootstrap, topic, count, "required"),
+        "python thread": run("off", headers=False),
+        "native thread": run("required", headers=False),
+        "python with headers": run("off", headers=True),
+        "native with headers": run("required", headers=True),
+    }
 
 
 def compared(
@@ -139,20 +164,23 @@ def filled(
 class Watch:
     """Begins when enough was read for the client to have warmed up."""
 
-    def __init__(self, count: int) -> None:
+    def __init__(
+        self, count: int, clock: Callable[[], float] = time.perf_counter
+    ) -> None:
         self._from, self._count, self.read = int(count * WARM), count, 0
+        self._clock = clock
         self._started = 0.0
 
     def more(self, messages: int) -> bool:
         """Count messages; False when all have come."""
         self.read += messages
         if not self._started and self.read >= self._from:
-            self._started = time.perf_counter()
+            self._started = self._clock()
         return self.read < self._count
 
     def seconds(self) -> float:
         """How long the rest took."""
-        return time.perf_counter() - self._started
+        return self._clock() - self._started
 
 
 def bare(
@@ -187,16 +215,33 @@ def source(bootstrap: str, topic: str, **more: str) -> Source:
     return Source(configure(definition, default_manager(), use="read"))
 
 
-def by_consumer(bootstrap: str, topic: str, count: int) -> float:
+def by_consumer(
+    bootstrap: str,
+    topic: str,
+    count: int,
+    path: str,
+    *,
+    headers: bool = False,
+    clock: Callable[[], float] = time.perf_counter,
+) -> float:
     """The backend's own consumer, as the framework calls it for a decoder.
 
     Key, value, offset, timestamp and its kind are taken from each message; headers,
-    which rows of ``raw`` have, are not.
+    which rows of ``raw`` have, are taken only where asked for.
+
+    Args:
+        bootstrap: The broker.
+        topic: Of so many messages.
+        count: Their number.
+        path: The option ``native.reading``.
+        headers: Whether headers are taken.
+        clock: Measures.
     """
-    watch, at = Watch(count), 0
+    watch, at = Watch(count, clock), 0
     limits = FetchLimits(65_536, 8 * 1024**2, 0.25)
     decoder = {"decoder__class__name": "json", "decoder__prop__schema": "a INT"}
-    with closing(source(bootstrap, topic, **decoder)) as stream:
+    given = {"native__reading": path, **({} if headers else decoder)}
+    with closing(source(bootstrap, topic, **given)) as stream:
         consumer = stream.factory.create_partition_level_consumer(
             "bench", Partition(topic, 0)
         )

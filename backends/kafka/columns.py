@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from confluent_kafka import KafkaError, Message
 
-from streamfactory.spi import Partition, envelope_schema, headers_type
+from streamfactory.spi import CorruptData, Partition, envelope_schema, headers_type
 from streamfactory.spi.envelope import TIMESTAMP_UNKNOWN
 
 if TYPE_CHECKING:
@@ -131,7 +131,7 @@ class Columns:
         self._millis.append(times[1::2])
         self._kinds.append(times[::2])
         if self._wants_headers:
-            self._headers.append(_headers(messages))
+            self._headers.append(_headers(messages, self._partition))
         self.rows += count
         self.size += _data_size(keys) + _data_size(values)
         self.next_offset = int(offsets[-1]) + 1
@@ -305,9 +305,21 @@ def _data_size(column: pa.Array) -> int:
     return 0 if data is None else int(data.size)
 
 
-def _headers(messages: Sequence[Message]) -> pa.Array:
+def bad_header(partition: Partition, offset: int) -> CorruptData:
+    """The error for a message with a header whose name is not UTF-8."""
+    msg = f"partition {partition}, offset {offset}: the name of a header is not UTF-8"
+    remedy = "start after this offset, or use a decoder without headers"
+    return CorruptData(msg, remedy=remedy)
+
+
+def _headers(messages: Sequence[Message], partition: Partition) -> pa.Array:
     """Headers, flattened: a list of pairs each, or None."""
-    each = list(map(Message.headers, messages))
+    each: list[Any] = []
+    try:
+        each.extend(map(Message.headers, messages))
+    except SystemError as error:
+        # confluent-kafka 2.16 returns a result with the error of the decoding set.
+        raise bad_header(partition, messages[len(each)].offset() or 0) from error
     if not any(each):
         return pa.nulls(len(each), headers_type())
     lengths = np.fromiter((len(h) if h else 0 for h in each), np.int32, len(each))

@@ -9,8 +9,14 @@ import pyarrow as pa
 from confluent_kafka import KafkaError
 
 from streamfactory.backends.kafka.clients import OF_TOPICS
-from streamfactory.backends.kafka.columns import CHUNK, Polled, PolledRows, envelopes
-from streamfactory.spi import CorruptData, PermanentError, headers_type
+from streamfactory.backends.kafka.columns import (
+    CHUNK,
+    Polled,
+    PolledRows,
+    bad_header,
+    envelopes,
+)
+from streamfactory.spi import PermanentError, headers_type
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -189,12 +195,13 @@ class NativeRows(PolledRows):
 
     def _failure(self, status: int) -> Exception:
         where = f"partition {self._partition}, offset {self.next_offset}"
+        if status == _BAD_HEADER:
+            return bad_header(self._partition, self.next_offset)
         if status == _NO_MEMORY:
             return MemoryError(f"no memory for the messages of {where}")
-        if status == _BAD_HEADER:
-            return CorruptData(f"{where}: the name of a header is not UTF-8")
         if status == _TOO_LARGE:
-            return PermanentError(f"{where}: one batch would exceed 2 GiB")
+            remedy = "lower consumer.prop.queued.max.messages.kbytes"
+            return PermanentError(f"{where}: a batch exceeds 2 GiB", remedy=remedy)
         return PermanentError(f"{where}: the compiled part failed ({status})")
 
 

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _NAME: Final = "streamfactory"
+_NATIVE: Final = "streamfactory-native"
 _REQUIREMENT: Final = re.compile(
     r"(?P<name>[A-Za-z0-9._-]+)(?:\[[^]]*\])?\s*(?:>=\s*(?P<least>[0-9][0-9.]*))?"
     r"[^;]*(?:;.*?\bextra == ['\"](?P<extra>[^'\"]+)['\"])?"
@@ -48,6 +49,7 @@ def environment_findings() -> Iterator[Finding]:
     """All findings that do not concern streams."""
     yield _python()
     yield from _packages()
+    yield _native()
     yield from _spark()
     yield from _variables()
     yield _port()
@@ -107,6 +109,15 @@ def _extra(extra: str, needed: list[tuple[str, str | None]]) -> Finding:
         what = f"{', '.join(shown)}: incomplete"
         return Finding(area, name, WARNING if extra else ERROR, what, remedy)
     return Finding(area, name, OK, ", ".join(shown))
+
+
+def _native() -> Finding:
+    """The compiled part, which is never required."""
+    found = _version(_NATIVE)
+    what = f"{found}: partitions of Kafka are read natively, unless a warning is logged"
+    if found is None:
+        what = "not installed: Kafka is read by the client's Python interface"
+    return Finding("extra", _NATIVE, OK, what)
 
 
 def _version(name: str) -> str | None:

@@ -1,4 +1,6 @@
-#define _POSIX_C_SOURCE 200809L
+#ifndef _POSIX_C_SOURCE
+#define _POSIX_C_SOURCE 200809L /* clock_gettime */
+#endif
 #include "kafka_columns.h"
 
 #include <stdlib.h>
@@ -77,7 +79,7 @@ void *sf_take_client(void) {
 
 /* --- the queue of one partition ---------------------------------------------------- */
 
-enum { EVENT_FETCH = 2, EVENT_ERROR = 8, PARTITION_EOF = -191 };
+enum { EVENT_ERROR = 8, PARTITION_EOF = -191 };
 
 /* Without forwarding the queue contains what was fetched of the partition, its end and
  * its errors. It is read as events, which call no callback: those of confluent-kafka
@@ -342,11 +344,11 @@ int32_t sf_fill(sf_columns *columns, void *queue, int64_t wanted, int32_t timeou
         if (event == NULL)
             break;
         columns->received++;
-        if (kafka.event_type(event) == EVENT_ERROR)
+        /* An event of a consumer has one message, or none. */
+        if ((message = kafka.event_message_next(event)) != NULL)
+            status = add_row(columns, message);
+        else if (kafka.event_type(event) == EVENT_ERROR)
             stopped = add_error(columns, event);
-        else if (kafka.event_type(event) == EVENT_FETCH)
-            while (status == SF_OK && (message = kafka.event_message_next(event)) != NULL)
-                status = add_row(columns, message);
         kafka.event_destroy(event);
     }
     return status;

@@ -61,9 +61,7 @@ def native(
 ) -> Iterator[ModuleType]:
     """The compiled part is installed, here and in child processes."""
     monkeypatch.syspath_prepend(native_folder)
-    monkeypatch.setenv(
-        "PYTHONPATH", os.pathsep.join([str(native_folder), *sys.path[1:]])
-    )
+    monkeypatch.setenv("PYTHONPATH", str(native_folder), prepend=os.pathsep)
     sys.modules.pop("streamfactory_native", None)
     native_library.load.cache_clear()
     yield importlib.import_module("streamfactory_native")

@@ -198,9 +198,10 @@ def test_many_partitions_and_moving_ranges_cost_little_beside_their_rows(
 
 def in_another_process(bootstrap: str, topic: str, count: int, rows: int) -> Any:
     command = [sys.executable, "-m", "tests.kafka.reading_costs"]
+    paths = [os.environ.get("PYTHONPATH", ""), str(REPOSITORY), f"{REPOSITORY}/src"]
     done = subprocess.run(
         [*command, bootstrap, topic, str(count), str(rows)],
-        env=os.environ | {"PYTHONPATH": f"{REPOSITORY}:{REPOSITORY / 'src'}"},
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(paths)},
         capture_output=True,
         text=True,
         timeout=120,

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
     from tests.kafka.broker import Addresses
 
-pytestmark = pytest.mark.usefixtures("each_path")
-
 
 @pytest.fixture(autouse=True)
 def bootstrap(kafka: Addresses, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -33,6 +31,14 @@ class EachPath(KafkaHarness):
         return {**super().properties(), **reading_path()}
 
 
+class Native(KafkaHarness):
+    """The harness, with the compiled path."""
+
+    def properties(self) -> Mapping[str, str]:
+        return {**super().properties(), "stream.kafka.native.reading": "required"}
+
+
+@pytest.mark.usefixtures("each_path")
 def test_the_quick_kit_passes() -> None:
     subject = find_subject("kafka")
     results = list(run(subject.backend, EachPath, subject.plugins, quick=True))
@@ -43,4 +49,10 @@ def test_the_quick_kit_passes() -> None:
 
 @pytest.mark.long("the whole kit on a broker: minutes")
 class TestKafka(ConformanceSuite):
-    harness = EachPath
+    harness = KafkaHarness
+
+
+@pytest.mark.long("the whole kit on a broker: minutes")
+@pytest.mark.usefixtures("native")
+class TestKafkaNatively(ConformanceSuite):
+    harness = Native

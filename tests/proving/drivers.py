@@ -32,6 +32,7 @@ class Driver:
 
     def __init__(self, folder: Path, module: str, *arguments: object) -> None:
         paths = [str(REPOSITORY), str(REPOSITORY / "src")]
+        paths += filter(None, [os.environ.get("PYTHONPATH")])
         self._log = folder / "driver.log"
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(

@@ -1,0 +1,308 @@
+"""The compiled part: when it is used, what it returns, and what it survives."""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import logging
+import random
+import subprocess
+import sys
+import time
+from typing import TYPE_CHECKING, ClassVar
+
+import pyarrow as pa
+import pytest
+from confluent_kafka import Producer, cimpl
+from native.compiling import SOURCE, NoCompiler, compile_library, compiler
+from tests.kafka.conftest import stream_of
+from tests.kafka.streams import drain, opened, reading
+from tests.proving.drivers import REPOSITORY
+from tests.proving.skipping import skip_or_fail
+
+from streamfactory.backends.kafka import native_library
+from streamfactory.backends.kafka.client_pool import ClientPool
+from streamfactory.backends.kafka.native_columns import NativeRows
+from streamfactory.spi import ConfigError, CorruptData, Partition
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+    from types import ModuleType
+
+    from tests.kafka.topics import Topics
+
+    from streamfactory.spi import StreamConfig
+
+NOWHERE = stream_of("localhost:1", "t")
+
+
+@pytest.fixture
+def fresh() -> Iterator[None]:
+    """Nothing was loaded before, and what the test loads is not used after it."""
+    native_library.load.cache_clear()
+    yield
+    native_library.load.cache_clear()
+
+
+def config_of(**options: str) -> StreamConfig:
+    with opened({**NOWHERE, **options}) as source:
+        return source.config
+
+
+def chosen(value: str) -> StreamConfig:
+    return config_of(**{"stream.kafka.native.reading": value})
+
+
+@pytest.mark.parametrize("path", ["off", "required"])
+def test_the_option_decides_which_path_reads(
+    path: str, native: ModuleType, topics: Topics, topic: str
+) -> None:
+    given = {**stream_of(topics.bootstrap, topic), "stream.kafka.native.reading": path}
+    with opened(given) as source:
+        clients = ClientPool(source.config)
+        client = clients.acquire("test", clients.size_for(topic, 0, 1))
+        client.assign(Partition(topic, 0), 0)
+        rows = client.rows(Partition(topic, 0), headers=True)
+        assert isinstance(rows, NativeRows) == (path == "required")
+        client.close()
+        clients.close()
+
+
+def test_both_paths_return_the_same_batches(
+    native: ModuleType, topics: Topics, topic: str
+) -> None:
+    chance = random.Random(3)
+    texts = [None, b"", b"x", b"\xff\x00", bytes(3000)]
+    now = int(1000 * time.time())
+    producer = Producer({"bootstrap.servers": topics.bootstrap})
+    for _ in range(700):
+        headers: list[tuple[str, str | bytes | None]] = [
+            (chance.choice(["", "a", "é", "😀" * 9]), chance.choice(texts))
+            for _ in range(chance.choice([0, 0, 1, 4]))
+        ]
+        producer.produce(
+            topic,
+            chance.choice(texts),
+            chance.choice(texts),
+            partition=0,
+            timestamp=now - chance.randrange(10**7),
+            headers=headers,
+        )
+    assert producer.flush(30) == 0
+    found = {}
+    for path in ("off", "required"):
+        given = {"stream.kafka.native.reading": path}
+        with reading({**stream_of(topics.bootstrap, topic), **given}) as reader:
+            batches = [batch.rows for batch in drain(reader, end=700)]
+        for batch in batches:
+            batch.validate(full=True)
+        found[path] = pa.Table.from_batches(batches).combine_chunks()
+    assert found["required"].num_rows == 700
+    assert found["required"].equals(found["off"])
+
+
+class Field(ctypes.Structure):
+    """``rd_kafka_vu_t``: one argument of ``rd_kafka_produceva``."""
+
+    _fields_: ClassVar = [
+        ("kind", ctypes.c_int),
+        ("first", ctypes.c_void_p),
+        ("second", ctypes.c_void_p),
+        ("third", ctypes.c_void_p),
+        ("rest", ctypes.c_char * 40),
+    ]
+
+
+def produce_header(bootstrap: str, topic: str, name: bytes) -> None:
+    """Send a message with a header whose name the Python client would refuse."""
+    library = native_library.load()
+    assert isinstance(library, native_library.Library)
+    producer = Producer(library.add_to({"bootstrap.servers": bootstrap}))
+    send = ctypes.CDLL(cimpl.__file__).rd_kafka_produceva
+    send.restype = ctypes.c_void_p
+    send.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t]
+    texts = [ctypes.create_string_buffer(text) for text in (topic.encode(), name, b"v")]
+    place, header, value = map(ctypes.addressof, texts)
+    # Topic, partition, flags (copy), value and header, as rdkafka.h numbers them.
+    fields = (Field * 5)(
+        *[Field(1, place), Field(3, 0), Field(7, 2)],
+        *[Field(4, value, 1), Field(9, header, value, 1)],
+    )
+    assert send(library.take_client(), fields, 5) is None
+    assert producer.flush(30) == 0
+
+
+@pytest.mark.parametrize("path", ["off", "required"])
+def test_a_header_whose_name_is_no_text_is_reported_with_its_offset(
+    path: str, native: ModuleType, topics: Topics, topic: str
+) -> None:
+    topics.send(topic, [b"1", b"2"])
+    produce_header(topics.bootstrap, topic, b"\xff\xfe")
+    given = {"stream.kafka.native.reading": path}
+    with (
+        reading({**stream_of(topics.bootstrap, topic), **given}) as reader,
+        pytest.raises(CorruptData, match="offset 2: the name of a header") as caught,
+    ):
+        drain(reader, end=3)
+    assert "start after this offset" in str(caught.value)
+
+
+def test_a_batch_outlives_its_reader_and_a_slice_its_batch(
+    native: ModuleType, topics: Topics, topic: str
+) -> None:
+    sent = [b"%06d" % number * 20 for number in range(2000)]
+    topics.send(topic, sent)
+    given = {"stream.kafka.native.reading": "required"}
+    with reading({**stream_of(topics.bootstrap, topic), **given}) as reader:
+        batches = drain(reader, end=2000)
+    slices = [batch.rows.slice(1).column("value") for batch in batches]
+    firsts = [batch.rows.column("value")[0].as_py() for batch in batches]
+    del batches
+    gc.collect()
+    rest = [value.as_py() for column in slices for value in column]
+    assert sorted(firsts + rest) == sent
+
+
+def test_an_installed_library_that_does_not_fit_warns_once_and_is_not_used(
+    native: ModuleType,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(native_library, "_TRIED", ((1, 0),))
+    config = chosen("auto")
+    with caplog.at_level(logging.WARNING, "streamfactory.kafka"):
+        assert native_library.library_for(config) is None
+        assert native_library.library_for(config) is None
+    assert [r.message for r in caplog.records if "not used" in r.message] == [
+        caplog.records[0].message
+    ]
+    assert "was not tested with it, only 1.0" in caplog.records[0].message
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "reason"),
+    [
+        ("_LEVEL", 99, "level 99 is needed"),
+        ("_FUNCTIONS", ("rd_kafka_nothing",), "rd_kafka_nothing"),
+        ("_FUNCTIONS", ("rd_kafka_version",), "expects other functions"),
+    ],
+)
+def test_a_library_of_another_version_is_refused(
+    name: str,
+    value: object,
+    reason: str,
+    native: ModuleType,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(native_library, name, value)
+    with pytest.raises(native_library.Unusable, match=reason):
+        native_library.Library(str(native.KAFKA))
+
+
+def test_a_file_that_is_no_library_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "kafka_columns.so"
+    file.write_bytes(b"\x7fELF")
+    for path in (str(file), str(tmp_path / "absent.so"), "/a;b.so"):
+        with pytest.raises(native_library.Unusable):
+            native_library.Library(path)
+
+
+def test_a_required_library_that_is_absent_is_an_error_with_the_remedy(
+    fresh: None, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setitem(sys.modules, "streamfactory_native", None)
+    with pytest.raises(ConfigError, match="is not installed") as caught:
+        native_library.library_for(chosen("required"))
+    assert "native.reading=auto" in str(caught.value)
+    assert native_library.library_for(chosen("auto")) is None
+    assert native_library.library_for(chosen("off")) is None
+    assert not [r for r in caplog.records if r.levelno >= logging.WARNING]
+
+
+def test_a_group_refuses_to_require_it() -> None:
+    group = {
+        "stream.kafka.consumer.type": "highlevel",
+        "group.id": "g",
+        "stream.kafka.native.reading": "required",
+    }
+    with pytest.raises(ConfigError, match="not supported in a group"):
+        config_of(**group)
+
+
+def test_a_client_beside_another_plug_in_keeps_both(native: ModuleType) -> None:
+    library = native_library.Library(str(native.KAFKA))
+    settings = library.add_to({"plugin.library.paths": "/other.so"})
+    assert settings["plugin.library.paths"] == f"/other.so;{native.KAFKA}"
+
+
+def test_a_forked_process_reads_with_a_client_of_its_own(
+    native: ModuleType, topics: Topics, topic: str
+) -> None:
+    topics.send(topic, [b"1", b"2", b"3"])
+    done = subprocess.run(
+        [sys.executable, "-c", FORKING, topics.bootstrap, topic],
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == ["3", "3"]
+
+
+FORKING = """
+import os, sys
+from tests.kafka.conftest import stream_of
+from tests.kafka.streams import drain, reading
+given = {**stream_of(*sys.argv[1:]), "stream.kafka.native.reading": "required"}
+with reading(given) as reader:
+    rows = sum(batch.num_rows for batch in drain(reader, rows=3))
+    child = os.fork()
+    if not child:
+        found = sum(batch.num_rows for batch in drain(reader, rows=3))
+        os.write(1, b"%d " % found)
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+    os.write(1, b"%d " % rows)
+"""
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_hostile_answers_of_librdkafka_break_nothing(seed: int, tmp_path: Path) -> None:
+    try:
+        command = [compiler(), "-std=c11", "-g", "-O1", f"-I{SOURCE.parent}"]
+    except NoCompiler as reason:
+        skip_or_fail(str(reason))
+    program = tmp_path / "fuzz"
+    command += ["-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
+    source = REPOSITORY / "tests" / "kafka" / "native_fuzz.c"
+    built = subprocess.run(
+        [*command, "-o", str(program), str(source)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if built.returncode and "cannot find" in built.stderr:
+        pytest.skip("the compiler has no sanitizers")
+    assert built.returncode == 0, built.stderr
+    done = subprocess.run(
+        [str(program), str(seed), "150"],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    counts = dict(pair.split("=") for pair in done.stdout.split())
+    assert all(int(count) > 0 for count in counts.values()), counts
+
+
+def test_without_a_compiler_the_build_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("CC", raising=False)
+    with pytest.raises(NoCompiler, match="install gcc or clang"):
+        compile_library(tmp_path)
