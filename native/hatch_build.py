@@ -10,7 +10,7 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from compiling import compile_library, wheel_tag
+from compiling import NAME, compile_library, wheel_tag
 
 
 class CompileHook(BuildHookInterface[Any]):
@@ -21,3 +21,12 @@ class CompileHook(BuildHookInterface[Any]):
         library = compile_library(Path(self.root, "streamfactory_native"))
         build_data["pure_python"] = False
         build_data["tag"] = wheel_tag(library)
+
+    def finalize(
+        self,
+        version: str,  # noqa: ARG002
+        build_data: dict[str, Any],  # noqa: ARG002
+        artifact_path: str,  # noqa: ARG002
+    ) -> None:
+        """See hatchling. The sources stay without a compiled file."""
+        Path(self.root, "streamfactory_native", NAME).unlink()
