@@ -12,6 +12,7 @@ import pytest
 from tests.decoders import decoding
 
 from streamfactory.decoders.json import JsonDecoder, streamfactory_decoder, uniform
+from streamfactory.decoders.json.layouts import learned
 from streamfactory.spi import DecodeContext, Partition
 
 if TYPE_CHECKING:
@@ -67,9 +68,9 @@ def shown(decoded: Decoded) -> list[Any]:
 
 
 def assert_alike(
-    decoder: JsonDecoder, parser: JsonDecoder, values: pa.Array, **told: bool
+    decoder: JsonDecoder, parser: JsonDecoder, values: pa.Array, **given: Any
 ) -> None:
-    context = DecodeContext(Partition("t", 0), **told)
+    context = DecodeContext(Partition("t", 0), **given)
     decoded = decoder.decode(values, context)
     decoded.rows.validate(full=True)
     assert shown(decoded) == shown(parser.decode(values, context))
@@ -240,11 +241,10 @@ def test_batches_of_many_layouts_are_parsed_without_further_attempts(
     parsed: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     attempts: list[int] = []
-    learn = uniform.learned
 
     def counted(*arguments: Any) -> Any:
         attempts.append(1)
-        return learn(*arguments)
+        return learned(*arguments)
 
     monkeypatch.setattr(uniform, "learned", counted)
     payloads = [b'{"i": 1}', b'{"s": "a"}', b'{"d": 1.5}'] * 2_000
