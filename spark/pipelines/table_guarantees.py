@@ -1,7 +1,7 @@
 """What writing to a table promises, by its format. Needs no Spark.
 
-A connector that records (application id, version) with each commit writes an epoch
-once. Others write a repeated epoch again, which the guarantee states.
+A connector that records (writer, epoch) with each commit writes an epoch once. Others
+write a repeated epoch again, which the guarantee states.
 """
 
 from __future__ import annotations
@@ -16,10 +16,14 @@ if TYPE_CHECKING:
     from streamfactory.spark.pipelines.model import Table
 
 EPOCH_OPTIONS: Final[Mapping[str, tuple[str, str]]] = {
-    "delta": ("txnAppId", "txnVersion")
+    "delta": ("txnAppId", "txnVersion"),
+    "iceberg": (
+        "snapshot-property.streamfactory.writer",
+        "snapshot-property.streamfactory.epoch",
+    ),
 }
-"""By format: options of a write for the id of the application, and the version of the
-write. A version that is not above the last one of the application is not written."""
+"""By format: options of a write for the id of the writer, and the epoch. The commit
+records both."""
 
 
 def table_guarantee(table: Table) -> Verdict:

@@ -64,14 +64,14 @@ def test_a_format_without_a_connector_is_refused_before_anything_starts(
     assert not (works.folder / "checkpoints").exists()
 
 
-def test_delta_is_exactly_once_and_less_is_refused_where_it_is_asked_for(
+def test_tables_that_record_epochs_are_exactly_once_and_less_is_refused(
     works: Works,
 ) -> None:
     works.topic("in")
     works.topic("out")
     source = '[source]\nstream = "in"\nguarantee = "exactly-once"\n'
     verdicts, wrong = {}, list[str]()
-    for kind in ("delta", "parquet"):
+    for kind in ("delta", "iceberg", "parquet"):
         sink = SINK + '"stream.file.fsync" = "always"\n'
         path = works.pipeline(source + sink + table(works.folder, kind), kind)
         draft = read_pipeline(path)
@@ -82,5 +82,6 @@ def test_delta_is_exactly_once_and_less_is_refused_where_it_is_asked_for(
     assert "parquet records no epoch" in wrong[0]
     assert verdicts == {
         "delta": Guarantee.EXACTLY_ONCE,
+        "iceberg": Guarantee.EXACTLY_ONCE,
         "parquet": Guarantee.AT_LEAST_ONCE,
     }

@@ -28,16 +28,27 @@ class Driver:
         folder: Where it runs; what it says is in ``driver.log`` there.
         module: Its name.
         *arguments: Of its command line.
+        python: Of another environment.
     """
 
-    def __init__(self, folder: Path, module: str, *arguments: object) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        module: str,
+        *arguments: object,
+        python: str = sys.executable,
+    ) -> None:
         paths = [str(REPOSITORY), str(REPOSITORY / "src")]
         paths += filter(None, [os.environ.get("PYTHONPATH")])
         self._log = folder / "driver.log"
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", module, *map(str, arguments)],
-                env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
+                [python, "-m", module, *map(str, arguments)],
+                env={
+                    **os.environ,
+                    "PYTHONPATH": os.pathsep.join(paths),
+                    "PYSPARK_PYTHON": python,
+                },
                 cwd=folder,
                 stdout=log,
                 stderr=log,

@@ -22,6 +22,8 @@ NEEDS: Final = {
     "hudi": ("pyspark==3.5.9",),
     "delta": ("pyspark==4.1.0",),
     "iceberg": ("pyspark==4.0.5", "fastavro"),
+    # Delta 4.2.0 and Iceberg 1.12.0 share it; pipelines run there.
+    "connectors": ("pyspark==4.1.0", "--editable", f"{ROOT}[pandas]"),
 }
 
 
@@ -40,7 +42,7 @@ def build(kind: str, folder: Path, *names: str) -> None:
     Raises:
         Unavailable: There is no Java, or the packages cannot be installed.
     """
-    python = _environment(kind)
+    python = environment(kind)
     program = f"tests.tables.writers.{kind}_spark"
     subprocess.run(
         [python, "-m", program, str(folder.absolute()), *names],
@@ -51,12 +53,20 @@ def build(kind: str, folder: Path, *names: str) -> None:
     )
 
 
-def _environment(kind: str) -> Path:
+def environment(kind: str) -> Path:
+    """Make an environment, unless it is in the cache; returns its Python.
+
+    Raises:
+        Unavailable: There is no Java, or the packages cannot be installed.
+    """
     if shutil.which("java") is None:
         what = "Spark needs Java 17, and there is none"
         raise Unavailable(what)
     needs = NEEDS[kind]
-    digest = hashlib.sha256("\n".join(needs).encode()).hexdigest()[:8]
+    text = "\n".join(needs)
+    if "--editable" in needs:
+        text += (ROOT / "pyproject.toml").read_text()
+    digest = hashlib.sha256(text.encode()).hexdigest()[:8]
     base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     home = Path(base, "streamfactory", f"tables-{kind}-{digest}")
     python, ready = home / "bin" / "python", home / "ready"
@@ -81,7 +91,7 @@ def main() -> None:
     """Writes the fixtures that the command line names, or all."""
     folder = Path(sys.argv[1])
     folder.mkdir(parents=True, exist_ok=True)
-    for kind in sys.argv[2:] or NEEDS:
+    for kind in sys.argv[2:] or ("hudi", "delta", "iceberg"):
         build(kind, folder)
 
 
