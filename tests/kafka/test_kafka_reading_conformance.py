@@ -6,7 +6,6 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.kafka.conftest import reading_path
 
 from streamfactory.backends.kafka.harness import KafkaHarness
 from streamfactory.conformance.runner import Outcome, run
@@ -15,6 +14,7 @@ from streamfactory.conformance.suite import ConformanceSuite
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from types import ModuleType
 
     from tests.kafka.broker import Addresses
 
@@ -24,13 +24,6 @@ def bootstrap(kafka: Addresses, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KAFKA_BOOTSTRAP", kafka.bootstrap)
 
 
-class EachPath(KafkaHarness):
-    """The harness, with the path that the fixture chose."""
-
-    def properties(self) -> Mapping[str, str]:
-        return {**super().properties(), **reading_path()}
-
-
 class Native(KafkaHarness):
     """The harness, with the compiled path."""
 
@@ -38,10 +31,19 @@ class Native(KafkaHarness):
         return {**super().properties(), "stream.kafka.native.reading": "required"}
 
 
-@pytest.mark.usefixtures("each_path")
 def test_the_quick_kit_passes() -> None:
+    prove(KafkaHarness)
+
+
+@pytest.mark.long("the same cases on the compiled path")
+def test_the_quick_kit_passes_natively(native: ModuleType) -> None:
+    prove(Native)
+
+
+def prove(harness: type[KafkaHarness]) -> None:
+    """Run the quick kit."""
     subject = find_subject("kafka")
-    results = list(run(subject.backend, EachPath, subject.plugins, quick=True))
+    results = list(run(subject.backend, harness, subject.plugins, quick=True))
     outcomes = Counter(result.outcome for result in results)
     assert [r for r in results if r.outcome is Outcome.FAILED] == []
     assert outcomes[Outcome.PASSED] > 70
