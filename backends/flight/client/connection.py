@@ -22,6 +22,7 @@ from streamfactory.spi import (
     ClosedError,
     ConnectionFailed,
     FormatRefused,
+    NotAuthorized,
     StreamError,
     Unsupported,
 )
@@ -37,8 +38,11 @@ log = logging.getLogger("streamfactory")
 
 _BACKOFF: Final = Backoff(0.1, 1.0)
 """Between attempts to reach an unavailable server."""
-_MISCONFIGURED: Final = ("handshake failed", "Peer name", "Socket closed")
-"""Causes that a retry does not fix: TLS on one side only, or a wrong certificate."""
+_REFUSED: Final = ("certificate verify failed", "Peer name")
+"""Causes that a certificate of the server is not accepted."""
+_MISCONFIGURED: Final = ("handshake failed", "Socket closed")
+"""Causes of TLS on one side only, and of a client certificate that is not accepted. A
+server that ends has the second one, too."""
 
 _used_by: Final[list[int]] = []
 """The process that used Flight first. gRPC's threads and locks do not survive a fork:
@@ -125,6 +129,7 @@ class Connection:
         Raises:
             ConnectionFailed: transient; no server was reached within the timeout, or
                 the connection broke during the call.
+            NotAuthorized: permanent; the server's certificate is not accepted.
             ClosedError: misuse; closed before, or while waiting for a server.
             StreamError: The server's own error.
         """
@@ -176,7 +181,7 @@ class Connection:
         except StreamError:
             raise
         except Exception as error:
-            ours = self._unavailable(error) or from_status(error)
+            ours = self._not_connected(error) or from_status(error)
             if ours is None:
                 raise
             if isinstance(ours, ConnectionFailed):
@@ -197,7 +202,7 @@ class Connection:
             msg = f"the connection to {self.location} is closed"
             raise ClosedError(msg)
 
-    def _unavailable(self, error: Exception) -> ConnectionFailed | None:
+    def _not_connected(self, error: Exception) -> StreamError | None:
         """The error of a server that cannot be reached, or ended during the call."""
         cause = why_not_connected(error)
         if cause is None:
@@ -209,6 +214,10 @@ class Connection:
                 return None
             msg = f"the call to {self.location} failed: {ours.what}"
             return ConnectionFailed(msg, remedy="try again once the server runs")
+        if any(text in cause for text in _REFUSED):
+            msg = f"the certificate of {self.location} is not accepted: {cause}"
+            remedy = "correct stream.flight.tls.ca, or the host of "
+            return NotAuthorized(msg, remedy=f"{remedy}stream.flight.location")
         if self.location.startswith(f"{TLS}:"):
             which = "stream.flight.location, or stream.flight.tls.*"
         else:
