@@ -339,6 +339,7 @@ def test_statistics_of_a_service_and_its_end_are_lines_of_the_log(
         "streamType": "socket",
         "stream.socket.topic.name": "numbers",
         "stream.socket.listen": f"127.0.0.1:{port}",
+        "schema": "id bigint",
         "spool.path": str(tmp_path / "spool"),
     }
     path = tmp_path / "numbers.json"
