@@ -14,7 +14,6 @@ from streamfactory.conformance.suite import ConformanceSuite
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from types import ModuleType
 
     from tests.kafka.broker import Addresses
 
@@ -32,18 +31,8 @@ class Native(KafkaHarness):
 
 
 def test_the_quick_kit_passes() -> None:
-    prove(KafkaHarness)
-
-
-@pytest.mark.long("the same cases on the compiled path")
-def test_the_quick_kit_passes_natively(native: ModuleType) -> None:
-    prove(Native)
-
-
-def prove(harness: type[KafkaHarness]) -> None:
-    """Run the quick kit."""
     subject = find_subject("kafka")
-    results = list(run(subject.backend, harness, subject.plugins, quick=True))
+    results = list(run(subject.backend, KafkaHarness, subject.plugins, quick=True))
     outcomes = Counter(result.outcome for result in results)
     assert [r for r in results if r.outcome is Outcome.FAILED] == []
     assert outcomes[Outcome.PASSED] > 70

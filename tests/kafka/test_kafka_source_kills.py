@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from tests.kafka.broker import Addresses
     from tests.kafka.topics import Topics
 
-pytestmark = pytest.mark.usefixtures("own_spark", "each_path")
+pytestmark = pytest.mark.usefixtures("own_spark")
 
 SECURITY = {
     "security.protocol": "SASL_PLAINTEXT",
