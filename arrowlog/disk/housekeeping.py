@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from streamfactory.arrowlog.disk.filestage import sweep_attempts
+from streamfactory.arrowlog.disk.format_lookup import format_named
 from streamfactory.arrowlog.disk.index import (
     PART_SCHEMA,
     Part,
@@ -34,7 +35,6 @@ from streamfactory.arrowlog.disk.names import (
     snapshot_name,
     snapshots,
 )
-from streamfactory.arrowlog.disk.naming import format_named
 from streamfactory.arrowlog.disk.segments import RollingWriter
 from streamfactory.arrowlog.disk.storage import failed
 from streamfactory.spi import CorruptData, StorageFailed

@@ -15,8 +15,8 @@ import numpy as np
 import pyarrow as pa
 
 from streamfactory.arrowlog.decoding import InvalidValue, list_of, row_of, whole
+from streamfactory.arrowlog.disk.format_lookup import format_of
 from streamfactory.arrowlog.disk.names import new_segment
-from streamfactory.arrowlog.disk.naming import format_of
 from streamfactory.arrowlog.disk.storage import failed
 from streamfactory.spi import (
     BatchValidator,

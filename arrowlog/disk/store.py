@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final, final
 
 from streamfactory.arrowlog.checks import NO_TOPIC_REMEDY
 from streamfactory.arrowlog.decoding import members_of, named, optional, text
+from streamfactory.arrowlog.disk.format_lookup import fewer_partitions, format_named
 from streamfactory.arrowlog.disk.housekeeping import STAGED_SECONDS
 from streamfactory.arrowlog.disk.journal import Journal
 from streamfactory.arrowlog.disk.loading import strip
@@ -28,7 +29,6 @@ from streamfactory.arrowlog.disk.names import (
     topic_folder,
     topic_of,
 )
-from streamfactory.arrowlog.disk.naming import fewer_partitions, format_named
 from streamfactory.arrowlog.disk.records import (
     DAMAGED,
     FORMAT,
