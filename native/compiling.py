@@ -18,8 +18,9 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-SOURCE: Final = Path(__file__).with_name("streamfactory_native") / "kafka_columns.c"
-NAME: Final = "kafka_columns.so"
+PACKAGE: Final = Path(__file__).with_name("streamfactory_native")
+SOURCES: Final = ("kafka_client.c", "kafka_columns.c", "kafka_rows.c")
+NAME: Final = "kafka.so"
 FLAGS: Final = ("-std=c11", "-O2", "-fPIC", "-shared", "-fvisibility=hidden")
 WARNINGS: Final = ("-Wall", "-Wextra", "-Wconversion")
 _OLDEST_GLIBC: Final = (2, 17)
@@ -55,7 +56,8 @@ def compile_library(folder: Path, flags: Sequence[str] = ()) -> Path:
         subprocess.CalledProcessError: It failed; its messages are on standard error.
     """
     target = folder / NAME
-    command = [compiler(), *FLAGS, *WARNINGS, *flags, "-o", str(target), str(SOURCE)]
+    sources = [str(PACKAGE / name) for name in SOURCES]
+    command = [compiler(), *FLAGS, *WARNINGS, *flags, "-o", str(target), *sources]
     subprocess.run(command, check=True)  # noqa: S603 - the machine's own compiler
     return target
 

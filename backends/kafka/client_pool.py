@@ -28,7 +28,7 @@ from streamfactory.backends.kafka.clients import (
 )
 from streamfactory.backends.kafka.columns import ConsumedRows
 from streamfactory.backends.kafka.native_columns import NativeRows, PartitionQueue
-from streamfactory.backends.kafka.native_library import library_for
+from streamfactory.backends.kafka.native_library import READING, library_for
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -150,7 +150,7 @@ class Client:
         self.watch = Watch()
         self._pid = os.getpid()
         settings = consumer_settings(config, client_id, self.watch, size.settings())
-        library = library_for(config)
+        library = library_for(config, READING)
         if library is not None:
             settings = library.add_to(settings)
         try:

@@ -186,6 +186,7 @@ class EpochCommitter(StreamCommitter):
                 resources.config.topic,
                 timeout,
                 connecting,
+                resources.library(),
             )
         except (KafkaException, StreamTimeout) as error:
             if connecting.left:

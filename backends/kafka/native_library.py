@@ -1,7 +1,7 @@
 """The optional compiled part ``streamfactory-native``: loaded, checked and bound.
 
-It copies messages into Arrow buffers without Python's lock. It is plain C, called
-through ctypes, and uses the librdkafka that confluent-kafka has loaded.
+It copies messages from and into Arrow buffers without Python's lock. It is plain C,
+called through ctypes, and uses the librdkafka that confluent-kafka has loaded.
 """
 
 from __future__ import annotations
@@ -25,20 +25,24 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("streamfactory.kafka")
 
-OPTION: Final = "native.reading"
+READING: Final = "native.reading"
+WRITING: Final = "native.writing"
 OFF: Final = "off"
 AUTO: Final = "auto"
 REQUIRED: Final = "required"
 
 _PACKAGE: Final = "streamfactory_native"
-_LEVEL: Final = 1
-"""`SF_LEVEL` of kafka_columns.h."""
+_LEVEL: Final = 2
+"""`SF_LEVEL` of kafka.h."""
 _PLUGINS: Final = "plugin.library.paths"
 _TRIED: Final = ((2, 16),)
 """Versions of librdkafka with which the tests were run, major and minor."""
 
 _FUNCTIONS: Final = (
+    "rd_kafka_conf_interceptor_add_on_conf_destroy",
     "rd_kafka_conf_interceptor_add_on_new",
+    "rd_kafka_interceptor_add_on_acknowledgement",
+    "rd_kafka_last_error",
     "rd_kafka_queue_get_partition",
     "rd_kafka_queue_forward",
     "rd_kafka_queue_destroy",
@@ -53,8 +57,15 @@ _FUNCTIONS: Final = (
     "rd_kafka_message_timestamp",
     "rd_kafka_message_headers",
     "rd_kafka_header_get_all",
+    "rd_kafka_topic_new",
+    "rd_kafka_topic_destroy",
+    "rd_kafka_topic_name",
+    "rd_kafka_headers_new",
+    "rd_kafka_headers_destroy",
+    "rd_kafka_header_add",
+    "rd_kafka_producev",
 )
-"""Functions of librdkafka, in the order of `kafka` in kafka_columns.c."""
+"""Functions of librdkafka, in the order of ``sf_librdkafka`` in kafka.h."""
 
 
 class Unusable(Exception):
@@ -111,6 +122,48 @@ class RawColumns(ctypes.Structure):
     ]
 
 
+class Values(ctypes.Structure):
+    """``sf_values``."""
+
+    _fields_: ClassVar = [
+        ("valid", c_void_p),
+        ("offsets", c_void_p),
+        ("data", c_void_p),
+        ("size", c_int64),
+        ("first", c_int64),
+    ]
+
+
+class RawRows(ctypes.Structure):
+    """``sf_rows``."""
+
+    _fields_: ClassVar = [
+        ("count", c_int64),
+        ("next", c_int64),
+        ("error", c_int32),
+        ("unused", c_int32),
+        ("keys", Values),
+        ("values", Values),
+        ("times_valid", c_void_p),
+        ("micros", c_void_p),
+        ("times_first", c_int64),
+        ("headers", Values),
+        ("header_keys", Values),
+        ("header_values", Values),
+    ]
+
+
+class Failure(ctypes.Structure):
+    """``sf_failure``."""
+
+    _fields_: ClassVar = [
+        ("error", c_int32),
+        ("partition", c_int32),
+        ("size", c_int64),
+        ("topic", c_char * 256),
+    ]
+
+
 class Library:
     """The loaded library. Thread-safe.
 
@@ -155,7 +208,7 @@ class Library:
         _try_plugin(client, path)
 
     def _declare(self) -> None:
-        code, columns = self._code, POINTER(RawColumns)
+        code, columns, rows = self._code, POINTER(RawColumns), POINTER(RawRows)
         signatures: Mapping[str, tuple[Any, list[Any]]] = {
             "sf_take_client": (c_void_p, []),
             "sf_open_queue": (c_void_p, [c_void_p, c_char_p, c_int32]),
@@ -164,6 +217,10 @@ class Library:
             "sf_new_columns": (columns, [c_int32]),
             "sf_free_columns": (None, [columns]),
             "sf_fill": (c_int32, [columns, c_void_p, c_int64, c_int32]),
+            "sf_send": (c_int32, [c_void_p, c_char_p, c_int32, rows, c_int64, c_int32]),
+            "sf_reset_reports": (None, [c_void_p]),
+            "sf_delivered": (c_int64, [c_void_p]),
+            "sf_first_failure": (c_int32, [c_void_p, POINTER(Failure)]),
         }
         for name, (result, arguments) in signatures.items():
             function = getattr(code, name)
@@ -175,12 +232,17 @@ class Library:
         self.new_columns = code.sf_new_columns
         self.free_columns = code.sf_free_columns
         self.fill = code.sf_fill
+        self.send = code.sf_send
+        self.reset_reports = code.sf_reset_reports
+        self.delivered = code.sf_delivered
+        self.first_failure = code.sf_first_failure
 
     def add_to(self, settings: dict[str, Any]) -> dict[str, Any]:
-        """The settings of a client whose handle `take_client` returns.
+        """The settings of a client that `take_client` returns, in the thread of both.
 
         librdkafka passes a new client to its plug-ins; this is the only documented way
-        to its handle, which confluent-kafka does not expose.
+        to its handle, which confluent-kafka does not expose. What `take_client` returns
+        is valid until the client is destroyed.
         """
         given = settings.get(_PLUGINS)
         paths = f"{given};{self._path}" if given else self._path
@@ -219,24 +281,28 @@ def load() -> Library | str:
     except Unusable as reason:
         log.warning("streamfactory-native is not used: %s", reason)
         return str(reason)
-    log.info("streamfactory-native reads with librdkafka %s", library.version)
+    log.info("streamfactory-native is used, with librdkafka %s", library.version)
     return library
 
 
-def library_for(config: StreamConfig) -> Library | None:
-    """The library with which a stream is read; None for the Python path.
+def library_for(config: StreamConfig, option: str) -> Library | None:
+    """The library with which a stream is read or written; None for the Python path.
+
+    Args:
+        config: The stream's configuration.
+        option: `READING` or `WRITING`.
 
     Raises:
         ConfigError: config; the option requires it, and it cannot be used.
     """
-    if config[OPTION] == OFF:
+    if config[option] == OFF:
         return None
     found = load()
     if isinstance(found, Library):
         return found
-    if config[OPTION] == REQUIRED:
-        msg = f"stream.{config.type}.{OPTION}={REQUIRED} is not possible: {found}"
+    if config[option] == REQUIRED:
+        msg = f"stream.{config.type}.{option}={REQUIRED} is not possible: {found}"
         remedy = "install streamfactory-native for this version of confluent-kafka, or "
-        remedy += f"set {OPTION}={AUTO}"
+        remedy += f"set {option}={AUTO}"
         raise ConfigError(msg, stream=config.name, remedy=remedy)
     return None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
-from streamfactory.backends.kafka.native_library import AUTO, OFF, OPTION, REQUIRED
+from streamfactory.backends.kafka.native_library import AUTO, OFF, READING, REQUIRED
 from streamfactory.spi import (
     INTEGER,
     PERIOD,
@@ -82,7 +82,7 @@ OPTIONS: Final = (
         minimum=1,
     ),
     Option(
-        OPTION,
+        READING,
         "Whether the package streamfactory-native copies messages into Arrow batches: "
         "auto uses it where it is installed and fits, required fails without it.",
         choice(AUTO, OFF, REQUIRED),

@@ -1,35 +1,26 @@
-"""A transactional producer, and the conversion of columns to ``produce`` calls."""
+"""A transactional producer."""
 
 from __future__ import annotations
 
-import operator
 import time
-from collections import deque
 from contextlib import suppress
-from itertools import repeat
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
-import pyarrow.compute as pc
-from confluent_kafka import KafkaError, KafkaException, Producer
+from confluent_kafka import KafkaError, KafkaException
 
-from streamfactory.spi import (
-    ClosedError,
-    ConfigError,
-    MessageTooLarge,
-    Partition,
-    StreamTimeout,
-)
+from streamfactory.arrowlog.messages import message_schema
+from streamfactory.backends.kafka.errors import code_of
+from streamfactory.backends.kafka.native_sending import NativeSender
+from streamfactory.backends.kafka.sending import SLICE, PythonSender
+from streamfactory.spi import ClosedError, ConfigError, StreamTimeout
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from confluent_kafka import Message
+    from streamfactory.backends.kafka.native_library import Library
+    from streamfactory.backends.kafka.sending import MessageSender
 
-_CHUNK: Final = 2048
-"""Messages between two polls for delivery reports."""
-_SLICE: Final = 0.2
-"""Seconds that one call of the client may block."""
 _PARTING: Final = 1.0
 """Seconds to abort an open transaction on close; otherwise the broker does it."""
 _QUEUE_KBYTES: Final = 65_536
@@ -71,6 +62,7 @@ class TransactionalProducer:
         timeout: Seconds after which the broker aborts a transaction.
         deadline: For the initialisation, which waits for transactions of an earlier
             instance.
+        library: The compiled part, if rows are sent natively.
 
     Raises:
         KafkaException: No resource is left open.
@@ -84,9 +76,11 @@ class TransactionalProducer:
         topic: str,
         timeout: float,
         deadline: Deadline,
+        library: Library | None = None,
     ) -> None:
         self.timeout = timeout
-        self._failure: KafkaException | MessageTooLarge | None = None
+        self._sender: MessageSender
+        self._sender = PythonSender() if library is None else NativeSender(library)
         self._woken = False
         self._begun = False
         """Whether a transaction is open, and neither commit nor abort was tried."""
@@ -94,21 +88,21 @@ class TransactionalProducer:
             "transactional.id": name,
             "transaction.timeout.ms": int(timeout * 1000),
             "delivery.report.only.error": True,
-            "on_delivery": self._on_failure,
         }
-        self._producer: Any = Producer({**_defaults(), **settings, **owned})
+        settings = {**_defaults(), **settings, **owned}
+        self._producer: Any = self._sender.connect(settings)
         try:
             self._connect(topic, deadline)
             self._retry(self._producer.init_transactions, deadline)
         except BaseException as error:
             self.close()
-            if _code(error) == KafkaError.INVALID_TRANSACTION_TIMEOUT:
+            if code_of(error) == KafkaError.INVALID_TRANSACTION_TIMEOUT:
                 raise _too_long(timeout) from error
             raise
 
     def begin(self) -> None:
         """Begin a transaction."""
-        self._failure = None
+        self._sender.forget()
         self._producer.begin_transaction()
         self._begun = True
 
@@ -127,15 +121,15 @@ class TransactionalProducer:
             KafkaException: The broker refused a message of this transaction.
             MessageTooLarge: permanent.
         """
-        for at in range(0, rows.num_rows, _CHUNK):
-            columns = _columns(rows.slice(at, _CHUNK))
-            self._send(topic, partition, columns, deadline)
+        self._send(topic, partition, rows, deadline)
 
     def send_one(
         self, topic: str, partition: int, key: bytes, value: bytes, deadline: Deadline
     ) -> None:
         """Queue one message."""
-        self._send(topic, partition, [[value], [key], None, None], deadline)
+        row = {"key": key, "value": value}
+        rows = pa.RecordBatch.from_pylist([row], schema=message_schema())
+        self._send(topic, partition, rows, deadline)
 
     def commit(self, deadline: Deadline) -> None:
         """Commit; the broker's result is known on return.
@@ -145,9 +139,10 @@ class TransactionalProducer:
                 read the marker.
             StreamTimeout: transient; the outcome is unknown.
         """
-        while self._producer.flush(_SLICE):
+        while self._producer.flush(SLICE):
             self._check(deadline)
         self._check(deadline)
+        self._sender.check_delivered()
         self._begun = False
         try:
             self._retry(self._producer.commit_transaction, deadline)
@@ -179,6 +174,7 @@ class TransactionalProducer:
             with suppress(KafkaException, StreamTimeout):
                 self.abort(Deadline(_PARTING))
         producer, self._producer = self._producer, None
+        self._sender.close()
         if producer is not None:
             producer.purge()  # otherwise it would wait for an unreachable broker
 
@@ -195,29 +191,16 @@ class TransactionalProducer:
                     break
 
     def _send(
-        self, topic: str, partition: int, columns: list[Any], deadline: Deadline
+        self, topic: str, partition: int, rows: pa.RecordBatch, deadline: Deadline
     ) -> None:
-        done, count = 0, len(columns[0])
-        while done < count:
-            rest = columns if not done else [c and c[done:] for c in columns]
-            values = iter(rest[0])
-            try:
-                deque(_calls(self._producer.produce, topic, partition, values, rest), 0)
-            except BufferError:
-                # The call that failed has taken its value from the iterator.
-                done = count - operator.length_hint(values) - 1
-                self._producer.poll(_SLICE)
-            except KafkaException as error:
-                at = len(rest[0]) - operator.length_hint(values) - 1
-                raise self._refused(error, topic, partition, rest[0][at]) from error
-            else:
-                done = count
+        for _ in self._sender.send(self._producer, topic, partition, rows):
             self._producer.poll(0)
             self._check(deadline)
 
     def _check(self, deadline: Deadline) -> None:
-        if self._failure is not None:
-            raise self._failure
+        failure = self._sender.failure
+        if failure is not None:
+            raise failure
         if self._woken:
             msg = "closed while writing"
             raise ClosedError(msg)
@@ -237,31 +220,10 @@ class TransactionalProducer:
             else:
                 return
 
-    def _on_failure(self, error: KafkaError, message: Message) -> None:
-        if self._failure is None and error.code() != KafkaError._PURGE_QUEUE:
-            topic, partition = message.topic(), message.partition()
-            self._failure = self._refused(
-                KafkaException(error), str(topic), int(partition or 0), message.value()
-            )
-
-    def _refused(
-        self, error: KafkaException, topic: str, partition: int, value: bytes | None
-    ) -> KafkaException | MessageTooLarge:
-        if _code(error) != KafkaError.MSG_SIZE_TOO_LARGE:
-            return error
-        msg = (
-            f"a message of {len(value or b'')} bytes exceeds max.message.bytes of the "
-            "topic"
-        )
-        remedy = "increase the topic's max.message.bytes, or write smaller messages"
-        return MessageTooLarge(
-            msg, partition=Partition(topic, partition), remedy=remedy
-        )
-
 
 def _slice(deadline: Deadline) -> float:
     """Seconds for one blocking call."""
-    return max(_SLICE, min(1.0, deadline.left))
+    return max(SLICE, min(1.0, deadline.left))
 
 
 def _defaults() -> dict[str, Any]:
@@ -272,58 +234,6 @@ def _defaults() -> dict[str, Any]:
         "queue.buffering.max.kbytes": _QUEUE_KBYTES,
         "message.max.bytes": 1_000_000_000,  # the topic decides
     }
-
-
-def _columns(rows: pa.RecordBatch) -> list[Any]:
-    """Values, keys, timestamps and headers as arguments of ``produce``."""
-    value, key, timestamp, headers = (
-        rows.column(name) for name in ("value", "key", "timestamp", "headers")
-    )
-    return [
-        value.to_pylist(),
-        None if key.null_count == len(key) else key.to_pylist(),
-        None if timestamp.null_count == len(timestamp) else _millis(timestamp),
-        None if headers.null_count == len(headers) else _headers(headers),
-    ]
-
-
-def _millis(timestamp: pa.Array) -> list[int]:
-    """Milliseconds, rounded down; 0 for null, for which the client sets the time."""
-    micros = timestamp.cast(pa.int64()).fill_null(0)
-    found: list[int] = (micros.to_numpy() // 1000).tolist()
-    return found
-
-
-def _headers(column: pa.Array) -> list[list[tuple[str, bytes | None]] | None]:
-    flat = column.flatten()
-    pairs = list(
-        zip(flat.field("key").to_pylist(), flat.field("value").to_pylist(), strict=True)
-    )
-    lengths = pc.list_value_length(column).to_pylist()
-    found: list[list[tuple[str, bytes | None]] | None] = []
-    at = 0
-    for length in lengths:
-        found.append(pairs[at : at + length] if length else None)
-        at += length or 0
-    return found
-
-
-def _calls(
-    produce: Any, topic: str, partition: int, values: Any, columns: list[Any]
-) -> Any:
-    """An iterator that makes the calls: a loop in C without Python code."""
-    _, keys, timestamps, headers = columns
-    parts = [repeat(topic), values, keys or repeat(None), repeat(partition)]
-    if timestamps is not None or headers is not None:
-        parts += [repeat(None), repeat(None), timestamps or repeat(0)]
-    if headers is not None:
-        parts.append(headers)
-    return map(produce, *parts)
-
-
-def _code(error: BaseException) -> int | None:
-    first = error.args[0] if error.args else None
-    return first.code() if isinstance(first, KafkaError) else None
 
 
 def _too_long(timeout: float) -> ConfigError:

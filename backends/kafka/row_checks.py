@@ -43,13 +43,14 @@ class RowChecks:
 
         Raises:
             MessageTooLarge: permanent; a message exceeds the topic's limit.
-            SchemaMismatch: permanent; a timestamp cannot be written.
+            SchemaMismatch: permanent; a timestamp or a header cannot be written.
         """
         before, self._rows = self._rows, self._rows + rows.num_rows
         where = Partition(self._topic, partition)
         self._check_lengths(rows, before, where)
         if self._keeps_timestamps:
             self._check_timestamps(rows.column("timestamp"), before, where)
+        self._check_headers(rows.column("headers"), before, where)
 
     def _check_lengths(
         self, rows: pa.RecordBatch, before: int, where: Partition
@@ -91,4 +92,17 @@ class RowChecks:
             "write null for the current time, or a time after the first millisecond of "
             "1970"
         )
+        raise SchemaMismatch(msg, partition=where, remedy=remedy)
+
+    def _check_headers(self, headers: pa.Array, before: int, where: Partition) -> None:
+        """Refuse names with a NUL, at which the client ends them."""
+        if headers.null_count == len(headers):
+            return
+        found = pc.index(pc.match_substring(headers.flatten().field("key"), "\0"), True)
+        if found.as_py() < 0:
+            return
+        row = before + pc.list_parent_indices(headers)[found.as_py()].as_py()
+        msg = f"row {row} for topic {self._topic!r} has a header whose name contains a "
+        msg += "NUL character, where the Kafka client would end the name"
+        remedy = "write header names without NUL characters"
         raise SchemaMismatch(msg, partition=where, remedy=remedy)

@@ -85,6 +85,7 @@ class TaskWriter(StreamWriter):
             self._topic,
             timeout,
             Deadline(resources.patience),
+            resources.library(),
         )
         self._resources = resources
         self._checks: dict[str, RowChecks] = {}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
+from streamfactory.backends.kafka.native_library import AUTO, OFF, REQUIRED, WRITING
 from streamfactory.spi import PATH, PERIOD, SIZE, Option, OptionType, choice
 
 EPOCH: Final = "epoch"
@@ -66,6 +67,14 @@ WRITE_OPTIONS: Final = (
         maximum=2**31 - 1,
         applies=_WRITING,
         former=("transaction.timeout",),
+    ),
+    Option(
+        WRITING,
+        "Whether the package streamfactory-native sends rows from Arrow batches: auto "
+        "uses it where it is installed and fits, required fails without it.",
+        choice(AUTO, OFF, REQUIRED),
+        default=AUTO,
+        applies=_WRITING,
     ),
     Option(
         "epochs.topic",

@@ -6,12 +6,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 from streamfactory.backends.kafka.clients import Watch, brokers, client_settings
 from streamfactory.backends.kafka.markers import Markers
+from streamfactory.backends.kafka.native_library import WRITING, library_for
 from streamfactory.backends.kafka.producing import Deadline
 from streamfactory.backends.kafka.row_checks import RowChecks
 from streamfactory.backends.kafka.staging import StagingArea
 from streamfactory.backends.kafka.writing_topics import WrittenTopics
 
 if TYPE_CHECKING:
+    from streamfactory.backends.kafka.native_library import Library
     from streamfactory.spi import StreamConfig
 
 _CLIENT: Final = "streamfactory-writer"
@@ -55,6 +57,14 @@ class WritingResources:
         limit = self._limit(self.config.topic)
         fits = _BATCH if limit is None else min(limit, _BATCH)
         return {"batch.size": fits, **self.client("producer")}
+
+    def library(self) -> Library | None:
+        """The compiled part; None if rows are sent by the Python client.
+
+        Raises:
+            ConfigError: config; the option requires it, and it cannot be used.
+        """
+        return library_for(self.config, WRITING)
 
     def row_checks(self, topic: str) -> RowChecks:
         """Checks of rows for a topic."""

@@ -5,5 +5,5 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-KAFKA: Final = Path(__file__).with_name("kafka_columns.so")
-"""Copies messages of librdkafka into Arrow buffers; a plug-in of librdkafka."""
+KAFKA: Final = Path(__file__).with_name("kafka.so")
+"""Messages of librdkafka from and into Arrow buffers; a plug-in of librdkafka."""

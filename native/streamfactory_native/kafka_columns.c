@@ -1,81 +1,7 @@
-#ifndef _POSIX_C_SOURCE
-#define _POSIX_C_SOURCE 200809L /* clock_gettime */
-#endif
-#include "kafka_columns.h"
+#include "kafka.h"
 
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
-
-_Static_assert(sizeof(int) == 4, "enums of librdkafka have 4 bytes");
-
-/* --- the functions of librdkafka, in the order of FUNCTIONS in native_library.py ---- */
-
-typedef int32_t (*on_new_f)(void *, const void *, void *, char *, size_t);
-
-static struct {
-    int32_t (*conf_interceptor_add_on_new)(void *, const char *, on_new_f, void *);
-    void *(*queue_get_partition)(void *, const char *, int32_t);
-    void (*queue_forward)(void *, void *);
-    void (*queue_destroy)(void *);
-    void *(*queue_poll)(void *, int);
-    int (*event_type)(const void *);
-    const sf_message *(*event_message_next)(void *);
-    int32_t (*event_error)(void *);
-    const char *(*event_error_string)(void *);
-    sf_place *(*event_topic_partition)(void *);
-    void (*event_destroy)(void *);
-    void (*topic_partition_destroy)(sf_place *);
-    int64_t (*message_timestamp)(const sf_message *, int *);
-    int32_t (*message_headers)(const sf_message *, void **);
-    int32_t (*header_get_all)(const void *, size_t, const char **, const void **,
-                              size_t *);
-} kafka;
-
-static int bound;
-
-int32_t sf_level(void) { return SF_LEVEL; }
-
-int32_t sf_bind(void *const *functions, size_t count) {
-    if (count * sizeof(void *) != sizeof(kafka))
-        return SF_NOT_BOUND;
-    for (size_t i = 0; i < count; i++)
-        if (functions[i] == NULL)
-            return SF_NOT_BOUND;
-    /* ISO C has no cast from object to function pointers; POSIX defines both alike. */
-    memcpy(&kafka, functions, sizeof(kafka));
-    bound = 1;
-    return SF_OK;
-}
-
-/* --- how the client's handle is found: librdkafka's interface for interceptors ------ */
-
-/* The client that this thread created last. rd_kafka_new() calls `on_new` in the
- * thread that called it. */
-static _Thread_local void *newest;
-
-static int32_t on_new(void *client, const void *conf, void *opaque, char *errstr,
-                      size_t size) {
-    (void)conf, (void)opaque, (void)errstr, (void)size;
-    newest = client;
-    return 0;
-}
-
-int32_t conf_init(void *conf, void **opaque, char *errstr, size_t size) {
-    static const char reason[] = "streamfactory_native is not bound to librdkafka";
-    (void)opaque;
-    if (bound)
-        return kafka.conf_interceptor_add_on_new(conf, "streamfactory", on_new, NULL);
-    if (size >= sizeof(reason))
-        memcpy(errstr, reason, sizeof(reason));
-    return -1;
-}
-
-void *sf_take_client(void) {
-    void *client = newest;
-    newest = NULL;
-    return client;
-}
 
 /* --- the queue of one partition ---------------------------------------------------- */
 
@@ -83,21 +9,21 @@ enum { EVENT_ERROR = 8, PARTITION_EOF = -191 };
 
 /* Without forwarding the queue contains what was fetched of the partition, its end and
  * its errors. It is read as events, which call no callback: those of confluent-kafka
- * abort the process unless it is they that called librdkafka. */
-void *sf_open_queue(void *client, const char *topic, int32_t partition) {
-    void *queue = kafka.queue_get_partition(client, topic, partition);
+ * abort the process unless it is they that called librdsf_kafka. */
+void *sf_open_queue(sf_client *client, const char *topic, int32_t partition) {
+    void *queue = sf_kafka.queue_get_partition(sf_handle(client), topic, partition);
     if (queue != NULL)
-        kafka.queue_forward(queue, NULL);
+        sf_kafka.queue_forward(queue, NULL);
     return queue;
 }
 
 void sf_purge_queue(void *queue) {
     void *event;
-    while ((event = kafka.queue_poll(queue, 0)) != NULL)
-        kafka.event_destroy(event);
+    while ((event = sf_kafka.queue_poll(queue, 0)) != NULL)
+        sf_kafka.event_destroy(event);
 }
 
-void sf_close_queue(void *queue) { kafka.queue_destroy(queue); }
+void sf_close_queue(void *queue) { sf_kafka.queue_destroy(queue); }
 
 /* --- buffers ------------------------------------------------------------------------- */
 
@@ -240,10 +166,10 @@ static int add_headers(sf_columns *columns, const sf_message *message) {
     size_t size;
     int64_t before = columns->header_count;
     int status;
-    if (kafka.message_headers(message, &headers) != 0)
+    if (sf_kafka.message_headers(message, &headers) != 0)
         headers = NULL;
     for (size_t i = 0; headers != NULL; i++) {
-        if (kafka.header_get_all(headers, i, &name, &value, &size) != 0)
+        if (sf_kafka.header_get_all(headers, i, &name, &value, &size) != 0)
             break;
         if (!is_utf8(name, strlen(name)))
             return SF_BAD_HEADER;
@@ -267,7 +193,7 @@ static int add_headers(sf_columns *columns, const sf_message *message) {
 
 static int add_row(sf_columns *columns, const sf_message *message) {
     int kind = 0, status;
-    int64_t row = columns->rows, millis = kafka.message_timestamp(message, &kind);
+    int64_t row = columns->rows, millis = sf_kafka.message_timestamp(message, &kind);
     /* The product wraps around like NumPy's: a timestamp is any number. */
     int64_t micros = kind == 0 ? 0 : (int64_t)((uint64_t)millis * 1000);
     columns->next_offset = message->offset;
@@ -293,14 +219,14 @@ static int add_row(sf_columns *columns, const sf_message *message) {
 
 /* Notes the end of the partition or an error; true for an error. */
 static int add_error(sf_columns *columns, void *event) {
-    int32_t code = kafka.event_error(event);
-    const char *text = kafka.event_error_string(event);
+    int32_t code = sf_kafka.event_error(event);
+    const char *text = sf_kafka.event_error_string(event);
     size_t size = text == NULL ? 0 : strlen(text);
     if (code == PARTITION_EOF) {
-        sf_place *place = kafka.event_topic_partition(event);
+        sf_place *place = sf_kafka.event_topic_partition(event);
         if (place != NULL) {
             columns->end = place->offset;
-            kafka.topic_partition_destroy(place);
+            sf_kafka.topic_partition_destroy(place);
         }
         return 0;
     }
@@ -313,43 +239,38 @@ static int add_error(sf_columns *columns, void *event) {
     return code != 0;
 }
 
-static int64_t now_ms(void) {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
-}
-
 /* The next event; NULL if there is none until a time. */
 static void *next_event(void *queue, int64_t until) {
-    void *event = kafka.queue_poll(queue, 0);
-    int64_t left = event == NULL ? until - now_ms() : 0;
+    void *event = sf_kafka.queue_poll(queue, 0);
+    int64_t left = event == NULL ? until - sf_now_ms() : 0;
     if (left > 0)
-        event = kafka.queue_poll(queue, (int)left);
+        event = sf_kafka.queue_poll(queue, (int)left);
     return event;
 }
 
 /* Adds up to `wanted` messages, and waits for all of them until the timeout. Stops at
- * an error of librdkafka; what follows it stays in the queue. After a status other than
- * SF_OK the columns can only be freed. */
+ * an error of librdkafka and at SF_MOST_BYTES; what follows stays in the queue. After a
+ * status other than SF_OK the columns can only be freed. */
 int32_t sf_fill(sf_columns *columns, void *queue, int64_t wanted, int32_t timeout_ms) {
-    int64_t until = now_ms() + timeout_ms;
+    int64_t until = sf_now_ms() + timeout_ms;
     const sf_message *message;
     int status = SF_OK, stopped = 0;
     void *event;
     columns->received = columns->added = 0;
     columns->end = -1;
     columns->error = 0;
-    while (columns->received < wanted && status == SF_OK && !stopped) {
+    while (columns->received < wanted && columns->size < SF_MOST_BYTES &&
+           status == SF_OK && !stopped) {
         event = next_event(queue, until);
         if (event == NULL)
             break;
         columns->received++;
         /* An event of a consumer has one message, or none. */
-        if ((message = kafka.event_message_next(event)) != NULL)
+        if ((message = sf_kafka.event_message_next(event)) != NULL)
             status = add_row(columns, message);
-        else if (kafka.event_type(event) == EVENT_ERROR)
+        else if (sf_kafka.event_type(event) == EVENT_ERROR)
             stopped = add_error(columns, event);
-        kafka.event_destroy(event);
+        sf_kafka.event_destroy(event);
     }
     return status;
 }

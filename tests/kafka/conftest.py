@@ -12,7 +12,7 @@ import uuid
 from typing import TYPE_CHECKING, Final
 
 import pytest
-from native.compiling import SOURCE, NoCompiler, compile_library
+from native.compiling import PACKAGE, NoCompiler, compile_library
 from tests.kafka.broker import Addresses, Cluster, shared_broker
 from tests.kafka.jars import Unavailable
 from tests.kafka.topics import Topics
@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from types import ModuleType
 
 READING: Final = "TEST_KAFKA_READING"
-"""Variable that passes the chosen path to child processes."""
+WRITING: Final = "TEST_KAFKA_WRITING"
+"""Variables that pass the chosen paths to child processes."""
 
 
 @pytest.fixture(scope="session")
@@ -46,8 +47,8 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Addresses:
 def native_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder from which the package ``streamfactory_native`` can be imported."""
     folder = tmp_path_factory.mktemp("native")
-    package = folder / SOURCE.parent.name
-    shutil.copytree(SOURCE.parent, package, ignore=shutil.ignore_patterns("*.so"))
+    package = folder / PACKAGE.name
+    shutil.copytree(PACKAGE, package, ignore=shutil.ignore_patterns("*.so"))
     try:
         compile_library(package)
     except NoCompiler as reason:
@@ -85,6 +86,22 @@ def each_path(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -
     return str(request.param)
 
 
+@pytest.fixture(
+    params=[
+        "off",
+        pytest.param(
+            "required", marks=pytest.mark.long("the same tests on the compiled path")
+        ),
+    ]
+)
+def each_way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The option ``native.writing`` of the streams of a test: both ways in turn."""
+    if request.param == "required":
+        request.getfixturevalue("native")
+    monkeypatch.setenv(WRITING, request.param)
+    return str(request.param)
+
+
 @pytest.fixture
 def topics(kafka: Addresses) -> Topics:
     """Makes and fills topics with the client itself, without the code under test."""
@@ -104,16 +121,16 @@ def properties(kafka: Addresses, topic: str) -> dict[str, str]:
     return stream_of(kafka.bootstrap, topic)
 
 
-def reading_path() -> dict[str, str]:
-    """The option that `each_path` chose, also in child processes of its test."""
-    chosen = os.environ.get(READING)
-    return {"stream.kafka.native.reading": chosen} if chosen else {}
+def chosen_paths() -> dict[str, str]:
+    """The options that `each_path` and `each_way` chose, also in child processes."""
+    options = {"reading": os.environ.get(READING), "writing": os.environ.get(WRITING)}
+    return {f"stream.kafka.native.{key}": path for key, path in options.items() if path}
 
 
 def stream_of(bootstrap: str, topic: str) -> dict[str, str]:
     """The configuration that reads a topic undecoded, by clients that connect soon."""
     return {
-        **reading_path(),
+        **chosen_paths(),
         "streamType": "kafka",
         "stream.kafka.topic.name": topic,
         "stream.kafka.broker.list": bootstrap,

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 from confluent_kafka import Consumer, TopicPartition
 from tests.kafka.broker import Addresses, Cluster
+from tests.kafka.conftest import chosen_paths
 from tests.kafka.jars import Unavailable
 from tests.kafka.topics import Topics
 from tests.proving.children import DEADLINE, Child, KillAt
@@ -60,6 +61,7 @@ STEPS: Final = {
 def stream(root: str) -> dict[str, str]:
     bootstrap, topic = Path(root, "stream").read_text().split()
     return {
+        **chosen_paths(),
         "streamType": "kafka",
         "stream.kafka.broker.list": bootstrap,
         "stream.kafka.topic.name": topic,

@@ -45,6 +45,8 @@ if TYPE_CHECKING:
     from streamfactory.wiring.writing.committer import Committer
     from streamfactory.wiring.writing.sink import Sink
 
+pytestmark = pytest.mark.usefixtures("each_way")
+
 
 @pytest.fixture
 def sink(properties: dict[str, str]) -> Iterator[Sink]:

@@ -1,29 +1,32 @@
-"""The compiled part: when it is used, what it returns, and what it survives."""
+"""The compiled part: when it reads, what it returns, and what it survives."""
 
 from __future__ import annotations
 
-import ctypes
 import gc
 import logging
 import random
 import subprocess
 import sys
 import time
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
+import numpy as np
 import pyarrow as pa
 import pytest
-from confluent_kafka import Producer, cimpl
-from native.compiling import SOURCE, NoCompiler, compile_library, compiler
+from confluent_kafka import Producer
+from native.compiling import PACKAGE, NoCompiler, compile_library, compiler
 from tests.kafka.conftest import stream_of
 from tests.kafka.streams import drain, opened, reading
 from tests.proving.drivers import REPOSITORY
 from tests.proving.skipping import skip_or_fail
 
+from streamfactory.arrowlog import message_schema
 from streamfactory.backends.kafka import native_library
 from streamfactory.backends.kafka.client_pool import ClientPool
 from streamfactory.backends.kafka.native_columns import NativeRows
-from streamfactory.spi import ConfigError, CorruptData, Partition
+from streamfactory.backends.kafka.native_library import READING, library_for
+from streamfactory.backends.kafka.native_sending import NativeSender
+from streamfactory.spi import ConfigError, CorruptData, Partition, headers_type
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -102,35 +105,27 @@ def test_both_paths_return_the_same_batches(
     assert found["required"].equals(found["off"])
 
 
-class Field(ctypes.Structure):
-    """``rd_kafka_vu_t``: one argument of ``rd_kafka_produceva``."""
-
-    _fields_: ClassVar = [
-        ("kind", ctypes.c_int),
-        ("first", ctypes.c_void_p),
-        ("second", ctypes.c_void_p),
-        ("third", ctypes.c_void_p),
-        ("rest", ctypes.c_char * 40),
-    ]
-
-
-def produce_header(bootstrap: str, topic: str, name: bytes) -> None:
+def send_header(bootstrap: str, topic: str, name: bytes) -> None:
     """Send a message with a header whose name the Python client would refuse."""
     library = native_library.load()
     assert isinstance(library, native_library.Library)
-    producer = Producer(library.add_to({"bootstrap.servers": bootstrap}))
-    send = ctypes.CDLL(cimpl.__file__).rd_kafka_produceva
-    send.restype = ctypes.c_void_p
-    send.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t]
-    texts = [ctypes.create_string_buffer(text) for text in (topic.encode(), name, b"v")]
-    place, header, value = map(ctypes.addressof, texts)
-    # Topic, partition, flags (copy), value and header, as rdkafka.h numbers them.
-    fields = (Field * 5)(
-        *[Field(1, place), Field(3, 0), Field(7, 2)],
-        *[Field(4, value, 1), Field(9, header, value, 1)],
-    )
-    assert send(library.take_client(), fields, 5) is None
-    assert producer.flush(30) == 0
+    sender = NativeSender(library)
+    producer = sender.connect({"bootstrap.servers": bootstrap})
+    for _ in sender.send(producer, topic, 0, with_header(name)):
+        assert producer.flush(30) == 0
+
+
+def with_header(name: bytes) -> pa.RecordBatch:
+    """A row of `message_schema`, whose only header may have a name that is no text."""
+    ends = pa.py_buffer(np.array([0, len(name)], np.int32))
+    names = pa.Array.from_buffers(pa.string(), 1, [None, ends, pa.py_buffer(name)])
+    fields = list(headers_type().value_type)
+    pairs = pa.StructArray.from_arrays([names, pa.array([b"v"])], fields=fields)
+    lists = pa.ListArray.from_arrays(pa.array([0, 1], pa.int32()), pairs)
+    columns = {"key": pa.nulls(1, pa.binary()), "value": pa.array([b"v"])}
+    columns["timestamp"] = pa.nulls(1, pa.timestamp("us", tz="UTC"))
+    columns["headers"] = lists.cast(headers_type())
+    return pa.RecordBatch.from_arrays(list(columns.values()), schema=message_schema())
 
 
 @pytest.mark.parametrize("path", ["off", "required"])
@@ -138,7 +133,7 @@ def test_a_header_whose_name_is_no_text_is_reported_with_its_offset(
     path: str, native: ModuleType, topics: Topics, topic: str
 ) -> None:
     topics.send(topic, [b"1", b"2"])
-    produce_header(topics.bootstrap, topic, b"\xff\xfe")
+    send_header(topics.bootstrap, topic, b"\xff\xfe")
     given = {"stream.kafka.native.reading": path}
     with (
         reading({**stream_of(topics.bootstrap, topic), **given}) as reader,
@@ -172,8 +167,8 @@ def test_an_installed_library_that_does_not_fit_warns_once_and_is_not_used(
     monkeypatch.setattr(native_library, "_TRIED", ((1, 0),))
     config = chosen("auto")
     with caplog.at_level(logging.WARNING, "streamfactory.kafka"):
-        assert native_library.library_for(config) is None
-        assert native_library.library_for(config) is None
+        assert library_for(config, READING) is None
+        assert library_for(config, READING) is None
     assert [r.message for r in caplog.records if "not used" in r.message] == [
         caplog.records[0].message
     ]
@@ -201,7 +196,7 @@ def test_a_library_of_another_version_is_refused(
 
 
 def test_a_file_that_is_no_library_is_refused(tmp_path: Path) -> None:
-    file = tmp_path / "kafka_columns.so"
+    file = tmp_path / "kafka.so"
     file.write_bytes(b"\x7fELF")
     for path in (str(file), str(tmp_path / "absent.so"), "/a;b.so"):
         with pytest.raises(native_library.Unusable):
@@ -213,10 +208,10 @@ def test_a_required_library_that_is_absent_is_an_error_with_the_remedy(
 ) -> None:
     monkeypatch.setitem(sys.modules, "streamfactory_native", None)
     with pytest.raises(ConfigError, match="is not installed") as caught:
-        native_library.library_for(chosen("required"))
+        library_for(chosen("required"), READING)
     assert "native.reading=auto" in str(caught.value)
-    assert native_library.library_for(chosen("auto")) is None
-    assert native_library.library_for(chosen("off")) is None
+    assert library_for(chosen("auto"), READING) is None
+    assert library_for(chosen("off"), READING) is None
     assert not [r for r in caplog.records if r.levelno >= logging.WARNING]
 
 
@@ -272,7 +267,7 @@ with reading(given) as reader:
 @pytest.mark.parametrize("seed", [1, 2])
 def test_hostile_answers_of_librdkafka_break_nothing(seed: int, tmp_path: Path) -> None:
     try:
-        command = [compiler(), "-std=c11", "-g", "-O1", f"-I{SOURCE.parent}"]
+        command = [compiler(), "-std=c11", "-g", "-O1", "-pthread", f"-I{PACKAGE}"]
     except NoCompiler as reason:
         skip_or_fail(str(reason))
     program = tmp_path / "fuzz"

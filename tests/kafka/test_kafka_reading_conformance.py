@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from tests.kafka.broker import Addresses
 
 
+_WAYS = ("reading", "writing")
+
+
 @pytest.fixture(autouse=True)
 def bootstrap(kafka: Addresses, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KAFKA_BOOTSTRAP", kafka.bootstrap)
@@ -27,7 +30,8 @@ class Native(KafkaHarness):
     """The harness, with the compiled path."""
 
     def properties(self) -> Mapping[str, str]:
-        return {**super().properties(), "stream.kafka.native.reading": "required"}
+        native = {f"stream.kafka.native.{way}": "required" for way in _WAYS}
+        return {**super().properties(), **native}
 
 
 def test_the_quick_kit_passes() -> None:

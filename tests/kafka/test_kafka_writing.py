@@ -26,6 +26,7 @@ from streamfactory.spi import (
     SchemaMismatch,
     StorageFailed,
     TopicNotFound,
+    headers_type,
 )
 from streamfactory.transfer.copies import open_copy
 from streamfactory.wiring.streams.opening import open_sink
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
     from confluent_kafka import Message
     from tests.kafka.broker import Addresses
     from tests.kafka.topics import Topics
+
+pytestmark = pytest.mark.usefixtures("each_way")
 
 BIG = pa.table({"value": pa.array([b"x" * 1000] * 1000)})
 """More than travels in a commit message."""
@@ -105,6 +108,20 @@ def test_key_headers_timestamp_and_tombstones_arrive(
     stamps = [m.timestamp()[1] for m in found]
     assert (stamps[0], stamps[2]) == (1767323045678, 1767323045678)
     assert stamps[1] > stamps[0]
+
+
+def test_a_header_whose_name_the_client_would_cut_is_refused_with_its_row(
+    kafka: Addresses, topic: str, properties: dict[str, str]
+) -> None:
+    a, b, c = ({"key": name, "value": b"1"} for name in ("a", "b", "c\0d"))
+    headers = pa.array([[a], None, [], [b, c]], headers_type())
+    table = pa.table({"value": [b"0", b"1", b"2", b"3"], "_headers": headers})
+    with (
+        open_sink(properties) as sink,
+        pytest.raises(SchemaMismatch, match=r"row 2 .*whose name contains a NUL"),
+    ):
+        sink.put(table.slice(1), writer_id="w")
+    assert messages(kafka, topic) == []
 
 
 FIRST_MILLISECOND = [datetime(1970, 1, 1, 0, 0, 0, micro, UTC) for micro in (0, 999)]
