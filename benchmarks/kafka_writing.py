@@ -7,6 +7,10 @@ the machine. Raw is an idempotent producer of librdkafka and a loop of `produce`
 bytes that are ready, up to the last acknowledgement. Ours begins with Arrow columns: by
 tasks, a transaction of the task; by epochs, with staging, one transaction and its
 marker, until readers see it. Ratios are of rows a second; nothing is gated.
+
+Where streamfactory-native is installed (`make native`), it takes its turns: beside the
+Python path by the clock, and for sending alone, from Arrow columns to the last
+acknowledgement, by the processor time of the thread and of the process as well.
 """
 
 from __future__ import annotations
@@ -17,6 +21,7 @@ import statistics
 import sys
 import time
 import uuid
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -33,6 +38,9 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from benchmarks.measuring.brokers import broker
 from benchmarks.measuring.figures import figure, ratios, report, shuffled
 
+from streamfactory.arrowlog import message_schema
+from streamfactory.backends.kafka import native_library
+from streamfactory.backends.kafka.producing import Deadline, TransactionalProducer
 from streamfactory.wiring.streams.opening import open_sink
 
 if TYPE_CHECKING:
@@ -47,6 +55,12 @@ BATCH = 65_536
 GOALS = {"task": 0.7, "epoch": 0.6}
 WORKLOADS = ((1_000_000, 200), (200_000, 1000))
 """Rows, and bytes of each."""
+NATIVE = find_spec("streamfactory_native") is not None
+CLOCKS = {
+    "the clock": time.perf_counter,
+    "the thread's processor time": time.thread_time,
+    "the process's processor time": time.process_time,
+}
 
 
 def main() -> None:
@@ -60,7 +74,8 @@ def main() -> None:
         figures = (
             one
             for rows, size in WORKLOADS
-            for one in modes(
+            for measured in (modes, *([paths] if NATIVE else []))
+            for one in measured(
                 bootstrap, int(rows * arguments.scale), size, arguments.rounds
             )
         )
@@ -73,9 +88,12 @@ def modes(bootstrap: str, count: int, size: int, rounds: int) -> list[Figure]:
     table = pa.table({"value": pa.array(values, pa.binary())})
     runs: dict[str, Callable[[], float]] = {
         "raw": lambda: raw(bootstrap, values),
-        "task": lambda: ours(bootstrap, "task", table),
-        "epoch": lambda: ours(bootstrap, "epoch", table),
+        "task": lambda: ours(bootstrap, "task", table, "off"),
+        "epoch": lambda: ours(bootstrap, "epoch", table, "off"),
     }
+    if NATIVE:
+        runs["native task"] = lambda: ours(bootstrap, "task", table, "required")
+        runs["native epoch"] = lambda: ours(bootstrap, "epoch", table, "required")
     took: dict[str, list[float]] = {name: [] for name in runs}
     for _ in range(rounds):
         for name, run in shuffled(runs):
@@ -86,7 +104,53 @@ def modes(bootstrap: str, count: int, size: int, rounds: int) -> list[Figure]:
         title = f"{name}s of {count:,} x {size} B"
         shares = ratios(took["raw"], took[name])
         figures.append(figure(title, shares, "x raw", f">= {goal}", rate))
+    for name in GOALS if NATIVE else ():
+        title = f"{name}s natively, of {count:,} x {size} B"
+        shares = ratios(took[name], took[f"native {name}"])
+        figures.append(figure(title, shares, "x Python", ">= 1.5"))
     return figures
+
+
+def paths(bootstrap: str, count: int, size: int, rounds: int) -> list[Figure]:
+    """Sending natively against the calls of `produce`, in rounds that take turns."""
+    values = pa.array([b"%0*d" % (size, number) for number in range(count)])
+    schema = message_schema()
+    columns = [pa.nulls(count, field.type) for field in schema]
+    columns[schema.get_field_index("value")] = values
+    rows = pa.RecordBatch.from_arrays(columns, schema=schema)
+    library = native_library.load()
+    assert isinstance(library, native_library.Library)
+    took: dict[str, list[list[float]]] = {"python": [], "native": []}
+    for number in range(rounds + 1):
+        for name, path in shuffled({"python": None, "native": library}):
+            spent = sent(bootstrap, rows, path)
+            if number:  # the first round warms both up
+                took[name].append(spent)
+    figures = []
+    for at, clock in enumerate(CLOCKS):
+        python, native = ([one[at] for one in took[name]] for name in took)
+        title = f"{count:,} x {size} B natively, by {clock}"
+        figures.append(figure(title, ratios(python, native), "x Python", ">= 1.5"))
+    return figures
+
+
+def sent(
+    bootstrap: str, rows: pa.RecordBatch, library: native_library.Library | None
+) -> list[float]:
+    """What sending rows costs, by each of the clocks."""
+    topic, deadline = made(bootstrap), Deadline(TIMEOUT)
+    client = {"bootstrap.servers": bootstrap}
+    producer = TransactionalProducer(client, topic, topic, TIMEOUT, deadline, library)
+    with contextlib.closing(producer):
+        producer.begin()
+        started = [clock() for clock in CLOCKS.values()]
+        for at in range(0, rows.num_rows, BATCH):
+            producer.send(topic, 0, rows.slice(at, BATCH), deadline)
+        producer.commit(deadline)
+        return [
+            clock() - begun
+            for clock, begun in zip(CLOCKS.values(), started, strict=True)
+        ]
 
 
 def raw(bootstrap: str, values: Sequence[bytes]) -> float:
@@ -119,8 +183,15 @@ def raw(bootstrap: str, values: Sequence[bytes]) -> float:
     return time.perf_counter() - started
 
 
-def ours(bootstrap: str, mode: str, table: pa.Table) -> float:
-    """Seconds of a sink, from columns to what readers see."""
+def ours(bootstrap: str, mode: str, table: pa.Table, path: str) -> float:
+    """Seconds of a sink, from columns to what readers see.
+
+    Args:
+        bootstrap: The broker.
+        mode: The option ``commit.mode``.
+        table: The rows.
+        path: The option ``native.writing``.
+    """
     topic = made(bootstrap)
     properties = {
         "streamType": "kafka",
@@ -128,6 +199,7 @@ def ours(bootstrap: str, mode: str, table: pa.Table) -> float:
         "stream.kafka.topic.name": topic,
         "stream.kafka.decoder.class.name": "raw",
         "stream.kafka.commit.mode": mode,
+        "stream.kafka.native.writing": path,
     }
     started = time.perf_counter()
     with (

@@ -114,9 +114,9 @@ def _extra(extra: str, needed: list[tuple[str, str | None]]) -> Finding:
 def _native() -> Finding:
     """The compiled part, which is never required."""
     found = _version(_NATIVE)
-    what = f"{found}: partitions of Kafka are read natively, unless a warning is logged"
+    what = f"{found}: Kafka is read and written natively, unless a warning is logged"
     if found is None:
-        what = "not installed: Kafka is read by the client's Python interface"
+        what = "not installed: Kafka is used by the client's Python interface"
     return Finding("extra", _NATIVE, OK, what)
 
 

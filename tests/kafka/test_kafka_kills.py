@@ -23,6 +23,7 @@ def test_rows_survive_drivers_that_are_killed_at_any_moment(
 
 
 @pytest.mark.long("a kill before each step")
+@pytest.mark.usefixtures("each_way")
 def test_rows_survive_a_driver_that_dies_before_each_step(
     kafka: Addresses, tmp_path: Path
 ) -> None:
@@ -33,6 +34,7 @@ def test_rows_survive_a_driver_that_dies_before_each_step(
     assert verdict.good, str(verdict)
 
 
+@pytest.mark.usefixtures("each_way")
 def test_a_zombie_that_wakes_writes_nothing(kafka: Addresses, tmp_path: Path) -> None:
     proof = Proof(tmp_path, kafka.bootstrap, seed=3)
     assert proof.zombie()
@@ -41,6 +43,7 @@ def test_a_zombie_that_wakes_writes_nothing(kafka: Addresses, tmp_path: Path) ->
 
 
 @pytest.mark.long("a broker is killed and started")
+@pytest.mark.usefixtures("each_way")
 def test_rows_survive_a_broker_that_is_killed(mortal: Cluster, tmp_path: Path) -> None:
     proof = Proof(tmp_path, mortal.bootstrap, seed=5, cluster=mortal)
     for _ in range(2):
