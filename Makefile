@@ -24,7 +24,11 @@ java: setup  ## a Java for Spark, inside .venv where the machine has none
 run: java  ## the main job on real data
 	@$(BIN)/python examples/flights.py
 
-PYTEST = $(BIN)/python -m pytest -n 2 --dist loadgroup
+# Tests wait for other processes half of the time: two workers for each of two cores.
+WORKERS ?= 4
+PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup
+# Each of a thousand child processes would compile what it imports.
+export PYTHONDONTWRITEBYTECODE :=
 
 quick: setup  ## what needs no server, no Spark and no network; under 3 minutes
 	$(PYTEST) --tier quick

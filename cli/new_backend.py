@@ -80,7 +80,7 @@ def _lines(name: str, folder: Path, made: Sequence[str]) -> Iterator[str]:
     for path in made:
         yield f"  {path}"
     yield ""
-    yield "It passes the conformance kit as it is. To see that, and to go on:"
+    yield "It passes the conformance kit as it is. To run it, and to continue:"
     yield f"  cd {folder}"
     yield "  pip install -e '.[dev]'"
     yield f"  streamfactory conformance {name}"

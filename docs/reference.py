@@ -263,7 +263,7 @@ _LEAST: Final[Mapping[str, tuple[Mapping[str, str], Mapping[str, str]]]] = {
         {"pattern": "dealer-router", "connect": "tcp://127.0.0.1:5555"},
     ),
 }
-"""The least that a stream of each type has to say, to be read and to be written."""
+"""The options that a stream of each type requires, to be read and to be written."""
 _SCHEMA: Final = {"schema": "id bigint"}
 _FORGETFUL: Final = ("socket", "zeromq")
 """Those that a spool is for."""

@@ -26,7 +26,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class Feature:
-    """What a version of PySpark brought to Python data sources."""
+    """What a version of PySpark added to Python data sources."""
 
     since: str
     """The version."""

@@ -69,7 +69,7 @@ def check_avro_file(path: str, content: bytes, most: int) -> None:
                 raise FormatRefused(what, remedy="raise log.max.bytes to read it")
         left -= size
         if count > size:
-            what = f"a block of {size} bytes is said to have {count} records"
+            what = f"a block of {size} bytes states {count} records"
             raise ValueError(what)
 
 

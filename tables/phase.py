@@ -106,7 +106,7 @@ class Phase:
         """The next rows; None after the last.
 
         Raises:
-            DataLossError: data_loss; a file is gone. ``resume`` is behind it.
+            DataLossError: data_loss; a file was removed. ``resume`` is behind it.
             CorruptData: data_loss; a file has more rows than its commit states.
         """
         found = next(self._chunks, None)

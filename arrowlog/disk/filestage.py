@@ -154,7 +154,7 @@ class DiskFileStage(FileStage):
 
 
 def _checked(path: str) -> str:
-    """Refuse a path that no other program was asked to write."""
+    """Refuse a path that leads out of the folder, or to a hidden file."""
     if _PATH.fullmatch(path) is None:
         msg = f"a staged file has the name {path!r}"
         raise CorruptData(msg, remedy=_AGAIN)

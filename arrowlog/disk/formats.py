@@ -44,7 +44,7 @@ class BatchesOut(ABC):
         """Write what belongs to the end of the file; the sink remains open."""
 
     def abandon(self) -> None:  # noqa: B027 - most hold nothing
-        """Forget it: nothing is written to the sink from here on."""
+        """Drop it: nothing is written to the sink from here on."""
 
 
 class BatchesIn(ABC):

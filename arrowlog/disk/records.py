@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 
 FORMATS: Final = {ARROW: 1, PARQUET: 2}
 """Numbers of the format of records and snapshots, by the format of segments. Programs
-that know no Parquet segments refuse the whole topic by it."""
+that cannot read Parquet segments refuse the whole topic by it."""
 FORMAT: Final = 1
 """Number of the format of other sealed files."""
 SEALED_BYTES: Final = LONGEST_READ

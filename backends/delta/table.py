@@ -274,7 +274,7 @@ class DeltaTable(Table):
         version: int,
     ) -> Piece:
         constants = self._state(version).constants(version, values)
-        # Rows of a file that is said to have none are not passed over.
+        # The log may state 0 rows for a file that has some: they are counted.
         span = records or count_rows(self._files, path)
         detail = {"version": version, "constants": constants}
         return Piece(path, span, size, change, detail)

@@ -27,7 +27,7 @@ class IcebergHarness(TableHarness):
 
     @classmethod
     def prepare(cls) -> None:
-        # The thread that writes lives as long as the process.
+        # The thread that writes runs as long as the process.
         os.environ.setdefault("PYICEBERG_MAX_WORKERS", "1")
         ExecutorFactory.get_or_create().submit(int).result()
 

@@ -262,7 +262,7 @@ class IcebergTable(Table):
         }
         path = path_in(metadata.location, file.file_path)
         size = file.file_size_in_bytes
-        # Rows of a file that is said to have none are not passed over.
+        # A manifest may state 0 rows for a file that has some: they are counted.
         span = file.record_count
         if span <= 0:
             span = count_rows(self._files, path)

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from streamfactory.spi import Partition
 
 _PASSING: Final = OF_TOPICS - {KafkaError.TOPIC_AUTHORIZATION_FAILED}
-"""Errors of a partition that librdkafka reports to a callback, and goes on."""
+"""Errors of a partition that librdkafka reports to a callback and survives."""
 
 _NO_MEMORY: Final = 1
 _TOO_LARGE: Final = 2
@@ -88,7 +88,7 @@ class PartitionQueue:
 
 
 class NativeRows(PolledRows):
-    """Rows in buffers of the compiled part, which live as long as a batch uses them.
+    """Rows in buffers of the compiled part, which exist as long as a batch uses them.
 
     Args:
         queue: An open queue.

@@ -70,7 +70,7 @@ def reading_moves_the_metrics_by_what_was_read(bench: Bench) -> None:
         wanted["read.rows"] += batch.num_rows
         wanted["read.batches"] += batch.num_rows > 0
         over = patience.over(_WAIT, progress=batch.num_rows > 0)
-        require(not over, f"{wanted['read.rows']} rows of {MESSAGES} came")
+        require(not over, f"{wanted['read.rows']} rows of {MESSAGES} arrived")
     moved = counted.moved()
     size, messages = moved.pop("read.bytes"), moved["read.messages"]
     # Markers of transactions are messages without rows.

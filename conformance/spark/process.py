@@ -44,7 +44,8 @@ def elsewhere(function: Callable[..., Any], *arguments: Any) -> Any:
         raise Mismatch(msg) from error
     if done.returncode:
         lines = done.stderr.decode(errors="replace").strip().splitlines()
-        msg = f"in another process: {lines[-1] if lines else 'it died'}"
+        last = lines[-1] if lines else f"ended with status {done.returncode}"
+        msg = f"in another process: {last}"
         raise Mismatch(msg)
     return pickle.loads(done.stdout)  # noqa: S301 - our own
 

@@ -4,7 +4,7 @@
     python examples/two_programs/writer.py [ADDRESS]     # in another one, in any order
 
 ADDRESS is HOST:PORT or unix:PATH, by default 127.0.0.1:9700. What passes is a plain
-Arrow IPC stream: either side may be any program that knows Arrow. Nothing is stored.
+Arrow IPC stream: either side may be any program that reads Arrow. Nothing is stored.
 
 Needs: pip install streamfactory. Writes no file.
 """

@@ -1,8 +1,8 @@
 """What PySpark looks for at start, by its name: ``format("streamfactory")``.
 
 PySpark imports every module whose name begins like this one's, without a guard: it has
-to be small, and a failure here must not stop sessions that want nothing of us. Whoever
-does want something then gets the reason.
+to be small, and a failure here must not stop sessions that do not use streamfactory.
+Those that do get the reason later.
 """
 
 from contextlib import suppress

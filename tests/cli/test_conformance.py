@@ -100,7 +100,7 @@ def waivers(tmp_path: Path) -> Callable[..., str]:
     return write
 
 
-@pytest.mark.slow("the whole kit")
+@pytest.mark.long("the whole kit, which test_suite.py runs on memory, too")
 def test_the_whole_kit_passes_on_memory_as_the_pages_say(
     program: Callable[..., Outcome],
 ) -> None:

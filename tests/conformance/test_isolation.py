@@ -186,7 +186,7 @@ def leaked() -> Iterator[None]:
         ),
     ],
 )
-@pytest.mark.usefixtures("leaked")
+@pytest.mark.usefixtures("leaked", "hasty")
 def test_bad_failure_is_found(
     case: str, factory: type[ConsumerFactory], reason: str
 ) -> None:

@@ -62,6 +62,7 @@ def opened() -> Iterator[list[socket.socket]]:
 @pytest.mark.parametrize(
     ("runs", "outcome"), [(1, Outcome.PASSED), (2, Outcome.FAILED)]
 )
+@pytest.mark.usefixtures("hasty")
 def test_a_leak_is_one_that_each_run_of_the_case_leaves(
     opened: list[socket.socket], runs: int, outcome: Outcome
 ) -> None:

@@ -99,6 +99,7 @@ NOT_BY_TASK = "not claimed: epoch_visibility=task"
                 "no ability: fetch_topics",
             },
             id="envelopes",
+            marks=pytest.mark.long("`kafka` has messages, too"),
         ),
         pytest.param(
             forgetful,

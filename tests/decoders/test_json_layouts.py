@@ -221,6 +221,19 @@ def test_a_message_unlike_the_others_is_parsed(
     assert max(parsed[:-1], default=0) <= 1  # the last call is the parser's
 
 
+@pytest.mark.usefixtures("of_any_size")
+@pytest.mark.parametrize(
+    "repeated", ['{"s":"a%d","s":null}', '{"i":%d,"i":1}', '{"u":%d,"u":"x"}']
+)
+def test_messages_with_a_name_twice_are_parsed(
+    repeated: str, parsed: list[int]
+) -> None:
+    payloads = [(repeated % i).encode() for i in range(20)]
+    decoder, parser = pair("i bigint, s string")
+    assert_alike(decoder, parser, pa.array(payloads, pa.binary()))
+    assert parsed == [20, 20]
+
+
 def test_large_batches_of_one_layout_are_not_parsed(parsed: list[int]) -> None:
     count = 40_000
     payloads = [

@@ -78,6 +78,7 @@ def test_files_are_read_by_partition_and_offset_with_their_time(
     log: DiskLog, store_factory: Stores, root: Path, clock: HandClock
 ) -> None:
     append(log, {0: [1], 1: [2]})
+    segments = len(rests(root, log))
     clock.ms += 5000
     stage = begun(log)
     write(Path(stage.folder, "b=1", "x.parquet"), numbers(5, 6, 7), row_group_size=2)
@@ -87,10 +88,13 @@ def test_files_are_read_by_partition_and_offset_with_their_time(
     assert stage.names("b=1") == ["x.parquet"]
     files = [(0, "y.parquet"), (0, "empty.parquet"), (1, "b=1/x.parquet")]
     sealed = stage.seal([*files, (0, "z.parquet")])
-    assert stage.rows == 5
+    assert (stage.rows, stage.size) == (5, 5 * 8)
     assert sum(batch.num_rows for batch in stage.batches()) == 5
     other = store_factory().open("t")
     assert everything(other) == {0: [1], 1: [2]}
+    # The file without rows is removed, and the others are no longer the stage's.
+    stage.discard()
+    assert len(rests(root, log)) == segments + 3
     log.commit("w", 0, [sealed], summary=Summary(5))
     assert everything(other) == {0: [1, 3, 4], 1: [2, 5, 6, 7]}
     assert other.offsets_at(5000, [0, 1]) == {0: 1, 1: 1}

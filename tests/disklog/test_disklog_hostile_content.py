@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.disklog.hostile import (
     change,
@@ -33,6 +33,7 @@ from tests.proving.numbers import (
     numbers_of,
     store_at,
 )
+from tests.proving.tiers import sample
 
 from streamfactory.arrowlog.disk import DiskLogStore, LocalStorage
 from streamfactory.arrowlog.disk.index import PART_SCHEMA
@@ -563,16 +564,23 @@ def topics(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-@settings(
-    max_examples=300,
-    deadline=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
-)
-@given(st.data())
+@pytest.mark.parametrize("examples", sample([100, 300], "more mutations"))
 def test_a_mutated_topic_is_read_or_refused(
-    topics: Path, tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+    topics: Path, tmp_path_factory: pytest.TempPathFactory, examples: int
 ) -> None:
     """Whatever one file says: typed errors, and nothing changes outside."""
+
+    @settings(max_examples=examples)
+    @given(st.data())
+    def check(data: st.DataObject) -> None:
+        use_mutated(topics, tmp_path_factory, data)
+
+    check()
+
+
+def use_mutated(
+    topics: Path, tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
     root = tmp_path_factory.mktemp("one") / "topics"
     shutil.copytree(topics, root)
     files = sorted([*root.rglob("*.json"), *root.rglob("*.snapshot")])

@@ -18,10 +18,6 @@ def test_its_own_tests_pass(nats_server: Installed, tmp_path: Path) -> None:
     journeys.run_own_tests(nats_server, TESTS, tmp_path, kills=2)
 
 
-def test_it_passes_some_of_the_kit(nats_server: Installed, tmp_path: Path) -> None:
-    journeys.run_kit(nats_server, "nats", tmp_path, only=journeys.SOME)
-
-
 @pytest.mark.long("both commands, each in a process of its own")
 def test_commands_copy_and_publish(nats_server: Installed, tmp_path: Path) -> None:
     journeys.publish_and_copy(nats_server, "nats", tmp_path)

@@ -33,7 +33,12 @@ def printed(*words: str) -> str:
     return done.stdout.splitlines()[-1]
 
 
-@pytest.mark.slow("the whole kit")
+@pytest.mark.slow("the kit, without its slow cases")
+def test_the_example_that_reads_passes_the_quick_kit() -> None:
+    assert " failed" not in printed("conformance", *LINES, "--quick")
+
+
+@pytest.mark.long("the slow cases")
 def test_the_example_that_reads_passes_the_kit() -> None:
     assert " failed" not in printed("conformance", *LINES)
 
@@ -48,7 +53,7 @@ def test_the_example_that_writes_passes_the_kit() -> None:
     assert " failed" not in printed("conformance", *LEDGER)
 
 
-@pytest.mark.slow("kills processes")
+@pytest.mark.long("kills processes")
 def test_the_example_that_writes_is_proved() -> None:
     assert printed("prove", *LEDGER, "--rounds", "4") == "lost=0 twice=0"
 

@@ -59,6 +59,7 @@ def test_three_spark_writers_and_a_notebook(
     assert texts == [[f"{counts}\n"], ["0 new rows\n"]]
 
 
+@pytest.mark.long("a stateful query")
 def test_sensors_are_averaged_in_windows(
     utc: SparkSession, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -12,6 +12,7 @@ from tests.foreign.stage import (
     Plugin,
     plugins,
 )
+from tests.proving.tiers import sample
 
 from streamfactory.conformance import Outcome, run
 from streamfactory.conformance.runner import all_cases
@@ -45,9 +46,7 @@ SKIPPED = {
 @pytest.mark.parametrize(
     "harness",
     [
-        FolderHarness,
-        ParquetHarness,
-        pytest.param(GrowingHarness, marks=pytest.mark.long("the kit once more")),
+        *sample([ParquetHarness, FolderHarness, GrowingHarness], "the kit once more"),
     ],
 )
 def test_foreign_files_pass_the_kit(harness: Any) -> None:

@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 from tests.foreign.stage import config_of
 from tests.fuzz.columns import columns
+from tests.proving.tiers import sample
 
 from streamfactory.arrowlog.disk.pages import read_groups
 from streamfactory.arrowlog.disk.thrift import NotParquet
@@ -81,14 +82,47 @@ def text_of(rows: int) -> pa.Table:
     )
 
 
-@pytest.mark.parametrize("name", columns())
+UNSUPPORTED = {
+    "decimal256",
+    "dense_union",
+    "dictionary_of_lists",
+    "empty_binary",
+    "empty_list",
+    "interval",
+    "list_of_runs",
+    "runs16",
+    "runs32",
+    "runs64",
+    "runs_in_struct",
+    "runs_of_lists",
+    "runs_of_numbers",
+    "sparse_union",
+    "struct_of_nothing",
+    "struct_of_views",
+    "unsigned_dictionary",
+}
+"""Columns that Arrow does not write to Parquet, or does not read from it."""
+
+
+def round_trip(table: pa.Table, path: Path) -> pa.Table:
+    """Write a table, and read it, by Arrow."""
+    pq.write_table(table, path, row_group_size=3)
+    return pq.read_table(path)
+
+
+@pytest.mark.parametrize("name", sorted(UNSUPPORTED))
+def test_arrow_does_not_support_the_columns_that_are_left_out(
+    name: str, tmp_path: Path
+) -> None:
+    table = pa.table({name: columns()[name]})
+    with pytest.raises((pa.ArrowException, OSError)):
+        round_trip(table, tmp_path / "a")
+
+
+@pytest.mark.parametrize("name", sorted(columns().keys() - UNSUPPORTED))
 def test_columns_of_every_type_have_their_values(name: str, tmp_path: Path) -> None:
     table = pa.table({name: columns()[name]})
-    try:
-        pq.write_table(table, tmp_path / "a", row_group_size=3)
-        read = pq.read_table(tmp_path / "a")
-    except (pa.ArrowException, OSError):
-        pytest.skip("Arrow does not write or read it")
+    read = round_trip(table, tmp_path / "a")
     column = read.column(name).combine_chunks()
     wanted = plain(column, plain_type(column.type))
     found = table_from(tmp_path / "a").column(name)
@@ -96,7 +130,7 @@ def test_columns_of_every_type_have_their_values(name: str, tmp_path: Path) -> N
     assert found.combine_chunks().equals(wanted)
 
 
-@pytest.mark.parametrize("version", ["1.0", "2.0"])
+@pytest.mark.parametrize("version", sample(["2.0", "1.0"], "the older format"))
 @pytest.mark.parametrize("group", [1000, ROWS])
 def test_a_read_from_any_offset_has_the_rows_behind_it(
     version: str, group: int, tmp_path: Path

@@ -15,11 +15,12 @@ from tests.fuzz.planted import DEFECTS
 from tests.fuzz.proving import plan, shares
 from tests.fuzz.running import Item, Run
 from tests.fuzz.verdicts import unsound
+from tests.proving.tiers import sample
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-INPUTS = 5000
+INPUTS = [1500, 5000]
 """Of all groups together; `make prove PATHS=fuzz` feeds as many as asked for."""
 
 
@@ -31,9 +32,12 @@ def seeds(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.timeout(900)
+@pytest.mark.parametrize("inputs", sample(INPUTS, "more inputs"))
 @pytest.mark.parametrize("group", GROUPS)
-def test_no_damaged_input_does_harm(group: str, seeds: Path, tmp_path: Path) -> None:
-    items = plan(INPUTS, GROUPS[group], shares())
+def test_no_damaged_input_does_harm(
+    group: str, inputs: int, seeds: Path, tmp_path: Path
+) -> None:
+    items = plan(inputs, GROUPS[group], shares())
     place = tmp_path / "run"
     place.mkdir()
     report = Run(items, 0, place, seeds, tmp_path / "kept").run()

@@ -187,6 +187,10 @@ def test_no_page_is_wider_than_a_phone_or_lacks_a_picture(
 
 
 def test_every_picture_has_words_for_those_who_do_not_see_it() -> None:
-    for page in (ROOT / "docs").rglob("*.md"):
-        for words, path in re.findall(r"!\[(.*?)\]\((.*?)\)", page.read_text("utf-8")):
-            assert words, f"{page}: {path}"
+    found = [
+        (words, f"{page}: {path}")
+        for page in (ROOT / "docs").rglob("*.md")
+        for words, path in re.findall(r"!\[(.*?)\]\((.*?)\)", page.read_text("utf-8"))
+    ]
+    assert found
+    assert [place for words, place in found if not words] == []

@@ -93,6 +93,7 @@ def test_each_batch_is_reported_to_traces(spark: SparkSession, works: Works) -> 
     assert first.begin < first.committing < first.end <= second.begin
 
 
+@pytest.mark.long("three runs of a pipeline")
 def test_the_metrics_of_a_pipeline_are_those_of_its_batches(
     spark: SparkSession, works: Works
 ) -> None:
@@ -198,6 +199,7 @@ from = "words"
 """
 
 
+@pytest.mark.long("three runs of a pipeline with three sinks")
 def test_each_of_several_sinks_gets_each_row_once(
     spark: SparkSession, works: Works
 ) -> None:
@@ -432,6 +434,7 @@ def test_overrides_hold_once(spark: SparkSession, works: Works) -> None:
 
 
 @pytest.mark.slow("three pipelines on Spark")
+@pytest.mark.long("four runs of a pipeline")
 def test_a_rewound_pipeline_writes_again_what_was_shown(
     spark: SparkSession, works: Works, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from tests.pipelines.conftest import SINK
+from tests.proving.tiers import sample
 
 from streamfactory.cli.main import run
 
@@ -64,7 +65,10 @@ def test_sql_is_held_against_the_declared_schema(works: Works) -> None:
 
 
 @pytest.mark.usefixtures("own_spark")
-@pytest.mark.parametrize("command", [["validate", "--no-spark"], ["run"]])
+@pytest.mark.parametrize(
+    "command",
+    sample([["validate", "--no-spark"], ["run"]], "starts a Spark of its own"),
+)
 def test_a_guarantee_that_the_source_cannot_give_is_refused(
     works: Works, command: list[str]
 ) -> None:

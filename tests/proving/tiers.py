@@ -43,9 +43,10 @@ class Shared:
 
 
 FIXTURES: Final = {
-    "spark": Shared("spark", "spark"),
     "one_cluster": Shared("spark-cluster", "cluster"),
     "own_spark": Shared("spark", "runs"),
+    "works": Shared(group="pipelines"),
+    "spark": Shared("spark", "spark"),
     "kafka": Shared("kafka"),
     "mortal_cluster": Shared("kafka", "mortal"),
     "cluster_factory": Shared("kafka"),
@@ -54,12 +55,14 @@ FIXTURES: Final = {
     "arrow_java": Shared("arrow-java", "java"),
     "nats_server": Shared("nats", "wheel"),
     "redis_server": Shared("redis", "wheel"),
+    "stored_table": Shared(group="stored-tables"),
     "wheels": Shared(group="wheel"),
     "wheel": Shared(group="wheel"),
     "sdist": Shared(group="wheel"),
 }
-"""Tests that start a Spark of their own take turns: they are the group ``runs``. Of
-several groups a test is in the first."""
+"""Tests that start a Spark of their own take turns: they are the group ``runs``. Those
+of pipelines are not in the group ``spark``: both series are long, and a second session
+starts in seconds. Of several groups a test is in the first."""
 _GROUP: Final = re.compile(
     "@(?:{})$".format("|".join({s.group for s in FIXTURES.values() if s.group}))
 )

@@ -119,7 +119,7 @@ def test_second_thread_is_refused_and_the_first_continues(
 ) -> None:
     author = Author()
     reader = reader_of(author)
-    fetching = background(lambda: reader.fetch(0, timeout=5))
+    fetching = background(lambda: reader.fetch(0, timeout=1))
     assert author.blocked.wait(120)
     with pytest.raises(MisuseError) as caught:
         reader.fetch(0)

@@ -29,7 +29,7 @@ def test_a_source_that_waits_for_its_schema_holds_up_no_other() -> None:
         {
             "streamType": "socket",
             "stream.socket.listen": f"127.0.0.1:{port}",
-            "stream.socket.connection.timeout.millis": "6000",
+            "stream.socket.connection.timeout.millis": "1500",
         }
     )
     done = threading.Event()

@@ -187,6 +187,7 @@ def test_update_output_is_refused_by_spark(query: Query, topic: Topic) -> None:
     assert "streamfactory does not support Update mode" in message
 
 
+@pytest.mark.long("several queries")
 def test_two_queries_of_one_sink_write_both(
     query: Query, topic: Topic, tmp_path: Path
 ) -> None:
@@ -197,6 +198,7 @@ def test_two_queries_of_one_sink_write_both(
     assert query.out.column("id") == sorted(rows * 2)
 
 
+@pytest.mark.long("four queries")
 def test_a_query_stopped_within_an_epoch_continues(query: Query, topic: Topic) -> None:
     rows = fill(topic)
     staged = 0
@@ -302,6 +304,7 @@ def test_rows_that_do_not_fit_stop_the_query_before_a_task_runs(
     assert query.out.rows() == [{"id": [1]}]
 
 
+@pytest.mark.long("a stateful query")
 def test_update_output_by_batches_that_are_named_counts_once(
     query: Query, topic: Topic
 ) -> None:

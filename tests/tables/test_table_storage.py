@@ -90,7 +90,7 @@ def test_tables_of_another_store_are_refused_before_anything_starts(kind: str) -
 
 
 @pytest.fixture(scope="module", params=TABLES)
-def table(
+def stored_table(
     request: pytest.FixtureRequest,
     object_server: ObjectServer,
     tmp_path_factory: pytest.TempPathFactory,
@@ -143,30 +143,30 @@ def count(properties: Mapping[str, str]) -> int:
 
 
 def test_a_table_is_read_by_the_options_of_its_storage(
-    table: tuple[str, str],
+    stored_table: tuple[str, str],
     object_server: ObjectServer,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    assert count(at(table, object_server.endpoint, monkeypatch)) > 0
+    assert count(at(stored_table, object_server.endpoint, monkeypatch)) > 0
 
 
 def test_a_store_that_refuses_the_credentials_is_not_authorized(
-    table: tuple[str, str],
+    stored_table: tuple[str, str],
     object_server: ObjectServer,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     with pytest.raises(NotAuthorized):
-        count(at(table, object_server.endpoint, monkeypatch, STRANGER))
+        count(at(stored_table, object_server.endpoint, monkeypatch, STRANGER))
 
 
 def test_a_store_that_does_not_answer_is_a_failed_connection(
-    table: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+    stored_table: tuple[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with socket.socket() as unused:
         unused.bind((HOST, 0))
         port = unused.getsockname()[1]
         with pytest.raises(ConnectionFailed):
-            count(at(table, f"http://{HOST}:{port}", monkeypatch))
+            count(at(stored_table, f"http://{HOST}:{port}", monkeypatch))
 
 
 @pytest.fixture
@@ -183,7 +183,7 @@ def busy(object_server: ObjectServer) -> Iterator[FaultyProxy]:
 
 
 @pytest.mark.parametrize(
-    "table",
+    "stored_table",
     [
         "delta-feed",
         "hudi-cow",
@@ -193,10 +193,10 @@ def busy(object_server: ObjectServer) -> Iterator[FaultyProxy]:
     indirect=True,
 )
 def test_a_data_file_that_the_store_does_not_deliver_is_not_called_damaged(
-    table: tuple[str, str], busy: FaultyProxy, monkeypatch: pytest.MonkeyPatch
+    stored_table: tuple[str, str], busy: FaultyProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(ConnectionFailed, match="cannot be read"):
-        count(at(table, busy.endpoint, monkeypatch))
+        count(at(stored_table, busy.endpoint, monkeypatch))
     assert busy.met
 
 

@@ -9,7 +9,14 @@ import pyarrow as pa
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+from tests.proving.tiers import sample
 
 from streamfactory.backends.memory import store
 from streamfactory.spi import CommitMessage, EpochMarkerLost, StreamTimeout
@@ -133,5 +140,7 @@ class Epochs(RuleBasedStateMachine):
         self.sink.close()
 
 
-Epochs.TestCase.settings = settings(max_examples=80, stateful_step_count=30)
-test_any_order_of_events_leaves_every_epoch_once = Epochs.TestCase
+@pytest.mark.parametrize("examples", sample([25, 80], "more orders"))
+def test_any_order_of_events_leaves_every_epoch_once(examples: int) -> None:
+    given = settings(max_examples=examples, stateful_step_count=30)
+    run_state_machine_as_test(Epochs, settings=given)

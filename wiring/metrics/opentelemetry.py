@@ -105,7 +105,7 @@ def _call_all(functions: Sequence[Callable[[], Any]], seconds: float) -> None:
     def work(function: Callable[[], Any]) -> None:
         try:
             function()
-        except Exception as error:  # noqa: BLE001 - of the SDK, for want of a type
+        except Exception as error:  # noqa: BLE001 - the SDK documents no type
             _logger.warning("the export to OpenTelemetry did not end: %s", error)
 
     threads = [

@@ -66,7 +66,7 @@ class Registry:
         self._started = time.time()
 
     def track(self, owner: object, tally: Tally) -> Callable[[], object]:
-        """Read a tally from now on, until its owner is gone.
+        """Read a tally from now on, until its owner is collected.
 
         Args:
             owner: What counts. Not kept alive.

@@ -264,7 +264,7 @@ class Planner:
         try:
             return self._metadata.extents(one.partition, one.start, one.end)
         except DataLossError:
-            # It is not cut: the task that reads it meets the loss, and its policy.
+            # It is not cut: its task finds the loss, and applies the policy.
             return whole(one)
 
     def _backlog(

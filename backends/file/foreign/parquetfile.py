@@ -158,7 +158,7 @@ class ParquetFile(IndexedFile):
     def _add_groups(self, groups: list[Group]) -> None:
         for number, group in enumerate(groups):
             if group.rows > _MOST_ROWS - self.rows:
-                msg = f"row group {number} is said to have {group.rows} rows"
+                msg = f"the footer states {group.rows} rows for row group {number}"
                 raise Malformed(msg)
             if not group.rows:
                 continue
@@ -327,7 +327,7 @@ def _bytes_besides(leaf: Leaf, chunk: Chunk, pages: ColumnPages) -> int:
 
 @contextmanager
 def arrow_errors() -> Iterator[None]:
-    """Tell damage that Arrow finds from failures of the system.
+    """Separate damage that Arrow finds from failures of the system.
 
     Raises:
         Malformed: Arrow cannot read the content.

@@ -5,9 +5,11 @@ from __future__ import annotations
 import logging
 import threading
 from dataclasses import replace
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.proving.skipping import skip_or_fail
 
 from streamfactory.backends.memory import MemoryConsumerFactory
 from streamfactory.conformance.specimens import redelivering
@@ -147,7 +149,8 @@ def test_a_source_that_delivers_again_promises_at_least_once(
 def test_a_query_acknowledges_the_batches_that_spark_has_committed(
     memory: Memory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pytest.importorskip("pyspark")
+    if find_spec("pyspark") is None:
+        skip_or_fail("pyspark is not installed")
     import pyarrow as pa
 
     from streamfactory.spark.source import MicroBatchReader

@@ -112,7 +112,10 @@ def test_copy_killed_at_random_continues(place: Place, program: Program) -> None
     assert place.numbers("to") == place.numbers("from")
 
 
-@pytest.mark.parametrize("point", ["before the checkpoint", "after the checkpoint"])
+@pytest.mark.parametrize(
+    "point",
+    sample(["before the checkpoint", "after the checkpoint"], "two kills of a command"),
+)
 def test_the_sink_beats_a_checkpoint_that_lags(
     point: str, place: Place, program: Program, tmp_path: Path
 ) -> None:

@@ -10,6 +10,7 @@ import time
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.proving.tiers import sample
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,6 +25,7 @@ pytestmark = pytest.mark.slow("starts commands, and signals them")
 
 LONG = "realtime.segment.flush.threshold.time=1h"
 SHORT = "realtime.segment.flush.threshold.time=20ms"
+SIGNALS = sample([signal.SIGTERM, signal.SIGINT], "one more signal")
 
 
 def finish(child: subprocess.Popen[str]) -> tuple[int, str, str]:
@@ -39,7 +41,7 @@ def wait_until_here(child: subprocess.Popen[str]) -> None:
         assert child.poll() is None
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", SIGNALS)
 def test_publish_finishes_the_epoch(
     number: signal.Signals, place: Place, start: Start, program: Callable[..., Outcome]
 ) -> None:
@@ -60,7 +62,7 @@ def test_publish_finishes_the_epoch(
     assert place.numbers("t") == [[1, 2, 3]]
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", SIGNALS)
 def test_copy_that_follows_ends_well(
     number: signal.Signals, place: Place, start: Start, program: Callable[..., Outcome]
 ) -> None:
