@@ -130,6 +130,18 @@ def test_columns_of_every_type_have_their_values(name: str, tmp_path: Path) -> N
     assert found.combine_chunks().equals(wanted)
 
 
+def test_row_groups_without_rows_are_passed_over(tmp_path: Path) -> None:
+    table = pa.table({"number": pa.arange(0, 5)})
+    with pq.ParquetWriter(tmp_path / "a", table.schema) as writer:
+        for first, count in ((0, 2), (2, 0), (2, 2), (4, 0), (4, 1)):
+            writer.write_table(table.slice(first, count))
+    groups = pq.read_metadata(tmp_path / "a")
+    assert [groups.row_group(n).num_rows for n in range(5)] == [2, 0, 2, 0, 1]
+    for start in range(5):
+        found = table_from(tmp_path / "a", start).column("number").to_pylist()
+        assert found == [*range(start, 5)]
+
+
 @pytest.mark.parametrize("version", sample(["2.0", "1.0"], "the older format"))
 @pytest.mark.parametrize("group", [1000, ROWS])
 def test_a_read_from_any_offset_has_the_rows_behind_it(
@@ -369,12 +381,19 @@ def test_a_dictionary_that_is_given_up_repeats_no_more_than_allowed(
         ),
         (pa.array(["x" * 1000] * 20_000), {"use_dictionary": False}, "expand"),
         (
+            pa.StructArray.from_arrays(
+                [pa.array(["x" * 1000] * 9_000)] * 2, ["a", "b"]
+            ),
+            {"use_dictionary": False},
+            "expands to more than",
+        ),
+        (
             pa.array(["" for _ in range(5_000_000)]),
             {"use_dictionary": False, "column_encoding": "DELTA_LENGTH_BYTE_ARRAY"},
             "expands to more than",
         ),
     ],
-    ids=["levels", "prefixes", "pages", "lengths"],
+    ids=["levels", "prefixes", "pages", "columns", "lengths"],
 )
 def test_a_row_group_that_expands_to_more_than_the_limit_is_refused(
     column: pa.Array, options: dict[str, Any], words: str, tmp_path: Path

@@ -26,10 +26,11 @@ from typing import TYPE_CHECKING, Any, Self
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 from tests.kafka.jars import Unavailable, cached, jars, java, locked
-from tests.proving.java import QUICK
+from tests.proving.java import QUICK, missing_java
+from tests.proving.verdict import Verdict
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
 START = 20.0
 """Seconds in which a broker answers."""
@@ -397,6 +398,23 @@ def quiet_admin(bootstrap: str) -> AdminClient:
         "reconnect.backoff.max.ms": "200",
     }
     return AdminClient(settings)
+
+
+def on_a_broker(name: str, place: Path, hunt: Callable[[str], Verdict]) -> Verdict:
+    """The verdict of a proof with Spark and a broker, which is started for it.
+
+    Args:
+        name: Of the proof.
+        place: Gets the files of the broker.
+        hunt: The proof; called with the address of the broker.
+    """
+    if missing_java() is not None:
+        return Verdict(notes=[f"{name}: NOT PROVED, it needs Java 17"])
+    try:
+        with Cluster(place / "broker") as cluster:
+            return hunt(cluster.bootstrap)
+    except Unavailable as reason:
+        return Verdict(notes=[f"{name}: NOT PROVED, {reason}"])
 
 
 def shared_broker(root: Path, run: int) -> Addresses:

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from tests.kafka.broker import Cluster
-from tests.kafka.jars import Unavailable
+from tests.kafka.broker import on_a_broker
 from tests.kafka.proving import read_committed
 from tests.kafka.spark_driver import source
 from tests.kafka.topics import Topics
 from tests.proving.drivers import Driver
-from tests.proving.java import missing_java
-from tests.proving.verdict import Verdict
 from tests.spark.queries import QueryProof
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from pathlib import Path
+
+    from tests.proving.verdict import Verdict
 
 LANES: Final = 2
 
@@ -55,13 +55,7 @@ class Proof(QueryProof):
 
 def prove(rounds: int, seed: int, place: Path) -> Verdict:
     """Kill so many tasks and drivers of one query."""
-    if missing_java() is not None:
-        return Verdict(notes=["Spark into kafka: NOT PROVED, it needs Java 17"])
-    try:
-        with Cluster(place / "broker") as cluster:
-            return hunt(rounds, seed, place, cluster.bootstrap)
-    except Unavailable as reason:
-        return Verdict(notes=[f"Spark into kafka: NOT PROVED, {reason}"])
+    return on_a_broker("Spark into kafka", place, partial(hunt, rounds, seed, place))
 
 
 def hunt(rounds: int, seed: int, place: Path, bootstrap: str) -> Verdict:

@@ -10,14 +10,13 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from tests.kafka.broker import Cluster
-from tests.kafka.jars import Unavailable
+from tests.kafka.broker import on_a_broker
 from tests.kafka.spark_source_driver import EPOCH, target
 from tests.kafka.topics import Topics
 from tests.proving.drivers import Commits, Driver, forget_commit
-from tests.proving.java import missing_java
 from tests.proving.verdict import Verdict
 
 import streamfactory
@@ -174,13 +173,7 @@ class Proof:
 
 def prove(rounds: int, seed: int, place: Path) -> Verdict:
     """Kill so many drivers of one query, then take away what it reads."""
-    if missing_java() is not None:
-        return Verdict(notes=["Spark from kafka: NOT PROVED, it needs Java 17"])
-    try:
-        with Cluster(place / "broker") as cluster:
-            return hunt(rounds, seed, place, cluster.bootstrap)
-    except Unavailable as reason:
-        return Verdict(notes=[f"Spark from kafka: NOT PROVED, {reason}"])
+    return on_a_broker("Spark from kafka", place, partial(hunt, rounds, seed, place))
 
 
 def hunt(rounds: int, seed: int, place: Path, bootstrap: str) -> Verdict:

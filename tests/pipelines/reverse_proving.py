@@ -11,19 +11,18 @@ import json
 import random
 import threading
 from contextlib import contextmanager
+from functools import partial
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
-from tests.kafka.broker import Cluster
+from tests.kafka.broker import on_a_broker
 from tests.kafka.conftest import stream_of
-from tests.kafka.jars import Unavailable
 from tests.kafka.proving import read_messages
 from tests.kafka.topics import Topics
 from tests.pipelines.driver import POINTS
 from tests.proving.drivers import Commits, Driver, forget_commit
-from tests.proving.java import missing_java
 from tests.proving.sessions import Topic
 from tests.proving.verdict import Verdict, compared
 
@@ -251,13 +250,7 @@ def _meanwhile(table: ChangingTable) -> Iterator[None]:
 
 def prove(rounds: int, seed: int, place: Path) -> Verdict:
     """Kill so many runs of one pipeline."""
-    if missing_java() is not None:
-        return Verdict(notes=["reverse: NOT PROVED, it needs Java 17"])
-    try:
-        with Cluster(place / "broker") as cluster:
-            return hunt(rounds, seed, place, cluster.bootstrap)
-    except Unavailable as reason:
-        return Verdict(notes=[f"reverse: NOT PROVED, {reason}"])
+    return on_a_broker("reverse", place, partial(hunt, rounds, seed, place))
 
 
 def hunt(rounds: int, seed: int, place: Path, bootstrap: str) -> Verdict:
