@@ -98,7 +98,7 @@ def copy_command(
         create=not no_create,
         **given,
     )
-    with copy, telemetry(opentelemetry), draining() as stop:
+    with copy, telemetry(opentelemetry), draining(idle=lambda: copy.idle) as stop:
         printer.mask = copy.mask
         printer.note("note", f"writer: {copy.writer_id}")
         printer.note("note", f"guarantee: {copy.guarantee}")

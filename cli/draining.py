@@ -1,13 +1,15 @@
-"""Signals as a request to come to an end, and a line that tells how far it is."""
+"""Signals as a request to end, and a line that shows the progress."""
 
 from __future__ import annotations
 
 import signal
-import socket
 import threading
 import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
+
+from streamfactory.cli.ending import ENDS, end_process
+from streamfactory.cli.signals import REACTION, Interruption, watching
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -15,63 +17,74 @@ if TYPE_CHECKING:
 
     from streamfactory.cli.printing import Printer
 
-_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 _PAUSE: Final = 0.1
-"""Seconds between two lines of progress."""
+"""Seconds between two lines of progress, and two checks of a command that ends."""
 _BAR: Final = 20
 
 
 @contextmanager
-def draining(*, interrupt: bool = True) -> Iterator[threading.Event]:
+def draining(
+    *, interrupt: bool = True, idle: Callable[[], bool] | None = None
+) -> Iterator[threading.Event]:
     """An event that the first SIGINT or SIGTERM sets.
 
-    The system may give a signal to any thread. Python runs handlers in the main thread
-    only, which learns of such a signal when its wait has ended, and that may be never.
-    So a thread reads what Python's handler in C writes at once.
-
     Args:
-        interrupt: Whether a second signal raises `KeyboardInterrupt`.
+        interrupt: Whether a second signal interrupts the main thread.
+        idle: Returns whether the block only waits for a source, so that nothing is lost
+            if the process ends: it does if that lasts for a second after a signal. A
+            client that blocks does not see the event.
     """
-    stop = threading.Event()
+    stop, ended = threading.Event(), threading.Event()
     if threading.current_thread() is not threading.main_thread():
         yield stop  # handlers are set by the main thread only
         return
-    came = 0
+    second = Interruption()
+    handled = watched = 0
 
-    def handle(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - the system's signature
-        nonlocal came
-        came += 1
-        if interrupt and came > 1:
-            raise KeyboardInterrupt
+    def handle(number: int, frame: FrameType | None) -> None:
+        nonlocal handled
+        handled += 1
+        if interrupt and handled > 1:
+            second.handle(number, frame)
 
-    def wait_for_signal() -> None:
-        while number := receiver.recv(1):
-            if number[0] in _SIGNALS:
-                stop.set()
+    def watch(number: int) -> None:
+        nonlocal watched
+        watched += 1
+        stop.set()
+        if interrupt and watched > 1:
+            second.watch(number)
+        elif idle is not None:
+            threading.Thread(
+                target=_end_if_idle, args=(number, idle, ended), daemon=True
+            ).start()
 
-    receiver, sender = socket.socketpair()
-    with receiver, sender:
-        sender.setblocking(False)
-        thread = threading.Thread(target=wait_for_signal, name="signals", daemon=True)
-        thread.start()
-        wakeup = signal.set_wakeup_fd(sender.fileno(), warn_on_full_buffer=False)
-        before = {number: signal.signal(number, handle) for number in _SIGNALS}
+    with watching(watch):
+        before = {number: signal.signal(number, handle) for number in ENDS}
         try:
             yield stop
         finally:
+            ended.set()
             for number, handler in before.items():
                 signal.signal(number, signal.SIG_DFL if handler is None else handler)
-            signal.set_wakeup_fd(wakeup)
-            sender.shutdown(socket.SHUT_WR)
-            thread.join()
+
+
+def _end_if_idle(number: int, idle: Callable[[], bool], ended: threading.Event) -> None:
+    """End the process once a block has been idle for `REACTION`."""
+    since = time.monotonic()
+    while not ended.wait(_PAUSE):
+        now = time.monotonic()
+        if not idle():
+            since = now
+        elif now - since >= REACTION:
+            end_process(number)
 
 
 class Progress:
-    """A line that tells how far a command is, on a terminal.
+    """A line that shows the progress of a command, on a terminal.
 
     Args:
         printer: Shows it.
-        share: Answers how much is done, from 0 to 1; None where nobody knows.
+        share: Returns the share that is done, from 0 to 1; None if it is unknown.
     """
 
     def __init__(self, printer: Printer, share: Callable[[], float | None]) -> None:
@@ -86,7 +99,7 @@ class Progress:
         return time.monotonic() - self._begin
 
     def report(self, rows: int) -> None:
-        """Show how far it is, unless it was shown just now."""
+        """Show the progress, unless it was shown just now."""
         now = time.monotonic()
         if now < self._next:
             return
@@ -100,7 +113,7 @@ class Progress:
         self._printer.progress(text)
 
     def wipe(self) -> None:
-        """Take the line away."""
+        """Remove the line."""
         self._printer.progress("")
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, Final
 
@@ -17,10 +16,12 @@ from streamfactory.cli.results import count, number, table
 from streamfactory.cli.status import Status, status_of
 from streamfactory.spark.targets import all_targets, target_lags
 from streamfactory.spi import StreamError, Unsupported
+from streamfactory.wiring.core.bounded import concurrently
 from streamfactory.wiring.core.defects import with_code
 from streamfactory.wiring.core.plain import total
 
 if TYPE_CHECKING:
+    import threading
     from collections.abc import Iterator, Mapping, Sequence
 
     from streamfactory.cli.printing import Printer
@@ -68,14 +69,19 @@ def lag_command(
     every = every or "5s"
     interval = interval_of(every, least=0.1)
     if not watch:
-        document, errors = _measure(printer, targets)
+        found = _measure(printer, targets)
+        assert found is not None
+        document, errors = found
         printer.show(document, _lines(document, errors, detailed=partitions))
         return max(map(status_of, errors.values()), default=Status.FINE)
     with draining() as stop:
         while not stop.is_set():
             # Each round opens its streams, whose secrets are masked.
             with printer.masking():
-                document, errors = _measure(printer, targets)
+                found = _measure(printer, targets, stop)
+                if found is None:
+                    break
+                document, errors = found
                 lines = _lines(document, errors, detailed=partitions)
                 if isinstance(printer, JsonPrinter):
                     printer.line(document)
@@ -87,11 +93,18 @@ def lag_command(
 
 
 def _measure(
-    printer: Printer, targets: Sequence[str]
-) -> tuple[Document, dict[str, StreamError]]:
+    printer: Printer, targets: Sequence[str], stop: threading.Event | None = None
+) -> tuple[Document, dict[str, StreamError]] | None:
+    """The lag of all targets, and the errors of some; None after the stop."""
     wanted = list(targets) or all_targets()
-    with ExitStack() as stack, ThreadPoolExecutor(_AT_ONCE) as pool:
-        found = list(pool.map(lambda one: _one(stack, printer, one), wanted))
+    # Not a block: after an interrupt, threads use the streams until the process ends.
+    stack = ExitStack()
+    found = concurrently(
+        lambda one: _one(stack, printer, one), wanted, at_once=_AT_ONCE, stop=stop
+    )
+    if found is None:
+        return None
+    stack.close()
     # By default, streams whose groups store no positions are left out.
     errors = {
         target: error

@@ -14,7 +14,6 @@ import json
 import logging
 import os
 import select
-import signal
 import sys
 from contextlib import contextmanager
 from pathlib import Path
@@ -25,6 +24,7 @@ import click
 from streamfactory.cli.importing import importing
 from streamfactory.cli.log_format import logs_json
 from streamfactory.cli.printing import JsonPrinter, Printer, TextPrinter
+from streamfactory.cli.signals import Terminated
 from streamfactory.cli.status import (
     MEANINGS,
     Interrupted,
@@ -37,8 +37,7 @@ from streamfactory.wiring.core.defects import InternalError
 from streamfactory.wiring.core.logs import RateLimit, message_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-    from types import FrameType
+    from collections.abc import Iterator, Sequence
 
 _NAME: Final = "streamfactory"
 _ESCAPED: Final = "streamfactory.escaped"
@@ -174,21 +173,6 @@ def _epilog() -> str:
 )
 def root() -> None:
     """Streams as plug-ins, configured by strings, read by partition and offset."""
-
-
-class Terminated(KeyboardInterrupt):
-    """SIGTERM, where no command takes it for a request to come to an end."""
-
-
-def raise_on_signals(numbers: Iterable[signal.Signals]) -> None:
-    """Have signals interrupt the main thread, except those that are ignored."""
-
-    def handle(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - the system's
-        raise Terminated if number == signal.SIGTERM else KeyboardInterrupt
-
-    for number in numbers:
-        if signal.getsignal(number) is not signal.SIG_IGN:
-            signal.signal(number, handle)
 
 
 def run_program(arguments: Sequence[str]) -> int:

@@ -6,6 +6,7 @@ import json
 import os
 import sys
 import threading
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -92,10 +93,12 @@ def serve_command(
         flag = "--metrics-allow-remote"
         given.append(Property("metrics.allow.remote", "true", flag))
     given += [Property(key, text, "--option") for key, text in options.items()]
-    # Ctrl-C reaches a child beside the SIGTERM of its parent: two signals are one.
-    pages = pages_endpoint(ui_address, ui_settings, printer)
-    with draining(interrupt=False) as stop, pages:
+    with ExitStack() as stack:
+        stack.enter_context(pages_endpoint(ui_address, ui_settings, printer))
         server = open_server(kind, given)
+        # Not before: what opens the topics may wait long for an object store. Ctrl-C
+        # reaches a child beside the SIGTERM of its parent: two signals are one.
+        stop = stack.enter_context(draining(interrupt=False))
         endpoint = open_metrics(server)
         location = endpoint and endpoint.location
         lines = [f"{kind}: listening on {server.location}"]

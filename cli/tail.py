@@ -132,34 +132,43 @@ def tail_command(
         )
         stack.callback(rotation.close)
         show = _shower(printer, source.schema)
+        rows = _Rows(source, rotation, follow=not no_follow)
         # Not before: what opens a stream may wait long, and has no batch to finish.
-        stop = stack.enter_context(draining())
-        ended = _show_all(show, source, rotation, stop, follow=not no_follow)
+        stop = stack.enter_context(draining(idle=lambda: rows.waiting))
+        ended = rows.show_all(show, stop)
         if ended and not no_follow:
             printer.note("note", f"{configured.config.name}: {_end_of(rotation)}")
     return Status.FINE if ended or not no_follow else Status.INTERRUPTED
 
 
-def _show_all(
-    show: Callable[[pa.RecordBatch], None],
-    source: Source,
-    rotation: Rotation,
-    stop: threading.Event,
-    *,
-    follow: bool,
-) -> bool:
-    """Print batches until the end, or until stopped; True at the end."""
-    while not stop.is_set():
-        batch = rotation.next_batch(_TURN)
-        if batch is not None:
-            if batch.num_rows:
-                show(batch.rows)
-            refuse_torn(batch, source.config.name)
-        if rotation.finished:
-            return True
-        if batch is None and follow and all_ended(source, rotation):
-            return True
-    return False
+class _Rows:
+    """The rows of a stream, in the order in which they are read."""
+
+    def __init__(self, source: Source, rotation: Rotation, *, follow: bool) -> None:
+        self._source, self._rotation, self._follow = source, rotation, follow
+        self.waiting = False
+        """Whether a call of the stream is under way."""
+
+    def show_all(
+        self, show: Callable[[pa.RecordBatch], None], stop: threading.Event
+    ) -> bool:
+        """Print batches until the end, or until stopped; True at the end."""
+        while not stop.is_set():
+            self.waiting = True
+            batch = self._rotation.next_batch(_TURN)
+            ended = self._rotation.finished or (
+                batch is None
+                and self._follow
+                and all_ended(self._source, self._rotation)
+            )
+            self.waiting = False
+            if batch is not None:
+                if batch.num_rows:
+                    show(batch.rows)
+                refuse_torn(batch, self._source.config.name)
+            if ended:
+                return True
+        return False
 
 
 def _end_of(rotation: Rotation) -> str:

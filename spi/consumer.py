@@ -275,7 +275,8 @@ class MetadataProvider(ABC):
             SchemaUnknown: config; the source has no schema; the user declares it with
                 the option ``schema``. This is the default.
             StreamTimeout: transient; the schema is not known yet, because no writer has
-                connected.
+                connected. Wait for one for at most 250 ms: the framework repeats the
+                call until ``connection.timeout.millis``, or until it is closed.
         """
         msg = "the source has no schema"
         raise SchemaUnknown(msg)

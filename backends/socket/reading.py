@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 
 _GLANCE: Final = 0.05
 """Seconds between polls for a schema."""
+_WAIT: Final = 0.2
+"""Seconds of one call for a schema that no writer has sent yet."""
 
 
 class PartitionReaders:
@@ -172,14 +174,14 @@ class SocketMetadata(MetadataProvider):
         if "schema" in self._factory.config:
             msg = "a schema is declared"
             raise SchemaUnknown(msg)
-        readers, timeout = self._factory.readers, self._factory.settings.timeout
-        deadline = time.monotonic() + timeout
+        readers = self._factory.readers
+        deadline = time.monotonic() + _WAIT
         while readers.holder.schema is None:
             for reader in readers.each:
                 reader.look(_GLANCE / len(readers.each))
             self._check(readers)
             if time.monotonic() > deadline:
-                msg = f"no writer has sent a schema within {timeout:g} s"
+                msg = "no writer has sent a schema"
                 remedy = "start the writer, or declare the option `schema`"
                 raise StreamTimeout(msg, remedy=remedy)
         return readers.holder.schema

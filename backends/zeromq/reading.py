@@ -42,6 +42,8 @@ if TYPE_CHECKING:
 
 _GLANCE: Final = 0.05
 """Seconds between polls for a schema."""
+_WAIT: Final = 0.2
+"""Seconds of one call for a schema that no sender has sent yet."""
 
 
 class PartitionReaders:
@@ -186,8 +188,8 @@ class ZeromqMetadata(MetadataProvider):
         if "schema" in factory.config:
             msg = "a schema is declared"
             raise SchemaUnknown(msg)
-        readers, timeout = factory.readers, factory.settings.timeout
-        deadline = time.monotonic() + timeout
+        readers = factory.readers
+        deadline = time.monotonic() + _WAIT
         while readers.holder.schema is None:
             for reader in readers.each:
                 reader.look(_GLANCE / len(readers.each))
@@ -195,7 +197,7 @@ class ZeromqMetadata(MetadataProvider):
                 msg = "the stream is closed"
                 raise ClosedError(msg)
             if time.monotonic() > deadline:
-                msg = f"no sender has sent a schema within {timeout:g} s"
+                msg = "no sender has sent a schema"
                 remedy = "start the sender, or declare the option `schema`"
                 raise StreamTimeout(msg, remedy=remedy)
         return readers.holder.schema

@@ -183,3 +183,35 @@ def test_missing_input_is_bad_input(
     assert outcome.status == 2, outcome.err
     assert outcome.error["error"] != "usage"
     assert json.loads(outcome.err.splitlines()[-1])["class"] == "config"
+
+
+BLOCKED = """
+import ctypes
+
+c, mutex = ctypes.CDLL(None), ctypes.create_string_buffer(64)
+c.pthread_mutex_lock(mutex)
+
+
+def block():
+    c.pthread_mutex_lock(mutex)
+"""
+"""No signal interrupts this call, as those of clients that are written in C."""
+
+
+@pytest.mark.parametrize(("number", "status", "word"), ENDS)
+def test_signal_ends_a_command_that_is_blocked_in_c(
+    number: int,
+    status: int,
+    word: str,
+    stranger: Callable[..., Path],
+    tmp_path: Path,
+) -> None:
+    marker = tmp_path / "here"
+    (tmp_path / "blocked.py").write_text(BLOCKED)
+    block = f"import blocked; open({str(marker)!r}, 'w').close(); blocked.block()"
+    path = stranger(constructor=block)
+    line = ("schema", str(path), "--allow-class-paths")
+    with start(tmp_path, "-m", "streamfactory", *line) as child:
+        ended = signalled(child, marker, number)
+    assert (ended.status, ended.out) == (status, "")
+    assert ended.err.strip() == f"error: [interrupted] {word}"

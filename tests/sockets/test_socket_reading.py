@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -552,7 +553,7 @@ def test_a_schema_that_does_not_come_is_a_time_out(address: str) -> None:
     source = source_of(listen=address, connection__timeout__millis="300")
     with pytest.raises(StreamTimeout) as caught:
         _ = source.schema
-    assert "no writer has sent a schema within 0.3 s" in str(caught.value)
+    assert re.search(r" in 0\.\d s: no writer has sent a schema", str(caught.value))
     assert "start the writer, or declare the option `schema`" in str(caught.value)
     source.close()
 

@@ -89,7 +89,7 @@ class Guard:
         self._config = config
         self._translate = backend.translate
         self._policy = RetryPolicy.of(config)
-        self._clock = clock
+        self.clock = clock
         self.answered = False
         """Whether the server has answered: its address is correct."""
 
@@ -167,7 +167,7 @@ class Guard:
                 timeout, and its message has both.
             ClosedError: misuse; ``closed`` was set during the call.
         """
-        start = self._clock.now()
+        start = self.clock.now()
         failures = 0
         while True:
             try:
@@ -176,7 +176,7 @@ class Guard:
                 found = self.translate(error, partition=partition)
                 failures += 1
                 pause = self._policy.pause(failures)
-                elapsed = self._clock.now() - start
+                elapsed = self.clock.now() - start
                 late = elapsed + pause > timeout
                 if late or self.gives_up(found, failures, elapsed):
                     final = self.exhausted(found, operation, failures, elapsed)
@@ -184,7 +184,7 @@ class Guard:
                         raise  # not from itself: a cycle would not pickle
                     raise final from error
                 self.log_retry(found, failures, pause)
-                if self._clock.wait(closed, pause):
+                if self.clock.wait(closed, pause):
                     msg = f"closed while retrying to {operation}"
                     raise ClosedError(msg, stream=self._config.name) from error
             else:

@@ -233,8 +233,8 @@ class PluginManager:
         except ImportError as error:
             raise _import_failure(entry, error) from error
         except BaseException as error:
-            if type(error) is KeyboardInterrupt:
-                raise  # Ctrl-C
+            if isinstance(error, KeyboardInterrupt):
+                raise  # a signal, not the plug-in
             # A plug-in that calls sys.exit() at import must not end the host either.
             msg = f"plug-in {whose!r} failed to load: {type(error).__name__}: {error}"
             raise BrokenPlugin(msg) from error
@@ -256,8 +256,8 @@ class PluginManager:
         except PluginError:
             raise
         except BaseException as error:
-            if type(error) is KeyboardInterrupt:
-                raise  # Ctrl-C
+            if isinstance(error, KeyboardInterrupt):
+                raise  # a signal, not the plug-in
             # A hook that calls sys.exit() must not end the host.
             msg = f"plug-in {name!r}: {type(error).__name__}: {error}"
             raise BrokenPlugin(msg) from error

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from dataclasses import replace
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, Final, final
 
 from streamfactory.spi import (
     ClosedError,
@@ -20,6 +20,7 @@ from streamfactory.spi import (
     Position,
     PositionRefused,
     SchemaUnknown,
+    StreamTimeout,
     TopicNotFound,
 )
 from streamfactory.wiring.options.patterns import matching_topics
@@ -32,6 +33,9 @@ if TYPE_CHECKING:
     from streamfactory.spi import ConsumerFactory, StreamConfig
     from streamfactory.wiring.core.guard import Guard, T
 
+_PAUSE: Final = 0.05
+"""Least seconds between two calls for a schema that is not known yet."""
+
 
 @final
 class Metadata:
@@ -42,6 +46,7 @@ class Metadata:
         factory: Creates the provider.
         guard: Translates and retries, within ``connection.timeout.millis``.
         client_id: Identifies the caller in the source's logs.
+        cancelled: Cancels every call when set; by default, closing this does.
     """
 
     def __init__(
@@ -50,6 +55,7 @@ class Metadata:
         factory: ConsumerFactory,
         guard: Guard,
         client_id: str,
+        cancelled: threading.Event | None = None,
     ) -> None:
         self._config = config
         self._factory = factory
@@ -58,6 +64,7 @@ class Metadata:
         self._timeout = config["connection.timeout.millis"] / 1000
         self._lock = threading.Lock()
         self._closed = threading.Event()
+        self._cancelled = cancelled
         self._provider: MetadataProvider | None = None
         self._known: dict[Partition, PartitionInfo] = {}
         self._replayable = factory.claims().replayable
@@ -227,7 +234,8 @@ class Metadata:
         try:
             topics = self.topics()
             schemas = self._ask(
-                "fetch the schema", lambda p: [p.fetch_schema(t) for t in topics]
+                "fetch the schema",
+                lambda p: [self._await_schema(p, topic) for topic in topics],
             )
         except SchemaUnknown:
             if "schema" not in self._config:
@@ -343,15 +351,39 @@ class Metadata:
         def call() -> T:
             return question(self._open())
 
-        return self._guard.call(
-            operation, call, closed=closed or self._closed, timeout=self._timeout
-        )
+        closed = self._cancelled or closed or self._closed
+        return self._guard.call(operation, call, closed=closed, timeout=self._timeout)
+
+    def _await_schema(self, provider: MetadataProvider, topic: str) -> pa.Schema:
+        """Fetch the schema; repeated while no writer has connected.
+
+        Raises:
+            StreamTimeout: transient; none has within ``connection.timeout.millis``.
+            ClosedError: misuse; closed or cancelled during the call.
+        """
+        clock = self._guard.clock
+        deadline = clock.now() + self._timeout
+        while True:
+            self._check_open()
+            begun = clock.now()
+            try:
+                return provider.fetch_schema(topic)
+            except StreamTimeout:
+                now = clock.now()
+                if now >= deadline:
+                    raise
+                # A provider may return early: do not spin.
+                clock.wait(self._closed, min(begun + _PAUSE, deadline) - now)
+
+    def _check_open(self) -> None:
+        cancelled = self._cancelled is not None and self._cancelled.is_set()
+        if cancelled or self._closed.is_set():
+            msg = "the metadata is closed"
+            raise ClosedError(msg)
 
     def _open(self) -> MetadataProvider:
         with self._lock:
-            if self._closed.is_set():
-                msg = "the metadata is closed"
-                raise ClosedError(msg)
+            self._check_open()
             if self._provider is None:
                 self._provider = self._factory.create_metadata_provider(self._client_id)
             return self._provider

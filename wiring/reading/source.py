@@ -40,6 +40,7 @@ from streamfactory.wiring.reading.metadata import Metadata
 from streamfactory.wiring.reading.reader import Reader, ReaderSettings
 
 if TYPE_CHECKING:
+    import threading
     from collections.abc import Callable, Mapping, Sequence
 
     import pyarrow as pa
@@ -73,6 +74,7 @@ class Source:
             the rows; None: among the rows, but dropped if a group would write them.
         raw_keys: Whether keys are not decoded, although a key decoder is set.
         source_schema: The schema of the consumers' rows, if known: saves a call.
+        cancelled: Cancels every call for metadata when set; by default, closing does.
 
     Raises:
         Unsupported: misuse; the type cannot be read.
@@ -90,6 +92,7 @@ class Source:
         aside: bool | None = None,
         raw_keys: bool = False,
         source_schema: pa.Schema | None = None,
+        cancelled: threading.Event | None = None,
     ) -> None:
         self.config = configured.config
         self._decoder = configured.decoder
@@ -120,7 +123,9 @@ class Source:
             transport = transport_claims(factory)
         verdict = end_verdict(self.config, self.claims, Role.READ, transport=transport)
         self.guarantee = check_guarantee("source", verdict, [self.config])
-        self.metadata = Metadata(self.config, self.factory, self.guard, self._client_id)
+        self.metadata = Metadata(
+            self.config, self.factory, self.guard, self._client_id, cancelled
+        )
         self._source_schema = source_schema
         self._closing = ExitStack()
         self._schema: pa.Schema | None = None

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import threading
+import time
 import uuid
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Final, final
 
@@ -104,6 +106,8 @@ class PartitionReceiver:
         self._transport = transport
         self._shared = None if shared is None else shared.use()
         self._source: Source | None = None
+        self._queue: PartitionQueue | None = None
+        """Of the current session."""
         self._stop = stop
         self._policy = RetryPolicy.of(config)
         self._pending: list[Loss] = []
@@ -134,10 +138,24 @@ class PartitionReceiver:
         """Start; returns immediately."""
         self._thread.start()
 
-    def join(self) -> None:
-        """Wait for the end, after a stop."""
-        self._thread.join()
+    def finish(self, deadline: float) -> None:
+        """Commit received rows, after a stop.
+
+        Args:
+            deadline: By the monotonic clock: when calls of the transport are no longer
+                waited for. Commits are.
+        """
+        self._thread.join(max(0.0, deadline - time.monotonic()))
+        queue = self._queue
+        if self._thread.is_alive() and queue is not None:
+            with suppress(StreamError):  # it is an error of the thread, too
+                queue.close()
+
+    def join(self, deadline: float) -> bool:
+        """Wait for the end until a deadline, after `finish`; whether it has ended."""
+        self._thread.join(max(0.0, deadline - time.monotonic()))
         self._end_metrics()
+        return not self._thread.is_alive()
 
     def _run(self) -> None:
         failures, claimed = 0, False
@@ -190,7 +208,7 @@ class PartitionReceiver:
         """Receive until the sender ends, an error occurs, or the stop is set."""
         source = self._opened()
         acknowledger = Acknowledger(source)
-        queue = PartitionQueue(
+        queue = self._queue = PartitionQueue(
             self.partition,
             self._log,
             self._plan,
@@ -255,7 +273,7 @@ class PartitionReceiver:
             return self._shared.source
         if self._source is None:
             schema = delivered_schema(self._log.schema, self._log.storage.location)
-            self._source = open_transport(self._transport, schema)
+            self._source = open_transport(self._transport, schema, self._stop)
         return self._source
 
     def _leave(self) -> None:
@@ -291,14 +309,23 @@ class Shared:
             self.source.close()
 
 
-def open_transport(transport: Configured, schema: pa.Schema | None) -> Source:
-    """Open the transport as a source; with its schema if known."""
+def open_transport(
+    transport: Configured, schema: pa.Schema | None, stop: threading.Event
+) -> Source:
+    """Open the transport as a source.
+
+    Args:
+        transport: Its configuration.
+        schema: Its schema, if known.
+        stop: Cancels calls for metadata, and for the schema.
+    """
     return Source(
         transport,
         client_id="streamfactory-spool",
         clock=Clock(),
         aside=False,
         source_schema=schema,
+        cancelled=stop,
     )
 
 

@@ -165,7 +165,7 @@ class PartitionQueue:
             )
             if self.error is not None:
                 raise self.error
-            if not room:
+            if not room or self._closing:
                 return False
             self._items.append(item)
             self._waiting += size
@@ -175,6 +175,8 @@ class PartitionQueue:
     def close(self) -> None:
         """Commit the waiting batches, and end; logs those that could not be committed.
 
+        May be called twice, by any thread.
+
         Raises:
             StreamError: The error that ended the queue.
         """
@@ -182,10 +184,12 @@ class PartitionQueue:
             self._closing = True
             self._changed.notify_all()
         self._thread.join()
-        if self._items:
+        with self._changed:
+            left, self._items = self._items, []
+        if left:
             first = self.position
             begin = "?" if first is None else first.get(self._partition, "?")
-            end = self._items[-1].next_offset
+            end = left[-1].next_offset
             what = "partition %s: offsets %s to %s were received, but not stored: %s"
             logger.error(what, self._partition, begin, end, self.error)
         if self.error is not None:

@@ -8,12 +8,14 @@ spool's log. Earlier ones fail at their next commit, and end.
 from __future__ import annotations
 
 import threading
+import time
 from contextlib import ExitStack, suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, Final, final
 
 from streamfactory.arrowlog.disk.sharing import StoreHandle
 from streamfactory.spi import (
+    ClosedError,
     ConfigError,
     MisuseError,
     PartitionState,
@@ -51,6 +53,10 @@ if TYPE_CHECKING:
     from streamfactory.wiring.reading.source import Source
     from streamfactory.wiring.receiving.statistics import PartitionReport
 
+_GRACE: Final = 1.0
+"""Seconds, after the stop, for calls of the transport that are under way. A client that
+connects to an unreachable server may block for as long as its timeout."""
+
 
 @final
 class StreamReceiver:
@@ -77,6 +83,8 @@ class StreamReceiver:
         self._transport = _transport(configured, plugins or default_manager())
         self._handle = StoreHandle(store_config(self.config))
         self._stop = threading.Event()
+        self._stop_by = 0.0
+        """When calls of the transport are no longer waited for, after the stop."""
         self._lock = threading.Lock()
         self._receivers: dict[Partition, PartitionReceiver] = {}
         self._policy = RetryPolicy.of(self.config)
@@ -117,7 +125,11 @@ class StreamReceiver:
         self._thread.start()
 
     def wait_ready(self, timeout: float) -> bool:
-        """Wait until each partition has a receiver; False after the timeout."""
+        """Wait until each partition has a receiver, or receiving ended with `error`.
+
+        Returns:
+            False after the timeout.
+        """
         return self._ready.wait(timeout)
 
     def reports(self) -> Sequence[PartitionReport]:
@@ -126,18 +138,31 @@ class StreamReceiver:
             return [self._receivers[p].statistics.report() for p in self._sorted()]
 
     def stop(self) -> None:
-        """Start to stop; `close` waits for it."""
-        self._stop.set()
+        """Start to stop; `close` waits for it. May be called twice."""
+        with self._lock:
+            if not self._stop.is_set():
+                self._stop_by = time.monotonic() + _GRACE
+                self._stop.set()
 
     def close(self) -> None:
-        """Stop receiving, and commit received rows. May be called twice."""
-        self._stop.set()
-        if self._thread is not None:
-            self._thread.join()
+        """Stop receiving, and commit received rows. May be called twice.
+
+        Waits for the commits. A call of the transport that does not return within a
+        second or two is left to its thread, which ends with the call.
+        """
+        self.stop()
         with self._lock:
             receivers = list(self._receivers.values())
         for receiver in receivers:
-            receiver.join()
+            receiver.finish(self._stop_by)
+        late = max(self._stop_by, time.monotonic() + _GRACE)
+        ended = [receiver.join(late) for receiver in receivers]
+        if self._thread is not None:
+            self._thread.join(max(0.0, late - time.monotonic()))
+            ended.append(not self._thread.is_alive())
+        if not all(ended):
+            what = "stream %r: a call of the transport has not returned"
+            logger.warning(what, self.config.name)
         self._handle.close()
 
     def _sorted(self) -> list[Partition]:
@@ -146,11 +171,20 @@ class StreamReceiver:
     # --- the stream's own thread -----------------------------------------------------
 
     def _run(self) -> None:
+        try:
+            self._retry()
+        finally:
+            self._ready.set()
+
+    def _retry(self) -> None:
+        """Supervise until the stop, or until an error that is final."""
         failures = 0
         while not self._stop.is_set():
             try:
                 self._supervise()
             except StreamError as error:
+                if self._stop.is_set() and isinstance(error, ClosedError):
+                    return
                 if is_final(error):
                     self._error = error
                     logger.error(
@@ -175,7 +209,7 @@ class StreamReceiver:
             schema = self._known_schema()
             shared = None
             with ExitStack() as looking:
-                scout = open_transport(self._transport, schema)
+                scout = self._open_transport(schema)
                 looking.callback(scout.close)
                 log = self._open_log(scout)
                 self._refuse_foreign(log)
@@ -189,7 +223,7 @@ class StreamReceiver:
         refresh = self.config["metadata.refresh.millis"] / 1000
         while not self._stop.wait(refresh):
             # A new source: an open one may hold a connection that the receivers need.
-            source = open_transport(self._transport, self._known_schema())
+            source = self._open_transport(self._known_schema())
             try:
                 self._begin_all(source, log, None)
             finally:
@@ -210,13 +244,17 @@ class StreamReceiver:
 
     def _begin(self, partition: Partition, log: DiskLog, shared: Shared | None) -> None:
         with self._lock:
-            if partition in self._receivers:
+            # After the stop nobody would end it.
+            if self._stop.is_set() or partition in self._receivers:
                 return
             receiver = PartitionReceiver(
                 partition, log, self._transport, shared, self.config, self._stop
             )
             self._receivers[partition] = receiver
         receiver.start()
+
+    def _open_transport(self, schema: pa.Schema | None) -> Source:
+        return open_transport(self._transport, schema, self._stop)
 
     def _known_schema(self) -> pa.Schema | None:
         """Return the schema of the spool; None if it does not exist yet."""
