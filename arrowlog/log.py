@@ -137,10 +137,8 @@ class FileStage(ABC):
     """Maximum number of rows of a file."""
     compression: str | None
     """``lz4`` (raw) or ``zstd``."""
-    rows: int = 0
-    """Rows of all sealed files."""
-    size: int = 0
-    """Their bytes, as rows are in memory."""
+    counts: Mapping[int, tuple[int, int]]
+    """Rows of all sealed files by partition, and their bytes as rows are in memory."""
 
     @abstractmethod
     def names(self, within: str = "") -> Sequence[str]:
@@ -156,7 +154,9 @@ class FileStage(ABC):
 
         Raises:
             CorruptData: data_loss; a file is not a segment of the topic: it has other
-                columns, encodings or sizes than readers accept.
+                columns or encodings than readers accept.
+            MessageTooLarge: permanent; a row group expands to more than readers accept,
+                mostly for lists that are null or empty.
             TopicNotFound: permanent; a partition does not exist.
             MisuseError: misuse; a file is missing, or the folder was swept. Everything
                 is discarded after an error.
@@ -279,6 +279,14 @@ class Log(ABC):
                 the log's schema before it appends it: it is not done a second time.
         """
 
+    def check_files(self) -> None:
+        """Refuse a topic that takes no files of other programs.
+
+        Raises:
+            Unsupported: misuse; its segments are not Parquet files in a folder.
+        """
+        raise self._takes_no_files()
+
     def stage_files(self, attempt: str) -> FileStage:
         """Start to stage an attempt whose files another program writes.
 
@@ -288,11 +296,12 @@ class Log(ABC):
             attempt: A fresh uuid.
 
         Raises:
-            Unsupported: misuse; the segments of the topic are not Parquet files in a
-                folder.
+            Unsupported: misuse; see `check_files`.
         """
-        msg = f"topic {self.name!r} takes no files of other programs"
-        raise Unsupported(msg)
+        raise self._takes_no_files()
+
+    def _takes_no_files(self) -> Unsupported:
+        return Unsupported(f"topic {self.name!r} takes no files of other programs")
 
     @abstractmethod
     def discard(self, staged: Staged) -> None:

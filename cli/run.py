@@ -269,6 +269,11 @@ def _document(outcome: Outcome) -> dict[str, Any]:
         "complete": outcome.complete,
         "began": outcome.went_on,
         "guarantee": outcome.promise,
+        "written": {
+            way.sink: str(way)
+            for way in outcome.ways
+            if way.parquet or way.refused is None
+        },
         "batches": outcome.batches,
         "rows": outcome.rows,
         "seconds": round(outcome.seconds, 3),
@@ -288,6 +293,8 @@ def _end_lines(pipelines: Sequence[dict[str, Any]]) -> Iterator[str]:
         yield f"{one['pipeline']}: {one['status']}, {rows}, {speed}"
         yield f"  began: {one['began']}"
         yield f"  guarantee: {one['guarantee']}"
+        for sink, way in one["written"].items():
+            yield f"  sink {sink}: written by {way}"
         if one["offsets"]:
             yield f"  offsets: {json.dumps(one['offsets'], sort_keys=True)}"
         if one["watermark"] is not None:

@@ -85,7 +85,7 @@ def describe_failure(error: Exception) -> str:
     Args:
         error: The error of the query, or of a write within it.
     """
-    ours = reason(error)
+    ours = with_code(error) if isinstance(error, StreamError) else reason(error)
     if ours is not None:
         return ours
     if not hasattr(error, "getCondition"):

@@ -16,8 +16,10 @@ from pyspark import InheritableThread
 
 from streamfactory.spark.arrangement import Arrangement
 from streamfactory.spark.failures import describe_failure
+from streamfactory.spark.saving import save_epoch
 from streamfactory.spi import ConfigError, MisuseError, PermanentError, Problem
 from streamfactory.wiring.config.loading import find_definition, load
+from streamfactory.wiring.core.guard import log
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -48,6 +50,8 @@ class SinkWrite:
     rows: DataFrame
     replaces: bool = False
     """Whether the rows replace all earlier ones."""
+    saves: bool = False
+    """Whether Spark's Parquet writer writes them, if the sink takes its files."""
 
     def run(self, query: str, epoch: int) -> None:
         """Write the rows, unless the sink has the epoch already.
@@ -61,9 +65,22 @@ class SinkWrite:
         properties = arranged.definition.properties
         if any(prop.key.lower() == "writer.id" for prop in properties):
             del options["writer.id"]  # the sink has an explicit one
+        if self.saves and self._save(arranged, options):
+            return
         writer = self.rows.write.format(FORMAT)
         writer = writer.options(**arranged.to_options(**options))
         writer.mode("overwrite" if self.replaces else "append").save()
+
+    def _save(self, arranged: Arrangement, options: Mapping[str, str]) -> bool:
+        """Save the rows; False if that is not possible, and nothing was written."""
+        config = load(arranged.definition, "spark", options=options, quiet=True).config
+        why = save_epoch(
+            self.rows, config, replaces=self.replaces, ledger=arranged.ledger
+        )
+        if why is not None:
+            what = "sink %r: epoch %s is written by format(%r): %s"
+            log.warning(what, arranged.sink, options["epoch"], FORMAT, why)
+        return why is None
 
 
 @contextmanager

@@ -17,7 +17,7 @@ from streamfactory.spark.types import spark_schema
 from streamfactory.spi import SchemaMismatch
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import Column
 
 _REMEDY: Final = 'write it with format("streamfactory")'
 _PLAIN: Final = frozenset(
@@ -71,17 +71,17 @@ def _is_written(field: pa.Field, *, nullable: bool = True) -> bool:
     return kind in _PLAIN
 
 
-def fitted(frame: DataFrame, schema: pa.Schema) -> list[Column]:
+def fitted(rows: T.StructType, schema: pa.Schema) -> list[Column]:
     """Return the columns of a topic, from those of a frame by name.
 
     Args:
-        frame: The rows; columns that it lacks are null.
+        rows: Schema of the frame; columns that it lacks are null.
         schema: Of the topic, checked by `check_stored`.
 
     Raises:
         SchemaMismatch: permanent; a column cannot be cast without a loss.
     """
-    have = {field.name: field.dataType for field in frame.schema}
+    have = {field.name: field.dataType for field in rows}
     found = []
     for field in spark_schema(schema):
         want = field.dataType

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from streamfactory.spark.arrangement import Arrangement
+    from streamfactory.spark.checkpoints import Ledger
     from streamfactory.spi import StreamConfig, Verdict
     from streamfactory.wiring.writing.counting import PartitionCounts
 
@@ -83,30 +84,63 @@ def check_sink(
         GuaranteeRefused: config; ``guarantee`` requires more.
         SchemaMismatch: permanent; the rows do not fit the existing schema.
     """
+    with opened_sink(config) as sink:
+        return check_opened(
+            sink,
+            schema,
+            overwrite=overwrite,
+            streaming=streaming,
+            repeated=repeated,
+        )
+
+
+@contextmanager
+def opened_sink(config: StreamConfig) -> Iterator[Sink]:
+    """Open a sink in this process."""
+    sink = Sink(load_again(config, reads=False))
+    try:
+        yield sink
+    finally:
+        sink.close()
+
+
+def check_opened(
+    sink: Sink,
+    schema: StructType,
+    *,
+    overwrite: bool,
+    streaming: bool,
+    repeated: bool = False,
+) -> Verdict:
+    """Check a sink that is open; see `check_sink`."""
+    config = sink.config
     _check_epoch(config, streaming=streaming)
-    with ExitStack() as stack:
-        sink = Sink(load_again(config, reads=False))
-        stack.callback(sink.close)
-        if not sink.claims.shared:
-            msg = f"other processes do not see streams of type {config.type}"
-            remedy = "write to a stream of type file"
-            raise Unsupported(msg, stream=config.name, remedy=remedy)
-        if overwrite:
-            author = sink.factory.create_committer(None)
-            stack.callback(author.close)
-            if type(author).replace is StreamCommitter.replace:
-                msg = f"{config.type} cannot replace at once what is there"
-                remedy = "append, or use output mode append"
-                raise Unsupported(msg, stream=config.name, remedy=remedy)
-        # Without writer.id, a query is identified by the id of its checkpoint.
-        who = config.get("writer.id") or ("query" if streaming else None)
-        verdict = sink.guarantee(writer_id=who)
-        if verdict.guarantee is not Guarantee.EXACTLY_ONCE:
-            # Spark calls this for each epoch of a query: warn only for batches.
-            level = logging.INFO if streaming or repeated else logging.WARNING
-            log.log(level, "stream %r: this write is %s", config.name, verdict)
-        sink.check(arrow_schema(nullable(schema)))
-        return verdict
+    if not sink.claims.shared:
+        msg = f"other processes do not see streams of type {config.type}"
+        remedy = "write to a stream of type file"
+        raise Unsupported(msg, stream=config.name, remedy=remedy)
+    if overwrite:
+        _check_replaces(sink)
+    # Without writer.id, a query is identified by the id of its checkpoint.
+    who = config.get("writer.id") or ("query" if streaming else None)
+    verdict = sink.guarantee(writer_id=who)
+    if verdict.guarantee is not Guarantee.EXACTLY_ONCE:
+        # Spark calls this for each epoch of a query: warn only for batches.
+        level = logging.INFO if streaming or repeated else logging.WARNING
+        log.log(level, "stream %r: this write is %s", config.name, verdict)
+    sink.check(arrow_schema(nullable(schema)))
+    return verdict
+
+
+def _check_replaces(sink: Sink) -> None:
+    author = sink.factory.create_committer(None)
+    try:
+        if type(author).replace is StreamCommitter.replace:
+            msg = f"{sink.config.type} cannot replace at once what is there"
+            remedy = "append, or use output mode append"
+            raise Unsupported(msg, stream=sink.config.name, remedy=remedy)
+    finally:
+        author.close()
 
 
 def _check_epoch(config: StreamConfig, *, streaming: bool) -> None:
@@ -162,8 +196,7 @@ class _Writing(Shipped):
         context = TaskContext.get()
         task = 0 if context is None else context.partitionId()
         with ExitStack() as stack:
-            sink = Sink(load_again(self._config, reads=False))
-            stack.callback(sink.close)
+            sink = stack.enter_context(opened_sink(self._config))
             writer = sink.writer(
                 arrow_schema(self._schema),
                 writer_id=writer_id,
@@ -189,8 +222,8 @@ class _Writing(Shipped):
             one.message if isinstance(one, TaskMessage) else None for one in messages
         ]
         with ExitStack() as stack:
-            sink = Sink(load_again(self._config, reads=False))
-            stack.callback(sink.close)
+            stack.enter_context(explained_rewind(self.kind))
+            sink = stack.enter_context(opened_sink(self._config))
             committer = sink.committer(writer_id=writer_id, kind=self.kind)
             stack.callback(committer.close)
             self._record(messages, epoch, made=made)
@@ -206,18 +239,49 @@ class _Writing(Shipped):
         *,
         made: bool,
     ) -> None:
-        """Record what the epoch writes; a failure to do so does not stop it."""
         done = [one for one in messages if isinstance(one, TaskMessage)]
-        if self._ledger is None or any(one.message.drained for one in done):
+        if any(one.message.drained for one in done):
             return  # the record of a repeated epoch is there already
-        try:
-            if made:
-                counts = [found for one in done for found in one.written]
-                self._ledger.record(epoch, counts)
-            else:
-                self._ledger.record_failure(epoch)
-        except StreamError as error:
-            log.warning("stream %r: %s", self._config.name, error)
+        counts = [found for one in done for found in one.written] if made else None
+        record_epoch(self._ledger, self._config.name, epoch, counts)
+
+
+def record_epoch(
+    ledger: Ledger | None,
+    stream: str,
+    epoch: int,
+    written: Sequence[PartitionCounts] | None,
+) -> None:
+    """Record what an epoch writes, before it is committed.
+
+    A failure to do so is logged, and does not stop the epoch.
+
+    Args:
+        ledger: Where; None if epochs of this sink are not recorded.
+        stream: Name of the stream, for the log.
+        epoch: The epoch.
+        written: What was written to partitions; None for an attempt that failed.
+    """
+    if ledger is None:
+        return
+    try:
+        if written is None:
+            ledger.record_failure(epoch)
+        else:
+            ledger.record(epoch, written)
+    except StreamError as error:
+        log.warning("stream %r: %s", stream, error)
+
+
+@contextmanager
+def explained_rewind(kind: WriteKind) -> Iterator[None]:
+    """Explain what `EpochInThePast` means for a query."""
+    try:
+        yield
+    except EpochInThePast as error:
+        if kind is WriteKind.STREAMING:
+            error.remedy = _REWOUND
+        raise
 
 
 class BatchWriter(_Writing, DataSourceArrowWriter):
@@ -269,11 +333,7 @@ class MicroBatchWriter(_Writing, StreamArrowWriter):
         On the driver, which gets the writer id from the messages.
         """
         with translate_errors():
-            try:
-                self._decide(messages, self._writer_of(messages), batchId, made=True)
-            except EpochInThePast as error:
-                error.remedy = _REWOUND
-                raise
+            self._decide(messages, self._writer_of(messages), batchId, made=True)
 
     def abort(
         self,

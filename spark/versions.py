@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyspark
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamWriter
+from pyspark.sql.pandas import functions
 from pyspark.sql.pandas.types import to_arrow_schema
 
 __all__ = [
     "ADMISSION",
+    "ARROW_FUNCTIONS",
     "FEATURES",
     "IN_UTC",
     "AvailableNowMixin",
@@ -52,6 +54,12 @@ FEATURES: Final = (
         "they may in every schema",
     ),
     Feature(
+        "4.1",
+        "functions of Arrow arrays",
+        "`save` refuses rows with keys where the topic has several partitions, and "
+        'pipelines write them by `format("streamfactory")`',
+    ),
+    Feature(
         "4.2",
         "admission control: the source is given the start and the limit of a batch",
         "limits of batches and the guarantee hold, by the offsets that Spark reads "
@@ -83,6 +91,9 @@ except ImportError:  # before 4.2
         """Stands for the missing interface."""
 
     _found = False
+
+ARROW_FUNCTIONS: Final = hasattr(functions, "arrow_udf")
+"""Whether functions of Arrow arrays can be used as columns."""
 
 ADMISSION: Final = _found
 """Whether Spark passes the start and the limit of a batch to the source."""

@@ -33,6 +33,7 @@ from tests.proving import backend, crowd, faults, points, power
 from tests.proving.java import quick_options
 from tests.proving.verdict import Verdict
 from tests.spark import proving as spark
+from tests.spark import save_proving as save
 from tests.spool import proving as spool
 from tests.zeromq import proving as zeromq
 
@@ -47,6 +48,7 @@ PATHS = {
     "flight-spark": ("Spark over Flight", flight_spark),
     "fuzz": ("damaged inputs", fuzz),
     "spark": ("Spark's drivers", spark),
+    "save": ("Spark's Parquet writer", save),
     "pipelines": ("pipelines with several sinks", pipelines),
     "reverse": ("tables into kafka and files", reverse),
     "kafka": ("the kafka sink", kafka),

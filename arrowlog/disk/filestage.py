@@ -15,8 +15,9 @@ from streamfactory.arrowlog.disk.leaves import leaves_of
 from streamfactory.arrowlog.disk.names import ATTEMPT, PARQUET, STAGING, new_segment
 from streamfactory.arrowlog.disk.segments import SegmentReader
 from streamfactory.arrowlog.disk.staging import BATCH_BYTES, BATCH_ROWS, StagedFile
+from streamfactory.arrowlog.disk.thrift import ExpandsTooFar
 from streamfactory.arrowlog.log import FileStage, Staged
-from streamfactory.spi import CorruptData, MisuseError, Unsupported
+from streamfactory.spi import CorruptData, MessageTooLarge, MisuseError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -36,6 +37,8 @@ takes 240 times as much to read one."""
 _FILES: Final = "files"
 _PATH: Final = re.compile(r"(?:[\w=-][\w.=-]*/)?[\w=-][\w.=-]*", re.ASCII)
 """Paths within the folder: at most one folder deep, and no hidden ones."""
+_TRIES: Final = 8
+"""Attempts to begin while sweeps run."""
 _REMEDY: Final = 'write the rows with format("streamfactory")'
 _AGAIN: Final = "write the epoch again"
 
@@ -52,9 +55,6 @@ class DiskFileStage(FileStage):
         settings: Settings,
         check_partition: Callable[[int], None],
     ) -> None:
-        if not storage.adopts:
-            msg = f"{storage.location} is not a folder that other programs write to"
-            raise Unsupported(msg, remedy='write it with format("streamfactory")')
         if ATTEMPT.fullmatch(attempt) is None:
             msg = f"the attempt {attempt!r} is not a uuid"
             raise MisuseError(msg)
@@ -66,6 +66,7 @@ class DiskFileStage(FileStage):
         self._place = f"{STAGING}/{attempt}"
         self._sealed: list[StagedFile] = []
         self._moved: list[str] = []
+        self.counts: dict[int, tuple[int, int]] = {}
         leaves = leaves_of(schema)
         width = sum(leaf.width for leaf in leaves)
         self.batch_rows = max(1, min(BATCH_ROWS, _WIDEST // width))
@@ -74,8 +75,18 @@ class DiskFileStage(FileStage):
         # Of rows that are short, whose row groups are full.
         self.file_rows = self.batch_rows * max(1, _CHUNKS // len(leaves))
         self.compression = settings.compression
-        storage.create(f"{self._place}/{_MARK}").finish()
+        self._begin()
         self.folder = f"{storage.location}/{self._place}/{_FILES}"
+
+    def _begin(self) -> None:
+        for left in reversed(range(_TRIES)):
+            try:
+                self._storage.create(f"{self._place}/{_MARK}").finish()
+            except FileNotFoundError:  # a sweep found the folder without the mark
+                if not left:
+                    raise
+            else:
+                return
 
     def names(self, within: str = "") -> Sequence[str]:
         folder = f"{self._place}/{_FILES}"
@@ -123,7 +134,7 @@ class DiskFileStage(FileStage):
         """Move a file into the topic and check it."""
         name = new_segment(PARQUET)
         self._moved.append(name)
-        size = self._storage.adopt(f"{self._place}/{_FILES}/{_checked(path)}", name)
+        stored = self._storage.adopt(f"{self._place}/{_FILES}/{_checked(path)}", name)
         groups = self._checked_groups(name, path)
         if not groups:  # Spark writes such a file where there are no rows
             self._storage.remove([self._moved.pop()])
@@ -131,9 +142,9 @@ class DiskFileStage(FileStage):
         counts, memory = [g.rows for g in groups], sum(g.size for g in groups)
         full = memory >= self._settings.segment_size
         run = (partition, 0, counts, memory)
-        self._sealed.append(StagedFile(self._attempt, name, size, full, [run]))
-        self.rows += sum(counts)
-        self.size += memory
+        self._sealed.append(StagedFile(self._attempt, name, stored, full, [run]))
+        rows, size = self.counts.get(partition, (0, 0))
+        self.counts[partition] = rows + sum(counts), size + memory
 
     def _checked_groups(self, name: str, path: str) -> Sequence[RowGroup]:
         # Loads Arrow's Parquet library, which other topics do not need.
@@ -142,6 +153,9 @@ class DiskFileStage(FileStage):
         file, _ = self._storage.open(name)
         try:
             return check_file(file, file.size(), self._schema)
+        except ExpandsTooFar as error:
+            msg = f"{self.folder}/{path}: {error}, mostly for lists that are null or "
+            raise MessageTooLarge(msg + "empty", remedy=_REMEDY) from error
         except (pa.ArrowException, OSError, ValueError) as error:
             msg = f"{self.folder}/{path} cannot be a segment of the topic: {error}"
             raise CorruptData(msg, remedy=_REMEDY) from error

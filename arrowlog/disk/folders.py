@@ -202,6 +202,7 @@ class Folders:
             CorruptData: data_loss; it is something else.
         """
         (old, name), (folder, final) = self._split(path), self._split(new)
+        self.status(path)  # a folder would get the name of a segment, and keep it
         os.rename(name, final, src_dir_fd=old.fd, dst_dir_fd=folder.fd)
         fd, _ = self.read(new)
         try:

@@ -48,9 +48,9 @@ if TYPE_CHECKING:
     from streamfactory.arrowlog.log import Retention
     from streamfactory.spi import LastCommit, Position, Summary, Verification
 
+_BY_FORMAT: Final = 'write it with format("streamfactory")'
 _WRITTEN: Final = (
-    'write it with format("streamfactory"), or write to a topic that was created with '
-    "segment.format=parquet"
+    f"{_BY_FORMAT}, or write to a topic that was created with segment.format=parquet"
 )
 
 log = logging.getLogger("streamfactory")
@@ -135,13 +135,21 @@ class DiskLog(Log):
             check_values=self._settings.check_values and not validated,
         )
 
-    def stage_files(self, attempt: str) -> FileStage:
-        with self.journal.lock:
-            self.journal.refreshed()  # raises if the topic was deleted
+    def check_files(self) -> None:
         if format_named(self.segment_format).mixed:
             msg = f"topic {self.name!r} has segments of the format "
             msg += f"{self.segment_format}, which only this log writes"
             raise Unsupported(msg, remedy=_WRITTEN)
+        if not self.storage.adopts:
+            msg = f"{self.storage.location} is not a folder that other programs write "
+            raise Unsupported(
+                msg + "to", remedy='write it with format("streamfactory")'
+            )
+
+    def stage_files(self, attempt: str) -> FileStage:
+        with self.journal.lock:
+            self.journal.refreshed()  # raises if the topic was deleted
+        self.check_files()
         return DiskFileStage(
             attempt, self.storage, self.schema, self._settings, self._check_known
         )

@@ -9,7 +9,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from streamfactory.arrowlog.disk.thrift import INT32, INT64, NotParquet, read_struct
+from streamfactory.arrowlog.disk.thrift import (
+    INT32,
+    INT64,
+    ExpandsTooFar,
+    NotParquet,
+    read_struct,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -159,7 +165,8 @@ def read_pages(
         encodings: Those that data pages may have.
 
     Raises:
-        NotParquet: A header is invalid, has another encoding, or exceeds the limit.
+        ExpandsTooFar: The pages exceed the limit.
+        NotParquet: A header is invalid, or has another encoding.
     """
     start, length, values = chunk
     end, found, expanded, dictionary = start + length, 0, 0, 0
@@ -175,7 +182,7 @@ def read_pages(
             raise NotParquet(msg)
         if expanded > limit:
             msg = f"its pages expand to {expanded} bytes, {limit} are allowed"
-            raise NotParquet(msg)
+            raise ExpandsTooFar(msg)
         if kind == _DICTIONARY_PAGE:
             dictionary += max(1, whole)
             continue

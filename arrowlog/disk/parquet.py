@@ -34,7 +34,7 @@ from streamfactory.arrowlog.disk.pages import (
     read_groups,
     read_pages,
 )
-from streamfactory.arrowlog.disk.thrift import NotParquet
+from streamfactory.arrowlog.disk.thrift import ExpandsTooFar, NotParquet
 from streamfactory.spi import MessageTooLarge, SchemaMismatch
 
 if TYPE_CHECKING:
@@ -217,7 +217,7 @@ class _In(BatchesIn):
                     encoded.add(leaf.column)
             if left < 0:
                 msg = f"{rows} rows expand to more than {limit} bytes"
-                raise NotParquet(msg)
+                raise ExpandsTooFar(msg)
         return _Checked(frozenset(encoded), left, limit)
 
     def read(self, number: int) -> pa.RecordBatch:
@@ -299,6 +299,7 @@ def check_file(file: Any, size: int, schema: pa.Schema) -> list[RowGroup]:
         schema: Schema of the topic.
 
     Raises:
+        ExpandsTooFar: Readers would refuse the size of a row group.
         NotParquet: Readers would refuse it.
         OSError, pa.ArrowException: It is no Parquet file.
     """

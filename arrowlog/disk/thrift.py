@@ -18,6 +18,10 @@ class NotParquet(ValueError):
     """The bytes are no metadata or pages of Parquet that are read."""
 
 
+class ExpandsTooFar(NotParquet):
+    """A row group takes more bytes in memory than a reader allows."""
+
+
 def read_struct(
     data: memoryview, at: int, *, numbers: int, depth: int = 0
 ) -> tuple[dict[int, Any], int]:

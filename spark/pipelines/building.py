@@ -1,10 +1,11 @@
 """Builds the Spark query of a pipeline.
 
 Rows are processed as a stream up to one id, the trunk. With a single sink that is the
-last id, and Spark's own writer writes it. With several sinks, or in update mode, the
-rows of the trunk are cached per batch, later steps are evaluated over them, and all
+last id, and Spark's sink for streams writes it. With several sinks, or in update mode,
+the rows of the trunk are cached per batch, later steps are evaluated over them, and all
 sinks are written at the same time, each with its own writer id and the batch number, so
-a repeated batch is written only where it is missing.
+a repeated batch is written only where it is missing. A sink that Spark's Parquet writer
+writes is written per batch, too.
 """
 
 from __future__ import annotations
@@ -113,6 +114,7 @@ class Building:
         shape: How its rows are split.
         inflow: Schema of the source.
         drain: A file whose existence stops the source.
+        saved: Names of sinks whose batches Spark's Parquet writer writes.
     """
 
     def __init__(
@@ -123,7 +125,9 @@ class Building:
         shape: Shape,
         inflow: Inflow,
         drain: str,
+        saved: frozenset[str] = frozenset(),
     ) -> None:
+        self._saved = saved
         self._spark = spark
         self._pipeline = pipeline
         self._analysis = analysis
@@ -177,7 +181,7 @@ class Building:
         """
         self._checkpoint = checkpoint
         writer = self.frame.writeStream.outputMode(self._pipeline.mode)
-        if self._shape.batched:
+        if self._shape.batched or self._saved:
             return writer.foreachBatch(self._write)
         [sink] = self._pipeline.sinks
         arranged = self._arranged(sink)
@@ -287,7 +291,8 @@ class Building:
     ) -> None:
         dead = outlet is self._pipeline.dead_letters
         replaces = self._pipeline.mode == "complete" and not dead
-        SinkWrite(self._arranged(outlet), rows, replaces).run(query, epoch)
+        saves = outlet.name in self._saved
+        SinkWrite(self._arranged(outlet), rows, replaces, saves).run(query, epoch)
 
     def _arranged(self, outlet: Outlet) -> Arrangement:
         dead = outlet is self._pipeline.dead_letters

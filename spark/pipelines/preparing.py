@@ -9,13 +9,15 @@ from pyspark.errors import PySparkException
 
 from streamfactory.spark.checkpoints import PipelineCheckpoint
 from streamfactory.spark.failures import reason, words_of
+from streamfactory.spark.fanout import FORMAT
 from streamfactory.spark.pipelines.building import Building, shape_of
 from streamfactory.spark.pipelines.checking import errors, refuse
 from streamfactory.spark.pipelines.hooks import hook_of
 from streamfactory.spark.pipelines.sql import analyse, session_like
 from streamfactory.spark.pipelines.table_guarantees import table_guarantee
 from streamfactory.spark.pipelines.tables import check_table
-from streamfactory.spark.sink import check_sink
+from streamfactory.spark.saving import refusal
+from streamfactory.spark.sink import check_opened, opened_sink
 from streamfactory.spark.types import spark_schema
 from streamfactory.spi import ConfigError, Problem, StreamError
 from streamfactory.spi.claims import combine
@@ -40,6 +42,22 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
+class Way:
+    """How the rows of a sink are written."""
+
+    sink: str
+    refused: str | None
+    """Why Spark's Parquet writer does not write them; None if it does."""
+    parquet: bool
+    """Whether the stream is configured for segments of Parquet."""
+
+    def __str__(self) -> str:
+        if self.refused is None:
+            return "Spark's Parquet writer"
+        return f"format({FORMAT!r}): {self.refused}"
+
+
+@dataclass(frozen=True, slots=True)
 class Prepared:
     """A pipeline that is ready to start."""
 
@@ -52,6 +70,8 @@ class Prepared:
     drain: Path
     guarantee: Verdict
     """Guarantee from the source to all sinks."""
+    ways: list[Way]
+    """How streams are written."""
 
 
 def check_sql(
@@ -78,6 +98,8 @@ class Built:
     building: Building
     guarantees: list[Verdict]
     """Guarantees of the sinks."""
+    ways: list[Way]
+    """How streams are written."""
 
 
 def build(
@@ -96,11 +118,9 @@ def build(
     assert not isinstance(shape, Problem)
     session = session_like(spark)
     _set(session, pipeline)
-    try:
-        building = Building(session, pipeline, analysis, shape, inflow, str(drain))
-    except PySparkException as error:
-        raise ConfigError(reason(error) or words_of(error)) from error
-    problems, guarantees = building.check(), []
+    problems: list[Problem] = []
+    guarantees: list[Verdict] = []
+    ways: list[Way] = []
     schemas = {sink.name: analysis.schemas[sink.rows] for sink in pipeline.sinks}
     if pipeline.dead_letters is not None:
         schemas[pipeline.dead_letters.name] = spark_schema(DEAD_LETTER_SCHEMA)
@@ -109,13 +129,22 @@ def build(
         if isinstance(found, Problem):
             problems.append(found)
         else:
-            guarantees.append(found)
+            guarantees.append(found[0])
+            ways.append(found[1])
+    saved = frozenset(way.sink for way in ways if way.refused is None)
+    try:
+        building = Building(
+            session, pipeline, analysis, shape, inflow, str(drain), saved
+        )
+    except PySparkException as error:
+        raise ConfigError(reason(error) or words_of(error)) from error
+    problems = building.check() + problems
     for table in pipeline.tables:
         wrong = check_table(session, table)
         problems += [] if wrong is None else [wrong]
         guarantees.append(table_guarantee(table))
     refuse(problems, pipeline.origin)
-    return Built(pipeline, inflow.configured, session, building, guarantees)
+    return Built(pipeline, inflow.configured, session, building, guarantees, ways)
 
 
 def open_checkpoint(
@@ -153,6 +182,7 @@ def open_checkpoint(
         hook,
         drain,
         guarantee,
+        built.ways,
     )
 
 
@@ -174,14 +204,18 @@ def _set(session: SparkSession, pipeline: Pipeline) -> None:
 
 def _check_outlet(
     pipeline: Pipeline, outlet: Outlet, schema: StructType
-) -> Verdict | Problem:
-    """The guarantee of a sink for rows of a schema, or why it refuses them."""
-    configured = load(outlet.stream, "spark")
+) -> tuple[Verdict, Way] | Problem:
+    """The guarantee of a sink for rows of a schema, and how they are written.
+
+    Or why it refuses them.
+    """
+    config = load(outlet.stream, "spark").config
     overwrite = pipeline.mode == "complete" and outlet is not pipeline.dead_letters
     try:
-        return check_sink(
-            configured.config, schema, overwrite=overwrite, streaming=True
-        )
+        with opened_sink(config) as sink:
+            verdict = check_opened(sink, schema, overwrite=overwrite, streaming=True)
+            parquet = config.get("segment.format") == "parquet"
+            return verdict, Way(outlet.name, refusal(sink, schema), parquet)
     except StreamError as error:
         if error.retryable:
             raise

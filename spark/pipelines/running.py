@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql.streaming.query import StreamingQuery
 
-    from streamfactory.spark.pipelines.preparing import Prepared
+    from streamfactory.spark.pipelines.preparing import Prepared, Way
 
 _POOL: Final = "spark.scheduler.pool"
 """With a pool for each, pipelines share Spark fairly."""
@@ -56,6 +56,8 @@ class Outcome:
     """Where it started, and why."""
     promise: str = ""
     """The guarantee, with its reasons."""
+    ways: tuple[Way, ...] = ()
+    """How streams are written."""
     endless: bool = False
     """Whether it runs until it is stopped."""
     stopped: bool = False
@@ -336,6 +338,7 @@ def run_prepared(
                 one.pipeline.name,
                 went_on=one.checkpoint.why,
                 promise=str(one.guarantee),
+                ways=tuple(one.ways),
                 endless=one.pipeline.trigger.millis is not None,
             ),
         )

@@ -15,7 +15,7 @@ from tests.spark.killing import Faults
 from tests.spark.scenario import options, session
 
 from streamfactory.arrowlog.disk.local import LocalStorage
-from streamfactory.spark import prepare_environment, save, saving
+from streamfactory.spark import parquet_files, prepare_environment, save, saving
 from streamfactory.spi import EpochInThePast
 from streamfactory.wiring.writing.files import FileWriter
 
@@ -37,8 +37,8 @@ def topic_of(folder: Path) -> dict[str, str]:
 
 def stepped(faults: Faults) -> None:
     """Have the steps of a save ask whether this process is killed."""
-    write, adopt, link = saving._write, LocalStorage.adopt, LocalStorage._settle_link
-    commit = FileWriter.commit
+    write, commit = parquet_files.write_files, FileWriter.commit
+    adopt, link = LocalStorage.adopt, LocalStorage._settle_link
 
     def written(rows: Any, stage: FileStage, lanes: int) -> int:
         faults.at("before-files")
@@ -62,7 +62,7 @@ def stepped(faults: Faults) -> None:
             faults.at("published")
 
     planted: Any = saving
-    planted._write = written
+    planted.write_files = written
     writers: Any = FileWriter
     writers.commit = committed
     changed: Any = LocalStorage

@@ -13,7 +13,7 @@ import pytest
 from tests.proving.sessions import Topic
 from tests.proving.tiers import sample
 
-from streamfactory.spark import save, scan
+from streamfactory.spark import keys, save, scan
 from streamfactory.spi import (
     ConfigError,
     EpochInThePast,
@@ -128,6 +128,33 @@ def test_rows_go_by_task_or_by_their_column_and_keep_their_order(
         *[(2, 2, 0), (2, 3, 3), (2, 4, 6)],
     ]
     assert parquet.column("id") == [*range(8)]
+
+
+KEYS = {
+    "_key": ["if(id % 5 = 0, null, concat('k', id % 7)) as _key"],
+    "number": ["if(id % 5 = 0, null, id % 7) as number"],
+    "text,at": ["concat('bäta ', id % 7) as text", "timestamp_micros(id % 3) as at"],
+}
+
+
+@pytest.mark.parametrize("columns", sorted(KEYS))
+def test_rows_with_keys_go_where_the_sink_in_python_writes_them(
+    spark: SparkSession, parquet: Topic, columns: str
+) -> None:
+    zone = spark.conf.get("spark.sql.session.timeZone")
+    spark.conf.set("spark.sql.session.timeZone", "Asia/Kathmandu")
+    options = {} if columns == "_key" else {"producer.key.columns": columns}
+    topics = [made(parquet.root, name, **options) for name in ("saved", "other")]
+    frame = spark.range(0, 60, 1, 4).selectExpr("id", *KEYS[columns])
+    try:
+        save(frame, topics[0].options)
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", str(zone))
+    writer = frame.write.format("streamfactory").options(**topics[1].options)
+    writer.mode("append").save()
+    saved, expected = (places(spark, topic) for topic in topics)
+    assert saved == expected
+    assert len({partition for partition, _, _ in saved}) == 3
 
 
 def test_a_repeated_epoch_has_no_effect_and_other_rows_are_reported(
@@ -265,14 +292,14 @@ def test_rows_that_the_driver_does_not_see_fail_the_epoch(
     spark: SparkSession, parquet: Topic, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As with a folder that each machine has for itself."""
-    from streamfactory.spark import saving
+    from streamfactory.spark import parquet_files, saving
 
-    unrouted = saving._unrouted
+    found = parquet_files.find_files
 
-    def fewer(writer: Any, partitions: int) -> list[tuple[int, str]]:
-        return unrouted(writer, partitions)[1:]
+    def fewer(*arguments: Any, **options: Any) -> list[tuple[int, str]]:
+        return found(*arguments, **options)[1:]
 
-    monkeypatch.setattr(saving, "_unrouted", fewer)
+    monkeypatch.setattr(saving, "find_files", fewer)
     with pytest.raises(StorageFailed, match=r"8 rows were written, but .* have 6"):
         save(spark.range(0, 8, 1, 4), parquet.options, writer_id="w", epoch=0)
     monkeypatch.undo()
@@ -309,7 +336,7 @@ def test_settings_of_the_session_do_not_matter_and_stay(
 
 
 def test_what_cannot_be_saved_is_refused_with_a_remedy(
-    spark: SparkSession, tmp_path: Path
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rows = spark.range(1)
     arrow = Topic(tmp_path, "arrow")
@@ -321,9 +348,19 @@ def test_what_cannot_be_saved_is_refused_with_a_remedy(
     with pytest.raises(Unsupported, match="segments of the format arrow"):
         save(rows, made(tmp_path, "arrow").options)
     keyed = {"producer.key.columns": "id"}
-    with pytest.raises(Unsupported, match="Kafka's hash of the key") as caught:
-        save(rows, {**made(tmp_path / "k").options, **keyed})
+    with monkeypatch.context() as older:
+        older.setattr(keys, "ARROW_FUNCTIONS", False)
+        with pytest.raises(Unsupported, match=r"Kafka's hash .* since 4\.1") as caught:
+            save(rows, {**made(tmp_path / "k").options, **keyed})
     assert 'format("streamfactory")' in str(caught.value.remedy)
+    for columns, message in (
+        ("more", "not among the rows"),
+        ("list", "cannot be a key"),
+    ):
+        invalid = {"producer.key.columns": columns}
+        frame = rows.selectExpr("id", "array(id) as list")
+        with pytest.raises(SchemaMismatch, match=message):
+            save(frame, {**made(tmp_path / "k").options, **invalid})
     one = {**keyed, "stream.file.partitions": "1"}
     assert save(rows, {**made(tmp_path / "k").options, **one})
     messages = made(tmp_path / "m", **{"stream.file.decoder.class.name": "json"})

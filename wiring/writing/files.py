@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 from contextlib import ExitStack
 from dataclasses import replace
+from time import perf_counter
 from typing import TYPE_CHECKING, cast, final
 
 from streamfactory.arrowlog.log import FileStage
@@ -14,13 +15,16 @@ from streamfactory.spi import (
     StorageFailed,
     StreamError,
     Summary,
+    TopicNotFound,
     Unsupported,
     WriteContext,
 )
+from streamfactory.wiring.core.guard import log
 from streamfactory.wiring.decoding.deadletters import varying_columns
 from streamfactory.wiring.metrics.registry import registry
 from streamfactory.wiring.writing.changes import change_column
 from streamfactory.wiring.writing.counters import SinkTally, WriteCounters
+from streamfactory.wiring.writing.counting import PartitionCounts
 from streamfactory.wiring.writing.summary import Summing
 
 if TYPE_CHECKING:
@@ -61,21 +65,17 @@ class FileWriters:
         self._target = target
         self._guarantee = guarantee
 
-    def check(self) -> None:
-        """Refuse a sink that takes no files of other programs; connects to nothing.
-
-        Raises:
-            Unsupported: misuse.
-        """
-        _check_place(self._producer)
-
     def schema(self, rows: pa.Schema) -> pa.Schema:
         """Return the schema of the files for rows of a schema; creates nothing.
 
         Raises:
+            Unsupported: misuse; the sink takes no such files.
             SchemaMismatch: permanent; rows of this schema do not fit the sink.
         """
-        return self._target(rows).stored
+        _check_place(self._producer)
+        target = self._target(rows)
+        _check_topic(self._producer, target)
+        return target.stored
 
     def writer(
         self, schema: pa.Schema, *, writer_id: str | None, epoch: int, kind: WriteKind
@@ -91,15 +91,14 @@ class FileWriters:
             kind: As for `Sink.writer`.
 
         Raises:
-            Unsupported: misuse; the sink takes no such files.
             GuaranteeRefused: config.
-            SchemaMismatch: permanent; rows of this schema do not fit the sink.
+            StreamError: See `schema`.
         """
         self._guarantee(writer_id=writer_id)
-        target = self._target(schema)
+        stored = self.schema(schema)
         attempt = uuid.uuid4().hex
-        context = WriteContext(writer_id, epoch, 0, attempt, kind, target.stored)
-        return FileWriter(self._producer, context, target)
+        context = WriteContext(writer_id, epoch, 0, attempt, kind, stored)
+        return FileWriter(self._producer, context, stored)
 
 
 @final
@@ -107,28 +106,24 @@ class FileWriter:
     """The rows of one attempt, in files that another program writes. One thread.
 
     Args:
-        producer: Calls the backend.
+        producer: Calls the backend, whose factory is one of a log.
         context: The attempt.
-        target: The schemas of the rows.
-
-    Raises:
-        Unsupported: misuse; the sink takes no such files.
+        schema: Schema of the files.
     """
 
     def __init__(
-        self, producer: Producer, context: WriteContext, target: Target
+        self, producer: Producer, context: WriteContext, schema: pa.Schema
     ) -> None:
-        _check_place(producer)
-        _check_topic(producer, target)
         self._producer = producer
         self._context = context
-        self.schema: pa.Schema = target.stored
+        self.schema = schema
         """Of the files."""
-        named = context.writer_id is not None and producer.claims.idempotent
-        self._compared = named and producer.config["epoch.mismatch"] == "fail"
-        self._log: Log = producer.call(lambda: _log_of(producer, target.stored))
+        self._compared = producer.compares(context)
+        factory = cast("LogProducerFactory", producer.factory)
+        self._log: Log = producer.call(lambda: factory.log(schema))
         self._stage: FileStage | None = None
-        self._sealed: Staged | None = None
+        self.written: tuple[PartitionCounts, ...] = ()
+        """What was written to each partition, once it is committed."""
         self.counters = WriteCounters()
         tally = SinkTally(producer.config.name, self.counters)
         self._end_metrics = registry.track(self, tally)
@@ -136,19 +131,12 @@ class FileWriter:
     @property
     def drains(self) -> bool:
         """Whether rows need only be counted: the epoch is committed already."""
-        writer_id = self._context.writer_id
-        if writer_id is None or self._compared or not self._producer.claims.idempotent:
-            return False
-        factory = self._producer.factory
-        last = self._producer.ask(
-            "fetch the last epoch", lambda: factory.fetch_last_commit(writer_id)
-        )
-        return last is not None and last.epoch >= self._context.epoch
+        return not self._compared and self._producer.has_epoch(self._context)
 
     def begin(self) -> FileStage:
         """Begin to stage: the program creates the folder of the stage and writes."""
-        log, attempt = self._log, self._context.attempt
-        self._stage = self._producer.call(lambda: log.stage_files(attempt))
+        topic, attempt = self._log, self._context.attempt
+        self._stage = self._producer.call(lambda: topic.stage_files(attempt))
         return self._stage
 
     def names(self, within: str = "") -> Sequence[str]:
@@ -159,6 +147,8 @@ class FileWriter:
     def commit(self, files: Sequence[tuple[int, str]], rows: int) -> CommitMessage:
         """End the attempt; pass the returned message to the committer.
 
+        The files are the committer's from then on. After an error they are removed.
+
         Args:
             files: See `FileStage.seal`.
             rows: How many rows the program has written.
@@ -168,21 +158,25 @@ class FileWriter:
             StreamError: See `FileStage.seal`.
         """
         stage = self._begun()
+        sealed: Staged | None = None
+        began = perf_counter()
         try:
-            sealed = self._sealed = self._producer.call(lambda: stage.seal(files))
-            if stage.rows != rows:
-                msg = f"{rows} rows were written, but the files in {stage.folder} have "
-                remedy = (
-                    "use a path that is one folder for all executors and the driver"
-                )
-                raise StorageFailed(msg + f"{stage.rows}", remedy=remedy)
+            sealed = self._producer.call(lambda: stage.seal(files))
+            _check_rows(stage, rows)
             summary = self._summary(stage)
-        except StreamError:
+        except BaseException:
             self.counters.failures += 1
-            self.abort()
+            self._discard(sealed)
             raise
+        finally:
+            self.counters.seconds += perf_counter() - began
+        topic = self._producer.config.topic
+        self.written = tuple(
+            PartitionCounts(topic, partition, writes=count, size=size)
+            for partition, (count, size) in sorted(stage.counts.items())
+        )
         self.counters.rows += rows
-        self.counters.bytes += stage.size
+        self.counters.bytes += sum(one.size for one in self.written)
         self.counters.batches += len(sealed.files)
         payload = {"attempt": sealed.attempt, "files": [dict(f) for f in sealed.files]}
         return self._message(summary, payload)
@@ -193,21 +187,25 @@ class FileWriter:
         self.counters.drained += rows
         return self._message(Summary(rows), None, drained=True)
 
-    def abort(self) -> None:
-        """Remove what was written; may be called after a failure, and twice."""
-        stage, sealed = self._stage, self._sealed
-        self._stage = self._sealed = None
-        if stage is not None:
-            self._producer.call(stage.discard)
-        if sealed is not None:
-            self._producer.call(lambda: self._log.discard(sealed))
-
     def close(self) -> None:
-        """Remove the folder; files that `commit` returned are the committer's."""
+        """Remove what the program has written, unless `commit` has ended the attempt.
+
+        May be called twice.
+        """
         with ExitStack() as last:
             last.callback(self._end_metrics)
-            self._sealed = None
-            self.abort()
+            stage, self._stage = self._stage, None
+            if stage is not None:
+                self._producer.call(stage.discard)
+
+    def _discard(self, sealed: Staged | None) -> None:
+        """Remove sealed files after a failure, which is raised; log another one."""
+        if sealed is None:
+            return
+        try:
+            self._producer.call(lambda: self._log.discard(sealed))
+        except StreamError as error:  # the sweep removes them later
+            log.warning("stream %r: %s", self._producer.config.name, error)
 
     def _begun(self) -> FileStage:
         if self._stage is None:
@@ -217,7 +215,7 @@ class FileWriter:
 
     def _summary(self, stage: FileStage) -> Summary:
         if not self._compared:
-            return Summary(stage.rows)
+            return Summary(_rows_of(stage))
         summing = Summing(content=True, without=varying_columns(self.schema))
         for rows in stage.batches():
             summing.add(rows, {})
@@ -229,6 +227,18 @@ class FileWriter:
         context = replace(self._context, schema=None)
         digest = self._producer.config_digest
         return CommitMessage(context, summary, payload, digest, drained=drained)
+
+
+def _rows_of(stage: FileStage) -> int:
+    return sum(rows for rows, _ in stage.counts.values())
+
+
+def _check_rows(stage: FileStage, rows: int) -> None:
+    found = _rows_of(stage)
+    if found != rows:
+        msg = f"{rows} rows were written, but the files in {stage.folder} have {found}"
+        remedy = "use a path that is one folder for all executors and the driver"
+        raise StorageFailed(msg, remedy=remedy)
 
 
 def _check_place(producer: Producer) -> None:
@@ -251,20 +261,17 @@ def _check_place(producer: Producer) -> None:
 
 def _check_topic(producer: Producer, target: Target) -> None:
     """Refuse a topic of other rows or segments; creates nothing."""
-    config = producer.config
+    config, factory = producer.config, cast("LogProducerFactory", producer.factory)
     if target.stored.names == ["value"] and "_key" in target.carries:
         msg = f"topic {config.topic!r} has undecoded messages, which need an encoder"
         raise Unsupported(msg, stream=config.name, remedy=_REMEDY)
-    found = producer.ask(
-        "fetch the schema", lambda: producer.factory.fetch_schema(config.topic)
-    )
-    if found is None and config[_FORMAT] != _PARQUET:
+    try:
+        there = producer.ask("open the topic", factory.log)
+    except TopicNotFound:
+        if config[_FORMAT] == _PARQUET:
+            return
         msg = f"topic {config.topic!r} would be created with "
         msg += f"{_FORMAT}={config[_FORMAT]}"
         remedy = f"set stream.{config.type}.{_FORMAT}=parquet"
-        raise Unsupported(msg, stream=config.name, remedy=remedy)
-
-
-def _log_of(producer: Producer, schema: pa.Schema) -> Log:
-    factory = cast("LogProducerFactory", producer.factory)
-    return factory.log(schema)
+        raise Unsupported(msg, stream=config.name, remedy=remedy) from None
+    producer.call(there.check_files)

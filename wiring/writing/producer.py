@@ -13,6 +13,7 @@ from streamfactory.wiring.core.guard import Guard
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from streamfactory.spi import WriteContext
     from streamfactory.wiring.config.configure import Configured
     from streamfactory.wiring.core.clock import Clock
 
@@ -69,6 +70,24 @@ class Producer:
                 raise ContractBroken(msg, stream=self.config.name)
             self._counts[name] = count
         return self._counts[name]
+
+    def has_epoch(self, context: WriteContext) -> bool:
+        """Whether an epoch is committed already (rule W3)."""
+        writer_id = context.writer_id
+        if writer_id is None or not self.claims.idempotent:
+            return False
+        last = self.ask(
+            "fetch the last epoch", lambda: self.factory.fetch_last_commit(writer_id)
+        )
+        return last is not None and last.epoch >= context.epoch
+
+    def compares(self, context: WriteContext) -> bool:
+        """Whether the content of an epoch is compared if it is repeated.
+
+        Only epochs that their writer can repeat are.
+        """
+        named = context.writer_id is not None and self.claims.idempotent
+        return named and self.config["epoch.mismatch"] == "fail"
 
     def ask(self, operation: str, function: Callable[[], T]) -> T:
         """Call the backend; retry after transient errors.

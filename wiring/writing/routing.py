@@ -181,6 +181,21 @@ class Router:
                 yield _outgoing(ordered.slice(begin, size), partition, topic)
                 begin += size
 
+    def partitions(self, parcel: Parcel, rows: int) -> pa.Array:
+        """Return the partition of each row, in the sink's own topic.
+
+        Args:
+            parcel: The rows, and the framework's columns.
+            rows: How many; the parcel may have no columns of its own.
+
+        Raises:
+            SchemaMismatch: permanent; as `key_of` and `route`.
+        """
+        chosen = self._choose(parcel, self.key_of(parcel), self._count(None))
+        if isinstance(chosen, int):
+            chosen = np.full(rows, chosen)
+        return pa.array(chosen, pa.int32())
+
     def _choose(
         self, parcel: Parcel, key: pa.Array | None, count: int
     ) -> np.ndarray | int:

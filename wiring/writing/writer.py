@@ -85,9 +85,7 @@ class Writer:
         self._producer = producer
         self._target = target
         self._encoder = encoder
-        # Only epochs that their writer can repeat are compared.
-        named = context.writer_id is not None and producer.claims.idempotent
-        compared = named and producer.config["epoch.mismatch"] == "fail"
+        compared = producer.compares(context)
         self._summing = Summing(content=compared, without=varying_columns(target.rows))
         messages = target.stored.names == ["value"] and "_key" in target.carries
         topic = producer.config.get("topic.name", producer.config.name)
@@ -102,7 +100,7 @@ class Writer:
         # A committed epoch is not staged again, but its input is read to the end:
         # Spark's stateful operators rely on that (rule W3).
         self._author: StreamWriter | None = None
-        if fresh or not self._is_there():
+        if fresh or not producer.has_epoch(context):
             self._author = producer.ask(
                 "create a writer", lambda: producer.factory.create_writer(context)
             )
@@ -297,16 +295,6 @@ class Writer:
                 self._producer.call(author.wake)
             except Unsupported:
                 return  # its writes do not block indefinitely
-
-    def _is_there(self) -> bool:
-        writer_id = self.context.writer_id
-        if writer_id is None or not self._producer.claims.idempotent:
-            return False
-        last = self._producer.ask(
-            "fetch the last epoch",
-            lambda: self._producer.factory.fetch_last_commit(writer_id),
-        )
-        return last is not None and last.epoch >= self.context.epoch
 
     def _count_unstorable(self, parcel: Parcel) -> None:
         for name in ("_key", "_headers", "_timestamp", "_topic"):
