@@ -138,6 +138,24 @@ def read_groups(footer: Any, columns: int) -> list[Group]:
     return groups
 
 
+def read_codecs(footer: Any) -> list[frozenset[int]]:
+    """Return the compression of the columns of each row group, as numbers of Parquet.
+
+    Arrow names them, but ends the process for a number that it does not know.
+
+    Args:
+        footer: Its bytes, without `TAIL`, of which `read_groups` has read the rest.
+
+    Raises:
+        NotParquet: A column has no compression.
+    """
+    found, _ = read_struct(memoryview(footer).cast("B"), 0, numbers=INT32)
+    return [
+        frozenset(_number(column.get(3) or {}, 4) for column in group.get(1) or ())
+        for group in found.get(4) or ()
+    ]
+
+
 def _chunk(column: Mapping[int, Any]) -> Chunk:
     found = column.get(3)
     if not isinstance(found, dict):

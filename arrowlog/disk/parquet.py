@@ -31,6 +31,7 @@ from streamfactory.arrowlog.disk.pages import (
     TAIL,
     footer_limits,
     footer_of,
+    read_codecs,
     read_groups,
     read_pages,
 )
@@ -53,8 +54,8 @@ _FULL: Final = LONGEST_FOOTER - (4 << 20)
 """Bytes of a footer at which a segment is full: schema and batch times fit behind."""
 _SAMPLE: Final = 1 << 16
 """Rows of the first batch by which dictionaries are chosen."""
-_CODECS: Final = frozenset({"UNCOMPRESSED", "LZ4", "ZSTD"})
-"""Compression of segments, as Arrow names it; LZ4 is ``LZ4_RAW``."""
+_CODECS: Final = frozenset({0, 6, 7})
+"""Compression of segments, in the numbers of Parquet: none, ZSTD, LZ4_RAW."""
 _ALWAYS: Final = 64 << 20
 """Bytes in memory of a row group that are always allowed."""
 _SURE: Final = _ALWAYS - (1 << 20)
@@ -160,6 +161,7 @@ class _In(BatchesIn):
         if columns != len(self._leaves) or not self._reader.schema_arrow.equals(schema):
             msg = "its columns are not those of the topic"
             raise NotParquet(msg)
+        self._place = tail, size
         self._groups = read_groups(footer_of(self._at, tail, size), columns)
         self._checked: dict[int, _Checked] = {}
         self._by_columns: tuple[frozenset[str], Any] = frozenset(), self._reader
@@ -172,18 +174,16 @@ class _In(BatchesIn):
     def check_all(self) -> list[RowGroup]:
         """See `check_file`."""
         found = []
-        for number in range(len(self._groups)):
+        footer = footer_of(self._at, *self._place)
+        for number, codecs in enumerate(read_codecs(footer)):
             self.check(number)
-            checked = self._checked[number]
-            rows, group = self._groups[number].rows, self._metadata.row_group(number)
+            checked, rows = self._checked[number], self._groups[number].rows
             if checked.encoded:
                 msg = f"row group {number} has text with dictionaries"
                 raise NotParquet(msg)
-            for column in range(group.num_columns):
-                codec = group.column(column).compression
-                if codec not in _CODECS:
-                    msg = f"row group {number} has the compression {codec}"
-                    raise NotParquet(msg)
+            if codecs - _CODECS:
+                msg = f"row group {number} has the compression {min(codecs - _CODECS)}"
+                raise NotParquet(msg)
             if rows:
                 found.append(RowGroup(rows, checked.limit - checked.left))
         return found

@@ -13,8 +13,10 @@ import pytest
 from tests.disklog.hostile import inner
 from tests.proving.numbers import SCHEMA, append, everything
 
+from streamfactory.arrowlog.disk import LocalStorage
 from streamfactory.spi import (
     CorruptData,
+    MessageTooLarge,
     MisuseError,
     Summary,
     TopicNotFound,
@@ -144,6 +146,63 @@ def test_files_that_readers_would_refuse_are_refused(
     with pytest.raises(CorruptData, match="cannot be a segment of the topic"):
         stage.seal([(0, "good.parquet"), (0, "bad.parquet")])
     assert rests(root, text) == []
+
+
+def test_an_unknown_compression_is_refused(text: DiskLog, root: Path) -> None:
+    """Arrow ends the process when it is asked for the name of such a codec."""
+    sound, refusals = Path(begun(text).folder, "sound.parquet"), []
+    write(sound, pa.table({"word": ["a"]}), compression="zstd")
+    content = sound.read_bytes()
+    # The number is 6, as Thrift writes it; other fields may have the same byte.
+    footer = len(content) - 8 - int.from_bytes(content[-8:-4], "little")
+    for at in range(footer, len(content) - 8):
+        if content[at] == 2 * 6:
+            stage = begun(text)
+            damaged = content[:at] + bytes([2 * 9]) + content[at + 1 :]
+            Path(stage.folder, "x.parquet").write_bytes(damaged)
+            try:
+                stage.seal([(0, "x.parquet")])
+            except CorruptData as error:
+                refusals.append(error.what)
+    assert any("has the compression 9" in what for what in refusals)
+
+
+def test_a_folder_in_the_place_of_a_file_is_refused(log: DiskLog, root: Path) -> None:
+    stage = begun(log)
+    Path(stage.folder, "x.parquet").mkdir()
+    with pytest.raises(CorruptData, match="not a regular file"):
+        stage.seal([(0, "x.parquet")])
+    assert rests(root, log) == []
+
+
+def test_a_row_group_that_expands_too_far_is_too_large(
+    store: DiskLogStore, root: Path
+) -> None:
+    lists = pa.list_(pa.struct([(f"f{n}", pa.int64()) for n in range(300)]))
+    log = store.create("lists", pa.schema({"lists": lists}))
+    stage = begun(log)
+    write(Path(stage.folder, "x.parquet"), pa.table({"lists": pa.nulls(50_000, lists)}))
+    with pytest.raises(MessageTooLarge, match="lists that are null or empty"):
+        stage.seal([(0, "x.parquet")])
+    assert rests(root, log) == []
+
+
+def test_a_stage_begins_while_a_sweep_removes_its_folder(
+    log: DiskLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create, left = LocalStorage.create, [True]
+
+    def swept(storage: LocalStorage, name: str) -> Any:
+        if name.endswith("/begun") and left:
+            left.clear()
+            raise FileNotFoundError(name)
+        return create(storage, name)
+
+    monkeypatch.setattr(LocalStorage, "create", swept)
+    stage = begun(log)
+    write(Path(stage.folder, "x.parquet"), numbers(1))
+    log.commit(None, 0, [stage.seal([(0, "x.parquet")])], summary=Summary(1))
+    assert everything(log)[0] == [1]
 
 
 def test_what_is_no_file_of_the_stage_is_refused(

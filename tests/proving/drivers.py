@@ -21,6 +21,14 @@ DEADLINE: Final = 400.0
 """Seconds in which a driver comes to where it is killed, or to its end."""
 
 
+_SLOW: Final = "Python worker failed to connect back"
+"""Spark's error when a Python process has not started within ten seconds."""
+
+
+class MachineBusy(RuntimeError):
+    """Spark gave up a Python process that took too long to start: run it again."""
+
+
 class Driver:
     """A module that runs as a program, in a group with all that it starts.
 
@@ -95,6 +103,7 @@ class Driver:
             Whether it was killed; False where it ended well.
 
         Raises:
+            MachineBusy: Its machine is too busy.
             RuntimeError: It failed by itself.
         """
         try:
@@ -103,6 +112,8 @@ class Driver:
             self._kill()
             raise
         if status not in (0, -signal.SIGKILL):
+            if _SLOW in self.log:
+                raise MachineBusy(self._last_words())
             raise RuntimeError(self._last_words())
         return status != 0
 

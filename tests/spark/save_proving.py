@@ -14,7 +14,13 @@ from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
-from tests.proving.drivers import Commits, Driver, batches_committed, forget_commit
+from tests.proving.drivers import (
+    Commits,
+    Driver,
+    MachineBusy,
+    batches_committed,
+    forget_commit,
+)
 from tests.proving.java import missing_java
 from tests.proving.sessions import Topic
 from tests.proving.verdict import Verdict
@@ -33,6 +39,8 @@ BATCH: Final = 150
 BACKLOG: Final = 300
 """Rows that a run finds."""
 KEYS: Final = 17
+_TRIES: Final = 5
+"""Runs to the end, where the machine is busy."""
 FORM: Final = {"stream.file.segment.format": "parquet"}
 SINKS: Final = {
     "single": FORM,
@@ -96,7 +104,10 @@ class Proof:
             self._faults.order(step, passes, group=run.group)
         elif run.wait_for(lambda: any(one.grown for one in commits)):
             run.kill_after(self._chance.random() * 2)
-        killed = run.was_killed()
+        try:
+            killed = run.was_killed()
+        except MachineBusy:
+            killed = False
         self._faults.cancel()
         for place in self._checkpoints:
             if self._chance.random() < 0.3:
@@ -108,7 +119,13 @@ class Proof:
 
         A row in another partition than that of its key counts as both.
         """
-        self._start().succeed()
+        for left in reversed(range(_TRIES)):
+            try:
+                self._start().succeed()
+                break
+            except MachineBusy:
+                if not left:
+                    raise
         lost = twice = 0
         for name in SINKS:
             rows = self._topics[name].rows()

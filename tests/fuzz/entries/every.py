@@ -55,6 +55,7 @@ GROUPS: Final[dict[str, tuple[type[Entry], ...]]] = {
     "log": (
         logs.LogSegments,
         logs.LogParquetSegments,
+        logs.LogStagedFiles,
         logs.LogRecords,
         logs.LogSnapshots,
         logs.LogIndexes,

@@ -7,6 +7,7 @@ import json
 import shutil
 import uuid
 import zlib
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
@@ -24,7 +25,6 @@ from streamfactory.wiring.topics.admin import open_admin
 if TYPE_CHECKING:
     import random
     from collections.abc import Generator
-    from pathlib import Path
 
 _FEW: Final = 6
 """Epochs of a topic that is read from its first record."""
@@ -232,6 +232,81 @@ class LogParquetSegments(_Log):
             store_schema=chance.random() < 0.8,
         )
         return mutating.bytes_of(sink.getvalue(), chance)
+
+
+class LogStagedFiles(Entry):
+    """Parquet files that a job of Spark left in the stage of an epoch."""
+
+    NAME = "log-staged"
+    SHARE = 2
+
+    def prepare(self) -> None:
+        self._root = self.folder / "topics"
+        columns = [name for name in _NAMES if name != "dictionary32"]
+        self._rows = pa.Table.from_batches([batch_of(*columns)])
+        self._others = [
+            self._rows.select(columns[:-1]),
+            self._rows.rename_columns([*columns[:-1], "other"]),
+            pa.concat_tables([self._rows] * 3),
+        ]
+        self._left: list[str] = []
+
+    def make(self, chance: random.Random) -> bytes:
+        mine = self._written(self._rows, chance)
+        other = self._written(chance.choice(self._others), chance)
+        how = chance.random()
+        if how < 0.1:
+            return mine[: chance.randrange(len(mine))]
+        if how < 0.3:  # the footer of another file
+            end = 8 + int.from_bytes(other[-8:-4], "little")
+            return mine[: chance.randrange(len(mine))] + other[-end:]
+        return mutating.bytes_of(chance.choice((mine, mine, other)), chance, other)
+
+    def _written(self, table: pa.Table, chance: random.Random) -> bytes:
+        sink = io.BytesIO()
+        pq.write_table(
+            table,
+            sink,
+            compression=chance.choice(("none", "none", "lz4", "zstd", "snappy")),
+            use_dictionary=chance.random() < 0.1,
+            row_group_size=chance.choice((2, 8)),
+            store_schema=False,
+            write_page_checksum=chance.random() < 0.5,
+        )
+        return sink.getvalue()
+
+    def feed(self, data: bytes) -> Generator[pa.RecordBatch]:
+        shutil.rmtree(self._root, ignore_errors=True)
+        settings = Settings(segment_format="parquet")
+        storage = LocalStorage(self._root, fsync="never")
+        store = DiskLogStore(storage, settings, _Clock())
+        try:
+            log = store.create("t", self._rows.schema, 1)
+            stage = log.stage_files(uuid.uuid4().hex)
+            folder = Path(stage.folder)
+            folder.mkdir()
+            (folder / "x.parquet").write_bytes(data)
+            topic, staged = folder.parents[2], None
+            try:
+                staged = stage.seal([(0, "x.parquet")])
+            finally:
+                self._left = [str(path) for path in topic.glob("staging/*")]
+                if staged is None:
+                    self._left += [str(path) for path in topic.glob("data/*")]
+            rows = sum(count for count, _ in stage.counts.values())
+            log.commit(None, 0, [staged], summary=Summary(rows))
+            at = 0
+            while at < rows:
+                found = log.read(0, at, max_rows=1000, max_bytes=1 << 24)
+                assert found.rows is not None
+                yield found.rows
+                at += found.rows.num_rows
+        finally:
+            store.close()
+
+    def check(self) -> str | None:
+        left, self._left = self._left, []
+        return "files were left" if left else None
 
 
 def _damaged_file(
