@@ -10,7 +10,6 @@ second peer writes as `save` does: no dictionaries, no compression. Nothing is g
 from __future__ import annotations
 
 import argparse
-import shutil
 import sys
 import tempfile
 from functools import partial
@@ -20,9 +19,8 @@ from typing import TYPE_CHECKING, Final
 # A command's path is its own folder; what benchmarks share is imported from above it.
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from benchmarks.measuring.figures import figure, report, seconds
-from benchmarks.measuring.on_spark import COLUMNS, session, topic
-from benchmarks.spark_scan import java_process, processor_seconds
+from benchmarks.measuring.figures import report
+from benchmarks.measuring.on_spark import COLUMNS, Turns, session, topic
 
 from streamfactory.spark import save
 
@@ -57,26 +55,12 @@ def figures(rounds: int, rows: int) -> Iterator[Figure]:
     """One for each side, of what Spark's Parquet writer takes."""
     spark = session({"spark.sql.execution.arrow.maxRecordsPerBatch": "65536"})
     sides = writers(spark.range(0, rows, 1, 4).selectExpr(*COLUMNS))
-    java = java_process()
-    taken: dict[str, list[tuple[float, float]]] = {side: [] for side in sides}
-    for turn in range(rounds + 1):
+    turns = Turns("Parquet", warming=1)
+    for _ in range(rounds + turns.warming):
         for side, write in sides.items():
             with tempfile.TemporaryDirectory() as name:
-                folder = Path(name, "rows")
-                before = processor_seconds(java)
-                time = seconds(partial(write, folder))
-                one = time, processor_seconds(java) - before
-                shutil.rmtree(folder)
-            if turn:  # the first one warms up
-                taken[side].append(one)
-    peers = taken.pop("Parquet")
-    for side, mine in taken.items():
-        pairs = list(zip(peers, mine, strict=True))
-        by_time = [peer[0] / own[0] for peer, own in pairs]
-        by_processor = figure("", [p[1] / o[1] for p, o in pairs], "x", "")
-        beside = {"by processor": by_processor.value}
-        text = f"{side} of {rows} rows, of Parquet's"
-        yield figure(text, by_time, "x", GOALS[side], beside)
+                turns.take(side, partial(write, Path(name, "rows")))
+    yield from turns.figures(rows, GOALS)
     spark.stop()
 
 

@@ -10,7 +10,6 @@ Nothing is gated.
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 import tempfile
 from pathlib import Path
@@ -19,8 +18,8 @@ from typing import TYPE_CHECKING, Final
 # A command's path is its own folder; what benchmarks share is imported from above it.
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from benchmarks.measuring.figures import figure, report, seconds
-from benchmarks.measuring.on_spark import COLUMNS, session, topic
+from benchmarks.measuring.figures import report
+from benchmarks.measuring.on_spark import COLUMNS, Turns, session, topic
 from benchmarks.spark import AGGREGATE
 
 from streamfactory.spark import scan
@@ -55,22 +54,11 @@ def figures(rounds: int, rows: int) -> Iterator[Figure]:
     with tempfile.TemporaryDirectory() as name:
         spark = session({"spark.sql.shuffle.partitions": "2"})
         sides = prepared(spark, Path(name), rows)
-        java = java_process()
-        taken: dict[str, list[tuple[float, float]]] = {side: [] for side in sides}
-        for turn in range(rounds + 2):
+        turns = Turns("Parquet", warming=2)
+        for _ in range(rounds + turns.warming):
             for side, task in sides.items():
-                before = processor_seconds(java)
-                one = seconds(task), processor_seconds(java) - before
-                if turn > 1:  # the first ones warm up
-                    taken[side].append(one)
-        peers = taken.pop("Parquet")
-        for side, mine in taken.items():
-            pairs = list(zip(peers, mine, strict=True))
-            by_time = [peer[0] / own[0] for peer, own in pairs]
-            by_processor = figure("", [p[1] / o[1] for p, o in pairs], "x", "")
-            beside = {"by processor": by_processor.value}
-            text = f"{side} of {rows} rows, of Parquet's"
-            yield figure(text, by_time, "x", GOALS[side], beside)
+                turns.take(side, task)
+        yield from turns.figures(rows, GOALS)
         spark.stop()
 
 
@@ -119,26 +107,6 @@ def prepared(
 def aggregated(side: Callable[[], DataFrame], *more: str) -> Callable[[], object]:
     """One row of all columns."""
     return lambda: side().selectExpr(*AGGREGATE, *more).collect()
-
-
-def java_process() -> Path:
-    """Return the status of the Java process that this one has started."""
-    for path in Path("/proc").glob("[0-9]*/stat"):
-        if "(java)" in path.read_text() and stat_of(path)[1] == str(os.getpid()):
-            return path
-    msg = "this process has started no Java process"
-    raise LookupError(msg)
-
-
-def stat_of(status: Path) -> list[str]:
-    """Return the fields of the status of a process behind its name."""
-    return status.read_text().rpartition(")")[2].split()
-
-
-def processor_seconds(process: Path) -> float:
-    """Return the processor time of a process."""
-    fields = stat_of(process)
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 if __name__ == "__main__":

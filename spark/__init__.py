@@ -99,8 +99,9 @@ def save(
     checked on the driver and become visible in one step. Repeating an epoch has no
     effect: its rows are counted, and compared where ``epoch.mismatch`` is ``fail``.
 
-    Rows go to the partition in the column ``_partition``, else by the number of their
-    task. For functions of ``foreachBatch``, too.
+    Rows go to the partition in the column ``_partition``, else by Kafka's hash of
+    ``_key`` or ``producer.key.columns``, else by the number of their task. For
+    functions of ``foreachBatch``, too.
 
     Args:
         frame: The rows; not of a stream.
@@ -114,14 +115,15 @@ def save(
 
     Raises:
         ConfigError: config; invalid options, all at once.
-        Unsupported: misuse; the topic is not stored in Parquet files of a folder, or
-            its rows are routed by key.
+        Unsupported: misuse; the topic is not stored in Parquet files of a folder, has
+            too many partitions, or rows have keys and PySpark is older than 4.1.
         SchemaMismatch: permanent; the columns do not fit, or Spark does not store them
             as the topic does; a partition is null or does not exist.
         EpochInThePast: misuse; a later epoch of this writer is committed.
         EpochMismatch: misuse; the epoch was repeated with other rows, under
             ``epoch.mismatch=fail``.
         StorageFailed: permanent; the driver does not see what executors wrote.
+        MessageTooLarge: permanent; a row group expands to more than readers accept.
         MisuseError: misuse; the frame is one of a stream.
         Errors of Spark are raised as they are.
     """

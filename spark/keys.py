@@ -7,7 +7,7 @@ through Python.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 from pyspark import TaskContext
@@ -83,7 +83,8 @@ def key_partition(
     def route(keys: pa.Array) -> pa.Array:
         return router(keys)
 
-    function = arrow_udf(route, "int")
+    create: Any = arrow_udf  # its types require the deprecated third argument
+    function = create(route, "int")
     columns: Sequence[Column] = [c.alias(name) for name, c in given.items()]
     found: Column = function(F.struct(*columns))
     return found

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import warnings
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
+
+from benchmarks.measuring.figures import figure, seconds
 
 from streamfactory.spark import prepare_environment
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
+    from collections.abc import Callable, Iterator, Mapping
 
+    from benchmarks.measuring.figures import Figure
     from pyspark.sql import SparkSession
 
 COLUMNS: Final = (
@@ -50,3 +54,64 @@ def topic(folder: Path, name: str, **options: str) -> dict[str, str]:
         "stream.file.fsync": "never",
         **options,
     }
+
+
+class Turns:
+    """Sides that take turns, by time and by processor time of Spark's Java process.
+
+    Figures are ratios to one side, the medians of all rounds but the first ones. To be
+    created once the session has started.
+
+    Args:
+        peer: The side to which others are compared.
+        warming: Rounds that are not counted.
+    """
+
+    def __init__(self, peer: str, *, warming: int) -> None:
+        self.warming = warming
+        self._peer = peer
+        self._java = _java_process()
+        self._taken: dict[str, list[tuple[float, float]]] = {}
+
+    def take(self, side: str, task: Callable[[], object]) -> None:
+        """Measure one side, once in each round."""
+        before = _processor_seconds(self._java)
+        one = seconds(task), _processor_seconds(self._java) - before
+        self._taken.setdefault(side, []).append(one)
+
+    def figures(self, rows: int, goals: Mapping[str, str]) -> Iterator[Figure]:
+        """Return a figure for each side but the peer.
+
+        Args:
+            rows: How many a task moves.
+            goals: By side.
+        """
+        taken = {side: found[self.warming :] for side, found in self._taken.items()}
+        peers = taken.pop(self._peer)
+        for side, mine in taken.items():
+            pairs = list(zip(peers, mine, strict=True))
+            by_time = [peer[0] / own[0] for peer, own in pairs]
+            by_processor = figure("", [p[1] / o[1] for p, o in pairs], "x", "")
+            beside = {"by processor": by_processor.value}
+            text = f"{side} of {rows} rows, of {self._peer}'s"
+            yield figure(text, by_time, "x", goals[side], beside)
+
+
+def _java_process() -> Path:
+    """Return the status of the Java process that this one has started."""
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        if "(java)" in path.read_text() and _stat_of(path)[1] == str(os.getpid()):
+            return path
+    msg = "this process has started no Java process"
+    raise LookupError(msg)
+
+
+def _stat_of(status: Path) -> list[str]:
+    """Return the fields of the status of a process behind its name."""
+    return status.read_text().rpartition(")")[2].split()
+
+
+def _processor_seconds(process: Path) -> float:
+    """Return the processor time of a process."""
+    fields = _stat_of(process)
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")

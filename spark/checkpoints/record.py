@@ -6,6 +6,7 @@ import json
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Final, final
 
+from streamfactory.spark.checkpoints.documents import read_document
 from streamfactory.spi import PositionRefused
 
 if TYPE_CHECKING:
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 
 RECORD: Final = "pipeline.json"
 VERSION: Final = 1
+_WHAT: Final = "the record of a pipeline's checkpoint"
 MAX_HISTORY: Final = 100
 """Older entries are dropped, to keep the file small."""
 
@@ -61,21 +63,11 @@ def read_record(place: Place) -> Record | None:
     Raises:
         PositionRefused: permanent; it is corrupt, foreign or newer (rule P2).
     """
-    content = place.read(RECORD)
-    if content is None:
+    body = read_document(place, RECORD, VERSION, _WHAT)
+    if body is None:
         return None
-    path = f"{place.text}/{RECORD}"
-    try:
-        body = json.loads(content)
-    except (ValueError, RecursionError) as error:
-        msg = f"{path} is not JSON"
-        raise PositionRefused(msg) from error
-    version = body.get("version") if isinstance(body, dict) else None
-    if type(version) is int and version > VERSION:
-        msg = f"{path} has version {version}, this reads {VERSION}"
-        raise PositionRefused(msg, remedy="upgrade streamfactory")
-    if type(version) is not int or not _is_record(body):
-        msg = f"{path} is not the record of a pipeline's checkpoint"
+    if not _is_record(body):
+        msg = f"{place.text}/{RECORD} is not {_WHAT}"
         raise PositionRefused(msg)
     return Record(
         pipeline=body["pipeline"],

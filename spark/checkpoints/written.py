@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, final
 
+from streamfactory.spark.checkpoints.documents import read_document
 from streamfactory.spark.checkpoints.places import Place
 from streamfactory.spi import PositionRefused
 from streamfactory.wiring.writing.counting import PartitionCounts
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 
 FOLDER: Final = "written"
 VERSION: Final = 1
+_WHAT: Final = "the record of a batch"
+_REMEDY: Final = "remove the file: only the numbers of that batch are lost"
 KEPT: Final = 100
 """Batches whose records are kept, as many as Spark keeps plans."""
 
@@ -155,22 +158,14 @@ def _file(sink: str, batch: int) -> str:
 
 
 def _read(folder: Place, name: str) -> SinkCommit | None:
-    content = folder.read(name)
-    if content is None:
+    body = read_document(folder, name, VERSION, _WHAT, _REMEDY)
+    if body is None:
         return None
-    path = f"{folder.text}/{name}"
     try:
-        body = json.loads(content)
-        version = int(body["version"])
-        commit = _commit(body) if version <= VERSION else None
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
-        msg = f"{path} is not the record of a batch"
-        remedy = "remove the file: only the numbers of that batch are lost"
-        raise PositionRefused(msg, remedy=remedy) from error
-    if commit is None:
-        msg = f"{path} has version {version}, this reads {VERSION}"
-        raise PositionRefused(msg, remedy="upgrade streamfactory")
-    return commit
+        return _commit(body)
+    except (ValueError, KeyError, TypeError) as error:
+        msg = f"{folder.text}/{name} is not {_WHAT}"
+        raise PositionRefused(msg, remedy=_REMEDY) from error
 
 
 def _commit(body: dict[str, Any]) -> SinkCommit:

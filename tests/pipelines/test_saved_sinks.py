@@ -11,8 +11,6 @@ from tests.pipelines.conftest import SINK
 from streamfactory.spark import parquet_files, saving
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from pyspark.sql import SparkSession
     from tests.pipelines.conftest import Works
 
@@ -23,7 +21,7 @@ SAVED = "Spark's Parquet writer"
 
 
 @pytest.fixture
-def saves(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
+def saves(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Rows of each epoch that Spark's Parquet writer has written."""
     found: list[int] = []
     write = parquet_files.write_files
