@@ -94,7 +94,7 @@ def test_a_repeated_batch_replaces_its_record_and_old_ones_go(tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("content", "what"),
     [
-        ("", "is not the record of a batch"),
+        ("", "is not JSON"),
         ('{"version": 1}', "is not the record of a batch"),
         ("[]", "is not the record of a batch"),
         ('{"version": 2}', "has version 2, this reads 1"),
