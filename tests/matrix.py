@@ -42,7 +42,9 @@ PYTEST: Final = (
     *("-m", "pytest", "-q", "-p", "no:cacheprovider"),
     *("-n", "2", "--dist", "loadgroup"),
 )
-# Older versions of PySpark leave sockets to the garbage collector.
+# In PySpark 4.0 and 4.1 `DataFrame.collect` leaves its socket to the garbage collector
+# (`local_connect_and_auth` of pyspark/util.py), which warns of it in whichever test it
+# runs. No `-W` can name the socket: the message has a colon before it.
 OLD_SPARK: Final = (
     "-W",
     "ignore:Exception ignored:pytest.PytestUnraisableExceptionWarning",
