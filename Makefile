@@ -35,6 +35,7 @@ quick: setup  ## what needs no server, no Spark and no network; under 3 minutes
 
 test: java  ## the default suite, each real component at least once; under 10 minutes
 	@$(BIN)/python -m tests.proving.java >/dev/null 2>&1 &
+	@$(BIN)/python -m tests.kafka.broker >/dev/null 2>&1 &
 	$(PYTEST) --tier test
 
 test-all: java  ## the rest: the zoo, clusters, series of kills, object stores

@@ -64,10 +64,12 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(tiers.Times(tier))
 
 
-@pytest.hookimpl(tryfirst=True)
+@pytest.hookimpl(wrapper=True)
 def pytest_collection_modifyitems(
     config: pytest.Config, items: list[pytest.Item]
-) -> None:
+) -> Iterator[None]:
     tiers.mark(items)
     config.stash[tiers.COLLECTED] = tiers.describe(items)
     tiers.select(config, items)
+    yield
+    tiers.name_groups(config, items)

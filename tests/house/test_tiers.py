@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import tomllib
@@ -106,6 +107,53 @@ def test_the_default_tier_has_the_kit_on_every_built_in(suite: dict[str, Any]) -
         found = [one["tiers"] for one in suite.values() if one["file"] == file]
         # A file may have the kit twice, over TLS for one: that one may be long.
         assert sum("test" in tiers for tiers in found) >= kit, file
+
+
+GROUPED = """
+import os
+import pytest
+from tests.proving import tiers
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection_modifyitems(config, items):
+    yield
+    tiers.name_groups(config, items)
+
+@pytest.fixture(autouse=True)
+def _(request):
+    with open({file!r}, "a") as file:
+        file.write(f"{{request.node.originalname}} {{os.getpid()}}\\n")
+"""
+TESTS = """
+import pytest
+
+@pytest.mark.xdist_group("one")
+@pytest.mark.parametrize("n", range(12))
+def test_one(n): pass
+
+@pytest.mark.parametrize("n", range(12))
+def test_any(n): pass
+"""
+
+
+@pytest.mark.slow("runs pytest with workers of its own")
+def test_tests_of_a_group_run_in_one_process(tmp_path: Path) -> None:
+    (tmp_path / "conftest.py").write_text(GROUPED.format(file=str(tmp_path / "ran")))
+    (tmp_path / "test_grouped.py").write_text(TESTS)
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-n", "3", "--dist", "loadgroup"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    ran = [line.split() for line in (tmp_path / "ran").read_text().splitlines()]
+    assert Counter(name for name, _ in ran) == {"test_one": 12, "test_any": 12}
+    assert len({process for name, process in ran if name == "test_one"}) == 1
+    assert len({process for _, process in ran}) > 1
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ import tempfile
 import time
 import uuid
 from base64 import urlsafe_b64encode
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -439,3 +439,8 @@ def shared_broker(root: Path, run: int) -> Addresses:
             LEFT_TO_THE_WATCHER.append(cluster)
             note.write_text(json.dumps(vars(cluster.addresses)))
     return Addresses(**json.loads(note.read_text()))
+
+
+if __name__ == "__main__":  # before the first test needs them: see Makefile
+    with suppress(Unavailable):
+        archived()

@@ -114,6 +114,21 @@ def mark(items: Iterable[pytest.Item]) -> None:
             item.add_marker(pytest.mark.xdist_group(groups[0]))
 
 
+def name_groups(config: pytest.Config, items: Iterable[pytest.Item]) -> None:
+    """Append the group of each test to its name, by which xdist's controller groups.
+
+    pytest-xdist 3.8 does so itself, but to a field that pytest 9.2 no longer reads
+    (pytest-dev/pytest-xdist#1386): tests of a group would run anywhere.
+    """
+    if not config.getoption("loadgroup", default=False):
+        return
+    for item in items:
+        for marker in item.iter_markers("xdist_group"):
+            suffix = f"@{marker.args[0]}"
+            if not item.nodeid.endswith(suffix):
+                item._id = type(item.id).parse(item.nodeid + suffix)
+
+
 def has_reason(marker: pytest.Mark) -> bool:
     """Whether a marker states one reason."""
     match marker.args:
