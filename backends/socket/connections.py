@@ -8,6 +8,7 @@ from __future__ import annotations
 import errno
 import logging
 import os
+import select
 import socket
 import ssl
 import stat
@@ -40,6 +41,8 @@ _EXHAUSTED: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.
 """Errors of `accept` that an immediate retry would repeat."""
 _EXHAUSTED_PAUSE: Final = 1.0
 """Seconds."""
+_BRIEFLY: Final = 1
+"""Milliseconds in which a sender that writes without a pause sends more."""
 
 
 class Connection:
@@ -109,6 +112,12 @@ class Connection:
         except ssl.SSLError as error:
             self._translate(error)
             raise
+
+    def wait_briefly(self) -> bool:
+        """Wait for a millisecond; whether bytes are available. Not for TLS."""
+        poll = select.poll()
+        poll.register(self._socket, READABLE)
+        return bool(poll.poll(_BRIEFLY))
 
     def send(self, views: list[memoryview]) -> int:
         """Send as many bytes as the socket accepts.

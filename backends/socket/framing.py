@@ -56,6 +56,10 @@ _MOST_MESSAGES: Final = 1024
 """Messages per call, so that endless messages without rows cannot block the caller."""
 
 
+_MOST_WAITS: Final = 16
+"""Short waits per call for the rest of a message."""
+
+
 class MoreToCome(BlockingIOError):
     """Only messages without rows were received; more may be available."""
 
@@ -79,6 +83,8 @@ class StreamDecoder:
         self._message_view = memoryview(b"")
         self._head_size = self._filled = 0
         self._ahead = _AHEAD
+        self._wait: Callable[[], bool] | None = None
+        self._waits = 0
         self._held: dict[int, int] = {}
         self._feed = _Feed()
         self._reader: Any = None
@@ -126,7 +132,10 @@ class StreamDecoder:
         return self.schema
 
     def receive_some(
-        self, receive: Receive, most: int
+        self,
+        receive: Receive,
+        most: int,
+        wait_briefly: Callable[[], bool] | None = None,
     ) -> tuple[pa.RecordBatch, int] | None:
         """The next batches as one, as far as they are small and available.
 
@@ -136,6 +145,8 @@ class StreamDecoder:
         Args:
             receive: See `Receive`.
             most: Number of rows after which no further batch is added.
+            wait_briefly: Waits for the rest of the first message, a few times, and
+                returns whether bytes are available; None raises BlockingIOError.
 
         Raises:
             As `receive`, if there is no batch. MessageTooLarge also if a single row
@@ -145,7 +156,11 @@ class StreamDecoder:
             part, self._part = self._part, None
             self._look_ahead()
             return part
-        found = self.receive(receive)
+        self._wait, self._waits = wait_briefly, _MOST_WAITS
+        try:
+            found = self.receive(receive)
+        finally:
+            self._wait = None
         if found is None:
             return None
         rows, size = found
@@ -291,11 +306,23 @@ class StreamDecoder:
             self._to = max(0, count - wanted)
 
     def _received(self, receive: Receive, views: list[memoryview]) -> int:
-        count = receive(views)
+        try:
+            count = receive(views)
+        except BlockingIOError:
+            if not self._awaits_rest():
+                raise
+            count = receive(views)
         if count == 0:
             raise EndedEarly
         self._empty = count < sum(map(len, views))
         return count
+
+    def _awaits_rest(self) -> bool:
+        """Wait for the rest of a message; whether bytes are available."""
+        if self._header is None or self._wait is None or not self._waits:
+            return False
+        self._waits -= 1
+        return self._wait()
 
     def _open(self, header: Header) -> None:
         try:

@@ -371,7 +371,8 @@ class PartitionReader:
                 self._holder.meet(inflow.receive_schema(connection.receive))
                 if not most:
                     return None
-            found = inflow.receive_some(connection.receive, most)
+            wait = connection.wait_briefly if self._may_wait_for(writer) else None
+            found = inflow.receive_some(connection.receive, most, wait)
         except BlockingIOError as error:
             writer.may_have_more = isinstance(error, MoreToCome)
             return None
@@ -379,12 +380,23 @@ class PartitionReader:
             self._lose(writer, _translated(connection, error))
         else:
             writer.waited = 0.0
-            writer.may_have_more = connection.is_tls or not inflow.is_dry
+            # After a long message more has often arrived: faster to try than to poll.
+            is_long = found is not None and found[1] > _SHORT
+            writer.may_have_more = connection.is_tls or is_long or not inflow.is_dry
             if found is None:
                 self._writers.remove(writer)
                 connection.close()
             return found
         return None
+
+    def _may_wait_for(self, writer: _Writer) -> bool:
+        """Whether a short wait for the rest of a message delays no other connection.
+
+        It costs a tenth of a wait for all sockets.
+        """
+        return not (
+            writer.connection.is_tls or len(self._writers) > 1 or len(self._pending)
+        )
 
     def _lose(self, writer: _Writer, error: StreamError) -> None:
         """Handle a writer that failed or sent invalid data."""

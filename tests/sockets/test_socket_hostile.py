@@ -21,7 +21,7 @@ from tests.sockets.peers import (
     stream_of,
 )
 
-from streamfactory.backends.socket.framing import EndedEarly, StreamDecoder
+from streamfactory.backends.socket.framing import _MOST_WAITS, EndedEarly, StreamDecoder
 from streamfactory.backends.socket.headers import END, Limits, read_header
 from streamfactory.spi import CorruptData, MessageTooLarge, SchemaMismatch, StreamError
 from streamfactory.spi.soundness import UNPACKED_BYTES
@@ -253,6 +253,38 @@ def test_lengths_that_lie_are_errors(seed: int) -> None:
         outcomes.add(outcome(bytes(damaged)))
     assert outcomes <= OUTCOMES
     assert {"CorruptData", "MessageTooLarge"} <= outcomes
+
+
+def test_the_rest_of_a_message_is_waited_for_a_few_times() -> None:
+    receive, left, waits = receiver(stream_of(rows(*range(2_000))), 100), 20, 0
+
+    def in_drops(views: list[memoryview]) -> int:
+        nonlocal left
+        if left == 0:
+            raise BlockingIOError
+        left -= 1
+        return receive(views)
+
+    def wait() -> bool:
+        nonlocal left, waits
+        left, waits = 1, waits + 1
+        return True
+
+    inflow = StreamDecoder(LIMITS)
+    inflow.receive_schema(in_drops)
+    for _ in range(2):
+        waits = 0
+        with pytest.raises(BlockingIOError):
+            inflow.receive_some(in_drops, 2**16, wait)
+        assert waits == _MOST_WAITS
+    waits, left = 0, 1
+    with pytest.raises(BlockingIOError):
+        inflow.receive_some(in_drops, 2**16)
+    assert waits == 0
+    left = 2**30
+    found = inflow.receive_some(in_drops, 2**16, wait)
+    assert found is not None
+    assert found[0].column(0).to_pylist() == list(range(2_000))
 
 
 def test_garbage_is_an_error() -> None:
