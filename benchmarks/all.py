@@ -1,15 +1,18 @@
 """Every benchmark, one after the other, and one table of all figures at the end.
 
-    python benchmarks/all.py [NAME ...] [--json] [--output FILE]
+    python benchmarks/all.py [NAME ...] [--json] [--output FILE] [--tiny]
 
 Each one is a separate program that starts what it needs. What it measured is in the
-table even if a later one fails; then the exit status is 1.
+table even if a later one fails; then the exit status is 1. The file has the same
+figures after each benchmark, with the load of the machine while it ran. ``--tiny``
+shows that all of them run through; its figures mean nothing.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import subprocess
 import sys
 import time
@@ -19,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Final
 # A command's path is its own folder; what benchmarks share is imported from above it.
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from benchmarks.measuring.figures import Figure
+from benchmarks.measuring.figures import HEADING, Figure
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -28,6 +31,32 @@ HERE: Final = Path(__file__).parent
 NAMES: Final = sorted(path.stem for path in HERE.glob("*.py") if path.stem != "all")
 LONGEST: Final = 3600
 """Seconds for one benchmark."""
+_ROWS: Final = ("--rounds", "1", "--rows", "20000")
+TINY: Final[dict[str, Sequence[str]]] = {
+    "decoders": ("--rounds", "1", "raw", "json"),
+    "engines": _ROWS,
+    "flight": ("--rounds", "1", "--minutes", "0.02"),
+    "growth": ("--tiny",),
+    "kafka": ("--rounds", "1", "--messages", "2000"),
+    "kafka_lag": ("--rounds", "1", "--partitions", "100"),
+    "kafka_memory": ("--rounds", "1", "--partitions", "4"),
+    "kafka_writing": ("--rounds", "1", "--scale", "0.01"),
+    "log": ("--rounds", "1", "--only", "read", "commit"),
+    "metrics": ("--rounds", "1"),
+    "pipeline": _ROWS,
+    "push": ("--rounds", "1", "--megabytes", "1"),
+    "routing": ("--rounds", "1"),
+    "sockets": ("--rounds", "1", "--megabytes", "4"),
+    "spark": _ROWS,
+    "spark_save": _ROWS,
+    "spark_scan": _ROWS,
+    "spark_writing": _ROWS,
+    "spi": ("--rounds", "1"),
+    "spool": ("--rounds", "1", "--scale", "0.02"),
+    "tables": (*_ROWS, "--commits", "20"),
+    "zeromq": ("--rounds", "1", "--megabytes", "4"),
+}
+"""The arguments with which each benchmark ends soonest."""
 
 
 def main() -> int:
@@ -35,6 +64,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(NAMES))
     parser.add_argument("--json", action="store_true", help="print JSON, no table")
+    parser.add_argument("--tiny", action="store_true", help="the smallest sizes")
     parser.add_argument("--output", type=Path, help="write the JSON to a file as well")
     arguments = parser.parse_args()
     unknown = set(arguments.names) - set(NAMES)
@@ -43,20 +73,23 @@ def main() -> int:
     found: dict[str, list[dict[str, Any]] | None] = {}
     for name in arguments.names or NAMES:
         started = time.monotonic()
-        found[name] = run(HERE / f"{name}.py")
-        seconds = time.monotonic() - started
+        found[name] = run(HERE / f"{name}.py", *(TINY[name] if arguments.tiny else ()))
+        seconds, load = time.monotonic() - started, os.getloadavg()[1]
         state = "failed" if found[name] is None else "done"
-        print(f"{name}: {state} in {seconds:.0f} s", file=sys.stderr, flush=True)
-    if arguments.output is not None:
-        arguments.output.parent.mkdir(parents=True, exist_ok=True)
-        arguments.output.write_text(json.dumps(found, indent=1) + "\n")
+        note = f"{name}: {state} in {seconds:.0f} s, load {load:.1f}"
+        print(note, file=sys.stderr, flush=True)
+        for one in found[name] or ():
+            one["load"] = round(load, 1)
+        if arguments.output is not None:
+            arguments.output.parent.mkdir(parents=True, exist_ok=True)
+            arguments.output.write_text(json.dumps(found, indent=1) + "\n")
     print(json.dumps(found) if arguments.json else "\n".join(table(found)))
     return int(None in found.values())
 
 
-def run(program: Path) -> list[dict[str, Any]] | None:
+def run(program: Path, *arguments: str) -> list[dict[str, Any]] | None:
     """The figures of one benchmark; None where it failed."""
-    command = [sys.executable, str(program), "--json"]
+    command = [sys.executable, str(program), "--json", *arguments]
     try:
         done = subprocess.run(  # noqa: S603 - our own
             command, stdout=subprocess.PIPE, text=True, check=True, timeout=LONGEST
@@ -70,11 +103,11 @@ def run(program: Path) -> list[dict[str, Any]] | None:
 
 def table(found: Mapping[str, Sequence[Mapping[str, Any]] | None]) -> list[str]:
     """One line for each figure, by benchmark."""
-    lines = []
+    lines = [f"  {HEADING}"]
     for name, figures in found.items():
         lines += ["", f"{name}: failed" if figures is None else name]
         lines += [f"  {Figure(**one)}" for one in figures or ()]
-    return lines[1:]
+    return lines
 
 
 if __name__ == "__main__":

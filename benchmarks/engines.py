@@ -24,7 +24,7 @@ from datafusion import SessionContext
 # A command's path is its own folder; what benchmarks share is imported from above it.
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from benchmarks.measuring.figures import figure, ratios, report, turns
+from benchmarks.measuring.figures import figure, itself, ratios, report, turns
 
 import streamfactory
 from streamfactory import engines
@@ -158,7 +158,8 @@ def compared(
         mapped = ratios(took["of_table"], took["of_stream"])
         beside["x mapped table"] = sorted(mapped)[len(mapped) // 2]
     values = ratios(took["of_file"], took["of_stream"])
-    return [figure(f"{what} over a stream", values, "x file", goal, beside)]
+    title, again = f"{what} over a stream", itself(took)
+    return [figure(title, values, "x file", goal, beside, again=again)]
 
 
 if __name__ == "__main__":

@@ -85,7 +85,8 @@ def measured(name: str, partitions: int, topics: int, rounds: int) -> Figure:
             ours.append(took)
             bare.append(run_bare(bootstrap, partitions // topics, topics))
         what = f"lag of {partitions:,} partitions, {name}"
-        return figure(what, ours, "s", GOAL, {"the client alone": min(bare)})
+        beside = {"the client alone": min(bare)}
+        return figure(what, ours, "s", GOAL, beside, ceiling=bare)
 
 
 @contextmanager

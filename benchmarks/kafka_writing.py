@@ -36,7 +36,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # not in its 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from benchmarks.measuring.brokers import broker
-from benchmarks.measuring.figures import figure, ratios, report, shuffled
+from benchmarks.measuring.figures import AGAIN, figure, itself, ratios, report, shuffled
 
 from streamfactory.arrowlog import message_schema
 from streamfactory.backends.kafka import native_library
@@ -88,6 +88,7 @@ def modes(bootstrap: str, count: int, size: int, rounds: int) -> list[Figure]:
     table = pa.table({"value": pa.array(values, pa.binary())})
     runs: dict[str, Callable[[], float]] = {
         "raw": lambda: raw(bootstrap, values),
+        AGAIN: lambda: raw(bootstrap, values),
         "task": lambda: ours(bootstrap, "task", table, "off"),
         "epoch": lambda: ours(bootstrap, "epoch", table, "off"),
     }
@@ -103,7 +104,8 @@ def modes(bootstrap: str, count: int, size: int, rounds: int) -> list[Figure]:
     for name, goal in GOALS.items():
         title = f"{name}s of {count:,} x {size} B"
         shares = ratios(took["raw"], took[name])
-        figures.append(figure(title, shares, "x raw", f">= {goal}", rate))
+        found = figure(title, shares, "x raw", f">= {goal}", rate, again=itself(took))
+        figures.append(found)
     for name in GOALS if NATIVE else ():
         title = f"{name}s natively, of {count:,} x {size} B"
         shares = ratios(took[name], took[f"native {name}"])

@@ -101,7 +101,8 @@ def compared(name: str, task: Callable[[], None], rounds: int) -> Figure:
     control = statistics.median(100 * (first / second - 1) for first, second in pairs)
     low, high = interval(added)
     beside = {"from": low, "to": high, "control": control}
-    return figure(f"counting, {name}", added, "%", "< 1", beside)
+    again = [first / second for first, second in pairs]
+    return figure(f"counting, {name}", added, "%", "< 1", beside, again=again)
 
 
 def interval(values: Sequence[float]) -> tuple[float, float]:

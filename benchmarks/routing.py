@@ -52,10 +52,10 @@ def figures(rounds: int) -> Iterator[Figure]:
     thousand = random.integers(0, 1000, ROWS)
     texts = pa.array([random.bytes(20) for _ in range(ROWS)])
     kinds = {
-        "1,000 distinct int64 keys": (pa.array(thousand), "5"),
-        "1,000 distinct text keys": (pa.array([f"key-{n}" for n in thousand]), "5"),
-        "distinct int64 keys": (pa.array(random.integers(0, 1 << 62, ROWS)), "2"),
-        "distinct keys of 20 bytes": (texts, "2"),
+        "1,000 distinct int64 keys": (pa.array(thousand), ">= 5"),
+        "1,000 distinct text keys": (pa.array([f"key-{n}" for n in thousand]), ">= 5"),
+        "distinct int64 keys": (pa.array(random.integers(0, 1 << 62, ROWS)), ">= 2"),
+        "distinct keys of 20 bytes": (texts, ">= 2"),
     }
     for name, (key, goal) in kinds.items():
         router = Router(lambda _: PARTITIONS, 0, ["key"])
@@ -64,8 +64,9 @@ def figures(rounds: int) -> Iterator[Figure]:
         octets = key if key.type == pa.binary() else key.cast(pa.string())
         octets = octets.cast(pa.binary())
         routed = [_rate(partial(_route, router, batch)) for _ in range(rounds)]
-        beside = {"murmur2 alone": _rate(partial(partition_of, octets, PARTITIONS))}
-        yield figure(f"routing, {name}", routed, "M rows/s", goal, beside)
+        hashed = partial(partition_of, octets, PARTITIONS)
+        alone = [_rate(hashed) for _ in range(rounds)]
+        yield figure(f"routing, {name}", routed, "M rows/s", goal, ceiling=alone)
 
 
 def _route(router: Router, rows: pa.RecordBatch) -> None:

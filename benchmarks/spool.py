@@ -30,7 +30,7 @@ import pyarrow as pa
 # A command's path is its own folder; what benchmarks share is imported from above it.
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from benchmarks.measuring.figures import figure, ratios, report, shuffled
+from benchmarks.measuring.figures import AGAIN, figure, itself, ratios, report, shuffled
 from benchmarks.measuring.rows import batches
 
 import streamfactory
@@ -96,6 +96,7 @@ def throughput(rows: int, size: int, rounds: int) -> Iterator[Figure]:
     """The spool against the slower of its parts."""
     sides: dict[str, Callable[[int, int], float]] = {
         "transport": over_transport,
+        AGAIN: over_transport,
         "log": into_log,
         "spool": into_spool,
     }
@@ -109,9 +110,11 @@ def throughput(rows: int, size: int, rounds: int) -> Iterator[Figure]:
     beside = {
         f"{name}, MB/s": size / statistics.median(times) / 1e6
         for name, times in took.items()
+        if name != AGAIN
     }
     title = f"{rows // 1000}k rows into a spool"
-    yield figure(title, ratios(slower, took["spool"]), "x part", ">= 0.8", beside)
+    shares, again = ratios(slower, took["spool"]), itself(took)
+    yield figure(title, shares, "x part", ">= 0.8", beside, again=again)
 
 
 def over_transport(rows: int, size: int) -> float:
@@ -226,7 +229,7 @@ def latency(rounds: int, fsync: str) -> Iterator[Figure]:
             behind.append(trips(spool(folder, fsync)))
     added = [b - a for a, b in zip(direct, behind, strict=True)]
     beside = {"socket alone, ms": statistics.median(direct)}
-    goal = "< 5" if fsync == "never" else "-"
+    goal = "< 5" if fsync == "never" else "none"
     title = f"added to a row, p50, spool.fsync={fsync}"
     yield figure(title, added, "ms", goal, beside)
 

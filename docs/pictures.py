@@ -12,6 +12,8 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from plots import plots
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
@@ -301,8 +303,9 @@ PICTURES: Final[Mapping[str, Callable[[], Picture]]] = {
 def drifted(*, write: bool) -> list[Path]:
     """The files that are not as drawn here; they are written on request."""
     found = []
-    for name, draw in PICTURES.items():
-        path, svg = FOLDER / f"{name}.svg", draw().svg()
+    drawn = {name: draw().svg() for name, draw in PICTURES.items()} | plots()
+    for name, svg in drawn.items():
+        path = FOLDER / f"{name}.svg"
         if not path.exists() or path.read_text("utf-8") != svg:
             found.append(path)
             if write:

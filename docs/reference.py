@@ -30,6 +30,7 @@ import click
 import pictures
 from contract_reference import contract
 from error_reference import error_sections
+from plots import growth_table
 from python_reference import python_api
 
 from streamfactory.cli.program import root
@@ -340,6 +341,7 @@ _GENERATORS: Final[Mapping[str, Callable[[], str]]] = {
     "server-metrics": _server_metrics,
     "spark-versions": _spark_versions,
     "matrix": _matrix,
+    "growth": growth_table,
     "metric-labels": _metric_labels,
     "statuses": _statuses,
     "pipeline-options": lambda: _table(option_rows(PIPELINE_OPTIONS)),

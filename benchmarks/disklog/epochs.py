@@ -115,9 +115,9 @@ def counting_figures(bench: Bench) -> Iterator[Figure]:
     title = f"{epochs:,} small epochs"
     yield figure(f"{title}, each, fsync=never", parts, "ms", "none")
     last = [parts[-1] / parts[0]]
-    yield figure(f"{title}, last tenth over first", last, "x", "about 1")
+    yield figure(f"{title}, last tenth over first", last, "x", "<= 1.2")
     for folder in ("data", "log", "index"):
         files = sum(1 for _ in place.glob(f"*/*/{folder}/*"))
-        yield figure(f"{title}, files in {folder}", [files], "files", "few 100")
+        yield figure(f"{title}, files in {folder}", [files], "files", "< 1000")
     opened = turns(bench.rounds, {"open": lambda: open_log(place).bounds()})["open"]
     yield figure(f"{title}, opening", [1000 * s for s in opened], "ms", "< 10")

@@ -25,7 +25,7 @@ from benchmarks.disklog.topic import (
     segments,
     sync,
 )
-from benchmarks.measuring.figures import figure, ratios, turns
+from benchmarks.measuring.figures import figure, itself, ratios, turns
 
 from streamfactory.spi import Partition
 from streamfactory.wiring.config.configure import configure
@@ -70,7 +70,8 @@ def reading_figures(bench: Bench) -> Iterator[Figure]:
         seconds = turns(bench.rounds, sides)
     for name in ("log.read", "Reader.fetch"):
         shares = ratios(seconds["raw"], seconds[name])
-        yield figure(f"read warm, {name}", shares, "x raw", ">= 0.95")
+        again = itself(seconds)
+        yield figure(f"read warm, {name}", shares, "x raw", ">= 0.95", again=again)
 
 
 def read_raw(files: Sequence[str]) -> None:
@@ -135,7 +136,8 @@ def appending_figures(bench: Bench) -> Iterator[Figure]:
             for name in ("LogStage", "Sink"):
                 shares = ratios(seconds["raw"], seconds[name])
                 size = f"{rows // 1000}k rows, fsync={fsync}"
-                yield figure(f"append {size}, {name}", shares, "x raw", goal)
+                title, again = f"append {size}, {name}", itself(seconds)
+                yield figure(title, shares, "x raw", goal, again=again)
 
 
 def append_raw(place: Path, each: Sequence[pa.RecordBatch], fsync: str) -> None:

@@ -1,16 +1,33 @@
-"""What every benchmark reports: the median and the spread of some rounds."""
+"""What every benchmark reports: the median and the spread of some rounds.
+
+Beside the figure stand the ceiling, which is what a program that does the least reaches
+in the same unit, and the noise: by how much the same side differs from itself.
+"""
 
 from __future__ import annotations
 
+import itertools
 import json
+import operator
 import random
+import re
 import statistics
 import time
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
+
+AGAIN: Final = "the same again"
+"""The side of `turns` that is its first side once more."""
+_GOAL: Final = re.compile(r"(<=|>=|<|>) ([\d.]+)")
+_COMPARED: Final = {
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
 
 
 @dataclass
@@ -25,13 +42,33 @@ class Figure:
     spread: float
     beside: Mapping[str, float] = field(default_factory=dict)
     """Other numbers of the same rounds, by what they are."""
+    ceiling: float | None = None
+    """The same of a program that does only what cannot be left out; None if there is
+    none, or if it was not measured."""
+    noise: float | None = None
+    """Share by which two measurements of one side differ, half of the time."""
+    met: bool | None = None
+    """Whether the goal is reached; None without a goal."""
+    load: float | None = None
+    """Of the machine while it was measured, over five minutes; filled by `all`."""
 
     def __str__(self) -> str:
         beside = "".join(f", {what} {value:.2f}" for what, value in self.beside.items())
+        of_ceiling = "" if not self.ceiling else f"{self.value / self.ceiling:.2f}"
+        noise = "" if self.noise is None else f"{100 * self.noise:.0f} %"
+        met = {True: "met", False: "not met", None: ""}[self.met]
         return (
-            f"{self.name:<58} {self.value:>9.2f} {self.unit:<8} goal {self.goal:<8}"
-            f" rounds {self.rounds}, spread {self.spread:.2f}{beside}"
+            f"{self.name:<58} {self.value:>9.2f} {self.unit:<9} {of_ceiling:>10}"
+            f" {self.goal:<8} {self.spread:>8.2f} {noise:>6}  {met:<8}"
+            f" {self.rounds} rounds{beside}"
         )
+
+
+HEADING: Final = (
+    f"{'path':<58} {'ratio to peer, or value':<19} {'of ceiling':>10} {'goal':<8}"
+    f" {'spread':>8} {'noise':>6}  goal met"
+)
+"""Over the lines of figures."""
 
 
 def figure(
@@ -40,10 +77,37 @@ def figure(
     unit: str,
     goal: str,
     beside: Mapping[str, float] | None = None,
+    *,
+    ceiling: Sequence[float] = (),
+    again: Sequence[float] = (),
 ) -> Figure:
-    """Median and spread of some rounds."""
+    """Median and spread of some rounds.
+
+    Args:
+        name: The path that is measured.
+        values: Of each round.
+        unit: Of the values; ``x`` and a name for a ratio to it.
+        goal: A comparison such as ``>= 0.9``, or `NONE`.
+        beside: Other numbers of the same rounds.
+        ceiling: The same of a program that does the least, if there is one.
+        again: Ratios of one side to itself. By default those of each round to the next.
+    """
     median, spread = statistics.median(values), max(values) - min(values)
-    return Figure(name, median, unit, goal, len(values), spread, dict(beside or {}))
+    found = Figure(name, median, unit, goal, len(values), spread, dict(beside or {}))
+    found.ceiling = statistics.median(ceiling) if ceiling else None
+    same = again or [one / two for one, two in itertools.pairwise(values) if two]
+    if same:
+        found.noise = statistics.median(abs(one - 1) for one in same)
+    found.met = is_met(goal, median)
+    return found
+
+
+def is_met(goal: str, value: float) -> bool | None:
+    """Whether a value reaches a goal; None if it is no comparison with a number."""
+    found = _GOAL.fullmatch(goal)
+    if found is None:
+        return None
+    return bool(_COMPARED[found[1]](value, float(found[2])))
 
 
 def report(figures: Iterable[Figure], *, as_json: bool) -> None:
@@ -51,6 +115,7 @@ def report(figures: Iterable[Figure], *, as_json: bool) -> None:
     if as_json:
         print(json.dumps([asdict(one) for one in figures]))
         return
+    print(HEADING)
     for one in figures:
         print(one, flush=True)
 
@@ -67,7 +132,11 @@ def turns(
     sides: Mapping[str, Callable[[], object]],
     after: Callable[[], object] = lambda: None,
 ) -> dict[str, list[float]]:
-    """Seconds of each side in each round; one round more, to warm up, is left out."""
+    """Seconds of each side in each round; one round more, to warm up, is left out.
+
+    The first side takes one more turn in each round, as `AGAIN`, which shows the noise.
+    """
+    sides = {**sides, AGAIN: next(iter(sides.values()))}
     took: dict[str, list[float]] = {name: [] for name in sides}
     for number in range(rounds + 1):
         for name, side in shuffled(sides):
@@ -81,6 +150,11 @@ def turns(
 def shuffled(sides: Mapping[str, Any]) -> list[tuple[str, Any]]:
     """In a new order."""
     return random.sample(list(sides.items()), len(sides))
+
+
+def itself(took: Mapping[str, Sequence[float]]) -> list[float]:
+    """The first side of `turns` over itself, round by round."""
+    return ratios(next(iter(took.values())), took[AGAIN])
 
 
 def ratios(over: Sequence[float], under: Sequence[float]) -> list[float]:

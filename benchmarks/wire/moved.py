@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 import time
 from typing import TYPE_CHECKING
 
@@ -12,8 +13,10 @@ from benchmarks.measuring.rows import batches
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-VOLUME = 400_000_000
-"""Bytes of one run."""
+VOLUME = "BENCHMARK_MEGABYTES"
+"""The environment variable with the megabytes of one run: children inherit it."""
+MEGABYTES = 200
+"""By default."""
 DISTINCT = 64_000_000
 """Bytes of distinct batches, which are cycled: sources come from main memory."""
 TRIPS = 2_000
@@ -37,11 +40,12 @@ def distinct(rows: int) -> list[pa.RecordBatch]:
 
 def enough(found: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Batches in a cycle, up to the volume of a run."""
+    volume = int(os.environ.get(VOLUME, MEGABYTES)) * 1_000_000
     size, each = 0, found[0].serialize().size
     for batch in itertools.cycle(found):
         yield batch
         size += each
-        if size >= VOLUME:
+        if size >= volume:
             return
 
 

@@ -8,10 +8,15 @@ import statistics
 import time
 from contextlib import closing
 
+import pyarrow as pa
 from benchmarks.wire.moved import TRIPS, Watch, batch_of_one, distinct, enough
+
+from streamfactory.spi import BatchValidator
 
 BUFFER = 4 * 1024**2
 PIECE = 1024**2
+WHOLE = socket.MSG_WAITALL
+SCHEMA_BYTES = batch_of_one().schema.serialize().size
 
 
 def raw_sender(medium: str, where: str, rows: int) -> float:
@@ -39,6 +44,53 @@ def raw_sender(medium: str, where: str, rows: int) -> float:
             connection.sendall(source[start : start + min(PIECE, size)])
             size -= PIECE
         return watch.read()[1]
+
+
+def whole_sender(medium: str, where: str, rows: int) -> float:
+    """Send the batches as messages, as `raw_sender` does, each as a whole.
+
+    Returns:
+        Seconds of the processor.
+    """
+    found = distinct(rows)
+    with closing(listening(medium, where)) as server:
+        connection, _ = server.accept()
+    with connection:
+        messages = [memoryview(batch.serialize()) for batch in found]
+        connection.sendall(found[0].schema.serialize())
+        connection.sendall(len(messages[0]).to_bytes(8, "little"))
+        watch = Watch()
+        if rows <= 1_000:
+            for batch in enough(found):
+                connection.sendall(batch.serialize())
+        else:
+            for message, _ in zip(itertools.cycle(messages), enough(found)):
+                connection.sendall(message)
+        return watch.read()[1]
+
+
+def read_validated(medium: str, where: str) -> tuple[float, float]:
+    """Read batches of one known length each, and validate them: the ceiling.
+
+    No reader of foreign bytes can do less. It parses no header, waits in the system
+    for whole messages, and has no deadlines.
+    """
+    with connected(medium, where) as connection:
+        schema = pa.ipc.read_schema(pa.py_buffer(_exactly(connection, SCHEMA_BYTES)))
+        size = int.from_bytes(_exactly(connection, 8), "little")
+        validator, watch = BatchValidator(schema), None
+        while True:
+            message = pa.allocate_buffer(size)
+            if connection.recv_into(memoryview(message), size, WHOLE) < size:
+                break
+            validator.validate(pa.ipc.read_record_batch(message, schema))
+            watch = watch or Watch()
+        assert watch is not None
+        return watch.read()
+
+
+def _exactly(connection: socket.socket, size: int) -> bytes:
+    return connection.recv(size, WHOLE)
 
 
 def read_raw(medium: str, where: str) -> tuple[float, float]:

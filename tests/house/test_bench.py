@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 import json
+import math
+import re
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 import pytest
 from benchmarks import all as every
-from benchmarks.measuring.figures import figure
+from benchmarks.growing.curves import CONSTANT, LINEAR, LOGARITHMIC, Curve
+from benchmarks.measuring.figures import AGAIN, figure, itself, turns
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
-FOUND = [asdict(figure("reads of 64k rows", [0.5, 0.75, 1.0], "x raw", ">= 0.7"))]
+FOUND = [
+    asdict(
+        figure("reads of 64k rows", [0.5, 0.75, 1.0], "x raw", ">= 0.7", ceiling=[0.9])
+    )
+]
 
 
 def test_every_benchmark_is_run_and_can_answer_in_json() -> None:
@@ -41,7 +49,62 @@ def test_a_benchmark_answers_figures_or_fails(
 
 def test_the_table_has_each_figure_and_each_failure() -> None:
     lines = every.table({"log": FOUND, "kafka": None})
-    assert lines[0] == "log"
-    assert "reads of 64k rows" in lines[1]
-    assert "0.75 x raw    goal >= 0.7" in lines[1]
-    assert lines[2:] == ["", "kafka: failed"]
+    assert "of ceiling" in lines[0]
+    assert lines[1:3] == ["", "log"]
+    assert "reads of 64k rows" in lines[3]
+    assert re.search(r"0.75 x raw +0.83 >= 0.7 +0.50 +29 %  met", lines[3]), lines[3]
+    assert lines[4:] == ["", "kafka: failed"]
+
+
+@pytest.mark.parametrize(
+    ("goal", "value", "met"),
+    [
+        ("<= 1.5", 1.5, True),
+        ("<= 1.5", 1.6, False),
+        ("< 100", 100, False),
+        (">= 0.9", 0.9, True),
+        ("> 1", 1, False),
+        ("none", 5, None),
+    ],
+)
+def test_a_goal_is_met_or_not(goal: str, value: float, met: bool | None) -> None:
+    assert figure("one", [value], "x", goal).met is met
+
+
+def test_sides_that_take_turns_show_their_noise() -> None:
+    took = turns(3, {"peer": lambda: None, "ours": lambda: None})
+    assert set(took) == {"peer", "ours", AGAIN}
+    assert len(itself(took)) == 3
+
+
+@pytest.mark.parametrize(
+    ("cost", "growth", "met"),
+    [
+        (lambda _: 5.0, CONSTANT, True),
+        (lambda size: size**0.5, CONSTANT, False),
+        (lambda size: 1 + math.log(size), LOGARITHMIC, True),
+        (lambda size: 2.0 * size, LOGARITHMIC, False),
+        (lambda size: 2.0 * size, LINEAR, True),
+        (lambda size: size * math.log(size), LINEAR, True),
+        (lambda size: 1e-6 * size**2, LINEAR, False),
+        (lambda size: 100 / size, CONSTANT, True),
+    ],
+)
+def test_growth_has_a_class(
+    cost: Callable[[int], float], growth: str, met: bool
+) -> None:
+    values = {size: cost(size) for size in (10, 100, 1_000, 10_000)}
+    assert Curve("one", "size", "ms", values, growth, "why").figure().met is met
+
+
+def test_every_benchmark_has_smallest_sizes() -> None:
+    assert set(every.TINY) == set(every.NAMES)
+
+
+@pytest.mark.long("starts every benchmark: brokers, servers and Spark")
+@pytest.mark.parametrize("name", every.NAMES)
+def test_every_benchmark_runs_through(name: str) -> None:
+    figures = every.run(every.HERE / f"{name}.py", *every.TINY[name])
+    assert figures
+    assert all(one["value"] == one["value"] for one in figures)
+    assert any(one["met"] is not None for one in figures)
