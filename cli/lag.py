@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from streamfactory.cli.checkpoint.comparing import behind_text, partition_lines
+from streamfactory.cli.checkpoint.comparing import partition_lines
 from streamfactory.cli.draining import draining
 from streamfactory.cli.parameters import interval_of, json_flag
 from streamfactory.cli.printing import JsonPrinter
@@ -19,6 +19,7 @@ from streamfactory.spi import StreamError, Unsupported
 from streamfactory.wiring.core.bounded import concurrently
 from streamfactory.wiring.core.defects import with_code
 from streamfactory.wiring.core.plain import total
+from streamfactory.wiring.reading.lag import lag_text
 
 if TYPE_CHECKING:
     import threading
@@ -167,7 +168,7 @@ def _lines(
     for lag in lags if detailed else ():
         yield ""
         title = f"{lag['kind']} {lag['name']}, stream {lag['stream']}"
-        yield f"{title}: {behind_text(lag)}"
+        yield f"{title}: {lag_text(lag['behind'], lag['commits'])}"
         yield from partition_lines(lag["partitions"])
     for target, error in errors.items():
         yield f"{target}: {with_code(error)}"

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from streamfactory.cli.checkpoint.comparing import moved_lines
 from streamfactory.cli.checkpoint.rewinding import force_option, rewind
 from streamfactory.cli.parameters import OrderedGroup, json_flag, one_definition
 from streamfactory.cli.positions import read_marks
-from streamfactory.cli.results import number, offsets_text, table
+from streamfactory.cli.results import offsets_text
 from streamfactory.cli.status import Status
 from streamfactory.cli.topics.arguments import confirmed, deleting_options
 from streamfactory.spark.checkpoints import differences
@@ -197,16 +198,4 @@ def _lines(document: Document) -> Iterator[str]:
     if not moves:
         yield "  no partition moves"
         return
-    head = ("TOPIC", "PARTITION", "FROM", "TO", "MOVED", "REMARK")
-    rows = [
-        (
-            move.partition.topic,
-            str(move.partition.id),
-            number(move.before, "new"),
-            number(move.after, ""),
-            "" if move.offsets is None else f"{move.offsets:+d}",
-            move.remark or "",
-        )
-        for move in moves
-    ]
-    yield from table([head, *rows], indent="  ")
+    yield from moved_lines(moves, new="new")

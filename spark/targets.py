@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from streamfactory.spark.checkpoints import measure_lag
 from streamfactory.spark.locating import locate, opened
 from streamfactory.spark.pipelines.definition import is_pipeline
 from streamfactory.spi import (
@@ -19,6 +18,7 @@ from streamfactory.spi import (
 from streamfactory.wiring.config.catalogue import Catalogue
 from streamfactory.wiring.config.loading import load
 from streamfactory.wiring.core.plain import total
+from streamfactory.wiring.reading.lag import measure_lag
 from streamfactory.wiring.reading.source import Source
 from streamfactory.wiring.streams.positions import GroupPositions
 
@@ -26,10 +26,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from contextlib import ExitStack
 
-    from streamfactory.spark.checkpoints import PartitionLag
     from streamfactory.spark.locating import Located, Mask
     from streamfactory.spi import Position
     from streamfactory.wiring.config.definition import StreamDefinition
+    from streamfactory.wiring.reading.lag import PartitionLag
 
     AddMask = Callable[[Mask], object]
 

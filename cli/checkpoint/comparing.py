@@ -15,11 +15,12 @@ from streamfactory.cli.checkpoint.arguments import (
     target_argument,
 )
 from streamfactory.cli.parameters import json_flag
-from streamfactory.cli.results import count, number, table
-from streamfactory.spark.checkpoints import differences, measure_lag
+from streamfactory.cli.results import number, table
+from streamfactory.spark.checkpoints import differences
 from streamfactory.spark.locating import locate, locate_kept, opened
 from streamfactory.spi import MisuseError
 from streamfactory.wiring.core.plain import total
+from streamfactory.wiring.reading.lag import lag_text, measure_lag
 from streamfactory.wiring.streams.checkpoints import merged
 from streamfactory.wiring.topics.admin import open_admin
 
@@ -27,9 +28,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from streamfactory.cli.printing import Printer
-    from streamfactory.spark.checkpoints import Moved, PartitionLag
+    from streamfactory.spark.checkpoints import Moved
     from streamfactory.spark.locating import Located
     from streamfactory.spi import Position
+    from streamfactory.wiring.reading.lag import PartitionLag
 
 Document = dict[str, Any]
 
@@ -117,15 +119,9 @@ def _lag_lines(document: Document) -> Iterator[str]:
     yield f"{document['checkpoint']}: {number(document['behind'])} behind"
     for one in document["sources"]:
         yield ""
-        yield f"{one['source']}, stream {one['stream']}: {behind_text(one)}"
+        behind = lag_text(one["behind"], one["commits"])
+        yield f"{one['source']}, stream {one['stream']}: {behind}"
         yield from partition_lines(one["partitions"])
-
-
-def behind_text(lag: Document) -> str:
-    """How far a position is behind: in messages, and in commits of a table."""
-    behind = f"{number(lag['behind'])} behind"
-    commits = lag["commits"]
-    return behind if commits is None else f"{behind}, in {count(commits, 'commit')}"
 
 
 def partition_lines(lags: Sequence[PartitionLag]) -> Iterator[str]:
@@ -217,20 +213,29 @@ def _difference_lines(document: Document) -> Iterator[str]:
     if document["equal"]:
         yield "no difference"
         return
-    head = ("TOPIC", "PARTITION", "FROM", "TO", "MOVED", "REMARK")
     for one in document["sources"]:
         yield ""
         yield f"{one['source']}:"
-        moves: Sequence[Moved] = one["partitions"]
-        rows = [
-            (
-                move.partition.topic,
-                str(move.partition.id),
-                number(move.before, ""),
-                number(move.after, ""),
-                "" if move.offsets is None else f"{move.offsets:+d}",
-                move.remark or "",
-            )
-            for move in moves
-        ]
-        yield from table([head, *rows], indent="  ")
+        yield from moved_lines(one["partitions"])
+
+
+def moved_lines(moves: Sequence[Moved], new: str = "") -> Iterator[str]:
+    """The differences of two positions as a table.
+
+    Args:
+        moves: By partition.
+        new: What is shown for a partition that the first position does not have.
+    """
+    head = ("TOPIC", "PARTITION", "FROM", "TO", "MOVED", "REMARK")
+    rows = [
+        (
+            move.partition.topic,
+            str(move.partition.id),
+            number(move.before, new),
+            number(move.after, ""),
+            "" if move.offsets is None else f"{move.offsets:+d}",
+            move.remark or "",
+        )
+        for move in moves
+    ]
+    return table([head, *rows], indent="  ")

@@ -188,8 +188,8 @@ def delete_command(
 ) -> Status:
     """Delete a topic and all its rows.
 
-    Shows how many rows that is, and asks. Readers and writers of the topic fail from
-    then on, also if a topic of the same name is created afterwards.
+    Shows how many offsets it holds, and asks. Readers and writers of the topic fail
+    from then on, also if a topic of the same name is created afterwards.
     """
     with opened(printer, target, **where) as admin:
         infos = admin.partitions()
@@ -212,9 +212,10 @@ def delete_command(
 
 
 def _deleted(answer: Document) -> list[str]:
-    rows = "an unknown number of rows"
+    # Offsets: those of Kafka's transaction markers hold no message.
+    rows = "an unknown number of offsets"
     if answer["rows"] is not None:
-        rows = count(answer["rows"], "row")
+        rows = count(answer["rows"], "offset")
     what = f"{rows} in {count(answer['partitions'], 'partition')}"
     text = {
         DONE: f"deleted, with {what}",

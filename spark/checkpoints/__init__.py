@@ -3,9 +3,7 @@
 from streamfactory.spark.checkpoints.outlook import (
     Moved,
     NextBatch,
-    PartitionLag,
     differences,
-    measure_lag,
     next_batch,
 )
 from streamfactory.spark.checkpoints.pipeline import PipelineCheckpoint
@@ -43,7 +41,6 @@ __all__ = [
     "Memory",
     "Moved",
     "NextBatch",
-    "PartitionLag",
     "PipelineCheckpoint",
     "Place",
     "QueryCheckpoint",
@@ -57,7 +54,6 @@ __all__ = [
     "differences",
     "is_query_checkpoint",
     "ledger_folder",
-    "measure_lag",
     "next_batch",
     "plain_counts",
     "plan_rewind",

@@ -14,12 +14,12 @@ from streamfactory.backends.delta.harness import DeltaHarness
 from streamfactory.backends.delta.log import DeltaLog
 from streamfactory.backends.hudi.harness import HudiHarness
 from streamfactory.backends.iceberg.harness import IcebergHarness
-from streamfactory.spark.checkpoints import measure_lag
 from streamfactory.spi import Checkpoint
 from streamfactory.tables.harness import numbers_table
 from streamfactory.wiring.config.configure import configure
 from streamfactory.wiring.config.definition import from_mapping
 from streamfactory.wiring.plugins.manager import default_manager
+from streamfactory.wiring.reading.lag import measure_lag
 from streamfactory.wiring.reading.source import Source
 from streamfactory.wiring.streams.checkpoints import FileCheckpointStore
 
@@ -128,3 +128,14 @@ def test_commits_are_counted_without_opening_them(
         monkeypatch.setattr(DeltaLog, "read", read)
         assert source.metadata.commits(info, info.earliest) == 22
     assert opened == []
+
+
+def test_check_shows_the_lag_in_commits(
+    table: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    path = tmp_path / "lake.toml"
+    path.write_text(
+        f'[properties]\nstreamType = "delta"\nstream.delta.path = "{table}"\n'
+    )
+    done = command_of(capsys)("check", path)
+    assert "5 offsets behind, in 1 commit, where a new reader starts" in done.out

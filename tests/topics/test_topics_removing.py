@@ -201,7 +201,7 @@ def test_a_mistaken_line_is_refused(
         (
             ("delete",),
             (
-                "clicks: would be deleted, with 7 rows in 2 partitions: there is no "
+                "clicks: would be deleted, with 7 offsets in 2 partitions: there is no "
                 "terminal to ask at, so nothing was done"
             ),
         ),
@@ -244,9 +244,9 @@ def test_a_person_is_asked_before_a_topic_is_deleted(
 ) -> None:
     stream = disk.numbers("clicks", 4)
     done = terminal("delete", stream, answer=answer)
-    assert "clicks: would be deleted, with 4 rows in 1 partition\r\n" in done.err
+    assert "clicks: would be deleted, with 4 offsets in 1 partition\r\n" in done.err
     assert len(topics("list", stream, "--json").json["topics"]) == there
-    document = {"y": "clicks: deleted, with 4 rows in 1 partition\n"}
+    document = {"y": "clicks: deleted, with 4 offsets in 1 partition\n"}
     assert done.out == document.get(answer, "clicks: nothing was done\n")
 
 
@@ -488,7 +488,7 @@ def test_a_topic_is_deleted(place: Place, topics: Command) -> None:
     stream = place.numbers("clicks", 3, 4)
     place.numbers("archive", 1)
     looked = topics("delete", stream, "--dry-run")
-    assert looked.out == "clicks: would be deleted, with 7 rows in 2 partitions\n"
+    assert looked.out == "clicks: would be deleted, with 7 offsets in 2 partitions\n"
     done = topics("delete", stream, "--yes", "--json")
     document = {"topic": "clicks", "outcome": "done", "partitions": 2, "rows": 7}
     assert (done.status, done.json) == (0, document)
@@ -502,7 +502,7 @@ def test_another_topic_is_deleted_by_name(place: Place, topics: Command) -> None
     stream = place.numbers("clicks", 3)
     place.numbers("archive", 1)
     done = topics("delete", stream, "--topic", "archive", "--yes")
-    assert done.out == "archive: deleted, with 1 row in 1 partition\n"
+    assert done.out == "archive: deleted, with 1 offset in 1 partition\n"
     assert topics("show", stream, "--json").json["rows"] == 3
 
 

@@ -90,7 +90,9 @@ def conform(rows: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     if unknown:
         msg = f"column {unknown[0]!r} is not in the declared schema"
         if len(unknown) > 1:
+            more = len(unknown) - _NAMED
             listed = ", ".join(map(repr, unknown[:_NAMED]))
+            listed += f" and {more} more" if more > 0 else ""
             msg = f"columns {listed} are not in the declared schema"
         raise SchemaMismatch(msg)
     columns = [_column(rows, field) for field in schema]

@@ -24,7 +24,9 @@ from streamfactory.wiring.core.bounded import Hung, bounded
 from streamfactory.wiring.core.clock import Clock
 from streamfactory.wiring.core.defects import InternalError
 from streamfactory.wiring.core.guard import Guard
+from streamfactory.wiring.core.plain import total
 from streamfactory.wiring.plugins.manager import default_manager
+from streamfactory.wiring.reading.lag import lag_text, measure_lag
 from streamfactory.wiring.reading.source import Source
 from streamfactory.wiring.reading.starts import starting_offsets
 
@@ -254,10 +256,12 @@ class StreamCheck:
         starts = starting_offsets(
             source.config, source.metadata, self._infos, start=None, default="earliest"
         )
-        lag = source.metadata.lag(Position(starts))
-        known = [behind for behind in lag.values() if behind is not None]
-        unknown = "" if len(known) == len(lag) else ", some unknown"
-        return f"{_offsets(sum(known))} behind, where a new reader starts{unknown}"
+        lags = measure_lag(Position(starts), source)
+        known = [lag.behind for lag in lags if lag.behind is not None]
+        unknown = "" if len(known) == len(lags) else ", some unknown"
+        commits = total(lag.commits for lag in lags) if lags else None
+        behind = lag_text(sum(known), commits, "offset")
+        return f"{behind}, where a new reader starts{unknown}"
 
     def _run_close(self) -> Step:
         if self._hung:
