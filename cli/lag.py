@@ -10,6 +10,7 @@ import click
 
 from streamfactory.cli.checkpoint.comparing import partition_lines
 from streamfactory.cli.draining import draining
+from streamfactory.cli.importing import uncollected
 from streamfactory.cli.parameters import interval_of, json_flag
 from streamfactory.cli.printing import JsonPrinter
 from streamfactory.cli.results import count, number, table
@@ -100,9 +101,10 @@ def _measure(
     wanted = list(targets) or all_targets()
     # Not a block: after an interrupt, threads use the streams until the process ends.
     stack = ExitStack()
-    found = concurrently(
-        lambda one: _one(stack, printer, one), wanted, at_once=_AT_ONCE, stop=stop
-    )
+    with uncollected():
+        found = concurrently(
+            lambda one: _one(stack, printer, one), wanted, at_once=_AT_ONCE, stop=stop
+        )
     if found is None:
         return None
     stack.close()

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import threading
 import time
-from concurrent.futures import FIRST_EXCEPTION, wait
+from collections import deque
+from concurrent.futures import wait
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -155,11 +156,11 @@ class Admin:
         futures: Mapping[Any, Future[T]],
         deadline: float,
     ) -> dict[Any, T]:
-        waiting = set(futures.values())
+        # `concurrent.futures.wait` costs as much as the requests, with 10,000 futures.
+        waiting = deque(futures.values())
         refresh_at = time.monotonic() + _REFRESH
         while waiting:
-            done, waiting = wait(waiting, _SLICE, FIRST_EXCEPTION)
-            self._check(done, doing)
+            self._wait(waiting, doing)
             client.poll(0)
             if waiting and self._watch.last and time.monotonic() > refresh_at:
                 self._refresh(client, deadline)
@@ -180,6 +181,23 @@ class Admin:
         left = min(_REFRESH, deadline - time.monotonic())
         with suppress(KafkaException):
             client.list_topics(self.config.get("topic.name", ""), max(left, _SLICE))
+
+    def _wait(self, waiting: deque[Future[Any]], doing: str) -> None:
+        """Drop results from the front, and wait for one for `_SLICE` at most.
+
+        Raises:
+            StreamError: The error of a result.
+        """
+        until = time.monotonic() + _SLICE
+        while waiting:
+            first = waiting[0]
+            if not first.done():
+                wait([first], max(0.0, until - time.monotonic()))
+            if not first.done() or first.exception() is not None:
+                # Another one may have failed already.
+                self._check([one for one in waiting if one.done()], doing)
+                return
+            waiting.popleft()
 
     def _check(self, done: Collection[Future[T]], doing: str) -> None:
         """Raise the error of a result; permanent errors take precedence."""
@@ -237,7 +255,7 @@ class KafkaMetadata(MetadataProvider):
         self, timestamp_ms: int, partitions: Collection[Partition]
     ) -> Mapping[Partition, int | None]:
         spec = _SPECS.for_timestamp(timestamp_ms)
-        found = self._offsets(partitions, spec, self._level)
+        [found] = self._offsets(partitions, [(spec, self._level)])
         return {p: None if offset < 0 else offset for p, offset in found.items()}
 
     def fetch_schema(self, topic: str) -> pa.Schema:
@@ -336,20 +354,21 @@ class KafkaMetadata(MetadataProvider):
     ) -> list[PartitionInfo]:
         if not partitions:
             return []
-        # This order guarantees earliest <= latest <= written.
-        earliest = self._offsets(partitions, _EARLIEST, self._level)
-        latest = self._offsets(partitions, _LATEST, self._level)
-        written: Mapping[Partition, int] = {}
-        if self._level == IsolationLevel.READ_COMMITTED:
-            every = IsolationLevel.READ_UNCOMMITTED
-            written = self._offsets(partitions, _LATEST, every)
+        every = IsolationLevel.READ_UNCOMMITTED
+        wanted = [(_EARLIEST, self._level), (_LATEST, self._level), (_LATEST, every)]
+        if self._level == every:
+            del wanted[2]
+        earliest, latest, *more = self._offsets(partitions, wanted)
+        written = more[0] if more else {}
+        incarnations = {topic: str(one.topic_id) for topic, one in described.items()}
         return [
             PartitionInfo(
                 p,
+                # The requests are concurrent, so that one may be older than another.
                 min(earliest[p], latest[p]),
                 latest[p],
-                incarnation=str(described[p.topic].topic_id),
-                written=written.get(p),
+                incarnation=incarnations[p.topic],
+                written=max(written[p], latest[p]) if written else None,
             )
             for p in partitions
         ]
@@ -357,25 +376,33 @@ class KafkaMetadata(MetadataProvider):
     def _offsets(
         self,
         partitions: Collection[Partition],
-        spec: Any,
-        level: IsolationLevel,
-    ) -> dict[Partition, int]:
-        asked = {p: TopicPartition(p.topic, p.id) for p in partitions}
+        wanted: Sequence[tuple[Any, IsolationLevel]],
+    ) -> list[dict[Partition, int]]:
+        """Offsets of the partitions, by concurrent requests.
+
+        Args:
+            partitions: The partitions.
+            wanted: Which offset, and at which isolation level; one for each result.
+        """
+        places = [TopicPartition(p.topic, p.id) for p in partitions]
         topics = sorted({p.topic for p in partitions})
         doing = f"offsets of {', '.join(map(repr, topics[:3]))} cannot be listed"
 
         def ask(client: AdminClient) -> Mapping[Any, Future[Any]]:
-            wanted, found = list(asked.values()), {}
-            for at in range(0, len(wanted), _AT_ONCE):
-                some = dict.fromkeys(wanted[at : at + _AT_ONCE], spec)
-                found.update(client.list_offsets(some, isolation_level=level))
+            found: dict[Any, Future[Any]] = {}
+            for number, (spec, level) in enumerate(wanted):
+                for at in range(0, len(places), _AT_ONCE):
+                    some = dict.fromkeys(places[at : at + _AT_ONCE], spec)
+                    asked = client.list_offsets(some, isolation_level=level)
+                    for tp, future in asked.items():
+                        found[number, tp.topic, tp.partition] = future
             return found
 
-        answers = {
-            (tp.topic, tp.partition): info.offset
-            for tp, info in self._admin.call(doing, ask).items()
-        }
-        return {p: answers[p.topic, p.id] for p in asked}
+        answers = self._admin.call(doing, ask)
+        return [
+            {p: answers[number, p.topic, p.id].offset for p in partitions}
+            for number in range(len(wanted))
+        ]
 
 
 def _partitions(described: Mapping[str, Any]) -> list[Partition]:
