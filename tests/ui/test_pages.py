@@ -11,15 +11,24 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 import pyarrow as pa
+from deltalake import write_deltalake
 from tests.checkpoints.conftest import Topic
 from tests.ui.conftest import HOSTILE, SCRIPT
 
+import streamfactory
 from streamfactory.backends.memory import store
-from streamfactory.spi import BatchState, MessageBatch, Partition, PartitionInfo
+from streamfactory.spi import (
+    BatchState,
+    Checkpoint,
+    MessageBatch,
+    Partition,
+    PartitionInfo,
+)
 from streamfactory.ui import looking
 from streamfactory.ui.cells import cell_rows
 from streamfactory.ui.pipelines import pipelines
 from streamfactory.wiring.metrics.registry import registry
+from streamfactory.wiring.streams.checkpoints import FileCheckpointStore
 from streamfactory.wiring.streams.opening import open_sink
 
 if TYPE_CHECKING:
@@ -374,3 +383,29 @@ def check_page(page: Page) -> None:
     assert "unsafe" not in page.headers["Content-Security-Policy"]
     for name in ("X-Content-Type-Options", "X-Frame-Options", "Referrer-Policy"):
         assert name in page.headers
+
+
+def test_the_lag_of_a_table_is_shown_in_commits(
+    world: World, serve: Serve, tmp_path: Path
+) -> None:
+    table, groups = tmp_path / "lake", tmp_path / "lake-groups"
+    write_deltalake(str(table), pa.table({"number": [1, 2]}))
+    (world.catalogue / "lake.toml").write_text(
+        '[properties]\nstreamType = "delta"\n'
+        f'stream.delta.path = "{table}"\ncheckpoint.location = "{groups}"\n'
+    )
+    with streamfactory.open("lake", follow=False) as stream:
+        assert sum(batch.num_rows for batch in stream) == 2
+        store = FileCheckpointStore(groups)
+        store.save("billing", "0-of-1", Checkpoint(stream.position, 1))
+    for number in (3, 4, 5):
+        write_deltalake(str(table), pa.table({"number": [number]}), mode="append")
+    browser = serve()
+    text = browser.get("/group", stream="lake", group="billing").text
+    assert "Lag: 3 offsets (3 commits) in 1 partitions." in text
+    assert '<th scope="col" class="n">Commits</th>' in text
+    assert (
+        '<td class="n">3 (3 commits)</td>' in browser.get("/stream", name="lake").text
+    )
+    other = browser.get("/group", stream="clicks", group="billing").text
+    assert "Commits" not in other
