@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 RATES = pa.table({"currency": ["EUR", "SEK", "USD"], "rate": [1.0, 0.09, 0.86]})
 WRITER = "euros"
-ATTEMPTS = 10
+ATTEMPTS = 30
 
 
 def in_euros(orders: pa.RecordBatch) -> pa.Table:
