@@ -11,7 +11,8 @@ Where kafkarrow is installed, it takes its turn. Where streamfactory-native is i
 processor time of the thread that reads: that of messages that are fetched already.
 
 With --spark JSON is read into typed columns, each of which is aggregated: by Spark's
-own Kafka source with `from_json`, and by ours with the decoder `json`.
+own Kafka source with `from_json`, and by ours with the decoder `json`; natively too,
+where that is installed. By the clock, and by the processor time of Spark's processes.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from benchmarks.measuring.brokers import broker
 from benchmarks.measuring.figures import AGAIN, figure, itself, ratios, report
+from benchmarks.measuring.processes import tree_seconds
 
 from streamfactory.spi import FetchLimits, Partition
 from streamfactory.wiring.config.configure import configure
@@ -134,7 +136,7 @@ def compared(
     """The ratio of speeds, round by round; ours itself is for orientation only."""
     rate = count * (1 - WARM) / statistics.median(seconds[ours]) / 1e6
     shares = ratios(seconds[other], seconds[ours])
-    # The least is the client alone. On Spark, and beside kafkarrow, none is measured.
+    # The least is the client alone. Beside kafkarrow none is measured.
     own = other in ("bare", "best")
     return figure(
         name,
@@ -309,6 +311,7 @@ def row(number: int) -> bytes:
 
 def on_spark(bootstrap: str, arguments: Any) -> list[Figure]:
     """Typed columns of JSON, by Spark's own source and by ours."""
+    from benchmarks.measuring.on_spark import java_process
     from pyspark.sql import SparkSession
     from pyspark.sql import functions as f
     from tests.kafka.jars import jars
@@ -327,41 +330,65 @@ def on_spark(bootstrap: str, arguments: Any) -> list[Figure]:
     )
     count = 2 * arguments.messages
     topic = filled(bootstrap, count, row, 4)
+    java = int(java_process().parent.name)
 
-    def aggregated(frame: Any) -> float:
-        started = time.perf_counter()
+    def aggregated(frame: Any) -> tuple[float, float]:
+        started, before = time.perf_counter(), tree_seconds(java)
         columns = [f.max(name) for name in frame.columns]
         found = frame.agg(f.count(f.lit(1)).alias("rows"), *columns).collect()[0]
         assert found["rows"] == count
-        return time.perf_counter() - started
+        return time.perf_counter() - started, tree_seconds(java) - before
 
-    def theirs() -> float:
+    def theirs() -> tuple[float, float]:
         options = {"kafka.bootstrap.servers": bootstrap, "subscribe": topic}
         raw = spark.read.format("kafka").options(**options).load()
         value = f.from_json(f.col("value").cast("string"), DDL).alias("row")
         return aggregated(raw.select(value).select("row.*"))
 
-    def ours() -> float:
+    def ours(path: str) -> tuple[float, float]:
         options = {
             "streamType": "kafka",
             "stream.kafka.broker.list": bootstrap,
             "stream.kafka.topic.name": topic,
             "stream.kafka.decoder.class.name": "json",
+            "stream.kafka.native.reading": path,
             "schema": DDL,
         }
         frame = spark.read.format("streamfactory").options(**options).load()
         return aggregated(frame)
 
-    seconds: dict[str, list[float]] = {"spark": [], AGAIN: [], "ours": []}
+    sides: dict[str, Callable[[], tuple[float, float]]]
+    sides = {"spark": theirs, AGAIN: theirs, "ours": lambda: ours("off")}
+    if find_spec("streamfactory_native"):
+        sides["ours natively"] = lambda: ours("required")
+    taken: dict[str, list[tuple[float, float]]] = {name: [] for name in sides}
     for number in range(arguments.rounds + 1):
-        for name, run in (("spark", theirs), (AGAIN, theirs), ("ours", ours)):
-            took = run()
-            if number:  # the first round warms both up
-                seconds[name].append(took)
+        for name, run in sides.items():
+            one = run()
+            if number:  # the first round warms all up
+                taken[name].append(one)
     spark.stop()
-    whole = int(count / (1 - WARM))
-    name = "Spark, JSON into typed columns: ours against its own"
-    return [compared(name, seconds, "ours", "spark", "1.5", whole)]
+    return [
+        against_spark(name, taken, count) for name in sides if name.startswith("ours")
+    ]
+
+
+def against_spark(
+    name: str, taken: dict[str, list[tuple[float, float]]], count: int
+) -> Figure:
+    """Ours against Spark's own source, by the clock, and by processor time beside."""
+    pairs = list(zip(taken["spark"], taken[name], strict=True))
+    beside = {
+        "by processor time": statistics.median(own[1] / our[1] for own, our in pairs),
+        "M messages a second": count
+        / statistics.median(t for t, _ in taken[name])
+        / 1e6,
+    }
+    title = f"Spark, JSON into typed columns: {name} against its own"
+    shares = [own[0] / our[0] for own, our in pairs]
+    again = itself({side: [one[0] for one in some] for side, some in taken.items()})
+    goal = ">= 3" if "natively" in name else ">= 1.5"
+    return figure(title, shares, "x", goal, beside, again=again)
 
 
 if __name__ == "__main__":

@@ -70,7 +70,7 @@ class Turns:
     def __init__(self, peer: str, *, warming: int) -> None:
         self.warming = warming
         self._peer = peer
-        self._java = _java_process()
+        self._java = java_process()
         self._taken: dict[str, list[tuple[float, float]]] = {}
 
     def take(self, side: str, task: Callable[[], object]) -> None:
@@ -97,7 +97,7 @@ class Turns:
             yield figure(text, by_time, "x", goals[side], beside)
 
 
-def _java_process() -> Path:
+def java_process() -> Path:
     """Return the status of the Java process that this one has started."""
     for path in Path("/proc").glob("[0-9]*/stat"):
         if "(java)" in path.read_text() and _stat_of(path)[1] == str(os.getpid()):

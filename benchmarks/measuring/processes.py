@@ -1,4 +1,4 @@
-"""Memory, threads and descriptors of the Python workers that Spark starts. Linux."""
+"""What the processes that Spark starts use: processor time, memory, threads. Linux."""
 
 from __future__ import annotations
 
@@ -48,6 +48,16 @@ class WorkerPeaks:
         self.megabytes = max(self.megabytes, peak)
         self.threads = max(self.threads, threads)
         self.descriptors = max(self.descriptors, descriptors)
+
+
+def tree_seconds(pid: int) -> float:
+    """Processor time of a process and of all below it, ended ones included."""
+    ticks = 0
+    for one in [pid, *_children_of(pid, recursive=True)]:
+        with suppress(OSError):  # it has just ended: its parent has its time
+            fields = Path(f"/proc/{one}/stat").read_text().rpartition(")")[2].split()
+            ticks += sum(map(int, fields[11:15]))
+    return ticks / os.sysconf("SC_CLK_TCK")
 
 
 def _workers() -> Iterator[int]:
