@@ -18,7 +18,7 @@ from tests.proving.tiers import sample
 
 from streamfactory.arrowlog.disk.pages import read_groups
 from streamfactory.arrowlog.disk.thrift import NotParquet
-from streamfactory.backends.file.foreign import create_consumer
+from streamfactory.backends.file.foreign import create_consumer, parquetfile
 from streamfactory.backends.file.foreign.types import plain, plain_type
 from streamfactory.spi import (
     CorruptData,
@@ -128,6 +128,24 @@ def test_columns_of_every_type_have_their_values(name: str, tmp_path: Path) -> N
     found = table_from(tmp_path / "a").column(name)
     assert found.type == wanted.type
     assert found.combine_chunks().equals(wanted)
+
+
+@pytest.mark.parametrize("more", [-1, 1])
+def test_a_column_with_other_values_than_rows_is_refused(
+    more: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def lying(*arguments: Any) -> Any:
+        return [
+            group._replace(
+                chunks=[one._replace(values=one.values + more) for one in group.chunks]
+            )
+            for group in read_groups(*arguments)
+        ]
+
+    path = write(tmp_path / "a", *range(10))
+    monkeypatch.setattr(parquetfile, "read_groups", lying)
+    with pytest.raises(CorruptData, match=f"it has {10 + more} values in 10 rows"):
+        rows_from(path)
 
 
 def test_row_groups_without_rows_are_passed_over(tmp_path: Path) -> None:

@@ -7,7 +7,8 @@ import resource
 import socket
 import threading
 import time
-from typing import TYPE_CHECKING
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
@@ -16,7 +17,7 @@ from tests.checkpoints.test_offsets_and_lag import store_of
 from tests.ui.conftest import TOKEN, settings
 
 from streamfactory.spi import ConfigError
-from streamfactory.ui import changes, channels
+from streamfactory.ui import changes, channels, pages
 from streamfactory.ui import server as serving
 from streamfactory.ui.access import MOST_CHANGES, MOST_FAILURES, Access
 from streamfactory.ui.server import PageServer
@@ -574,6 +575,18 @@ def test_a_client_that_takes_no_answer_is_disconnected(
         client.setblocking(False)
         with pytest.raises(ConnectionError):
             send_without_end(client, request * 100, 20)
+
+
+def test_an_answer_may_take_longer_than_a_connection_without_requests(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def slow() -> list[Any]:
+        time.sleep(2)  # the answer takes it
+        return []
+
+    monkeypatch.setattr(channels, "CONNECTION_SECONDS", 0.2)
+    monkeypatch.setattr(pages, "registry", SimpleNamespace(samples=slow))
+    assert serve().ask("/process").status == 200
 
 
 def send_without_end(client: socket.socket, data: bytes, seconds: float) -> None:
