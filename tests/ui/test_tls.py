@@ -82,6 +82,28 @@ def test_requests_and_answers_of_many_records_arrive(
     assert "x" * 60_000 in page.text
 
 
+def test_answers_wait_for_a_client_that_reads_slowly(
+    serve: Serve, folder: Path
+) -> None:
+    host, _, port = serve(**certificate(folder)).place.rpartition(":")
+    count = 1500  # answers of 6 MB, which no buffer of a socket has room for
+    request = b"GET /static/style.css HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    found, deadline = 0, time.monotonic() + 120
+    with socket.socket() as raw:
+        raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        raw.connect((host, int(port)))
+        with client(folder).wrap_socket(raw, server_hostname=host) as secure:
+            secure.sendall(request * count)
+            end = b""
+            while found < count:
+                assert time.monotonic() < deadline
+                part = secure.recv(1 << 14)
+                assert part, "the connection was closed"
+                time.sleep(0.002)  # the client is slow
+                found += (end + part).count(b"HTTP/1.1 200 OK")
+                end = part[-14:]
+
+
 def test_clients_without_a_certificate_are_refused(serve: Serve, folder: Path) -> None:
     browser = serve(**certificate(folder), tls_client_ca=folder / "ca.pem")
     browser.tls = client(folder, "client")
