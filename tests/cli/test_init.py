@@ -39,7 +39,7 @@ def test_what_it_makes_works_as_its_readme_says(
     assert "orders: 0 rows in 0 epochs" in again.out
 
 
-@pytest.mark.slow("starts Spark's Java")
+@pytest.mark.long("starts Spark's Java")
 @pytest.mark.usefixtures("own_spark")
 def test_its_pipeline_is_valid(program: Callable[..., Outcome]) -> None:
     # In a process of its own: the shared session cannot use a Java that runs already.

@@ -337,6 +337,7 @@ def test_a_stop_lets_the_batch_finish(spark: SparkSession, works: Works) -> None
     assert out.column("id") == [1, 2]
 
 
+@pytest.mark.long("a run of several batches")
 def test_available_now_stops_early_on_request(
     spark: SparkSession, works: Works
 ) -> None:
@@ -389,6 +390,7 @@ def test_late_rows_are_counted_and_reported(
 # --- several pipelines ----------------------------------------------------------
 
 
+@pytest.mark.long("several pipelines on Spark")
 def test_one_that_fails_hinders_no_other_one(spark: SparkSession, works: Works) -> None:
     works.topic("in").write(id=[*range(40)])
     out, other = works.topic("out"), works.topic("other")

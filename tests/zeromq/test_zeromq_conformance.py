@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from streamfactory.backends.zeromq.harness import ZeromqHarness, ZeromqPublisherHarness
 from streamfactory.conformance.runner import Outcome, all_cases, run
 from streamfactory.conformance.subject import find_subject
@@ -14,6 +16,7 @@ class TestZeromq(ConformanceSuite):
     harness = ZeromqHarness
 
 
+@pytest.mark.long("the whole kit again, by another pattern")
 class TestZeromqPublishers(ConformanceSuite):
     """Reading by pub-sub."""
 
