@@ -137,7 +137,9 @@ def test_a_column_with_other_values_than_rows_is_refused(
     def lying(*arguments: Any) -> Any:
         return [
             group._replace(
-                chunks=[one._replace(values=one.values + more) for one in group.chunks]
+                chunks=tuple(
+                    one._replace(values=one.values + more) for one in group.chunks
+                )
             )
             for group in read_groups(*arguments)
         ]
