@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -41,18 +41,23 @@ KINDS = ["socket, nobody connects", "socket, a silent sender", "zeromq", "flight
 @contextmanager
 def silent_server() -> Iterator[int]:
     """The port of a server that accepts connections, and sends nothing."""
-    with ExitStack() as stack:
-        server = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
+    ended = threading.Event()
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.settimeout(0.05)
 
         def accept() -> None:
-            while True:
-                try:
-                    stack.enter_context(server.accept()[0])
-                except OSError:
-                    return
+            with ExitStack() as connections:
+                while not ended.is_set():
+                    with suppress(TimeoutError):
+                        connections.enter_context(server.accept()[0])
 
-        threading.Thread(target=accept, daemon=True).start()
-        yield int(server.getsockname()[1])
+        thread = threading.Thread(target=accept, daemon=True)
+        thread.start()
+        try:
+            yield int(server.getsockname()[1])
+        finally:
+            ended.set()
+            thread.join()
 
 
 def free_port() -> int:
