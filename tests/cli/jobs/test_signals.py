@@ -91,7 +91,11 @@ def test_second_signal_stops_at_once(
     child.send_signal(signal.SIGTERM)
     child.send_signal(signal.SIGINT)
     status, _, err = finish(child)
-    assert (status, err) == (130, "\nerror: [interrupted] interrupted\n")
+    # Which of two signals is the second is up to the system if both are pending.
+    assert (status, err) in (
+        (130, "\nerror: [interrupted] interrupted\n"),
+        (143, "\nerror: [interrupted] terminated\n"),
+    )
 
 
 def copied(place: Place, count: int) -> bool:
