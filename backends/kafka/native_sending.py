@@ -52,9 +52,7 @@ class NativeSender(MessageSender):
             raise ClosedError(msg)
         return self._address
 
-    def send(
-        self, producer: Producer, topic: str, partition: int, rows: pa.RecordBatch
-    ) -> Iterator[None]:
+    def send(self, topic: str, partition: int, rows: pa.RecordBatch) -> Iterator[None]:
         raw, name = _raw(rows), topic.encode()
         while raw.next < raw.count:
             before = raw.next

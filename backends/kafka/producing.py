@@ -193,7 +193,7 @@ class TransactionalProducer:
     def _send(
         self, topic: str, partition: int, rows: pa.RecordBatch, deadline: Deadline
     ) -> None:
-        for _ in self._sender.send(self._producer, topic, partition, rows):
+        for _ in self._sender.send(topic, partition, rows):
             self._producer.poll(0)
             self._check(deadline)
 

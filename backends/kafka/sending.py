@@ -43,9 +43,7 @@ class MessageSender(ABC):
         """
 
     @abstractmethod
-    def send(
-        self, producer: Producer, topic: str, partition: int, rows: pa.RecordBatch
-    ) -> Iterator[None]:
+    def send(self, topic: str, partition: int, rows: pa.RecordBatch) -> Iterator[None]:
         """Queue rows of `message_schema`, in steps.
 
         After each step the caller serves the client's callbacks, and ends the wait for
@@ -75,24 +73,29 @@ class MessageSender(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Called before the producer is destroyed, and nothing else after it."""
+        """Drop the producer. Called before it is destroyed, and nothing else after it.
+
+        Frames of an error that was raised here must not keep the client open: they
+        refer to the sender, not to the producer.
+        """
 
 
 class PythonSender(MessageSender):
     """Calls ``produce`` of the Python client for each message."""
 
     def __init__(self) -> None:
+        self._producer: Any = None
         self._failure: Refusal | None = None
 
     def connect(self, settings: Mapping[str, Any]) -> Producer:
-        return Producer({**settings, "on_delivery": self._on_failure})
+        producer = Producer({**settings, "on_delivery": self._on_failure})
+        self._producer = producer
+        return producer
 
-    def send(
-        self, producer: Producer, topic: str, partition: int, rows: pa.RecordBatch
-    ) -> Iterator[None]:
+    def send(self, topic: str, partition: int, rows: pa.RecordBatch) -> Iterator[None]:
         for at in range(0, rows.num_rows, _CHUNK):
             columns = _columns(rows.slice(at, _CHUNK))
-            yield from _produce(producer, topic, partition, columns)
+            yield from self._produce(topic, partition, columns)
 
     def forget(self) -> None:
         self._failure = None
@@ -105,7 +108,7 @@ class PythonSender(MessageSender):
         pass  # the client reports failures only: there is nothing to compare
 
     def close(self) -> None:
-        pass
+        self._producer = None
 
     def _on_failure(self, error: KafkaError, message: Message) -> None:
         if self._failure is None and error.code() != KafkaError._PURGE_QUEUE:
@@ -115,6 +118,26 @@ class PythonSender(MessageSender):
                 KafkaException(error), str(topic), int(partition or 0), size
             )
 
+    def _produce(
+        self, topic: str, partition: int, columns: list[Any]
+    ) -> Iterator[None]:
+        done, count = 0, len(columns[0])
+        while done < count:
+            rest = columns if not done else [c and c[done:] for c in columns]
+            values = iter(rest[0])
+            try:
+                deque(_calls(self._producer.produce, topic, partition, values, rest), 0)
+            except BufferError:
+                # The call that failed has taken its value from the iterator.
+                done = count - operator.length_hint(values) - 1
+                self._producer.poll(SLICE)
+            except KafkaException as error:
+                value = rest[0][len(rest[0]) - operator.length_hint(values) - 1]
+                raise refusal(error, topic, partition, len(value or b"")) from error
+            else:
+                done = count
+            yield
+
 
 def refusal(error: KafkaException, topic: str, partition: int, size: int) -> Refusal:
     """The error for a message of ``size`` bytes that the client or a broker refused."""
@@ -123,27 +146,6 @@ def refusal(error: KafkaException, topic: str, partition: int, size: int) -> Ref
     msg = f"a message of {size} bytes exceeds max.message.bytes of the topic"
     remedy = "increase the topic's max.message.bytes, or write smaller messages"
     return MessageTooLarge(msg, partition=Partition(topic, partition), remedy=remedy)
-
-
-def _produce(
-    producer: Producer, topic: str, partition: int, columns: list[Any]
-) -> Iterator[None]:
-    done, count = 0, len(columns[0])
-    while done < count:
-        rest = columns if not done else [c and c[done:] for c in columns]
-        values = iter(rest[0])
-        try:
-            deque(_calls(producer.produce, topic, partition, values, rest), 0)
-        except BufferError:
-            # The call that failed has taken its value from the iterator.
-            done = count - operator.length_hint(values) - 1
-            producer.poll(SLICE)
-        except KafkaException as error:
-            value = rest[0][len(rest[0]) - operator.length_hint(values) - 1]
-            raise refusal(error, topic, partition, len(value or b"")) from error
-        else:
-            done = count
-        yield
 
 
 def _columns(rows: pa.RecordBatch) -> list[Any]:

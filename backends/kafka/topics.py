@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Any, Final
 
 from confluent_kafka import TopicCollection, TopicPartition
@@ -13,10 +14,10 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # not in its 
 )
 
 from streamfactory.backends.kafka.metadata import Admin
-from streamfactory.spi import MisuseError, TopicAdmin
+from streamfactory.spi import MisuseError, StreamTimeout, TopicAdmin, TopicNotFound
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     import pyarrow as pa
 
@@ -40,10 +41,16 @@ _RETAINING: Final = (
     "retention.ms",
 )
 """Settings of a topic about retention."""
+_PAUSE: Final = 0.02
+"""Seconds between two looks for a change."""
 
 
 class KafkaTopicAdmin(TopicAdmin):
-    """Administration of the topics of one cluster."""
+    """Administration of the topics of one cluster.
+
+    The controller answers before brokers have learned of a change. Calls wait until a
+    broker answers accordingly: others may need a moment longer.
+    """
 
     def __init__(self, config: StreamConfig) -> None:
         super().__init__(config)
@@ -59,6 +66,7 @@ class KafkaTopicAdmin(TopicAdmin):
             f"topic {topic!r} cannot be created",
             lambda client: client.create_topics([NewTopic(topic, count, copies)]),
         )
+        self._await(topic, lambda found: found > 0)
 
     def grow(self, topic: str, partitions: int) -> None:
         there = len(self._described(topic).partitions)
@@ -71,6 +79,7 @@ class KafkaTopicAdmin(TopicAdmin):
             f"partitions cannot be added to topic {topic!r}",
             lambda client: client.create_partitions([NewPartitions(topic, partitions)]),
         )
+        self._await(topic, lambda found: found >= partitions)
 
     def truncate(self, topic: str, before: Mapping[int, int]) -> None:
         places = [TopicPartition(topic, number, at) for number, at in before.items()]
@@ -84,6 +93,7 @@ class KafkaTopicAdmin(TopicAdmin):
             f"topic {topic!r} cannot be deleted",
             lambda client: client.delete_topics([topic]),
         )
+        self._await(topic, lambda found: found == 0)
 
     def facts(self, topic: str) -> Mapping[str, str | int]:
         described = self._described(topic)
@@ -109,6 +119,31 @@ class KafkaTopicAdmin(TopicAdmin):
         settings = next(iter(found.values()))
         shown = {key: settings[key].value for key in keys if key in settings}
         return {key: str(value) for key, value in shown.items() if value is not None}
+
+    def _await(self, topic: str, is_done: Callable[[int], bool]) -> None:
+        """Wait until the partitions of a topic are as they should be.
+
+        Args:
+            topic: The topic.
+            is_done: Takes their number, which is 0 if there is no topic.
+
+        Raises:
+            StreamTimeout: transient; the change was accepted, and no broker knows it.
+        """
+        seconds = self.config["connection.timeout.millis"] / 1000
+        deadline = time.monotonic() + seconds
+        while True:
+            try:
+                found = len(self._described(topic).partitions)
+            except TopicNotFound:
+                found = 0
+            if is_done(found):
+                return
+            if time.monotonic() > deadline:
+                msg = f"a change of topic {topic!r} is not visible after {seconds:g} s"
+                remedy = "look at the topic in a moment: the cluster has accepted it"
+                raise StreamTimeout(msg, remedy=remedy)
+            time.sleep(_PAUSE)
 
     def _described(self, topic: str) -> Any:
         doing = f"topic {topic!r} cannot be described"

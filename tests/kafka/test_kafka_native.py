@@ -111,7 +111,7 @@ def send_header(bootstrap: str, topic: str, name: bytes) -> None:
     assert isinstance(library, native_library.Library)
     sender = NativeSender(library)
     producer = sender.connect({"bootstrap.servers": bootstrap})
-    for _ in sender.send(producer, topic, 0, with_header(name)):
+    for _ in sender.send(topic, 0, with_header(name)):
         assert producer.flush(30) == 0
 
 

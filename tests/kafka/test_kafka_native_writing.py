@@ -286,7 +286,7 @@ def test_values_outside_of_their_buffer_are_refused(
     sender = NativeSender(library_of("required"))  # type: ignore[arg-type]
     producer = sender.connect({"bootstrap.servers": kafka.bootstrap})
     with pytest.raises(CorruptData, match="have offsets outside of their data"):
-        list(sender.send(producer, topic, 0, with_ends(ends)))
+        list(sender.send(topic, 0, with_ends(ends)))
     producer.purge()
 
 
