@@ -93,8 +93,9 @@ class PageServer(Closing):
         self._server.channel_class = Channel if tls is None else TlsChannel
         access.port = int(self._server.effective_port)
         self._stop = threading.Event()
-        self._closing = threading.Lock()
-        """Acquired by the first `close`, and never released."""
+        self._pulling = threading.Lock()
+        self._ended = False
+        """Whether the descriptor of the trigger is closed; with the lock held."""
         self._thread = threading.Thread(target=self._run, name="pages", daemon=True)
         self._thread.start()
         self._recorder.start()
@@ -108,10 +109,11 @@ class PageServer(Closing):
 
     def close(self) -> None:
         """Stop listening, and ask jobs to end. Twice is allowed."""
-        # The thread closes the descriptor of the trigger at its end: it ends after it
-        # was triggered, and only once, as the number may be another file's by then.
-        if self._closing.acquire(blocking=False) and self._thread.is_alive():
-            self._server.trigger.pull_trigger(self._stop.set)
+        # The thread may be awake and end before the trigger's descriptor is written to,
+        # whose number may be another file's by then.
+        with self._pulling:
+            if not self._ended:
+                self._server.trigger.pull_trigger(self._stop.set)
         self._site.jobs.stop()
         self._thread.join()
         self._recorder.close()
@@ -125,7 +127,9 @@ class PageServer(Closing):
                 )
         finally:
             self._server.task_dispatcher.shutdown(timeout=1)
-            self._server.asyncore.close_all(self._map)
+            with self._pulling:
+                self._ended = True
+                self._server.asyncore.close_all(self._map)
 
 
 def _listen(access: Access, tls: SSLContext | None) -> socket.socket:
