@@ -134,7 +134,8 @@ def report() -> None:
             except KeyboardInterrupt as error:
                 # Not from the terminal, which does not interrupt this process: from the
                 # plug-in.
-                msg = f"plug-in {name!r} failed to load: {type(error).__name__}"
+                what = ": ".join(filter(None, (type(error).__name__, str(error))))
+                msg = f"plug-in {name!r} failed to load: {what}"
                 plain = BrokenPlugin(msg).to_dict()
             answers.write(f"{json.dumps(plain)}\n")
             answers.flush()
