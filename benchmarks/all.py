@@ -33,7 +33,7 @@ LONGEST: Final = 3600
 """Seconds for one benchmark."""
 _ROWS: Final = ("--rounds", "1", "--rows", "20000")
 TINY: Final[dict[str, Sequence[str]]] = {
-    "decoders": ("--rounds", "1", "raw", "json"),
+    "decoders": ("--rounds", "1", "json"),
     "engines": _ROWS,
     "flight": ("--rounds", "1", "--minutes", "0.02"),
     "growth": ("--tiny",),

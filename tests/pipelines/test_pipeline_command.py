@@ -191,7 +191,7 @@ def test_a_second_signal_stops_at_once(works: Works, start: Start) -> None:
     begun = time.monotonic()
     child.send_signal(signal.SIGTERM)
     status, _, err = ended(child)
-    assert status == 130
+    assert status == 143
     assert json.loads(err)["error"] == "interrupted"
     assert time.monotonic() - begun < 300
 
