@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 _COPIED: Final = 512 * 1024
 """Bytes up to which a batch is copied into one buffer, which is faster to send."""
 _SMALL: Final = 512 * 1024
-"""Bytes up to which batches are coalesced. A message costs its reader 60 to 200
-microseconds whatever its length, which is more than copying that many bytes."""
+"""Bytes up to which batches are coalesced. Whatever its length, a message costs its
+reader more than copying that many bytes."""
 _ENOUGH: Final = 1024 * 1024
 """Bytes of coalesced batches. Joining more does not fit the caches of processors."""
 _AT_ONCE: Final = 50e-6
