@@ -179,7 +179,9 @@ class Node:
 
 
 def _is_java(pid: str) -> bool:
-    return b"kafka.Kafka" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    # A copy of the shell, which runs its loop, has all arguments of the broker, too.
+    command = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[0]
+    return command.endswith(b"java")
 
 
 class Cluster:
