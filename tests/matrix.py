@@ -5,8 +5,8 @@
 
 Each environment is made with pip in ``.run/matrix/NAME``: other Pythons, other
 versions of PySpark, the lowest versions that pyproject.toml allows, and the package
-without any extra. A suite is a folder of tests, or a command; its output is in
-``.run/matrix/NAME.log``. A cell starts no suite after its minutes. Ends in a table,
+without any extra. A suite is a folder of tests, or a command; one run of pytest has all
+folders of an environment. The output is in ``.run/matrix/NAME.log``. Ends in a table,
 also in ``.run/matrix.json``, and in what of ``make test`` was left out; status 1 if a
 suite failed or did not run, as for want of a Python. ``--record`` puts the results
 into ``docs/versions.json``, from which docs/versions.md is generated.
@@ -15,6 +15,7 @@ into ``docs/versions.json``, from which docs/versions.md is generated.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import re
@@ -24,23 +25,26 @@ import subprocess
 import sys
 import time
 import tomllib
+from collections import Counter
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
+from xml.etree import ElementTree as ET
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Collection, Iterator, Sequence
 
 ROOT: Final = Path(__file__).parents[1]
 FOLDER: Final = ROOT / ".run" / "matrix"
 RECORD: Final = ROOT / "docs" / "versions.json"
-LONGEST: Final = 5400
-"""Seconds for one suite."""
+ENDING: Final = 60
+"""Seconds that a run has to end after an interrupt."""
+WORKERS: Final = os.environ.get("WORKERS", "4")
 
 PYTEST: Final = (
     *("-m", "pytest", "-q", "-p", "no:cacheprovider"),
-    *("-n", "2", "--dist", "loadgroup"),
+    *("-n", WORKERS, "--dist", "loadgroup"),
 )
 # In PySpark 4.0 and 4.1 `DataFrame.collect` leaves its socket to the garbage collector
 # (`local_connect_and_auth` of pyspark/util.py), which warns of it in whichever test it
@@ -49,39 +53,27 @@ OLD_SPARK: Final = (
     "-W",
     "ignore:Exception ignored:pytest.PytestUnraisableExceptionWarning",
 )
-NO_TESTS: Final = 5
-"""pytest's status where a tier has no tests of a folder."""
 NOT_RUN: Final = "not run"
 SHOWN: Final = ("pyspark", "pyarrow", "pandas", "numpy", "confluent-kafka")
 """Packages whose versions are recorded."""
 
 
 @dataclass(frozen=True, slots=True)
-class Suite:
-    """One command of a cell."""
+class Command:
+    """A suite that is no folder of tests."""
 
     name: str
     arguments: tuple[str, ...]
     """Of the environment's Python."""
-    tiers: bool = True
-    """Whether it has an option for the tier of tests."""
 
 
-def folders(names: Iterable[str], *arguments: str) -> tuple[Suite, ...]:
-    """The tests of folders, each a suite."""
-    return tuple(Suite(name, (*PYTEST, *arguments, f"tests/{name}")) for name in names)
-
-
-FIRST: Final = ("kafka", "flight", "zeromq", "spark", "pipelines", "tables")
-"""Folders whose components differ most between versions."""
-FOLDERS: Final = sorted({path.parent.name for path in ROOT.glob("tests/*/test_*.py")})
-EVERY: Final = (*FIRST, *(name for name in FOLDERS if name not in FIRST))
+FOLDERS: Final = tuple(sorted({p.parent.name for p in ROOT.glob("tests/*/test_*.py")}))
 ON_SPARK: Final = ("spark", "pipelines")
 _KIT: Final = ("-m", "streamfactory", "conformance")
 KITS: Final = (
-    Suite("list", ("-m", "streamfactory", "list"), tiers=False),
+    Command("list", ("-m", "streamfactory", "list")),
     *(
-        Suite(f"kit of {name}", (*_KIT, name, "--quick"), tiers=False)
+        Command(f"kit of {name}", (*_KIT, name, "--quick"))
         for name in ("memory", "file", "socket", "flight", "push")
     ),
 )
@@ -92,33 +84,43 @@ class Cell:
     """One environment, and what runs in it."""
 
     name: str
-    suites: tuple[Suite, ...]
+    folders: tuple[str, ...] = FOLDERS
+    """Of tests; each is a suite."""
+    commands: tuple[Command, ...] = ()
+    options: tuple[str, ...] = ()
+    """Of pytest."""
     python: str = "3.11"
     packages: tuple[str, ...] = ()
     """Beside the package."""
     extras: str = "dev"
     lowest: bool = False
 
+    @property
+    def suites(self) -> tuple[str, ...]:
+        """The names of all suites."""
+        return (*self.folders, *(command.name for command in self.commands))
+
     def left_out(self, tier: str) -> list[str]:
         """What of ``make test`` has no suite in this cell."""
-        names = [suite.name for suite in self.suites]
-        found = [] if names == list(EVERY) else [f"all but {', '.join(names)}"]
+        whole = self.folders == FOLDERS
+        found = [] if whole else [f"all but {', '.join(self.suites)}"]
         return [*found, "slow tests, servers, Spark"] if tier == "quick" else found
 
 
 CELLS: Final = (
-    Cell("python-3.12", folders(EVERY), python="3.12"),
-    Cell("python-3.13", folders(EVERY), python="3.13"),
+    Cell("python-3.12", python="3.12"),
+    Cell("python-3.13", python="3.13"),
     *(
         Cell(
             f"pyspark-{version}",
-            folders(ON_SPARK, *arguments),
+            ON_SPARK,
+            options=options,
             packages=(f"pyspark[connect]=={version}.*",),
         )
-        for version, arguments in (("4.0", OLD_SPARK), ("4.1", OLD_SPARK), ("4.2", ()))
+        for version, options in (("4.0", OLD_SPARK), ("4.1", OLD_SPARK), ("4.2", ()))
     ),
-    Cell("lowest", folders(EVERY, *OLD_SPARK), lowest=True),
-    Cell("no-extras", KITS, extras="conformance"),
+    Cell("lowest", options=OLD_SPARK, lowest=True),
+    Cell("no-extras", (), KITS, extras="conformance"),
 )
 
 
@@ -133,7 +135,7 @@ class Outcome:
     line: str
     """Its last line, or why it did not run."""
     tier: str = ""
-    """Of the tests; empty where a suite has no tiers."""
+    """Of the tests; empty for a command."""
     date: str = ""
     versions: dict[str, str] = field(default_factory=dict)
     """Of Python and of `SHOWN`."""
@@ -229,59 +231,125 @@ def versions(python: Path) -> dict[str, str]:
 
 
 def run(
-    cell: Cell, suites: tuple[Suite, ...], asked: argparse.Namespace
+    cell: Cell, suites: Collection[str], asked: argparse.Namespace
 ) -> Iterator[Outcome]:
     """Build an environment and run suites in it."""
     log = FOLDER / f"{cell.name}.log"
     log.write_bytes(b"")
-    end = time.monotonic() + 60 * asked.minutes
     try:
         made = build(cell, reuse=asked.reuse)
         found = versions(made)
-        for suite in suites:
-            if time.monotonic() > end:
-                why = f"after {asked.minutes} minutes"
-                yield Outcome(cell.name, suite.name, NOT_RUN, why)
-                continue
-            outcome = run_suite(cell, suite, asked.tier, made, log)
-            outcome.versions = found
+        runs = Runs(cell, made, log, time.monotonic() + 60 * asked.minutes)
+        outcomes = []
+        if folders := [name for name in cell.folders if name in suites]:
+            outcomes += runs.tests(folders, asked.tier)
+        commands = [one for one in cell.commands if one.name in suites]
+        for outcome in (*outcomes, *map(runs.command, commands)):
+            outcome.versions = found if outcome.state != NOT_RUN else {}
             yield outcome
     except (LookupError, subprocess.CalledProcessError) as error:
-        for suite in suites:
-            yield Outcome(cell.name, suite.name, NOT_RUN, str(error))
+        for name in suites:
+            yield Outcome(cell.name, name, NOT_RUN, str(error))
     finally:
         if not asked.keep:
             shutil.rmtree(FOLDER / cell.name, ignore_errors=True)
 
 
-def run_suite(cell: Cell, suite: Suite, tier: str, python: Path, log: Path) -> Outcome:
-    """Run one suite; its output is added to the log."""
-    tiers = ("--tier", tier) if suite.tiers else ()
-    start = log.stat().st_size
-    with log.open("ab") as output:
-        process = subprocess.Popen(
-            [str(python), *suite.arguments, *tiers],
-            cwd=ROOT,
-            env=variables(),
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
+@dataclass(frozen=True, slots=True)
+class Runs:
+    """The runs of suites in one environment."""
+
+    cell: Cell
+    python: Path
+    log: Path
+    """Their output is added to it."""
+    end: float
+    """By the monotonic clock; a run that takes longer is ended."""
+
+    def tests(self, folders: Sequence[str], tier: str) -> list[Outcome]:
+        """Run the tests of folders together; one outcome for each folder."""
+        report = self.log.with_suffix(".xml")
+        report.unlink(missing_ok=True)
+        places = [f"tests/{name}" for name in folders]
+        options = (*self.cell.options, "--tier", tier, f"--junitxml={report}")
+        status, line = self._run((*PYTEST, *options, *places))
+        counts = read_report(report) if status is not None else {}
+        outcomes = []
+        for name in folders:
+            state, text = NOT_RUN, line
+            if name in counts:
+                state, text = judge(counts[name])
+            elif status == 0 or counts:
+                state, text = "passed", f"no tests in the tier {tier}"
+            outcomes.append(self._outcome(name, state, text, tier))
+        return outcomes
+
+    def command(self, command: Command) -> Outcome:
+        """Run one command."""
+        status, line = self._run(command.arguments)
+        if status is None:
+            return self._outcome(command.name, NOT_RUN, line)
+        return self._outcome(command.name, "failed" if status else "passed", line)
+
+    def _outcome(self, suite: str, state: str, line: str, tier: str = "") -> Outcome:
+        if state == NOT_RUN:
+            return Outcome(self.cell.name, suite, state, line)
+        today = datetime.now(UTC).date().isoformat()
+        return Outcome(self.cell.name, suite, state, line, tier, today)
+
+    def _run(self, arguments: Sequence[str]) -> tuple[int | None, str]:
+        """The status, None for a run that was ended, and the last line."""
+        start = self.log.stat().st_size
+        with self.log.open("ab") as output:
+            process = subprocess.Popen(
+                [str(self.python), *arguments],
+                cwd=ROOT,
+                env=variables(),
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+            try:
+                status = process.wait(max(0, self.end - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                return None, "ended for want of time"
+            finally:
+                end(process)
+        return status, _last_line(
+            self.log.read_bytes()[start:].decode(errors="replace")
         )
-        try:
-            status = process.wait(LONGEST)
-        except BaseException as error:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
-            if not isinstance(error, subprocess.TimeoutExpired):
-                raise
-            status = None
-    line = _last_line(log.read_bytes()[start:].decode(errors="replace"))
-    if status is None:
-        line = f"ended after {LONGEST} s: {line}"
-    passed = status == 0 or (suite.tiers and status == NO_TESTS)
-    state = "passed" if passed else "failed"
-    today = datetime.now(UTC).date().isoformat()
-    return Outcome(cell.name, suite.name, state, line, "".join(tiers[1:]), today)
+
+
+def end(process: subprocess.Popen[bytes]) -> None:
+    """End a process that still runs, and then all that it started."""
+    if process.poll() is None:
+        process.send_signal(signal.SIGINT)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(ENDING)
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+def read_report(path: Path) -> dict[str, Counter[str]]:
+    """How many tests of each folder passed, failed and were skipped, from JUnit XML."""
+    found: dict[str, Counter[str]] = {}
+    for case in ET.parse(path).iter("testcase") if path.exists() else ():
+        # A file that cannot be imported has no class name, but its own as a name.
+        _, folder, *_ = str(case.get("classname") or case.get("name")).split(".")
+        kinds = {child.tag for child in case}
+        failed = kinds & {"failure", "error"}
+        kind = "failed" if failed else "skipped" if "skipped" in kinds else "passed"
+        found.setdefault(folder, Counter())[kind] += 1
+    return found
+
+
+def judge(counts: Counter[str]) -> tuple[str, str]:
+    """The state of a suite, and its counts in words."""
+    words = [
+        f"{n} {kind}" for kind in ("passed", "failed", "skipped") if (n := counts[kind])
+    ]
+    return "failed" if counts["failed"] else "passed", ", ".join(words)
 
 
 def _last_line(text: str) -> str:
@@ -296,10 +364,10 @@ def record(outcomes: list[Outcome]) -> None:
     ran = [one for one in outcomes if one.state != NOT_RUN]
     found |= {(one.cell, one.suite): asdict(one) for one in ran}
     for cell in CELLS:
-        for suite in cell.suites:
-            none = Outcome(cell.name, suite.name, NOT_RUN, "")
-            found.setdefault((cell.name, suite.name), asdict(none))
-    known = [(cell.name, suite.name) for cell in CELLS for suite in cell.suites]
+        for name in cell.suites:
+            none = Outcome(cell.name, name, NOT_RUN, "")
+            found.setdefault((cell.name, name), asdict(none))
+    known = [(cell.name, name) for cell in CELLS for name in cell.suites]
     RECORD.write_text(json.dumps([found[key] for key in known], indent=1) + "\n")
 
 
@@ -312,9 +380,9 @@ def main() -> int:
     for cell in CELLS:
         if asked.only and cell.name not in asked.only:
             continue
-        chosen = tuple(s for s in cell.suites if s.name in (asked.suites or [s.name]))
+        chosen = [name for name in cell.suites if name in (asked.suites or [name])]
         omitted = cell.left_out(asked.tier)
-        omitted += [suite.name for suite in cell.suites if suite not in chosen]
+        omitted += [name for name in cell.suites if name not in chosen]
         for outcome in run(cell, chosen, asked) if chosen else ():
             outcomes.append(outcome)
             print(_row(outcome), flush=True)
@@ -331,7 +399,7 @@ def main() -> int:
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
-    suites = sorted({suite.name for cell in CELLS for suite in cell.suites})
+    suites = sorted({name for cell in CELLS for name in cell.suites})
     parser.add_argument("--only", nargs="*", choices=[cell.name for cell in CELLS])
     parser.add_argument("--suites", nargs="*", choices=suites)
     parser.add_argument("--tier", choices=("quick", "test"), default="test")

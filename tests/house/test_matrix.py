@@ -5,14 +5,15 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+import time
 from pathlib import Path
 
 import pytest
 from tests import matrix
-from tests.matrix import CELLS, Cell, Outcome, Suite
+from tests.matrix import CELLS, Cell, Command, Outcome, Runs
 
 FOUND = {"python": "3.12.1"}
-KNOWN = [(cell.name, suite.name) for cell in CELLS for suite in cell.suites]
+KNOWN = [(cell.name, name) for cell in CELLS for name in cell.suites]
 
 
 def keys(path: Path) -> list[tuple[str, str]]:
@@ -46,65 +47,77 @@ def test_a_run_replaces_its_own_record_only(
     assert {one["state"] for one in others} == {matrix.NOT_RUN}
 
 
+def runs(tmp_path: Path, *folders: str, seconds: float = 600) -> Runs:
+    log = tmp_path / "cell.log"
+    log.write_text("9 passed\n")
+    end = time.monotonic() + seconds
+    return Runs(Cell("cell", folders), Path(sys.executable), log, end)
+
+
 @pytest.mark.parametrize(
     ("program", "state", "line"),
     [
         ("print('noise'); print('== 3 passed ==')", "passed", "3 passed"),
         ("print('1 failed'); raise SystemExit(1)", "failed", "1 failed"),
-        (
-            "import time; print('so far', flush=True); time.sleep(600)",
-            "failed",
-            "ended",
-        ),
+        ("import time; time.sleep(600)", matrix.NOT_RUN, "ended for want of time"),
     ],
 )
-def test_a_suite_ends_in_its_last_line(
-    program: str,
-    state: str,
-    line: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+def test_a_command_ends_in_its_last_line(
+    program: str, state: str, line: str, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(matrix, "LONGEST", 1 if line == "ended" else 600)
-    suite = Suite("one", ("-c", program), tiers=False)
-    log = tmp_path / "log"
-    log.write_text("9 passed\n")
-    cell = Cell("cell", (suite,))
-    found = matrix.run_suite(cell, suite, "test", Path(sys.executable), log)
-    assert (found.state, found.line[: len(line)]) == (state, line)
+    seconds = 1 if state == matrix.NOT_RUN else 600
+    run = runs(tmp_path, seconds=seconds)
+    found = run.command(Command("one", ("-c", program)))
+    assert (found.state, found.line) == (state, line)
+    assert bool(found.date) is (state != matrix.NOT_RUN)
 
 
-def test_a_folder_runs_in_its_tier_and_may_have_no_tests_of_it(tmp_path: Path) -> None:
-    program = "import sys; print(*sys.argv[1:]); sys.exit(5)"
-    suite = Suite("one", ("-c", program))
-    log = tmp_path / "log"
-    log.write_text("")
-    cell = Cell("cell", (suite,))
-    found = matrix.run_suite(cell, suite, "quick", Path(sys.executable), log)
-    assert (found.state, found.line) == ("passed", "--tier quick")
-    assert found.tier == "quick"
+REPORT = """<testsuites><testsuite>
+<testcase classname="tests.log.test_a" name="test_1"/>
+<testcase classname="tests.log.test_a.Test" name="test_2"><skipped/></testcase>
+<testcase classname="tests.spi.test_b" name="test_3"><failure/></testcase>
+<testcase classname="" name="tests.spi.test_c"><error/></testcase>
+</testsuite></testsuites>"""
 
 
-def test_suites_that_cannot_run_are_not_run(
+def in_place_of_pytest(monkeypatch: pytest.MonkeyPatch, report: str) -> None:
+    program = (
+        "import pathlib, sys\n"
+        "at = next(a for a in sys.argv if a.startswith('--junitxml='))\n"
+        f"text = {report!r}\n"
+        "text and pathlib.Path(at.removeprefix('--junitxml=')).write_text(text)\n"
+        "print('2 failed, 1 passed'); sys.exit(1)"
+    )
+    monkeypatch.setattr(matrix, "PYTEST", ("-c", program))
+
+
+def test_folders_of_one_run_have_their_own_results(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(matrix, "FOLDER", tmp_path)
-    monkeypatch.setattr(matrix, "build", lambda *_, **__: Path(sys.executable))
-    suites = tuple(Suite(name, ("-c", ""), tiers=False) for name in ("one", "two"))
-    asked = argparse.Namespace(keep=False, reuse=False, tier="test", minutes=-1)
-    found = list(matrix.run(Cell("cell", suites), suites, asked))
-    assert [(one.suite, one.state) for one in found] == [
-        ("one", matrix.NOT_RUN),
-        ("two", matrix.NOT_RUN),
+    in_place_of_pytest(monkeypatch, REPORT)
+    found = runs(tmp_path, "log", "spi", "zoo").tests(["log", "spi", "zoo"], "quick")
+    assert [(one.suite, one.state, one.line) for one in found] == [
+        ("log", "passed", "1 passed, 1 skipped"),
+        ("spi", "failed", "2 failed"),
+        ("zoo", "passed", "no tests in the tier quick"),
     ]
-    assert found[0].line == "after -1 minutes"
+    assert {one.tier for one in found} == {"quick"}
+
+
+def test_folders_of_a_run_without_results_are_not_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    in_place_of_pytest(monkeypatch, "")
+    found = runs(tmp_path, "log", "spi").tests(["log", "spi"], "test")
+    assert [(one.state, one.date) for one in found] == [(matrix.NOT_RUN, "")] * 2
+    assert found[0].line == "2 failed, 1 passed"
 
 
 def test_a_missing_python_is_a_suite_that_did_not_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(matrix, "FOLDER", tmp_path)
-    suites = (Suite("one", ("-c", "")), Suite("two", ("-c", "")))
+    suites = ("one", "two")
     cell = Cell("cell", suites, python="3.99")
     asked = argparse.Namespace(keep=False, reuse=False, tier="test", minutes=1)
     found = list(matrix.run(cell, suites, asked))
