@@ -53,6 +53,7 @@ TINY: Final[dict[str, Sequence[str]]] = {
     "spark_writing": _ROWS,
     "spi": ("--rounds", "1"),
     "spool": ("--rounds", "1", "--scale", "0.02"),
+    "start": ("--rounds", "1"),
     "tables": (*_ROWS, "--commits", "20"),
     "zeromq": ("--rounds", "1", "--megabytes", "4"),
 }
