@@ -48,8 +48,7 @@ def list_command(printer: Printer, *, load: bool, timeout: float) -> None:
     --load, each is imported in another process, so that one that hangs or crashes
     affects no other.
     """
-    manager = default_manager()
-    infos = [info for group in _KINDS for info in manager.list(group)]
+    infos = default_manager().list(*_KINDS)
     if load:
         infos = _loaded(infos, timeout)
     documents = [_document(info) for info in infos]

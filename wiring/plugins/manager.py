@@ -7,7 +7,6 @@ error of one plug-in is stored with it and does not affect others.
 from __future__ import annotations
 
 import copy
-import difflib
 import os
 import re
 import sys
@@ -31,7 +30,6 @@ from streamfactory.spi import (
     UnknownPlugin,
 )
 from streamfactory.spi.hooks import BACKENDS, DECODERS, HookSpecs
-from streamfactory.wiring.plugins.descriptors import checked
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -125,14 +123,28 @@ class PluginManager:
         registered = {name for g, name in self._registered if g == group}
         return sorted(registered | {entry.name for entry in _entries(group)})
 
-    def list(self, group: str, *, load: bool = False) -> list[PluginInfo]:
-        """Return all plug-ins of a group, sorted by name; with ``load``, loads each."""
+    def list(self, *groups: str, load: bool = False) -> list[PluginInfo]:
+        """Return all plug-ins of some groups; with ``load``, loads each.
+
+        In the order of the groups, and within a group sorted by name.
+        """
+        found = _entries(*groups)
+        return [
+            info
+            for group in groups
+            for info in self._infos(
+                group, [e for e in found if e.point.group == group], load=load
+            )
+        ]
+
+    def _infos(
+        self, group: str, found: Sequence[_Entry], *, load: bool
+    ) -> Sequence[PluginInfo]:
         listed = [
             PluginInfo(name, group, "(registered here)", "", "", loaded=True)
             for g, name in self._registered
             if g == group
         ]
-        found = _entries(group)
         listed += [self._info(group, entry, found, load=load) for entry in found]
         return sorted(listed, key=lambda info: (info.name, info.distribution))
 
@@ -220,6 +232,8 @@ class PluginManager:
         return None
 
     def _unknown(self, group: str, name: str) -> UnknownPlugin:
+        import difflib
+
         known = self.names(group)
         near = difflib.get_close_matches(name.lower(), known, n=1)
         listed = f"known are {', '.join(known)}" if known else "none is installed"
@@ -264,6 +278,9 @@ class PluginManager:
         finally:
             if self._pluggy.has_plugin(name):
                 self._pluggy.unregister(name=name)
+        # Imported here: what lists plug-ins without loading needs no option.
+        from streamfactory.wiring.plugins.descriptors import checked
+
         if group == BACKENDS:
             return checked(Backend, name, descriptor)
         return checked(Decoder, name, descriptor)
@@ -287,11 +304,14 @@ def _words(text: str) -> frozenset[str]:
     return frozenset(word for word in words if word)
 
 
-def _entries(group: str) -> Sequence[_Entry]:
-    points = entry_points(group=group)
+def _entries(*groups: str) -> Sequence[_Entry]:
+    # Reads the entry points of every installed distribution: once for all groups.
+    declared = entry_points()
+    points = [point for group in groups for point in declared.select(group=group)]
     # Name and version are parsed from a file at each use: read once for each owner.
-    owners = {id(point.dist): _name_and_version(point.dist) for point in points}
-    return tuple(_Entry(point, *owners[id(point.dist)]) for point in points)
+    owners = {id(point.dist): point.dist for point in points}
+    names = {at: _name_and_version(owner) for at, owner in owners.items()}
+    return tuple(_Entry(point, *names[id(point.dist)]) for point in points)
 
 
 def _name_and_version(owner: Distribution | None) -> tuple[str, str]:
