@@ -15,7 +15,8 @@ from streamfactory.cli.parameters import (
 )
 from streamfactory.cli.results import table
 from streamfactory.cli.status import Status, status_of
-from streamfactory.wiring.core.plain import plain, printable
+from streamfactory.wiring.core.plain import plain
+from streamfactory.wiring.core.shown import printable
 from streamfactory.wiring.streams.checks import StreamCheck
 
 if TYPE_CHECKING:

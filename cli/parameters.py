@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import click
 
-from streamfactory.spi import PERIOD
-
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
@@ -28,6 +26,9 @@ def interval_of(every: str, least: float) -> float:
     Raises:
         click.UsageError: It is no period, or too short.
     """
+    # Imported here: `list` and `validate` have no period.
+    from streamfactory.spi import PERIOD
+
     try:
         seconds = float(PERIOD.parse(every)) / 1000
     except ValueError as error:

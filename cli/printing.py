@@ -14,7 +14,7 @@ import click
 from streamfactory.spi.masking import mask_userinfo
 from streamfactory.wiring.core.defects import with_code
 from streamfactory.wiring.core.logs import JsonFormatter, log_line
-from streamfactory.wiring.core.plain import all_of, masked, plain
+from streamfactory.wiring.core.shown import all_of, masked
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -143,11 +143,16 @@ class JsonPrinter(Printer):
 
     def show(self, document: Any, lines: Iterable[str]) -> None:  # noqa: ARG002
         """Print the document."""
+        # Imported here: it needs most results of the library, and texts need none.
+        from streamfactory.wiring.core.plain import plain
+
         safe = masked(plain(document), self.safe)
         click.echo(json.dumps(safe, indent=2, ensure_ascii=False))
 
     def line(self, document: Any) -> None:
         """Print one of many documents, on one line of standard output."""
+        from streamfactory.wiring.core.plain import plain
+
         click.echo(json.dumps(masked(plain(document), self.safe), ensure_ascii=False))
         sys.stdout.flush()
 

@@ -7,7 +7,6 @@ costs no more than it needs.
 from __future__ import annotations
 
 import codecs
-import difflib
 import importlib
 import io
 import json
@@ -145,6 +144,8 @@ class _Commands(click.Group):
         """The command that a line names; click would suggest loaded ones only."""
         name = args[0]
         if name not in _COMMANDS and not name.startswith("-"):
+            import difflib
+
             near = difflib.get_close_matches(name, _COMMANDS, n=1)
             hint = f" Did you mean {near[0]!r}?" if near else ""
             msg = f"No such command {name!r}.{hint}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-from streamfactory.wiring.core.plain import printable
+from streamfactory.wiring.core.shown import printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

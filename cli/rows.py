@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, Final
 
-from streamfactory.wiring.core.plain import printable
+from streamfactory.wiring.core.shown import printable
 from streamfactory.wiring.core.values import (
     decode_leniently,
     encode_base64,

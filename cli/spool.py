@@ -36,7 +36,7 @@ from streamfactory.cli.ui_endpoint import (
 from streamfactory.spi import Role, StorageFailed
 from streamfactory.wiring.config.guarantees import offline_verdict
 from streamfactory.wiring.config.loading import load
-from streamfactory.wiring.core.plain import all_of
+from streamfactory.wiring.core.shown import all_of
 from streamfactory.wiring.receiving.service import SpoolService
 
 if TYPE_CHECKING:

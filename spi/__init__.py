@@ -14,51 +14,10 @@ Error codes, option keys and the text form of positions outlive levels: old ones
 readable.
 """
 
-import importlib
 import warnings
+from importlib import import_module
+from typing import TYPE_CHECKING, Final
 
-from streamfactory.spi.batch import (
-    BatchState,
-    Fetched,
-    FetchLimits,
-    Loss,
-    MessageBatch,
-)
-from streamfactory.spi.checkpoint import Checkpoint, CheckpointStore
-from streamfactory.spi.claims import (
-    Claims,
-    EpochVisibility,
-    Guarantee,
-    Verdict,
-)
-from streamfactory.spi.config import StreamConfig
-from streamfactory.spi.consumer import (
-    ConsumerFactory,
-    Extent,
-    MetadataProvider,
-    PartitionInfo,
-    PartitionLevelConsumer,
-    PartitionState,
-    StreamLevelConsumer,
-)
-from streamfactory.spi.decoder import (
-    BadMessage,
-    DecodeContext,
-    Decoded,
-    MessageDecoder,
-    MessageEncoder,
-    Misfit,
-    PerMessageDecoder,
-)
-from streamfactory.spi.ends import (
-    Abandoned,
-    Cancelled,
-    End,
-    Failed,
-    Finished,
-    ReaderFinished,
-)
-from streamfactory.spi.envelope import envelope_schema, headers_type
 from streamfactory.spi.errors import (
     BrokenPlugin,
     CheckpointFailed,
@@ -116,40 +75,84 @@ from streamfactory.spi.hooks import (
     Yields,
     hookimpl,
 )
-from streamfactory.spi.metrics import Metric, MetricKind, Recorder, Sample
-from streamfactory.spi.options import (
-    BOOLEAN,
-    INTEGER,
-    JSON_OBJECT,
-    LIST,
-    NUMBER,
-    PATH,
-    PERIOD,
-    SCHEMA,
-    SIZE,
-    STRING,
-    Option,
-    OptionType,
-    choice,
-)
-from streamfactory.spi.partitions import Partition
-from streamfactory.spi.positions import Position
-from streamfactory.spi.producer import (
-    CommitMessage,
-    LastCommit,
-    Outgoing,
-    ProducerFactory,
-    StreamCommitter,
-    StreamWriter,
-    Summary,
-    WriteContext,
-    WriteKind,
-)
-from streamfactory.spi.servers import StreamServer
-from streamfactory.spi.soundness import (
-    BatchValidator,
-)
-from streamfactory.spi.topics import TopicAdmin, Verification
+
+if TYPE_CHECKING:
+    from streamfactory.spi.batch import (
+        BatchState,
+        Fetched,
+        FetchLimits,
+        Loss,
+        MessageBatch,
+    )
+    from streamfactory.spi.checkpoint import Checkpoint, CheckpointStore
+    from streamfactory.spi.claims import (
+        Claims,
+        EpochVisibility,
+        Guarantee,
+        Verdict,
+    )
+    from streamfactory.spi.config import StreamConfig
+    from streamfactory.spi.consumer import (
+        ConsumerFactory,
+        Extent,
+        MetadataProvider,
+        PartitionInfo,
+        PartitionLevelConsumer,
+        PartitionState,
+        StreamLevelConsumer,
+    )
+    from streamfactory.spi.decoder import (
+        BadMessage,
+        DecodeContext,
+        Decoded,
+        MessageDecoder,
+        MessageEncoder,
+        Misfit,
+        PerMessageDecoder,
+    )
+    from streamfactory.spi.ends import (
+        Abandoned,
+        Cancelled,
+        End,
+        Failed,
+        Finished,
+        ReaderFinished,
+    )
+    from streamfactory.spi.envelope import envelope_schema, headers_type
+    from streamfactory.spi.metrics import Metric, MetricKind, Recorder, Sample
+    from streamfactory.spi.options import (
+        BOOLEAN,
+        INTEGER,
+        JSON_OBJECT,
+        LIST,
+        NUMBER,
+        PATH,
+        PERIOD,
+        SCHEMA,
+        SIZE,
+        STRING,
+        Option,
+        OptionType,
+        choice,
+    )
+    from streamfactory.spi.partitions import Partition
+    from streamfactory.spi.positions import Position
+    from streamfactory.spi.producer import (
+        CommitMessage,
+        LastCommit,
+        Outgoing,
+        ProducerFactory,
+        StreamCommitter,
+        StreamWriter,
+        Summary,
+        WriteContext,
+        WriteKind,
+    )
+    from streamfactory.spi.servers import StreamServer
+    from streamfactory.spi.soundness import (
+        BatchValidator,
+    )
+    from streamfactory.spi.topics import TopicAdmin, Verification
 
 __all__ = [
     "BOOLEAN",
@@ -273,6 +276,38 @@ __all__ = [
     "hookimpl",
 ]
 
+_LATER: Final = {
+    "batch": "BatchState Fetched FetchLimits Loss MessageBatch",
+    "checkpoint": "Checkpoint CheckpointStore",
+    "claims": "Claims EpochVisibility Guarantee Verdict",
+    "config": "StreamConfig",
+    "consumer": (
+        "ConsumerFactory Extent MetadataProvider PartitionInfo PartitionLevelConsumer "
+        "PartitionState StreamLevelConsumer"
+    ),
+    "decoder": (
+        "BadMessage DecodeContext Decoded MessageDecoder MessageEncoder Misfit "
+        "PerMessageDecoder"
+    ),
+    "ends": "Abandoned Cancelled End Failed Finished ReaderFinished",
+    "envelope": "envelope_schema headers_type",
+    "metrics": "Metric MetricKind Recorder Sample",
+    "options": (
+        "BOOLEAN INTEGER JSON_OBJECT LIST NUMBER PATH PERIOD SCHEMA SIZE STRING "
+        "Option OptionType choice"
+    ),
+    "partitions": "Partition",
+    "positions": "Position",
+    "producer": (
+        "CommitMessage LastCommit Outgoing ProducerFactory StreamCommitter "
+        "StreamWriter Summary WriteContext WriteKind"
+    ),
+    "servers": "StreamServer",
+    "soundness": "BatchValidator",
+    "topics": "TopicAdmin Verification",
+}
+"""Names that are imported at their first use, by module: few programs use all."""
+_MODULES: Final = {name: at for at, names in _LATER.items() for name in names.split()}
 _MOVED = {
     "Setting": "config",
     "UNPACKED_BYTES": "soundness",
@@ -286,10 +321,18 @@ _MOVED = {
 
 
 def __getattr__(name: str) -> object:
+    if name in _MODULES:
+        value = getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
+        globals()[name] = value  # found without this function from now on
+        return value
     if name not in _MOVED:
         msg = f"module {__name__!r} has no attribute {name!r}"
         raise AttributeError(msg)
     module = f"{__name__}.{_MOVED[name]}"
     what = f"import {name} from {module}: streamfactory.spi will not have it in 1.0"
     warnings.warn(what, DeprecationWarning, stacklevel=2)
-    return getattr(importlib.import_module(module), name)
+    return getattr(import_module(module), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

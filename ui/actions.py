@@ -23,7 +23,8 @@ from streamfactory.ui.pipelines import find, pipelines
 from streamfactory.ui.site import site
 from streamfactory.wiring.config.catalogue import Catalogue
 from streamfactory.wiring.core.guard import masked_errors
-from streamfactory.wiring.core.plain import all_of, masked, plain
+from streamfactory.wiring.core.plain import plain
+from streamfactory.wiring.core.shown import all_of, masked
 from streamfactory.wiring.reading.position_texts import parse_marks
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from streamfactory.ui.actions import actions
 from streamfactory.ui.pages import pages
 from streamfactory.ui.site import EXTENSION, Site, site
 from streamfactory.wiring.core.defects import InternalError
-from streamfactory.wiring.core.plain import plain_error, printable
+from streamfactory.wiring.core.shown import plain_error, printable
 
 if TYPE_CHECKING:
     from werkzeug.wrappers import Response as AnyResponse

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
-from streamfactory.wiring.core.plain import printable
+from streamfactory.wiring.core.shown import printable
 from streamfactory.wiring.core.values import plain_values
 
 if TYPE_CHECKING:

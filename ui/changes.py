@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, TypeVar, final
 
 from streamfactory.spi import PositionRefused, StreamTimeout
 from streamfactory.wiring.core.bounded import Hung, bounded
-from streamfactory.wiring.core.plain import all_of, printable
+from streamfactory.wiring.core.shown import all_of, printable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, final
 
 from streamfactory.spi import MisuseError, StreamError
 from streamfactory.wiring.core.defects import InternalError
-from streamfactory.wiring.core.plain import plain_error
+from streamfactory.wiring.core.shown import plain_error
 
 if TYPE_CHECKING:
     from collections.abc import Callable

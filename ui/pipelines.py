@@ -22,7 +22,8 @@ from streamfactory.spi import ConfigError, StreamError, UnknownStream
 from streamfactory.spi.masking import mask_userinfo
 from streamfactory.wiring.config.configure import inspect
 from streamfactory.wiring.core.guard import masked_errors
-from streamfactory.wiring.core.plain import all_of, masked, moment, plain
+from streamfactory.wiring.core.plain import moment, plain
+from streamfactory.wiring.core.shown import all_of, masked
 from streamfactory.wiring.plugins.manager import default_manager
 
 if TYPE_CHECKING:

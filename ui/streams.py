@@ -28,7 +28,8 @@ from streamfactory.wiring.config.describing import effective
 from streamfactory.wiring.config.guarantees import offline_verdict
 from streamfactory.wiring.config.loading import load
 from streamfactory.wiring.core.guard import masked_errors
-from streamfactory.wiring.core.plain import all_of, masked, plain, total
+from streamfactory.wiring.core.plain import plain, total
+from streamfactory.wiring.core.shown import all_of, masked
 from streamfactory.wiring.decoding.deadletters import DEAD_LETTER_SCHEMA
 from streamfactory.wiring.plugins.manager import default_manager
 from streamfactory.wiring.reading.raw_messages import as_raw

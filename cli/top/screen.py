@@ -16,7 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from streamfactory.cli.top.lines import COLUMNS, NUMBERS, cells, ordered
-from streamfactory.wiring.core.plain import printable
+from streamfactory.wiring.core.shown import printable
 
 if TYPE_CHECKING:
     import threading

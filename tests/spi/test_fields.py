@@ -38,7 +38,7 @@ def undocumented(kind: type) -> Iterator[str]:
 def test_every_field_of_a_public_dataclass_is_documented() -> None:
     kinds = [
         kind
-        for kind in vars(spi).values()
+        for kind in (getattr(spi, name) for name in spi.__all__)
         if isinstance(kind, type) and dataclasses.is_dataclass(kind)
     ]
     assert len(kinds) > 15

@@ -19,7 +19,7 @@ from streamfactory.spi import (
     UntranslatedError,
 )
 from streamfactory.spi.backoff import Backoff
-from streamfactory.wiring.core.plain import all_of
+from streamfactory.wiring.core.shown import all_of
 
 if TYPE_CHECKING:
     import threading
