@@ -336,8 +336,7 @@ class Port:
                     error.strerror,
                 )
             return None
-        sock.setblocking(False)
-        _tune(sock)
+        self._prepare(sock)
         made = Connection(sock, str(self.address), connected=True)
         if self._context is not None:
             made.use_tls(self._context, None)
@@ -376,7 +375,8 @@ class Port:
 
     def _prepare(self, sock: socket.socket) -> None:
         sock.setblocking(False)
-        # Before listen and connect: connections inherit the sizes when created.
+        # Before listen and connect, for TCP: its window is scaled by the size at that
+        # time. Accepted Unix sockets do not inherit the sizes.
         for option in (socket.SO_SNDBUF, socket.SO_RCVBUF):
             sock.setsockopt(socket.SOL_SOCKET, option, self._settings.buffer)
         _tune(sock)

@@ -26,9 +26,7 @@ def raw_sender(medium: str, where: str, rows: int) -> float:
         Seconds of the processor.
     """
     found = distinct(rows)
-    with closing(listening(medium, where)) as server:
-        connection, _ = server.accept()
-    with connection:
+    with accepted(medium, where) as connection:
         if rows <= 1_000:
             watch = Watch()
             for batch in enough(found):
@@ -53,9 +51,7 @@ def whole_sender(medium: str, where: str, rows: int) -> float:
         Seconds of the processor.
     """
     found = distinct(rows)
-    with closing(listening(medium, where)) as server:
-        connection, _ = server.accept()
-    with connection:
+    with accepted(medium, where) as connection:
         messages = [memoryview(batch.serialize()) for batch in found]
         connection.sendall(found[0].schema.serialize())
         connection.sendall(len(messages[0]).to_bytes(8, "little"))
@@ -106,9 +102,7 @@ def read_raw(medium: str, where: str) -> tuple[float, float]:
 
 def bare_echo(medium: str, where: str, _rows: int) -> float:
     """Send back whatever comes."""
-    with closing(listening(medium, where)) as server:
-        connection, _ = server.accept()
-    with connection:
+    with accepted(medium, where) as connection:
         while data := connection.recv(4096):
             connection.sendall(data)
     return 0.0
@@ -132,11 +126,24 @@ def trips_bare(medium: str, where: str) -> tuple[float, float]:
 def tuned(medium: str) -> socket.socket:
     """A socket with the settings of ours."""
     made = socket.socket(socket.AF_UNIX if medium == "unix" else socket.AF_INET)
-    for option in (socket.SO_SNDBUF, socket.SO_RCVBUF):
-        made.setsockopt(socket.SOL_SOCKET, option, BUFFER)
+    set_buffers(made)
     if medium == "tcp":
         made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return made
+
+
+def set_buffers(made: socket.socket) -> None:
+    """The sizes of ours, which an accepted Unix socket does not inherit."""
+    for option in (socket.SO_SNDBUF, socket.SO_RCVBUF):
+        made.setsockopt(socket.SOL_SOCKET, option, BUFFER)
+
+
+def accepted(medium: str, where: str) -> socket.socket:
+    """The first connection to a server."""
+    with closing(listening(medium, where)) as server:
+        connection, _ = server.accept()
+    set_buffers(connection)
+    return connection
 
 
 def listening(medium: str, where: str) -> socket.socket:

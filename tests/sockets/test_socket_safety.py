@@ -22,13 +22,15 @@ from tests.sockets.peers import (
     is_cut,
     numbers_of,
     opened,
+    properties_of,
     rows,
     sink_of,
     source_of,
     stream_of,
 )
 
-from streamfactory.backends.socket.connections import Connection
+from streamfactory.backends.socket.connections import Connection, Port
+from streamfactory.backends.socket.options import Settings
 from streamfactory.spi import (
     ConfigError,
     ConnectionFailed,
@@ -39,6 +41,9 @@ from streamfactory.spi import (
     NotAuthorized,
     Partition,
 )
+from streamfactory.wiring.config.configure import configure
+from streamfactory.wiring.config.definition import from_mapping
+from streamfactory.wiring.plugins.manager import default_manager
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -194,6 +199,31 @@ def test_a_path_that_is_taken_is_left_alone(folder: Path, what: str) -> None:
             reader.close()
     assert "Address already in use" in str(caught.value)
     assert path.exists()
+
+
+@pytest.mark.parametrize("medium", ["tcp", "unix"])
+def test_accepted_connections_have_the_configured_buffers(
+    folder: Path, address: str, medium: str
+) -> None:
+    where = address if medium == "tcp" else f"unix:{folder}/s"
+    definition = from_mapping(properties_of(listen=where, buffer__bytes="32K"))
+    config = configure(definition, default_manager(), use="write").config
+    port = Port(config["listen"][0], Settings.of(config), config)
+    with closing(port), closing(socket.socket(socket.AF_UNIX)) as peer:
+        port.open()
+        if medium == "tcp":
+            dialled(port.address.port)
+        else:
+            peer.connect(port.address.path)
+        accepted = port.accept()
+        assert accepted is not None
+        with closing(accepted), socket.socket(fileno=os.dup(accepted.fileno())) as one:
+            sizes = [
+                one.getsockopt(socket.SOL_SOCKET, option)
+                for option in (socket.SO_SNDBUF, socket.SO_RCVBUF)
+            ]
+    # Linux doubles them, for its own bookkeeping.
+    assert max(sizes) <= 2 * 32 * 1024
 
 
 @pytest.mark.parametrize("way", ["listen", "connect"])
