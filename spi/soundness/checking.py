@@ -32,6 +32,7 @@ _INLINE: Final = 12
 _OTHER_SCHEMA: Final = "the batch has another schema than the validator"
 _COLUMN: Final = re.compile(r"(?:In c|C)olumn (\d+): (.*)", re.DOTALL)
 """The beginning of Arrow's message about a column, of a batch and of a table."""
+_BYTE: Final = np.dtype(np.int8)
 _types = pa.types
 
 
@@ -44,50 +45,53 @@ class BatchChecks:
         required = Required(schema)
         self._required = required if values and required.fields else None
         checks = [_check_of(kind) for kind in schema.types]
-        self._large = list(enumerate(checks))
+        self._large = _Plan(checks)
+        # Arrow's own validation, but of dictionaries: it would check each value of one
+        # for every batch.
+        self._small = _Plan(
+            [
+                check if isinstance(check, _DictionaryCheck) else _check_fully
+                for check in checks
+            ]
+        )
         self._left_out = [
             number
             for number, kind in enumerate(schema.types)
             if values and _is_left_out_within(kind)
         ]
         """Columns that Arrow's validation does not check completely."""
-        kept = [isinstance(check, _DictionaryCheck) for check in checks]
-        self._small: list[tuple[int, Check]] | None = None
-        """The checks of a small batch; None if Arrow's own validation is used. For a
-        dictionary that would check each value for every batch."""
-        if any(kept):
-            self._small = [
-                (number, check if is_kept else _check_fully)
-                for (number, check), is_kept in zip(self._large, kept, strict=True)
-            ]
 
     def run(self, rows: pa.RecordBatch) -> None:
         """Check a batch."""
         if not rows.schema.equals(self._schema):
             raise SchemaMismatch(_OTHER_SCHEMA)
+        plan = self._small if rows.num_rows < _SMALL else self._large
         column: int | None = None
+        columns: Sequence[int] | None = None
         try:
             if not self._values:
                 rows.validate()
-            elif self._small is None and rows.num_rows < _SMALL:
+            elif not plan.own:
                 rows.validate(full=True)
             else:
                 rows.validate()
-                is_small = rows.num_rows < _SMALL
-                checks = (is_small and self._small) or self._large
-                for column, check in checks:
+                if plan.of_arrow:
+                    columns = plan.of_arrow
+                    rows.select(columns).validate(full=True)
+                for column, check in plan.own:
                     check(rows.column(column))
             for column in self._left_out:
                 _check_left_out(rows.column(column))
         # numpy raises it for a buffer that is too short.
         except (pa.ArrowException, ValueError) as error:
-            raise CorruptData(self._explain(error, column), remedy=REMEDY) from error
+            what = self._explain(error, column, columns)
+            raise CorruptData(what, remedy=REMEDY) from error
         if self._required is not None:
             self._required.run(rows)
 
     def run_all(self, batches: Sequence[pa.RecordBatch]) -> None:
         """Check several batches."""
-        is_left_to_arrow = self._values and self._small is None and not self._left_out
+        is_left_to_arrow = self._values and not (self._small.own or self._left_out)
         if not is_left_to_arrow or any(b.num_rows >= _SMALL for b in batches):
             for rows in batches:
                 self.run(rows)
@@ -99,18 +103,46 @@ class BatchChecks:
         try:
             table.validate(full=True)
         except pa.ArrowException as error:
-            raise CorruptData(self._explain(error, None), remedy=REMEDY) from error
+            raise CorruptData(self._explain(error), remedy=REMEDY) from error
         if self._required:
             for rows in batches:
                 self._required.run(rows)
 
-    def _explain(self, error: Exception, column: int | None) -> str:
+    def _explain(
+        self,
+        error: Exception,
+        column: int | None = None,
+        columns: Sequence[int] | None = None,
+    ) -> str:
+        """The message of an error, with the name of its column.
+
+        Args:
+            error: Of Arrow or numpy.
+            column: Number of the column that was checked; None if Arrow names it.
+            columns: Numbers of the columns that Arrow counts; None for all.
+        """
         reason = (str(error) or type(error).__name__).splitlines()[0]
         if column is None and (found := _COLUMN.match(reason)):
             column, reason = int(found[1]), found[2]
+            column = column if columns is None else columns[column]
         if column is None:
             return reason
         return f"column {self._schema.field(column).name!r}: {reason}"
+
+
+class _Plan:
+    """How the columns of a batch are checked: by Arrow in one call, or one by one."""
+
+    def __init__(self, checks: Sequence[Check]) -> None:
+        by_arrow = (_check_nulls, _check_fully)
+        self.own = [
+            (number, check)
+            for number, check in enumerate(checks)
+            if check not in by_arrow
+        ]
+        """Numbers and checks of columns that Arrow would check slowly."""
+        own = dict(self.own)
+        self.of_arrow = [n for n in range(len(checks)) if n not in own]
 
 
 # --- one column -----------------------------------------------------------------------
@@ -121,9 +153,9 @@ def _check_of(kind: pa.DataType) -> Check:
     if _takes_any_bits(kind):
         return _check_nulls
     if _types.is_string(kind) or _types.is_large_string(kind):
-        return _check_text
+        return _text_check(kind)
     if _types.is_binary(kind) or _types.is_large_binary(kind):
-        return _check_bytes
+        return _bytes_check(kind)
     if _types.is_dictionary(kind) and not children(kind.value_type):
         return _DictionaryCheck()
     if _is_text_within(kind):
@@ -172,33 +204,45 @@ def _check_nulls(array: pa.Array) -> None:
     ).validate(full=True)
 
 
-def _check_bytes(array: pa.Array) -> None:
-    _check_nulls(array)
-    if len(array):
-        _offsets(array, _size(array.buffers()[2]))
+def _bytes_check(kind: pa.DataType) -> Check:
+    width = _offset_width(kind)
+
+    def check(array: pa.Array) -> None:
+        _check_nulls(array)
+        if len(array):
+            _, offsets, data = array.buffers()
+            _offsets(array, offsets, width, _size(data))
+
+    return check
 
 
-def _check_text(array: pa.Array) -> None:
-    _check_nulls(array)
-    if not len(array):
-        return
-    data = array.buffers()[2]
-    offsets = _offsets(array, _size(data))
-    if offsets[0] < offsets[-1]:
-        text = np.frombuffer(data, np.int8)[offsets[0] : offsets[-1]]
-        # Most text is ASCII, which is recognised ten times faster than UTF-8.
-        if text.min() < 0:
-            array.validate(full=True)
+def _text_check(kind: pa.DataType) -> Check:
+    width = _offset_width(kind)
+
+    def check(array: pa.Array) -> None:
+        _check_nulls(array)
+        if not len(array):
+            return
+        _, buffer, data = array.buffers()
+        offsets = _offsets(array, buffer, width, _size(data))
+        first = offsets[0]
+        if length := offsets[-1] - first:
+            # Most text is ASCII, which is recognised ten times faster than UTF-8.
+            text = np.frombuffer(data, _BYTE, length, first)
+            if np.minimum.reduce(text) < 0:
+                array.validate(full=True)
+
+    return check
 
 
 def _list_check(kind: pa.DataType) -> Check:
-    inner = _check_of(kind.value_type)
+    inner, width = _check_of(kind.value_type), _offset_width(kind)
 
     def check(array: pa.Array) -> None:
         _check_nulls(array)
         values = array.values
         if len(array):
-            _offsets(array, len(values))
+            _offsets(array, array.buffers()[1], width, len(values))
         inner(values)
 
     return check
@@ -279,24 +323,36 @@ def _check_views_of_nulls(array: pa.Array) -> None:
         raise pa.ArrowInvalid(msg)
 
 
-def _offsets(array: pa.Array, end: int) -> Offsets:
-    """Return the checked offsets of text, bytes or lists: they never decrease.
-
-    Args:
-        array: Not empty.
-        end: The maximum offset.
-    """
-    kind = array.type
+def _offset_width(kind: pa.DataType) -> np.dtype[Any]:
+    """Return the type of the offsets of text, bytes or lists."""
     wide = (
         _types.is_large_string(kind)
         or _types.is_large_binary(kind)
         or _types.is_large_list(kind)
     )
-    width = np.dtype(np.int64 if wide else np.int32)
+    return np.dtype(np.int64 if wide else np.int32)
+
+
+def _offsets(
+    array: pa.Array, buffer: pa.Buffer, width: np.dtype[Any], end: int
+) -> Offsets:
+    """Return the checked offsets of text, bytes or lists: they never decrease.
+
+    Args:
+        array: Not empty.
+        buffer: That of the offsets.
+        width: See `_offset_width`.
+        end: The maximum offset.
+    """
     offsets: Offsets = np.frombuffer(
-        array.buffers()[1], width, len(array) + 1, array.offset * width.itemsize
+        buffer, width, len(array) + 1, array.offset * width.itemsize
     )
-    if offsets[0] < 0 or offsets[-1] > end or (offsets[1:] < offsets[:-1]).any():
+    # `reduce` is what `any` calls, after a function of Python.
+    if (
+        offsets[0] < 0
+        or offsets[-1] > end
+        or np.logical_or.reduce(offsets[1:] < offsets[:-1])
+    ):
         msg = "an offset is outside the values, or less than the previous one"
         raise pa.ArrowInvalid(msg)
     return offsets
