@@ -40,8 +40,9 @@ if TYPE_CHECKING:
     """Fills views with available bytes and returns their number, 0 at the end of the
     stream. Raises BlockingIOError if no bytes are available."""
 
-_AHEAD: Final = 64 * 1024
-"""Bytes read beyond a large message. They have to be copied, so few."""
+_AHEAD: Final = 4 * 1024
+"""Bytes read beyond a large message: usually the next header. They have to be copied,
+so few."""
 _BLOCK: Final = 256 * 1024
 """Bytes read beyond small messages, so that one call receives many of them."""
 _ENOUGH: Final = 1024 * 1024
@@ -89,6 +90,8 @@ class StreamDecoder:
         self._feed = _Feed()
         self._reader: Any = None
         self._validator = BatchValidator(pa.schema([]))
+        self._is_encoded = False
+        """Whether a small batch can stand for very many values."""
         self._direct = False
         """Whether batches can be read without the stream reader, which is faster."""
         self._empty = False
@@ -180,7 +183,7 @@ class StreamDecoder:
             count, size = count + found[0].num_rows, size + found[1]
         if len(batches) > 1:
             rows = pa.concat_batches(batches)
-        if not self._validator.is_encoded:
+        if not self._is_encoded:
             return rows, size
         self._parts = (
             (part, size * part.num_rows // max(1, rows.num_rows))
@@ -242,15 +245,21 @@ class StreamDecoder:
     def _begin(self, receive: Receive) -> bool:
         """Read a header; False at the end-of-stream marker."""
         self._need(PREFIX, receive)
-        at = self._from
-        length = header_length(self._view[at : at + PREFIX], self._limits)
-        if length == 0:
-            self._from += PREFIX
-            return False
-        size = PREFIX + length
-        self._need(size, receive)
-        at = self._from
-        header = self._parsed(bytes(self._view[at + PREFIX : at + size]))
+        # Headers of small batches, or without text, are often equal: parsed once.
+        head = self._last_head
+        may_be_equal = 0 < len(head) <= self._to - self._from
+        if not (may_be_equal and self._data.startswith(head, self._from)):
+            at = self._from
+            length = header_length(self._view[at : at + PREFIX], self._limits)
+            if length == 0:
+                self._from += PREFIX
+                return False
+            self._need(PREFIX + length, receive)
+            at = self._from
+            head = bytes(self._view[at : at + PREFIX + length])
+            header = read_header(memoryview(head)[PREFIX:], self._limits)
+            self._last_head, self._last_header = head, header
+        header, size = self._last_header, len(head)
         if header.kind == SCHEMA and self.schema is not None:
             msg = "a second schema was received"
             raise corrupt(msg)
@@ -263,20 +272,14 @@ class StreamDecoder:
         self._header = header
         return True
 
-    def _parsed(self, head: bytes) -> Header:
-        """The header. Those of small batches are often equal: parsed once."""
-        if head != self._last_head:
-            self._last_header = read_header(memoryview(head), self._limits)
-            self._last_head = head
-        return self._last_header
-
     def _need(self, count: int, receive: Receive) -> None:
         """Read ahead until ``count`` bytes are buffered."""
         while self._to - self._from < count:
             if self._from + count > len(self._data) or self._from == self._to:
                 self._make_room(count)
-            end = max(self._from + count, self._ahead)
-            self._to += self._received(receive, [self._view[self._to : end]])
+            end = min(max(self._from + count, self._ahead), len(self._data))
+            views = [self._view[self._to : end]]
+            self._to += self._received(receive, views, end - self._to)
 
     def _make_room(self, count: int) -> None:
         """Move the buffered bytes to the start of the buffer and ensure its size."""
@@ -300,12 +303,14 @@ class StreamDecoder:
             # All buffered bytes were copied into the message: the buffer is free.
             self._from = self._to = 0
             wanted = len(view) - self._filled
-            views = [view[self._filled :], self._view[: self._ahead]]
-            count = self._received(receive, views)
+            beyond = self._view[: self._ahead]
+            views = [view[self._filled :], beyond]
+            count = self._received(receive, views, wanted + len(beyond))
             self._filled += min(count, wanted)
             self._to = max(0, count - wanted)
 
-    def _received(self, receive: Receive, views: list[memoryview]) -> int:
+    def _received(self, receive: Receive, views: list[memoryview], room: int) -> int:
+        """Receive into views, which have ``room`` bytes together."""
         try:
             count = receive(views)
         except BlockingIOError:
@@ -314,7 +319,7 @@ class StreamDecoder:
             count = receive(views)
         if count == 0:
             raise EndedEarly
-        self._empty = count < sum(map(len, views))
+        self._empty = count < room
         return count
 
     def _awaits_rest(self) -> bool:
@@ -331,6 +336,7 @@ class StreamDecoder:
             msg = f"the schema cannot be decoded: {_first_line(error)}"
             raise corrupt(msg) from error
         self._validator = BatchValidator(self._reader.schema)
+        self._is_encoded = self._validator.is_encoded
         self.schema = self._reader.schema
         # Only the stream reader handles dictionaries and the other byte order.
         self._direct = not (header.foreign_order or has_dictionary(self.schema.types))
