@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final
 
 from streamfactory.backends.socket.headers import MARKER
 from streamfactory.backends.socket.tls import make_context
-from streamfactory.backends.socket.waiting import READABLE, WRITABLE
+from streamfactory.backends.socket.waiting import READABLE, WRITABLE, poll_busily
 from streamfactory.spi import (
     ConnectionFailed,
     NotAuthorized,
@@ -58,6 +58,7 @@ class Connection:
         self._connected = connected
         self._tls: ssl.SSLContext | None = None
         self._hostname: str | None = None
+        self._poll: select.poll | None = None
 
     def use_tls(self, context: ssl.SSLContext, hostname: str | None) -> None:
         """Enable TLS. ``hostname``: that of the server, None on the server itself."""
@@ -115,9 +116,17 @@ class Connection:
 
     def wait_briefly(self) -> bool:
         """Wait for a millisecond; whether bytes are available. Not for TLS."""
-        poll = select.poll()
-        poll.register(self._socket, READABLE)
-        return bool(poll.poll(_BRIEFLY))
+        return bool(self._polled().poll(_BRIEFLY))
+
+    def watch(self) -> bool:
+        """Poll busily for a short time; whether bytes are available. Not for TLS."""
+        return bool(poll_busily(self._polled()))
+
+    def _polled(self) -> select.poll:
+        if self._poll is None:
+            self._poll = select.poll()
+            self._poll.register(self._socket, READABLE)
+        return self._poll
 
     def send(self, views: list[memoryview]) -> int:
         """Send as many bytes as the socket accepts.

@@ -158,6 +158,8 @@ class PartitionReader:
     @property
     def has_ended(self) -> bool:
         """Whether the partition has ended or failed."""
+        if self._writers:
+            return False
         try:
             return self.end is not None
         except StreamError:
@@ -178,12 +180,14 @@ class PartitionReader:
         if time.monotonic() - self._polled_at > _LONGEST_WITHOUT_POLL:
             self._wait(0.0, wake)
         polled_late = False
+        watches = timeout > 0
         while True:
             with self._lock:
                 self._gather()
                 if self.incarnation != incarnation or self.has_ended:
                     return None
-                taken = self._take(most)
+                taken = self._take(most, watches=watches)
+                watches = False
                 if taken is not None or self.has_ended:
                     return taken
             # Check each time: incomplete messages may trickle in without a pause.
@@ -349,11 +353,11 @@ class PartitionReader:
 
     # --- receiving ----------------------------------------------------------------
 
-    def _take(self, most: int) -> Taken | None:
+    def _take(self, most: int, *, watches: bool) -> Taken | None:
         for _ in range(len(self._writers)):
             writer = self._writers[0]
             self._writers.rotate(-1)
-            if not writer.may_have_more:
+            if not writer.may_have_more and not (watches and self._watch(writer)):
                 continue
             found = self._receive(writer, most)
             if found is not None:
@@ -388,6 +392,12 @@ class PartitionReader:
                 connection.close()
             return found
         return None
+
+    def _watch(self, writer: _Writer) -> bool:
+        """Wait for a short reply of the only writer; whether bytes are available."""
+        if self._last_size > _SHORT or not self._may_wait_for(writer):
+            return False
+        return writer.connection.watch()
 
     def _may_wait_for(self, writer: _Writer) -> bool:
         """Whether a short wait for the rest of a message delays no other connection.

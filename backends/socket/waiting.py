@@ -40,17 +40,25 @@ def wait(
     for descriptor, events in wanted:
         poll.register(descriptor, events)
     millis = max(0.0, min(seconds, LONGEST_WAIT)) * 1000
-    found = poll.poll(0)
-    if watching and not found:
-        # A wake-up takes longer than a short reply. The core is not yielded either: on
-        # a busy machine it would come back milliseconds later.
-        until = time.perf_counter() + min(seconds, _WATCHED)
-        while not (found := poll.poll(0)) and time.perf_counter() < until:
-            pass
+    found = poll_busily(poll, min(seconds, _WATCHED)) if watching else poll.poll(0)
     if not found and millis:
         # Round up to whole milliseconds, to avoid spinning through the last fraction.
         found = poll.poll(int(millis) + (millis > int(millis)))
     return {descriptor for descriptor, _ in found}
+
+
+def poll_busily(poll: select.poll, seconds: float = _WATCHED) -> list[tuple[int, int]]:
+    """Poll until a descriptor is ready, without yielding the core.
+
+    A wake-up takes longer than a short reply. The core is not yielded either: on a busy
+    machine it would come back milliseconds later.
+    """
+    found = poll.poll(0)
+    if not found:
+        until = time.perf_counter() + seconds
+        while not (found := poll.poll(0)) and time.perf_counter() < until:
+            pass
+    return found
 
 
 class NextTry:
