@@ -44,7 +44,9 @@ class StreamEncoder:
         self._options = pa.ipc.IpcWriteOptions(compression=codec)
         self._dictionaries = has_dictionary(schema.types)
         self._plain = codec is None and not self._dictionaries
-        self._pieces: list[memoryview] = []
+        self._pieces: list[pa.Buffer | bytes] = []
+        # Called by pyarrow for each of some twenty pieces of a batch: no Python there.
+        self.write = self._pieces.append
         self._writer: Any = None
         self._row_size = 0.0
         self._held: list[pa.RecordBatch] = []
@@ -109,7 +111,7 @@ class StreamEncoder:
             return drop_prefix(pieces, self.schema.serialize().size)
         if self._writer is None:
             self._writer = self._begun()
-            self._writer.write_batch(rows.slice(0, 0))  # writes the schema
+            self._written_by(self._writer.write_batch, rows.slice(0, 0))  # the schema
         return self._written_by(self._writer.write_batch, rows)
 
     def _begun(self) -> Any:
@@ -118,19 +120,15 @@ class StreamEncoder:
     def _written_by(
         self, write: Callable[[pa.RecordBatch], None], rows: pa.RecordBatch
     ) -> list[memoryview]:
-        self._pieces = []
+        self._pieces.clear()
         write(rows)
-        return self._pieces
+        views = [memoryview(piece) for piece in self._pieces if len(piece)]
+        self._pieces.clear()
+        return views
 
     # --- file interface for pyarrow -----------------------------------------------
 
     closed = False
-
-    def write(self, piece: pa.Buffer | bytes) -> int:
-        view = memoryview(piece).cast("B")
-        if len(view):
-            self._pieces.append(view)
-        return len(view)
 
     def flush(self) -> None:
         """Required by pyarrow."""
