@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 AGAIN: Final = "the same again"
 """The side of `turns` that is its first side once more."""
-_GOAL: Final = re.compile(r"(<=|>=|<|>) ([\d.]+)")
+_GOAL: Final = re.compile(r"(<=|>=|<|>) ([\d.]+)( of ceiling)?")
 _COMPARED: Final = {
     "<": operator.lt,
     "<=": operator.le,
@@ -59,13 +59,13 @@ class Figure:
         met = {True: "met", False: "not met", None: ""}[self.met]
         return (
             f"{self.name:<58} {self.value:>9.2f} {self.unit:<9} {of_ceiling:>10}"
-            f" {self.goal:<8} {self.spread:>8.2f} {noise:>6}  {met:<8}"
+            f" {self.goal:<18} {self.spread:>8.2f} {noise:>6}  {met:<8}"
             f" {self.rounds} rounds{beside}"
         )
 
 
 HEADING: Final = (
-    f"{'path':<58} {'ratio to peer, or value':<19} {'of ceiling':>10} {'goal':<8}"
+    f"{'path':<58} {'ratio to peer, or value':<19} {'of ceiling':>10} {'goal':<18}"
     f" {'spread':>8} {'noise':>6}  goal met"
 )
 """Over the lines of figures."""
@@ -87,7 +87,8 @@ def figure(
         name: The path that is measured.
         values: Of each round.
         unit: Of the values; ``x`` and a name for a ratio to it.
-        goal: A comparison such as ``>= 0.9``, or `NONE`.
+        goal: A comparison such as ``>= 0.9``, or ``>= 0.9 of ceiling`` for the value
+            divided by the ceiling; any other text is no goal.
         beside: Other numbers of the same rounds.
         ceiling: The same of a program that does the least, if there is one.
         again: Ratios of one side to itself. By default those of each round to the next.
@@ -98,15 +99,29 @@ def figure(
     same = again or [one / two for one, two in itertools.pairwise(values) if two]
     if same:
         found.noise = statistics.median(abs(one - 1) for one in same)
-    found.met = is_met(goal, median)
+    found.met = is_met(goal, median, found.ceiling)
     return found
 
 
-def is_met(goal: str, value: float) -> bool | None:
-    """Whether a value reaches a goal; None if it is no comparison with a number."""
+def is_met(goal: str, value: float, ceiling: float | None = None) -> bool | None:
+    """Whether a value reaches a goal.
+
+    Args:
+        goal: See `figure`.
+        value: The median.
+        ceiling: In the unit of the value, if it was measured.
+
+    Returns:
+        None if the goal is no comparison with a number, or is one with a ceiling that
+        was not measured.
+    """
     found = _GOAL.fullmatch(goal)
     if found is None:
         return None
+    if found[3]:
+        if not ceiling:
+            return None
+        value /= ceiling
     return bool(_COMPARED[found[1]](value, float(found[2])))
 
 

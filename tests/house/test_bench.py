@@ -71,6 +71,22 @@ def test_a_goal_is_met_or_not(goal: str, value: float, met: bool | None) -> None
     assert figure("one", [value], "x", goal).met is met
 
 
+@pytest.mark.parametrize(
+    ("goal", "value", "ceiling", "met"),
+    [
+        (">= 0.95 of ceiling", 0.57, [0.6], True),
+        (">= 0.95 of ceiling", 0.56, [0.6], False),
+        ("<= 1.1 of ceiling", 2.1, [2.0], True),
+        ("<= 1.1 of ceiling", 2.3, [2.0], False),
+        (">= 0.95 of ceiling", 2.0, [], None),
+    ],
+)
+def test_a_goal_can_be_a_share_of_the_ceiling(
+    goal: str, value: float, ceiling: list[float], met: bool | None
+) -> None:
+    assert figure("one", [value], "x", goal, ceiling=ceiling).met is met
+
+
 def test_sides_that_take_turns_show_their_noise() -> None:
     took = turns(3, {"peer": lambda: None, "ours": lambda: None})
     assert set(took) == {"peer", "ours", AGAIN}
