@@ -2,8 +2,11 @@
 
     python benchmarks/spark.py [--json] [--rounds N] [--rows N] [--only NAME ...]
 
-Two sides take turns, and a figure is the median of the rounds' ratios. Nothing is
-gated. Writing is measured by spark_writing.py.
+Sides take turns, and a figure is the median of the rounds' ratios. The ceiling of a
+batch is a Python data source that only yields memory-mapped batches of the same rows;
+that of a trigger is a Python stream reader without state, with one row in each batch.
+No source in Python is faster. Kafka's broker is the one that KAFKA_BOOTSTRAP names, or
+one that is started here. Nothing is gated. Writing is measured by spark_writing.py.
 """
 
 from __future__ import annotations
@@ -13,17 +16,22 @@ import statistics
 import sys
 import tempfile
 import time
-from contextlib import closing
+from contextlib import ExitStack, closing
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
 # A command's path is its own folder; what benchmarks share is imported from above it.
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from benchmarks.measuring.figures import figure, report, seconds
+from benchmarks.measuring.brokers import broker
+from benchmarks.measuring.figures import figure, itself, ratios, report, turns
+from benchmarks.measuring.mapped import MappedFiles, write_mapped
 from benchmarks.measuring.on_spark import COLUMNS, session, topic
+from benchmarks.triggers.compared import figures as triggers
+from benchmarks.triggers.queries import CONF
+from benchmarks.triggers.streams import file_stream, kafka_stream
 
 from streamfactory.arrowlog.disk import DiskLogStore, LocalStorage, Settings
 from streamfactory.spi import Summary
@@ -34,10 +42,10 @@ from streamfactory.wiring.plugins.manager import default_manager
 from streamfactory.wiring.reading.source import Source
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from benchmarks.measuring.figures import Figure
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrameReader, Row, SparkSession
 
 AGGREGATE: Final = (
     "sum(id)",
@@ -47,10 +55,9 @@ AGGREGATE: Final = (
     "max(at)",
     "count_if(bought)",
 )
-TRIGGERS: Final = 40
-"""That a round of streaming waits for."""
+AGGREGATE_OF_TWO: Final = ("sum(id)", "sum(price)")
 PARTITIONS: Final = 1_000
-PATIENCE: Final = 120
+PARTS: Final = ("batch", "stream", "kafka", "plan")
 
 
 def main() -> None:
@@ -59,7 +66,7 @@ def main() -> None:
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--rows", type=int, default=8_000_000)
-    parser.add_argument("--only", nargs="+", default=["batch", "stream", "plan"])
+    parser.add_argument("--only", nargs="+", default=PARTS)
     arguments = parser.parse_args()
     report(figures(arguments), as_json=arguments.json)
 
@@ -70,91 +77,83 @@ def figures(arguments: argparse.Namespace) -> Iterator[Figure]:
         folder = Path(name)
         if "plan" in arguments.only:
             yield planning(folder, arguments.rounds)
-        if {"batch", "stream"} & set(arguments.only):
-            # Triggers without rows are reported as well.
-            interval = {"spark.sql.streaming.noDataProgressEventInterval": "0"}
-            spark = session({"spark.sql.shuffle.partitions": "2", **interval})
+        if {"batch", "stream", "kafka"} & set(arguments.only):
+            spark = session({"spark.sql.shuffle.partitions": "2", **CONF})
             if "batch" in arguments.only:
-                yield batch(spark, folder, arguments.rounds, arguments.rows)
-            if "stream" in arguments.only:
-                yield from streams(spark, folder, arguments.rounds)
+                yield from batches(spark, folder, arguments.rounds, arguments.rows)
+            if {"stream", "kafka"} & set(arguments.only):
+                yield from streams(spark, folder, arguments)
             spark.stop()
 
 
 # --- a batch --------------------------------------------------------------------
 
 
-def batch(spark: SparkSession, folder: Path, rounds: int, rows: int) -> Figure:
-    """Reading and aggregating all columns, against Spark's Parquet reader."""
+def batches(
+    spark: SparkSession, folder: Path, rounds: int, rows: int
+) -> Iterator[Figure]:
+    """Reading and aggregating all columns, and two of them.
+
+    A Python data source is not told which columns a query reads: ``schema`` names them.
+    """
     frame = spark.range(0, rows, 1, 4).selectExpr(*COLUMNS)
     options = topic(folder, "rows", **{"stream.file.partitions": "4"})
     spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "65536")
     frame.write.format("streamfactory").options(**options).mode("append").save()
-    frame.write.parquet(str(folder / "parquet"))
-
-    def theirs() -> DataFrame:
-        return spark.read.parquet(str(folder / "parquet"))
-
-    def ours() -> DataFrame:
-        return spark.read.format("streamfactory").options(**options).load()
-
-    ratios = []
-    for turn in range(rounds + 1):
-        parquet, mine = (seconds(aggregated(side)) for side in (theirs, ours))
-        if turn:
-            ratios.append(parquet / mine)
-    return figure(f"batch read of {rows} rows, of Parquet's", ratios, "x", ">= 0.7")
-
-
-def aggregated(side: Callable[[], DataFrame]) -> Callable[[], object]:
-    """One row of all columns."""
-    return lambda: side().selectExpr(*AGGREGATE).collect()
-
-
-# --- a stream -------------------------------------------------------------------
-
-
-def streams(spark: SparkSession, folder: Path, rounds: int) -> list[Figure]:
-    """What a trigger with one row, and one without any, takes beside rate's."""
-    options = topic(folder, "ticks")
-    plain = spark.range(TRIGGERS * (rounds + 1)).coalesce(1)
-    plain.write.format("streamfactory").options(**options).mode("append").save()
-    each = {"startingOffsets": "earliest", "maxOffsetsPerTrigger": "1"}
-    mine = spark.readStream.format("streamfactory").options(**options, **each)
-    idle = spark.readStream.format("streamfactory").options(**options)
-    ticks = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 1)
-    still = spark.readStream.format("rate").option("rowsPerSecond", 1)
-    tiny, empty = [], []
-    for turn in range(rounds + 1):
-        pair = [triggers(side.load(), folder, rows=True) for side in (ticks, mine)]
-        quiet = [triggers(side.load(), folder, rows=False) for side in (still, idle)]
-        if turn:
-            tiny.append(pair[1] / pair[0])
-            empty.append(quiet[1] / quiet[0])
-    return [
-        figure("trigger of one row, of rate-micro-batch's", tiny, "x", "<= 1.5"),
-        figure("trigger without rows, of rate's", empty, "x", "<= 1.5"),
-    ]
-
-
-def triggers(frame: DataFrame, folder: Path, *, rows: bool) -> float:
-    """Median milliseconds of the triggers with rows, or without."""
-    with tempfile.TemporaryDirectory(dir=folder) as checkpoint:
-        query = (
-            frame.writeStream.format("noop")
-            .option("checkpointLocation", checkpoint)
-            .trigger(processingTime="0 seconds")
-            .start()
+    parquet, mapped = folder / "parquet", folder / "mapped"
+    frame.write.parquet(str(parquet))
+    write_mapped(mapped, [str(file) for file in parquet.glob("*.parquet")])
+    spark.dataSource.register(MappedFiles)
+    sources = {
+        "Parquet": ("parquet", {"path": str(parquet)}),
+        "ours": ("streamfactory", options),
+        "ceiling": (MappedFiles.name(), {"path": str(mapped)}),
+    }
+    columns = spark.read.parquet(str(parquet))
+    for what, schema, aggregate in (
+        ("all columns", columns.schema, AGGREGATE),
+        ("2 of 6 columns", columns.select("id", "price").schema, AGGREGATE_OF_TWO),
+    ):
+        sides = {
+            side: aggregated(spark.read.format(form).schema(schema), given, aggregate)
+            for side, (form, given) in sources.items()
+        }
+        found = {side: read() for side, read in sides.items()}
+        assert found["ours"] == found["Parquet"] == found["ceiling"]
+        assert found["ours"][0][0] == rows * (rows - 1) // 2
+        took = turns(rounds, sides)
+        yield figure(
+            f"batch read of {rows} rows, {what}",
+            ratios(took["Parquet"], took["ours"]),
+            "x Parquet",
+            ">= 0.95 of ceiling",
+            {"seconds": statistics.median(took["ours"])},
+            ceiling=ratios(took["Parquet"], took["ceiling"]),
+            again=itself(took),
         )
-        found: dict[str, int] = {}
-        deadline = time.monotonic() + PATIENCE
-        while len(found) < TRIGGERS and time.monotonic() < deadline:
-            for one in query.recentProgress:
-                if bool(one["numInputRows"]) == rows and one["batchId"] > 0:
-                    found[one["timestamp"]] = one["durationMs"]["triggerExecution"]
-            time.sleep(0.05)
-        query.stop()
-    return max(1.0, statistics.median([*found.values()][5:]))  # the first ones warm up
+
+
+def aggregated(
+    reader: DataFrameReader, options: Mapping[str, str], aggregate: Sequence[str]
+) -> Callable[[], list[Row]]:
+    """One row of the columns."""
+    reader = reader.options(**options)
+    return lambda: reader.load().selectExpr(*aggregate).collect()
+
+
+# --- streams --------------------------------------------------------------------
+
+
+def streams(spark: SparkSession, folder: Path, arguments: Any) -> Iterator[Figure]:
+    """What triggers take beside those of Spark's rate sources."""
+    found: dict[str, dict[str, str]] = {}
+    with ExitStack() as stack:
+        if "stream" in arguments.only:
+            found["file"] = file_stream(folder, 1)
+            found[f"file, {PARTITIONS} partitions"] = file_stream(folder, PARTITIONS)
+        if "kafka" in arguments.only:
+            found["kafka"] = kafka_stream(stack.enter_context(broker()))
+        yield from triggers(spark, folder, arguments.rounds, found)
 
 
 # --- planning -------------------------------------------------------------------

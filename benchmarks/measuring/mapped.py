@@ -22,9 +22,19 @@ def write_mapped(folder: Path, files: Sequence[str]) -> None:
     """Write the rows of each Parquet file to an Arrow file."""
     folder.mkdir()
     for number, file in enumerate(files):
-        rows = pq.read_table(file)
+        rows = _as_spark(pq.read_table(file))
         with pa.ipc.new_file(folder / f"{number}.arrow", rows.schema) as writer:
             writer.write_table(rows, _BATCH)
+
+
+def _as_spark(rows: pa.Table) -> pa.Table:
+    """In the types of a Python data source: Parquet files of Spark have others."""
+    instants = pa.timestamp("us", "UTC")
+    fields = [
+        (field.name, instants if pa.types.is_timestamp(field.type) else field.type)
+        for field in rows.schema
+    ]
+    return rows.cast(pa.schema(fields))
 
 
 class MappedFiles(DataSource):
@@ -46,14 +56,14 @@ class MappedFiles(DataSource):
         return found
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """See `_Reader`."""
-        del schema
-        return _Reader(self.options["path"])
+        """See `_Reader`; yields the columns of the schema only."""
+        return _Reader(self.options["path"], schema.names)
 
 
 class _Reader(DataSourceReader):
-    def __init__(self, folder: str) -> None:
+    def __init__(self, folder: str, columns: list[str]) -> None:
         self._folder = folder
+        self._columns = columns
 
     def partitions(self) -> list[InputPartition]:
         return [InputPartition(str(path)) for path in Path(self._folder).iterdir()]
@@ -62,4 +72,4 @@ class _Reader(DataSourceReader):
         with pa.memory_map(partition.value) as file:
             reader = pa.ipc.open_file(file)
             for number in range(reader.num_record_batches):
-                yield reader.get_batch(number)
+                yield reader.get_batch(number).select(self._columns)
