@@ -64,7 +64,7 @@ def main() -> None:
     """Print the figures."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--json", action="store_true")
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--rounds", type=int, default=4)
     parser.add_argument("--rows", type=int, default=8_000_000)
     parser.add_argument("--only", nargs="+", default=PARTS)
     arguments = parser.parse_args()

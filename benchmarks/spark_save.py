@@ -4,12 +4,17 @@
 
 Sides take turns, and a figure is the median of the rounds' ratios, by time and by
 processor time of Spark's Java process. One side is measured twice, for the noise. The
-second peer writes as `save` does: no dictionaries, no compression. Nothing is gated.
+second peer writes as `save` does: no dictionaries, no compression.
+
+Micro-batches are appended to one topic, each as an epoch of a writer id, beside appends
+to one folder of Parquet files: milliseconds of one. Nothing is gated.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
+import statistics
 import sys
 import tempfile
 from functools import partial
@@ -19,7 +24,7 @@ from typing import TYPE_CHECKING, Final
 # A command's path is its own folder; what benchmarks share is imported from above it.
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from benchmarks.measuring.figures import report
+from benchmarks.measuring.figures import figure, itself, ratios, report, turns
 from benchmarks.measuring.on_spark import COLUMNS, Turns, session, topic
 
 from streamfactory.spark import save
@@ -28,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from benchmarks.measuring.figures import Figure
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
 GOALS: Final = {
     "Parquet again": "1",
@@ -39,6 +44,10 @@ GOALS: Final = {
     "save by _partition": ">= 0.9",
     'format("streamfactory")': "",
 }
+MICRO: Final = (1_000, 100_000)
+"""Rows of a micro-batch."""
+APPENDS: Final = 5
+"""Micro-batches in a turn."""
 
 
 def main() -> None:
@@ -55,12 +64,15 @@ def figures(rounds: int, rows: int) -> Iterator[Figure]:
     """One for each side, of what Spark's Parquet writer takes."""
     spark = session({"spark.sql.execution.arrow.maxRecordsPerBatch": "65536"})
     sides = writers(spark.range(0, rows, 1, 4).selectExpr(*COLUMNS))
-    turns = Turns("Parquet", warming=1)
-    for _ in range(rounds + turns.warming):
+    taken = Turns("Parquet", warming=1)
+    for _ in range(rounds + taken.warming):
         for side, write in sides.items():
             with tempfile.TemporaryDirectory() as name:
-                turns.take(side, partial(write, Path(name, "rows")))
-    yield from turns.figures(rows, GOALS)
+                taken.take(side, partial(write, Path(name, "rows")))
+    yield from taken.figures(rows, GOALS)
+    for each in MICRO:
+        with tempfile.TemporaryDirectory() as name:
+            yield from micro_batches(spark, Path(name), rounds, each)
     spark.stop()
 
 
@@ -89,6 +101,52 @@ def writers(frame: DataFrame) -> dict[str, Callable[[Path], object]]:
         "save by _partition": lambda folder: saved(folder, routed),
         'format("streamfactory")': streamed,
     }
+
+
+def micro_batches(
+    spark: SparkSession, folder: Path, rounds: int, rows: int
+) -> Iterator[Figure]:
+    """Milliseconds of a micro-batch, and of the same one in Parquet files."""
+    frame = spark.range(0, rows, 1, 4).selectExpr(*COLUMNS)
+    parquet = str(folder / "parquet")
+    topics = {
+        "save": chosen(folder / "by-task"),
+        "save by key": chosen(folder / "by-key", **{"producer.key.columns": "user"}),
+    }
+
+    def append() -> None:
+        for _ in range(APPENDS):
+            frame.write.mode("append").parquet(parquet)
+
+    def saver(options: dict[str, str]) -> Callable[[], None]:
+        epochs = itertools.count()
+
+        def saved() -> None:
+            for epoch in itertools.islice(epochs, APPENDS):
+                assert save(frame, options, writer_id="micro", epoch=epoch)
+
+        return saved
+
+    sides = {side: saver(options) for side, options in topics.items()}
+    took = turns(rounds, {"Parquet": append, **sides})
+    # The peer takes two turns in each round, and the first round warms up.
+    written = (rounds + 1) * APPENDS * rows
+    assert spark.read.parquet(parquet).count() == 2 * written
+    theirs = statistics.median(took["Parquet"])
+    for side, options in topics.items():
+        found = spark.read.format("streamfactory").options(**options).load()
+        assert found.count() == written
+        yield figure(
+            f"{side}, a micro-batch of {rows} rows",
+            [1000 * one / APPENDS for one in took[side]],
+            "ms",
+            "none",
+            {
+                "ms, Parquet": 1000 * theirs / APPENDS,
+                "x Parquet": statistics.median(ratios(took["Parquet"], took[side])),
+            },
+            again=itself(took),
+        )
 
 
 def chosen(folder: Path, **options: str) -> dict[str, str]:

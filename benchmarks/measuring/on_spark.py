@@ -29,7 +29,7 @@ COLUMNS: Final = (
 
 def session(settings: Mapping[str, str] | None = None) -> SparkSession:
     """A silent one, with more settings."""
-    prepare_environment()
+    prepare_environment(local=True)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # PySpark's, of pandas 3
         from pyspark.sql import SparkSession
