@@ -3,9 +3,10 @@
     python benchmarks/all.py [NAME ...] [--json] [--output FILE] [--tiny]
 
 Each one is a separate program that starts what it needs. What it measured is in the
-table even if a later one fails; then the exit status is 1. The file has the same
-figures after each benchmark, with the load of the machine while it ran. ``--tiny``
-shows that all of them run through; its figures mean nothing.
+table even if a later one fails; then the exit status is 1. The file gets the same
+figures after each benchmark, with the date and the load of the machine, in place of
+what the same benchmark measured before: ``docs/benchmarks.json`` is what the pages
+show. ``--tiny`` shows that all of them run through; its figures mean nothing.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import os
 import subprocess
 import sys
 import time
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -40,6 +42,7 @@ TINY: Final[dict[str, Sequence[str]]] = {
     "kafka": ("--rounds", "1", "--messages", "2000"),
     "kafka_lag": ("--rounds", "1", "--partitions", "100"),
     "kafka_memory": ("--rounds", "1", "--partitions", "4"),
+    "kafka_spark": ("--rounds", "1", "--messages", "20000"),
     "kafka_writing": ("--rounds", "1", "--scale", "0.01"),
     "log": ("--rounds", "1", "--only", "read", "commit"),
     "metrics": ("--rounds", "1"),
@@ -66,7 +69,7 @@ def main() -> int:
     parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(NAMES))
     parser.add_argument("--json", action="store_true", help="print JSON, no table")
     parser.add_argument("--tiny", action="store_true", help="the smallest sizes")
-    parser.add_argument("--output", type=Path, help="write the JSON to a file as well")
+    parser.add_argument("--output", type=Path, help="put the figures into a file")
     arguments = parser.parse_args()
     unknown = set(arguments.names) - set(NAMES)
     if unknown:
@@ -79,13 +82,25 @@ def main() -> int:
         state = "failed" if found[name] is None else "done"
         note = f"{name}: {state} in {seconds:.0f} s, load {load:.1f}"
         print(note, file=sys.stderr, flush=True)
-        for one in found[name] or ():
-            one["load"] = round(load, 1)
         if arguments.output is not None:
-            arguments.output.parent.mkdir(parents=True, exist_ok=True)
-            arguments.output.write_text(json.dumps(found, indent=1) + "\n")
+            record(arguments.output, name, found[name], round(load, 1))
     print(json.dumps(found) if arguments.json else "\n".join(table(found)))
     return int(None in found.values())
+
+
+def record(
+    file: Path, name: str, figures: list[dict[str, Any]] | None, load: float
+) -> None:
+    """Put the figures of a benchmark into a file; none if it failed."""
+    known: dict[str, Any] = json.loads(file.read_text()) if file.exists() else {}
+    known.pop(name, None)
+    if figures is not None:
+        today = datetime.now(UTC).date().isoformat()
+        where = {"date": today, "cores": os.cpu_count(), "load": load}
+        known[name] = {**where, "figures": figures}
+    file.parent.mkdir(parents=True, exist_ok=True)
+    text = json.dumps(dict(sorted(known.items())), indent=1)
+    file.write_text(f"{text}\n")
 
 
 def run(program: Path, *arguments: str) -> list[dict[str, Any]] | None:

@@ -4,7 +4,8 @@
 A part stands between ``<!-- generated: NAME -->`` and ``<!-- end -->``. Option tables
 come from the declarations, the help of commands from the commands themselves, the
 support table from the last proof of each built-in, which ``support/`` keeps, the table
-of versions from the recorded runs of ``make matrix``, which ``versions.json`` keeps.
+of versions from the recorded runs of ``make matrix``, which ``versions.json`` keeps,
+tables of speed from ``benchmarks.json``, which ``make bench`` writes.
 
     python docs/reference.py          write
     python docs/reference.py --prove  run the conformance kit first, and keep its proof
@@ -30,6 +31,7 @@ import click
 import pictures
 from contract_reference import contract
 from error_reference import error_sections
+from measured import tables
 from plots import growth_table
 from python_reference import python_api
 
@@ -342,6 +344,7 @@ _GENERATORS: Final[Mapping[str, Callable[[], str]]] = {
     "spark-versions": _spark_versions,
     "matrix": _matrix,
     "growth": growth_table,
+    **tables(),
     "metric-labels": _metric_labels,
     "statuses": _statuses,
     "pipeline-options": lambda: _table(option_rows(PIPELINE_OPTIONS)),

@@ -49,8 +49,6 @@ class Figure:
     """Share by which two measurements of one side differ, half of the time."""
     met: bool | None = None
     """Whether the goal is reached; None without a goal."""
-    load: float | None = None
-    """Of the machine while it was measured, over five minutes; filled by `all`."""
 
     def __str__(self) -> str:
         beside = "".join(f", {what} {value:.2f}" for what, value in self.beside.items())

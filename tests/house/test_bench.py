@@ -56,6 +56,19 @@ def test_the_table_has_each_figure_and_each_failure() -> None:
     assert lines[4:] == ["", "kafka: failed"]
 
 
+def test_the_file_has_the_last_figures_of_each_benchmark(tmp_path: Path) -> None:
+    file = tmp_path / "new" / "bench.json"
+    for name, figures, load in [("spi", FOUND, 3.0), ("log", FOUND, 1.0)]:
+        every.record(file, name, figures, load)
+    every.record(file, "spi", FOUND[:0], 2.0)
+    found = json.loads(file.read_text())
+    assert list(found) == ["log", "spi"]
+    assert (found["spi"]["figures"], found["spi"]["load"]) == ([], 2.0)
+    assert found["log"]["figures"] == FOUND
+    every.record(file, "log", None, 1.0)
+    assert list(json.loads(file.read_text())) == ["spi"]
+
+
 @pytest.mark.parametrize(
     ("goal", "value", "met"),
     [
