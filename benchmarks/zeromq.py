@@ -32,7 +32,14 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from benchmarks.measuring.children import answer, child
 from benchmarks.measuring.figures import figure, report
-from benchmarks.wire.moved import MEGABYTES, VOLUME, Watch, distinct, enough
+from benchmarks.wire.moved import (
+    MEGABYTES,
+    VOLUME,
+    Watch,
+    batch_of_one,
+    distinct,
+    enough,
+)
 
 from streamfactory.spi import (
     BatchValidator,
@@ -164,7 +171,7 @@ def read_bare(
     """Batches."""
     socket, watch = bare(zmq.PULL), None
     socket.connect(where)
-    schema = distinct(1)[0].schema
+    schema = batch_of_one().schema
     while True:
         frame = socket.recv(copy=False)
         if not len(frame):
@@ -178,7 +185,7 @@ def read_bare(
 
 def read_validated(where: str) -> tuple[float, float]:
     """Batches, which are validated and dropped."""
-    return read_bare(where, BatchValidator(distinct(1)[0].schema).validate)
+    return read_bare(where, BatchValidator(batch_of_one().schema).validate)
 
 
 def send_singles(where: str, _: int) -> Watch:
