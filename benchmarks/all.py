@@ -1,6 +1,7 @@
 """Every benchmark, one after the other, and one table of all figures at the end.
 
-    python benchmarks/all.py [NAME ...] [--json] [--output FILE] [--tiny]
+    python benchmarks/all.py [NAME ...] [--json] [--output FILE]
+                             [--rounds N | --tiny]
 
 Each one is a separate program that starts what it needs. What it measured is in the
 table even if a later one fails; then the exit status is 1. The file gets the same
@@ -68,7 +69,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(NAMES))
     parser.add_argument("--json", action="store_true", help="print JSON, no table")
-    parser.add_argument("--tiny", action="store_true", help="the smallest sizes")
+    size = parser.add_mutually_exclusive_group()
+    size.add_argument("--rounds", type=int, help="of each one that has rounds")
+    size.add_argument("--tiny", action="store_true", help="the smallest sizes")
     parser.add_argument("--output", type=Path, help="put the figures into a file")
     arguments = parser.parse_args()
     unknown = set(arguments.names) - set(NAMES)
@@ -77,7 +80,7 @@ def main() -> int:
     found: dict[str, list[dict[str, Any]] | None] = {}
     for name in arguments.names or NAMES:
         started = time.monotonic()
-        found[name] = run(HERE / f"{name}.py", *(TINY[name] if arguments.tiny else ()))
+        found[name] = run(HERE / f"{name}.py", *options(name, arguments))
         seconds, load = time.monotonic() - started, os.getloadavg()[1]
         state = "failed" if found[name] is None else "done"
         note = f"{name}: {state} in {seconds:.0f} s, load {load:.1f}"
@@ -86,6 +89,15 @@ def main() -> int:
             record(arguments.output, name, found[name], round(load, 1))
     print(json.dumps(found) if arguments.json else "\n".join(table(found)))
     return int(None in found.values())
+
+
+def options(name: str, arguments: argparse.Namespace) -> Sequence[str]:
+    """What one benchmark is called with."""
+    if arguments.tiny:
+        return TINY[name]
+    if arguments.rounds is None or "--rounds" not in TINY[name]:
+        return ()
+    return ("--rounds", str(arguments.rounds))
 
 
 def record(
