@@ -363,4 +363,4 @@ def test_statistics_of_a_service_and_its_end_are_lines_of_the_log(
     assert (statistics["kind"], statistics["rows"]) == ("statistics", 0)
     for line in rest.splitlines():
         assert json.loads(line)["time"]
-    assert child.returncode == 0
+    assert child.returncode == 0, rest

@@ -16,6 +16,19 @@ if TYPE_CHECKING:
 
 Issued = tuple[x509.Certificate, ec.EllipticCurvePrivateKey]
 
+SIGNS = x509.KeyUsage(
+    key_cert_sign=True,
+    crl_sign=True,
+    digital_signature=False,
+    content_commitment=False,
+    key_encipherment=False,
+    data_encipherment=False,
+    key_agreement=False,
+    encipher_only=False,
+    decipher_only=False,
+)
+"""What an authority may use its key for."""
+
 
 def issue_certificates(folder: Path) -> None:
     """``ca``, ``server``, ``client``, and ``stranger`` of another authority: each a
@@ -48,6 +61,13 @@ def _issue(folder: Path, name: str, authority: Issued | None = None) -> Issued:
         )
     )
     signer = key if authority is None else authority[1]
+    # OpenSSL asks for them where it is strict, as Python 3.13 has it by default.
+    identifier = x509.SubjectKeyIdentifier.from_public_key(key.public_key())
+    builder = builder.add_extension(identifier, critical=False)
+    issuer = x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key())
+    builder = builder.add_extension(issuer, critical=False)
+    if authority is None:
+        builder = builder.add_extension(SIGNS, critical=True)
     certificate = builder.sign(signer, hashes.SHA256())
     pem = serialization.Encoding.PEM
     (folder / f"{name}.pem").write_bytes(certificate.public_bytes(pem))
