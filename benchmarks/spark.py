@@ -65,7 +65,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--rounds", type=int, default=4)
-    parser.add_argument("--rows", type=int, default=8_000_000)
+    parser.add_argument("--rows", type=int, default=4_000_000)
     parser.add_argument("--only", nargs="+", default=PARTS)
     arguments = parser.parse_args()
     report(figures(arguments), as_json=arguments.json)

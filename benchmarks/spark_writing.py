@@ -39,7 +39,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--rows", type=int, default=8_000_000)
+    parser.add_argument("--rows", type=int, default=4_000_000)
     arguments = parser.parse_args()
     report(figures(arguments.rounds, arguments.rows), as_json=arguments.json)
 
