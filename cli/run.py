@@ -255,6 +255,8 @@ def _log_end(printer: Printer, outcome: Outcome) -> None:
 
 def _lag(batch: Batch) -> str:
     parts = [n for by_id in batch.lag.values() for n in by_id.values()]
+    if not parts:
+        return "unknown"
     if 1 < len(parts) <= _PARTITIONS:
         return "+".join(map(str, parts))
     return f"{batch.behind:,}"

@@ -226,6 +226,9 @@ class MicroBatchReader(_Reading, DataSourceStreamReader, AvailableNowMixin):
     PySpark that does not pass it."""
     _initial: BatchOffset | None = None
     """The start of the query, if it is new."""
+    _start: tuple[dict[str, Any], BatchOffset] | None = None
+    """The start of the last call of `latestOffset`, and the same parsed: Spark passes
+    it again in each poll until there are rows."""
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
         """Start offset of a new query."""
@@ -259,13 +262,17 @@ class MicroBatchReader(_Reading, DataSourceStreamReader, AvailableNowMixin):
     def _next(self, start: dict[str, Any], limit: ReadLimit | None) -> dict[str, Any]:
         # Compared by name, because managed platforms load two copies of PySpark.
         limited = type(limit).__name__ != "ReadAllAvailable"
-        before = BatchOffset.from_plain(start)
+        if self._start is None or self._start[0] != start:
+            self._start = start, BatchOffset.from_plain(start)
+        before = self._start[1]
         if self._arranged is not None and self._arranged.draining:
             self._plan().drain()
         # Spark calls `commit` for a batch only when there is a next one. It asks
         # for another end after every batch, and by then the start is committed.
         self._publish(before)
         end = self._plan().latest(before, limited=limited)
+        if end is before:
+            return start
         if end.begun and before.at is not None:
             self._check_again()
         return end.to_plain()

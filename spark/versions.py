@@ -75,7 +75,8 @@ FEATURES: Final = (
     Feature(
         "4.2",
         "the latest offset in progress reports",
-        "it is missing there; `streamfactory lag` shows it",
+        "it is missing there, and the lag in what `streamfactory run` prints; "
+        "`streamfactory lag` shows it",
     ),
 )
 

@@ -7,7 +7,7 @@ from contextlib import closing
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
-from benchmarks.kafka import filled
+from benchmarks.measuring.brokers import filled
 from benchmarks.measuring.on_spark import topic
 from benchmarks.triggers.queries import ROWS
 

@@ -6,6 +6,7 @@ import json
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from streamfactory.spark.versions import ADMISSION
 from streamfactory.spi import Position, PositionRefused
 from streamfactory.wiring.microbatch import BatchOffset
 
@@ -35,7 +36,8 @@ class Batch:
     offsets: dict[str, dict[str, int]]
     """The next offset of each partition of each topic."""
     lag: dict[str, dict[str, int]]
-    """Available offsets that were not read yet when the batch was planned."""
+    """Available offsets that were not read yet when the batch was planned; empty if
+    they are unknown, as before PySpark 4.2."""
     watermark: str | None
     """The watermark at the start of this batch."""
     dropped: int
@@ -67,7 +69,9 @@ def batch_of(pipeline: str, text: str, scans: int) -> Batch:
     """
     report = json.loads(text)
     source = report["sources"][0]
-    ends, latest = _offsets(source["endOffset"]), _offsets(source.get("latestOffset"))
+    ends = _offsets(source["endOffset"])
+    # Before 4.2 Spark reports the end of the batch as the latest offset, too.
+    latest = _offsets(source.get("latestOffset")) if ADMISSION else {}
     lag = {
         topic: {
             number: max(0, last - ends.get(topic, {}).get(number, 0))

@@ -55,6 +55,12 @@ _QUIET: Final = {
 
 _PY4J: Final = (None, "py4j.clientserver", "py4j.java_gateway")
 """Loggers of Py4J; None is the root logger."""
+_ACCUMULATOR_SERVERS: Final = (
+    "AccumulatorServer",
+    "AccumulatorTCPServer",
+    "AccumulatorUnixServer",
+)
+"""Classes of PySpark 4.0, and of later versions."""
 _EXIT_TIMEOUT: Final = 2.0
 """Seconds to wait for a killed Java process to exit, after a failed call."""
 
@@ -175,8 +181,9 @@ def _quiet_bridge() -> Iterator[None]:
 
     loggers = [logging.getLogger(name) for name in _PY4J]
     servers: list[Any] = [
-        accumulators.AccumulatorTCPServer,
-        accumulators.AccumulatorUnixServer,
+        getattr(accumulators, name)
+        for name in _ACCUMULATOR_SERVERS
+        if hasattr(accumulators, name)
     ]
     for logger in loggers:
         logger.addFilter(ours)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from streamfactory.spark.checkpoints import PipelineCheckpoint
+from streamfactory.spark.pipelines import progress
 from streamfactory.spark.pipelines.counting import PipelineTally
 from streamfactory.spark.pipelines.progress import batch_of
 from streamfactory.spark.pipelines.tracing import PipelineTracer
@@ -109,6 +110,14 @@ def test_a_batch_is_reported_with_its_source_range_and_times(
     assert (found.epoch, found.rows, found.error) == (0, 10, None)
     assert found.end - found.begin == pytest.approx(batch.seconds)
     assert found.committing - found.begin == pytest.approx(batch.durations.plan)
+
+
+def test_the_lag_is_unknown_where_spark_reports_the_end_as_the_latest(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert batch_of("p", REPORT, 1).lag
+    monkeypatch.setattr(progress, "ADMISSION", False)
+    assert batch_of("p", REPORT, 1).lag == {}
 
 
 def test_the_next_batch_starts_where_the_last_one_ended() -> None:

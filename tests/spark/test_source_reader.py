@@ -129,3 +129,15 @@ def test_what_crosses_processes_holds_nothing_open(topic: Topic) -> None:
         assert rows.to_pylist() == [{"id": 1}]
         assert list(there.read(type(partition)(None))) == []  # a batch without ranges
         there.stop()
+
+
+def test_a_poll_without_rows_returns_the_start_that_spark_passed(topic: Topic) -> None:
+    with closing(Stopping(topic, **EARLIEST)) as running:
+        start = running.reader.initialOffset()
+        end = logged(running.reader.latestOffset(start, ReadAllAvailable()))
+        for _ in range(2):
+            assert running.reader.latestOffset(end, ReadAllAvailable()) is end
+        topic.write(id=[7, 8, 9])
+        after = running.reader.latestOffset(end, ReadAllAvailable())
+        assert after != end
+        assert running.reader.latestOffset(logged(after), ReadAllAvailable()) == after
