@@ -132,6 +132,7 @@ def test_what_crosses_processes_holds_nothing_open(topic: Topic) -> None:
 
 
 def test_a_poll_without_rows_returns_the_start_that_spark_passed(topic: Topic) -> None:
+    topic.write(id=[1, 2])
     with closing(Stopping(topic, **EARLIEST)) as running:
         start = running.reader.initialOffset()
         end = logged(running.reader.latestOffset(start, ReadAllAvailable()))
