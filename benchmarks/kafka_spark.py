@@ -24,13 +24,14 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from benchmarks.measuring.brokers import broker, filled
 from benchmarks.measuring.figures import AGAIN, figure, itself, report
-from benchmarks.measuring.on_spark import java_process
+from benchmarks.measuring.on_spark import java_process, session
 from benchmarks.measuring.processes import tree_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from benchmarks.measuring.figures import Figure
+    from pyspark.sql import DataFrame, SparkSession
 
 DDL = "id bigint, name string, price double, at bigint, tag string, flag boolean"
 
@@ -56,65 +57,63 @@ def main() -> None:
 
 def reading(bootstrap: str, arguments: Any) -> list[Figure]:
     """Typed columns of JSON, by Spark's own source and by ours."""
-    from pyspark.sql import SparkSession
-    from pyspark.sql import functions as f
     from tests.kafka.jars import jars
 
-    from streamfactory.spark import prepare_environment
-
-    prepare_environment()
-    spark = (
-        SparkSession.builder.master("local[2]")
-        .config("spark.jars", ",".join(map(str, jars("oracle"))))
-        .config("spark.ui.enabled", "false")
-        .config("spark.ui.showConsoleProgress", "false")
-        .config("spark.driver.bindAddress", "127.0.0.1")
-        .config("spark.driver.host", "127.0.0.1")
-        .getOrCreate()
-    )
+    spark = session({"spark.jars": ",".join(map(str, jars("oracle")))})
     count = arguments.messages
     topic = filled(bootstrap, count, row, 4)
     java = int(java_process().parent.name)
-
-    def aggregated(frame: Any) -> tuple[float, float]:
-        started, before = time.perf_counter(), tree_seconds(java)
-        columns = [f.max(name) for name in frame.columns]
-        found = frame.agg(f.count(f.lit(1)).alias("rows"), *columns).collect()[0]
-        assert found["rows"] == count
-        return time.perf_counter() - started, tree_seconds(java) - before
-
-    def theirs() -> tuple[float, float]:
-        options = {"kafka.bootstrap.servers": bootstrap, "subscribe": topic}
-        raw = spark.read.format("kafka").options(**options).load()
-        value = f.from_json(f.col("value").cast("string"), DDL).alias("row")
-        return aggregated(raw.select(value).select("row.*"))
-
-    def ours(path: str) -> tuple[float, float]:
-        options = {
-            "streamType": "kafka",
-            "stream.kafka.broker.list": bootstrap,
-            "stream.kafka.topic.name": topic,
-            "stream.kafka.decoder.class.name": "json",
-            "stream.kafka.native.reading": path,
-            "schema": DDL,
-        }
-        frame = spark.read.format("streamfactory").options(**options).load()
-        return aggregated(frame)
-
-    sides: dict[str, Callable[[], tuple[float, float]]]
-    sides = {"spark": theirs, AGAIN: theirs, "ours": lambda: ours("off")}
+    frames = {"spark": theirs(spark, bootstrap, topic)}
+    frames[AGAIN] = frames["spark"]
+    frames["ours"] = ours(spark, bootstrap, topic, "off")
     if find_spec("streamfactory_native"):
-        sides["ours natively"] = lambda: ours("required")
-    taken: dict[str, list[tuple[float, float]]] = {name: [] for name in sides}
+        frames["ours natively"] = ours(spark, bootstrap, topic, "required")
+    taken: dict[str, list[tuple[float, float]]] = {name: [] for name in frames}
     for number in range(arguments.rounds + 1):
-        for name, run in sides.items():
-            one = run()
+        for name, frame in frames.items():
+            one = aggregated(frame(), count, java)
             if number:  # the first round warms all up
                 taken[name].append(one)
     spark.stop()
     return [
-        against_spark(name, taken, count) for name in sides if name.startswith("ours")
+        against_spark(name, taken, count) for name in frames if name.startswith("ours")
     ]
+
+
+def theirs(spark: SparkSession, bootstrap: str, topic: str) -> Callable[[], DataFrame]:
+    """By Spark's own source."""
+    from pyspark.sql import functions as f
+
+    options = {"kafka.bootstrap.servers": bootstrap, "subscribe": topic}
+    value = f.from_json(f.col("value").cast("string"), DDL).alias("row")
+    reader = spark.read.format("kafka").options(**options)
+    return lambda: reader.load().select(value).select("row.*")
+
+
+def ours(
+    spark: SparkSession, bootstrap: str, topic: str, native: str
+) -> Callable[[], DataFrame]:
+    """By ours, with this value of ``native.reading``."""
+    options = {
+        "streamType": "kafka",
+        "stream.kafka.broker.list": bootstrap,
+        "stream.kafka.topic.name": topic,
+        "stream.kafka.decoder.class.name": "json",
+        "stream.kafka.native.reading": native,
+        "schema": DDL,
+    }
+    return spark.read.format("streamfactory").options(**options).load
+
+
+def aggregated(frame: DataFrame, count: int, java: int) -> tuple[float, float]:
+    """Seconds by the clock and of Spark's processes; checks the number of rows."""
+    from pyspark.sql import functions as f
+
+    started, before = time.perf_counter(), tree_seconds(java)
+    columns = [f.max(name) for name in frame.columns]
+    found = frame.agg(f.count(f.lit(1)).alias("rows"), *columns).collect()[0]
+    assert found["rows"] == count
+    return time.perf_counter() - started, tree_seconds(java) - before
 
 
 def against_spark(

@@ -1,4 +1,4 @@
-"""What the framework costs over the author's own code, and what loading costs.
+"""What the framework costs over the author's own code.
 
     python benchmarks/spi.py [--json] [--rounds N]
 
@@ -8,8 +8,6 @@ Ratios from the same run; nothing is gated.
 from __future__ import annotations
 
 import argparse
-import json
-import os
 import socket
 import subprocess
 import sys
@@ -23,9 +21,8 @@ import pyarrow as pa
 # A command's path is its own folder; what benchmarks share is imported from above it.
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from benchmarks.measuring.figures import AGAIN, figure, ratios, report, shuffled
+from benchmarks.measuring.figures import figure, report
 
-import streamfactory
 from streamfactory.spi import (
     PATH,
     Backend,
@@ -59,8 +56,7 @@ def main() -> None:
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--rounds", type=int, default=15)
     arguments = parser.parse_args()
-    figures = [*fetch_figures(arguments.rounds), *load_figures(arguments.rounds)]
-    report(figures, as_json=arguments.json)
+    report(fetch_figures(arguments.rounds), as_json=arguments.json)
 
 
 def fetch_figures(rounds: int) -> list[Figure]:
@@ -81,48 +77,6 @@ def fetch_figures(rounds: int) -> list[Figure]:
                 goal = "< 2" if rows == 64_000 else "none"
                 figures.append(figure(f"the same, share, {size}", share, "%", goal))
     return figures
-
-
-def load_figures(rounds: int) -> list[Figure]:
-    """What starting costs over an empty interpreter: by the clock and the processor."""
-    with tempfile.TemporaryDirectory() as name:
-        catalogue = prepared_catalogue(Path(name))
-        sides = {
-            "empty": ["-c", "pass"],
-            AGAIN: ["-c", "pass"],
-            "list": ["-m", "streamfactory", "list"],
-            "validate": ["-m", "streamfactory", "validate", "rows"],
-            "tail": ["-m", "streamfactory", "tail", "rows", "--no-follow"],
-        }
-        took: dict[str, list[tuple[float, float]]] = {side: [] for side in sides}
-        for _ in range(rounds):
-            for side, arguments in shuffled(sides):
-                took[side].append(run_seconds(catalogue, *arguments))
-    clock = {side: [one[0] for one in each] for side, each in took.items()}
-    again = ratios(clock["empty"], clock[AGAIN])
-    figures = []
-    for side in ("list", "validate", "tail"):
-        pairs = list(zip(took["empty"], took[side], strict=True))
-        over = [(ours[0] - empty[0]) * 1e3 for empty, ours in pairs]
-        busy = min(one[1] for one in took[side]) - min(one[1] for one in took["empty"])
-        beside = {"least processor ms": busy * 1e3, "least ms": min(over)}
-        title = f"`streamfactory {side}` over an empty interpreter"
-        figures.append(figure(title, over, "ms", "<= 100", beside, again=again))
-    return figures
-
-
-def prepared_catalogue(folder: Path) -> Path:
-    """A catalogue of one stream with one batch."""
-    properties = {
-        "streamType": "file",
-        "stream.file.path": str(folder / "topics"),
-        "stream.file.topic.name": "rows",
-    }
-    body = {"name": "rows", "properties": properties}
-    (folder / "rows.json").write_text(json.dumps(body))
-    with streamfactory.open_sink(properties) as sink:
-        sink.put(pa.table({"number": range(1000)}))
-    return folder
 
 
 def write_file(path: Path, rows: int) -> None:
@@ -272,23 +226,6 @@ def timed(fetch: Callable[[int], int], first: int = 0) -> float:
     for _ in range(BATCHES - 1):
         at = fetch(at)
     return time.perf_counter() - started
-
-
-def run_seconds(catalogue: Path, *arguments: str) -> tuple[float, float]:
-    """How long a Python process takes, by the clock and of the processor."""
-    command = [sys.executable, *arguments]
-    given = os.environ | {"STREAMFACTORY_STREAMS": str(catalogue)}
-    begun = time.perf_counter()
-    with subprocess.Popen(  # noqa: S603
-        command, env=given, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
-    ) as process:
-        _, status, used = os.wait4(process.pid, 0)
-        took = time.perf_counter() - begun
-        process.returncode = os.waitstatus_to_exitcode(status)
-        if process.returncode:
-            assert process.stderr is not None
-            sys.exit(process.stderr.read().decode())
-    return took, used.ru_utime + used.ru_stime
 
 
 if __name__ == "__main__":

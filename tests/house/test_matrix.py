@@ -80,13 +80,15 @@ REPORT = """<testsuites><testsuite>
 </testsuite></testsuites>"""
 
 
-def in_place_of_pytest(monkeypatch: pytest.MonkeyPatch, report: str) -> None:
+def in_place_of_pytest(
+    monkeypatch: pytest.MonkeyPatch, report: str, status: int = 1
+) -> None:
     program = (
         "import pathlib, sys\n"
         "at = next(a for a in sys.argv if a.startswith('--junitxml='))\n"
         f"text = {report!r}\n"
         "text and pathlib.Path(at.removeprefix('--junitxml=')).write_text(text)\n"
-        "print('2 failed, 1 passed'); sys.exit(1)"
+        f"print('2 failed, 1 passed'); sys.exit({status})"
     )
     monkeypatch.setattr(matrix, "PYTEST", ("-c", program))
 
@@ -104,10 +106,12 @@ def test_folders_of_one_run_have_their_own_results(
     assert {one.tier for one in found} == {"quick"}
 
 
-def test_folders_of_a_run_without_results_are_not_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("report", "status"), [("", 1), (REPORT, 2), (REPORT, 3)])
+def test_folders_of_a_run_that_did_not_end_are_not_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, report: str, status: int
 ) -> None:
-    in_place_of_pytest(monkeypatch, "")
+    # Interrupted, or ended by an error of pytest: what is in the report is not all.
+    in_place_of_pytest(monkeypatch, report, status)
     found = runs(tmp_path, "log", "spi").tests(["log", "spi"], "test")
     assert [(one.state, one.date) for one in found] == [(matrix.NOT_RUN, "")] * 2
     assert found[0].line == "2 failed, 1 passed"
