@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from streamfactory import spi
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
 
 def contract() -> str:
@@ -23,21 +23,29 @@ def contract() -> str:
         public = [n for n in nodes if isinstance(n, named) and n.name in spi.__all__]
         if public:
             lines += [f"## {path.stem}", ""]
+        classes = {n.name: n for n in nodes if isinstance(n, ast.ClassDef)}
         for node in public:
-            lines += _described(node)
+            lines += _described(node, classes)
     return "\n".join(lines).rstrip()
 
 
-def _described(node: ast.ClassDef | ast.FunctionDef) -> Iterator[str]:
+def _described(
+    node: ast.ClassDef | ast.FunctionDef, classes: Mapping[str, ast.ClassDef]
+) -> Iterator[str]:
     if isinstance(node, ast.FunctionDef):
         yield from (f"### `{_signature(node)}`", "", _first(node), "")
         return
-    bases = ", ".join(ast.unparse(base) for base in node.bases)
+    # A private base is shown as if its fields were those of the class.
+    names = [ast.unparse(base) for base in node.bases]
+    private = [classes[name] for name in names if name.startswith("_")]
+    shown = [base for one in (node, *private) for base in map(ast.unparse, one.bases)]
+    bases = ", ".join(base for base in shown if not base.startswith("_"))
     yield from (f"### {node.name}", "")
     if bases:
         yield from (f"`class {node.name}({bases})`", "")
     yield from (_first(node), "")
-    rows = [*_fields(node), *_methods(node)]
+    inherited = [row for one in private for row in _fields(one)]
+    rows = [*inherited, *_fields(node), *_methods(node)]
     if rows:
         yield from ("| | |", "|---|---|", *rows, "")
 

@@ -226,9 +226,9 @@ class MicroBatchReader(_Reading, DataSourceStreamReader, AvailableNowMixin):
     PySpark that does not pass it."""
     _initial: BatchOffset | None = None
     """The start of the query, if it is new."""
-    _start: tuple[dict[str, Any], BatchOffset] | None = None
-    """The start of the last call of `latestOffset`, and the same parsed: Spark passes
-    it again in each poll until there are rows."""
+    _parsed: tuple[tuple[dict[str, Any], BatchOffset], ...] = ()
+    """The last offsets, as Spark has them and parsed: it passes each of them to
+    several calls, and to all polls until there are rows."""
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
         """Start offset of a new query."""
@@ -262,9 +262,7 @@ class MicroBatchReader(_Reading, DataSourceStreamReader, AvailableNowMixin):
     def _next(self, start: dict[str, Any], limit: ReadLimit | None) -> dict[str, Any]:
         # Compared by name, because managed platforms load two copies of PySpark.
         limited = type(limit).__name__ != "ReadAllAvailable"
-        if self._start is None or self._start[0] != start:
-            self._start = start, BatchOffset.from_plain(start)
-        before = self._start[1]
+        before = self._offset(start)
         if self._arranged is not None and self._arranged.draining:
             self._plan().drain()
         # Spark calls `commit` for a batch only when there is a next one. It asks
@@ -275,7 +273,19 @@ class MicroBatchReader(_Reading, DataSourceStreamReader, AvailableNowMixin):
             return start
         if end.begun and before.at is not None:
             self._check_again()
-        return end.to_plain()
+        plain = end.to_plain()
+        self._keep(plain, end)
+        return plain
+
+    def _offset(self, plain: dict[str, Any]) -> BatchOffset:
+        for kept, offset in self._parsed:
+            if kept == plain:
+                return offset
+        return self._keep(plain, BatchOffset.from_plain(plain))
+
+    def _keep(self, plain: dict[str, Any], offset: BatchOffset) -> BatchOffset:
+        self._parsed = (*self._parsed[-1:], (plain, offset))
+        return offset
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         """A placeholder if the configuration limits batches, which we apply ourselves.
@@ -310,13 +320,13 @@ class MicroBatchReader(_Reading, DataSourceStreamReader, AvailableNowMixin):
         """
         with translate_errors():
             self._reached = end
-            before, after = BatchOffset.from_plain(start), BatchOffset.from_plain(end)
-            return [RangePartition(one) for one in self._plan().ranges(before, after)]
+            ranges = self._plan().ranges(self._offset(start), self._offset(end))
+            return [RangePartition(one) for one in ranges]
 
     def commit(self, end: dict[str, Any]) -> None:
         """Acknowledge the end of a batch, and commit it to ``progress.group``."""
         with translate_errors():
-            self._publish(BatchOffset.from_plain(end))
+            self._publish(self._offset(end))
 
     def _publish(self, done: BatchOffset) -> None:
         """Report a position that Spark has committed; Spark's own log is decisive.

@@ -3,33 +3,45 @@
 from __future__ import annotations
 
 import operator
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 MAX_PARTITION_ID: Final = 2**31 - 1
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Partition:
+class _Names(NamedTuple):
+    topic: str
+    """Name of the topic."""
+    id: int
+    """At least 0 and below 2^31."""
+
+
+class Partition(_Names):
     """One partition of a topic. Ids need not be 0 to n-1.
+
+    A named tuple, which is hashed and compared without any code of Python: maps of
+    thousands of partitions are made in each poll.
 
     Args:
         topic: Name of the topic.
         id: At least 0 and below 2^31.
+
+    Raises:
+        ValueError: The topic has no name, or the id is out of range.
     """
 
-    topic: str
-    id: int
+    __slots__ = ()
 
-    def __post_init__(self) -> None:
-        if not self.topic:
+    def __new__(cls, topic: str, id: int) -> Partition:
+        """Return a partition that has been checked."""
+        if not topic:
             msg = "a partition requires the name of its topic"
             raise ValueError(msg)
-        if type(self.id) is not int:  # a bool or NumPy's, say: the text would differ
-            object.__setattr__(self, "id", int(operator.index(self.id)))
-        if not 0 <= self.id <= MAX_PARTITION_ID:
-            msg = f"partition id {self.id!r} is outside 0..{MAX_PARTITION_ID}"
+        if type(id) is not int:  # a bool or NumPy's, say: the text would differ
+            id = int(operator.index(id))
+        if not 0 <= id <= MAX_PARTITION_ID:
+            msg = f"partition id {id!r} is outside 0..{MAX_PARTITION_ID}"
             raise ValueError(msg)
+        return tuple.__new__(cls, (topic, id))
 
     def __str__(self) -> str:
         return f"{self.topic}-{self.id}"

@@ -65,6 +65,8 @@ class Position(Mapping[Partition, int]):
 
     def merge(self, other: Position) -> Position:
         """Return both positions merged; ``other`` wins for common partitions."""
+        if not self or not other:
+            return other or self
         incarnations = {
             p: i for p, i in self._incarnations.items() if p not in other._offsets
         }

@@ -52,6 +52,7 @@ class Part:
         self.partition = _numbers(rows, "partition")
         self.base = _numbers(rows, "base")
         self.count = _numbers(rows, "rows")
+        self.first_batch = _numbers(rows, "first_batch")
         self.size = _numbers(rows, "size")
         self.first_ms = _numbers(rows, "first_ms")
         self.last_ms = _numbers(rows, "last_ms")
@@ -82,20 +83,28 @@ class Part:
         there = (at >= low) & (self.base[some] + self.count[some] > offsets)
         return np.where(there, at, -1)
 
-    def run(self, at: int) -> Run:
-        """One run."""
+    def runs(self, rows: Numbers) -> list[Run]:
+        """Some runs, in the order of ``rows``."""
         column = self.rows.column
-        return Run(
-            int(self.partition[at]),
-            int(self.base[at]),
-            int(self.count[at]),
-            column("file")[at].as_py(),
-            column("first_batch")[at].as_py(),
-            tuple(column("batches")[at].as_py()),
-            int(self.size[at]),
-            int(self.first_ms[at]),
-            int(self.last_ms[at]),
+        files = column("file").dictionary.take(pa.array(self.file[rows])).to_pylist()
+        ends = column("batches").offsets.to_numpy()
+        batches = column("batches").values.to_numpy()
+        lists = (
+            tuple(batches[begin:end].tolist())
+            for begin, end in zip(
+                ends[rows].tolist(), ends[rows + 1].tolist(), strict=True
+            )
         )
+        before = (self.partition, self.base, self.count)
+        after = (self.size, self.first_ms, self.last_ms)
+        columns = [
+            *(one[rows].tolist() for one in before),
+            files,
+            self.first_batch[rows].tolist(),
+            lists,
+            *(one[rows].tolist() for one in after),
+        ]
+        return list(map(Run, *columns))
 
     def named(self, rows: Numbers) -> set[str]:
         """Names of the segments of some runs."""
@@ -156,9 +165,9 @@ class Index:
                 return lane.runs[at]
         wanted = np.array([partition]), np.array([offset])
         for part in reversed(self.parts):
-            at = int(part.covering(*wanted)[0])
-            if at >= 0:
-                return part.run(at)
+            found = part.covering(*wanted)
+            if found[0] >= 0:
+                return part.runs(found)[0]
         return None
 
     def has(self, file: str) -> bool:
@@ -179,7 +188,7 @@ class Index:
         wanted = set(files)
         found = {run for run in self.recent() if run.file in wanted}
         for part in self.parts:
-            found.update(part.run(int(at)) for at in part.of(wanted))
+            found.update(part.runs(part.of(wanted)))
         return sorted(found)
 
     def files(self) -> set[str]:
@@ -235,12 +244,15 @@ class Index:
             at = _bisect(part.last_ms, low, high, times, right=False)
             hits = np.flatnonzero(at < high)
             begins = at[hits]
-            sure_ = part.first_ms[begins] >= timestamp_ms
-            columns = (hits, begins, part.base[begins], sure_)
-            for i, begin, base, sure in zip(
-                *(c.tolist() for c in columns), strict=True
-            ):
-                found[i].append((base, None if sure else part.run(begin)))
+            sure = part.first_ms[begins] >= timestamp_ms
+            pairs = zip(
+                hits[sure].tolist(), part.base[begins[sure]].tolist(), strict=True
+            )
+            for i, base in pairs:
+                found[i].append((base, None))
+            runs = part.runs(begins[~sure])
+            for i, run in zip(hits[~sure].tolist(), runs, strict=True):
+                found[i].append((run.base, run))
         for number, partition in enumerate(partitions):
             lane = self._recent.get(int(partition))
             if lane is None:

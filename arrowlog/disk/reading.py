@@ -236,9 +236,10 @@ class RowReader:
             for number, rows in enumerate(run.batches):
                 times = self.segments.times(run.file, run.first_batch + number)
                 if times is not None:
-                    later = np.flatnonzero(times[:, 1] >= timestamp_ms)
-                    if len(later):
-                        return base + int(times[later[0], 0])
+                    later = times[:, 1] >= timestamp_ms
+                    first = int(later.argmax())
+                    if later[first]:
+                        return base + int(times[first, 0])
                 base += rows
         except FileNotFoundError:
             with self._journal.lock:

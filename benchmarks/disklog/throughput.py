@@ -7,6 +7,7 @@ import uuid
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from itertools import count
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
@@ -35,7 +36,6 @@ from streamfactory.wiring.streams.opening import open_sink
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-    from pathlib import Path
 
     from benchmarks.disklog.topic import Bench
     from benchmarks.measuring.figures import Figure
@@ -176,8 +176,12 @@ def sink_parts(sink: Any, schema: pa.Schema, epoch: int) -> Iterator[tuple[Any, 
 
 
 def emptied(plain: Path, log: DiskLog) -> None:
-    """Give the disk its room back, and let it come to rest."""
-    for path in plain.iterdir():
-        path.unlink()
+    """Give the disk its room back, and let it come to rest.
+
+    The log keeps deleted segments for a while, for readers. A side whose files stay in
+    the page cache writes to memory that the system has to find and clear first.
+    """
     log.truncate({0: latest(log)})
+    for path in [*plain.iterdir(), *Path(log.storage.location, "data").iterdir()]:
+        path.unlink()
     os.sync()

@@ -118,8 +118,8 @@ def test_messages_are_counted_as_upserts_and_deletes_by_their_keys() -> None:
     key = pa.array([b"1", b"2", None, None])
     messages, typed = Counting("t", messages=True), Counting("t", messages=False)
     for counting in (messages, typed):
-        counting.add(Outgoing(rows, 1, key=key))
-        counting.add(Outgoing(rows, 0, topic="other"))
+        counting.add(Outgoing(rows, 1, key=key), rows.nbytes)
+        counting.add(Outgoing(rows, 0, topic="other"), rows.nbytes)
     other, own = messages.total()
     assert (other.topic, other.partition, other.writes, other.upserts) == (
         "other",

@@ -16,7 +16,7 @@ from streamfactory.conformance.specimens.redelivering import (
     RedeliveringConsumerFactory,
     RedeliveringHarness,
 )
-from streamfactory.spi import Backend, Fetched, Position, hookimpl
+from streamfactory.spi import Backend, Fetched, Partition, Position, hookimpl
 from streamfactory.wiring.plugins.manager import PluginManager
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ class AcknowledgesEveryPartition(RedeliveringConsumerFactory):
 
     def acknowledge(self, position: Position) -> None:
         for partition, offset in position.items():
-            others = {replace(partition, id=number): offset for number in (0, 1)}
+            others = {Partition(partition.topic, id): offset for id in (0, 1)}
             super().acknowledge(Position(others))
 
 

@@ -15,11 +15,11 @@ from streamfactory.spark.versions import ADMISSION
 
 if ADMISSION:
     from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
-else:
-    pytest.skip("PySpark 4.2 brought read limits", allow_module_level=True)
 
 if TYPE_CHECKING:
     from tests.proving.sessions import Topic
+
+pytestmark = pytest.mark.skipif(not ADMISSION, reason="PySpark 4.2 brought read limits")
 
 EARLIEST = {"startingOffsets": "earliest"}
 

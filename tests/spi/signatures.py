@@ -48,6 +48,13 @@ def _lines(name: str, value: Any) -> Iterator[str]:
             rest = " = ..." if optional else ""
             keyword = " keyword" if field.kw_only else ""
             yield f"{name}.{field.name}: {field.type}{rest}{keyword}"
+    elif issubclass(value, tuple):
+        for parameter in inspect.signature(value).parameters.values():
+            optional = parameter.default is not parameter.empty
+            rest = " = ..." if optional else ""
+            kind = parameter.annotation
+            kind = getattr(kind, "__forward_arg__", kind)
+            yield f"{name}.{parameter.name}: {kind}{rest}"
     elif "__init__" in vars(value):
         yield f"{name}.__init__{_signature(vars(value)['__init__'])}"
     for attribute, member in vars(value).items():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from dataclasses import replace
+from operator import attrgetter
 from typing import TYPE_CHECKING, Final, final
 
 from streamfactory.spi import (
@@ -113,8 +114,10 @@ class Metadata:
         Raises:
             PositionRefused: permanent; a topic is not of this stream (see `covers`).
         """
+        topics = {partition.topic for partition in position}
+        foreign = {topic for topic in topics if not self.covers(topic)}
         for partition in position:
-            if not self.covers(partition.topic):
+            if partition.topic in foreign:
                 msg = f"{what} has partition {partition}, which is not of this stream"
                 raise PositionRefused(msg, stream=self._config.name)
 
@@ -132,7 +135,9 @@ class Metadata:
             ContractBroken: plugin; the result is inconsistent.
         """
         with self._lock:
-            met = {p: PartitionInfo(p, 0, None) for p in known} | self._known
+            before = self._known
+        new = {p: PartitionInfo(p, 0, None) for p in known if p not in before}
+        met = new | before
         topics = self._topics({partition.topic for partition in met})
         names = frozenset(met)
         expected = [partition for partition in names if partition.topic in topics]
@@ -148,7 +153,7 @@ class Metadata:
         ]
         with self._lock:
             self._known = met | chosen
-        return sorted([*chosen.values(), *gone], key=lambda info: info.partition)
+        return sorted([*chosen.values(), *gone], key=attrgetter("partition"))
 
     def info(
         self, partition: Partition, closed: threading.Event | None = None

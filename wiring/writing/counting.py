@@ -48,14 +48,19 @@ class Counting:
         self._messages = messages
         self._found: dict[tuple[str, int], PartitionCounts] = {}
 
-    def add(self, outgoing: Outgoing) -> None:
-        """Count rows that were written."""
+    def add(self, outgoing: Outgoing, size: int) -> None:
+        """Count rows that were written.
+
+        Args:
+            outgoing: The rows.
+            size: Their bytes in memory, without the key.
+        """
         topic = outgoing.topic or self._topic
         place = topic, outgoing.partition
         counts = self._found.setdefault(place, PartitionCounts(*place))
         rows = outgoing.rows.num_rows
         counts.writes += rows
-        counts.size += outgoing.rows.nbytes
+        counts.size += size
         key = outgoing.key
         if key is None:
             return

@@ -105,8 +105,12 @@ class Producer:
 
     def call(self, function: Callable[[], T]) -> T:
         """Call the backend once, for operations that are not idempotent."""
-        with self.guard.border():
+        try:
             return function()
+        except Exception:
+            # Not around the call: a generator costs as much as a small write.
+            with self.guard.border():
+                raise
 
     @cached_property
     def config_digest(self) -> str:

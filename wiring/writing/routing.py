@@ -75,11 +75,12 @@ def unpack(rows: pa.RecordBatch) -> Parcel:
             the same name.
     """
     check_names(rows.schema)
-    present = [name for name in SPECIAL if name in rows.schema.names]
+    names = rows.schema.names
+    present = [name for name in SPECIAL if name in names]
     if not present:
         return Parcel(rows, {})
     special = {name: _cast(name, rows.column(name)) for name in present}
-    kept = [name for name in rows.schema.names if name not in special]
+    kept = [name for name in names if name not in special]
     return Parcel(rows.select(kept), special)
 
 

@@ -192,14 +192,16 @@ class Writer:
             error.at(stream=self._producer.config.name)
             raise
         plain, counters = parcel.rows, self.counters
+        size = plain.nbytes  # measuring costs as much as copying a thousand rows
         self._summing.add(plain, self._carried(parcel))
         counters.rows += plain.num_rows
-        counters.bytes += plain.nbytes
+        counters.bytes += size
         counters.batches += 1
         if self._author is None:
             counters.drained += plain.num_rows
         for outgoing in routed:
-            self._write(outgoing)
+            whole = outgoing.rows is plain
+            self._write(outgoing, size if whole else outgoing.rows.nbytes)
 
     @contextmanager
     def _timed(self) -> Iterator[None]:
@@ -218,7 +220,9 @@ class Writer:
         if self._changes is not None:
             parcel, deleted = apply_changes(parcel, self._changes, self._router)
         fitting = conform(parcel.rows, self._target.rows)
-        return replace(parcel, rows=fitting), deleted
+        if fitting is not parcel.rows:
+            parcel = replace(parcel, rows=fitting)
+        return parcel, deleted
 
     def _carried(self, parcel: Parcel) -> dict[str, pa.Array]:
         """Return the framework's columns that are stored with the rows."""
@@ -251,7 +255,7 @@ class Writer:
         messages = pa.RecordBatch.from_arrays([values], names=["value"])
         return conform(messages, self._target.stored)
 
-    def _write(self, outgoing: Outgoing) -> None:
+    def _write(self, outgoing: Outgoing, size: int) -> None:
         author = self._author
         assert author is not None
         try:
@@ -266,7 +270,7 @@ class Writer:
                 raise ConnectionFailed(msg, stream=self._producer.config.name)
             self._producer.call(lambda: author.write(outgoing))
             self._check_open()
-            self._counting.add(outgoing)
+            self._counting.add(outgoing, size)
         except StreamError as error:
             self._give_up()
             if self._closing.is_set() and not isinstance(error, ClosedError):
