@@ -142,6 +142,7 @@ class LocalStorage(Storage):
         self._fsync = fsync
         self._interval = interval
         self._lock = threading.Lock()
+        self._syncing = threading.Lock()
         self._unsynced: dict[Path, None] = {}
         self._timer: threading.Timer | None = None
         self._failure: OSError | None = None
@@ -300,18 +301,21 @@ class LocalStorage(Storage):
                 self._timer.start()
 
     def _sync_now(self) -> None:
-        with self._lock:
-            pending, self._unsynced = self._unsynced, {}
-            timer, self._timer = self._timer, None
-        if timer is not None:
-            timer.cancel()
-        for path in pending:
-            try:
-                self._sync(path)
-            except FileNotFoundError:  # removed meanwhile
-                continue
-            except OSError as error:
-                self._failure = failed(path, error)
+        # One pass after the other: a later one has paths that must not be on the medium
+        # before those of an earlier one, and closing waits for all of them.
+        with self._syncing:
+            with self._lock:
+                pending, self._unsynced = self._unsynced, {}
+                timer, self._timer = self._timer, None
+            if timer is not None:
+                timer.cancel()
+            for path in pending:
+                try:
+                    self._sync(path)
+                except FileNotFoundError:  # removed meanwhile
+                    continue
+                except OSError as error:
+                    self._failure = failed(path, error)
 
     def _raise_deferred(self) -> None:
         """Raise the error of an earlier deferred sync."""

@@ -64,13 +64,46 @@ def test_an_interval_ends_without_another_write(root: Path) -> None:
     place = root / "t.topic" / log.incarnation
     record = place / "log" / f"{1:020d}.json"
     deadline = time.monotonic() + DEADLINE
-    while record not in storage.synced or storage.synced[-1] != place / "log":
+    while place / "log" not in _since(storage.synced, record):
         assert time.monotonic() < deadline
+        time.sleep(0.001)
     log.close()
     (segment,) = place.glob("data/*.arrow")
     order = [segment, place / "data", record, place / "log"]
     last = {path: at for at, path in enumerate(storage.synced)}
     assert sorted(order, key=last.__getitem__) == order
+
+
+def _since(synced: list[Path], path: Path) -> list[Path]:
+    """What was synced after a path; nothing if it was not."""
+    return synced[synced.index(path) :] if path in synced else []
+
+
+def test_what_is_deferred_during_a_sync_waits_for_it(root: Path) -> None:
+    begun, goes_on = threading.Event(), threading.Event()
+
+    class Slow(Watched):
+        def _sync(self, path: Path) -> None:
+            if path.name == "first":
+                begun.set()
+                assert goes_on.wait(DEADLINE)
+            super()._sync(path)
+
+    storage = Slow(root, fsync="interval", interval=0.01)
+    storage.synced, storage.failing = [], []
+    root.mkdir()
+    for name in ("first", "second"):
+        (root / name).touch()
+    storage.sync_file(root / "first")
+    assert begun.wait(DEADLINE)
+    storage.sync_file(root / "second")
+    closing = threading.Thread(target=storage.close)
+    closing.start()
+    closing.join(0.1)
+    assert (closing.is_alive(), storage.synced) == (True, [])
+    goes_on.set()
+    closing.join(DEADLINE)
+    assert storage.synced == [root / "first", root / "second"]
 
 
 def test_closing_ends_the_interval(root: Path) -> None:

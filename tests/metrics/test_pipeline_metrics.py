@@ -115,6 +115,7 @@ def test_a_batch_is_reported_with_its_source_range_and_times(
 def test_the_lag_is_unknown_where_spark_reports_the_end_as_the_latest(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(progress, "ADMISSION", True)
     assert batch_of("p", REPORT, 1).lag
     monkeypatch.setattr(progress, "ADMISSION", False)
     assert batch_of("p", REPORT, 1).lag == {}
