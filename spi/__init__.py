@@ -1,9 +1,9 @@
 """What an author of a backend or decoder imports, and nothing else.
 
-Read in this order: `consumer` (and its twin `producer`), `batch`, `positions`,
-`options`, `claims`, `errors`, `hooks`. Importing this package loads no Arrow.
-``help(streamfactory.spi.Fetched)`` describes one class; ``docs/spi-reference.md`` lists
-all classes, without the methods that Python adds to them.
+Read in this order: `consumer` (and its twin `producer`), `metadata`, `batch`,
+`positions`, `options`, `claims`, `errors`, `hooks`. Importing this package loads no
+Arrow. ``help(streamfactory.spi.Fetched)`` describes one class;
+``docs/spi-reference.md`` lists all classes, without the methods that Python adds.
 
 Compatibility. ``SPI_LEVEL`` is a whole number. Within a level names, signatures and
 meanings stay; additions have defaults, so that plug-ins of the level keep working. A
@@ -94,11 +94,7 @@ if TYPE_CHECKING:
     from streamfactory.spi.config import StreamConfig
     from streamfactory.spi.consumer import (
         ConsumerFactory,
-        Extent,
-        MetadataProvider,
-        PartitionInfo,
         PartitionLevelConsumer,
-        PartitionState,
         StreamLevelConsumer,
     )
     from streamfactory.spi.decoder import (
@@ -119,6 +115,12 @@ if TYPE_CHECKING:
         ReaderFinished,
     )
     from streamfactory.spi.envelope import envelope_schema, headers_type
+    from streamfactory.spi.metadata import (
+        Extent,
+        MetadataProvider,
+        PartitionInfo,
+        PartitionState,
+    )
     from streamfactory.spi.metrics import Metric, MetricKind, Recorder, Sample
     from streamfactory.spi.options import (
         BOOLEAN,
@@ -281,16 +283,14 @@ _LATER: Final = {
     "checkpoint": "Checkpoint CheckpointStore",
     "claims": "Claims EpochVisibility Guarantee Verdict",
     "config": "StreamConfig",
-    "consumer": (
-        "ConsumerFactory Extent MetadataProvider PartitionInfo PartitionLevelConsumer "
-        "PartitionState StreamLevelConsumer"
-    ),
+    "consumer": "ConsumerFactory PartitionLevelConsumer StreamLevelConsumer",
     "decoder": (
         "BadMessage DecodeContext Decoded MessageDecoder MessageEncoder Misfit "
         "PerMessageDecoder"
     ),
     "ends": "Abandoned Cancelled End Failed Finished ReaderFinished",
     "envelope": "envelope_schema headers_type",
+    "metadata": "Extent MetadataProvider PartitionInfo PartitionState",
     "metrics": "Metric MetricKind Recorder Sample",
     "options": (
         "BOOLEAN INTEGER JSON_OBJECT LIST NUMBER PATH PERIOD SCHEMA SIZE STRING "

@@ -32,9 +32,10 @@ from streamfactory.spi import (
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from streamfactory.backends.socket.connections import Connection, Port
+    from streamfactory.backends.socket.connections import Connection
     from streamfactory.backends.socket.headers import Limits
     from streamfactory.backends.socket.options import Settings
+    from streamfactory.backends.socket.ports import Port
     from streamfactory.spi.soundness.senders import SharedSchema
     from streamfactory.spi.waking import Wake
 

@@ -17,8 +17,9 @@ from streamfactory.spi import StreamTimeout
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from streamfactory.backends.socket.connections import Connection, Port
+    from streamfactory.backends.socket.connections import Connection
     from streamfactory.backends.socket.options import Settings
+    from streamfactory.backends.socket.ports import Port
 
 log = logging.getLogger(__name__)
 

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 import pyarrow as pa
 
-from streamfactory.backends.socket.connections import Port
 from streamfactory.backends.socket.headers import Limits
 from streamfactory.backends.socket.merging import PartitionReader, Taken
 from streamfactory.backends.socket.options import DURABLE_WAY, Settings
+from streamfactory.backends.socket.ports import Port
 from streamfactory.spi import (
     BatchState,
     Claims,

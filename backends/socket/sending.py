@@ -28,8 +28,9 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from streamfactory.backends.socket.connections import Connection, Port
+    from streamfactory.backends.socket.connections import Connection
     from streamfactory.backends.socket.options import Settings
+    from streamfactory.backends.socket.ports import Port
     from streamfactory.spi.waking import Wake
 
 log = logging.getLogger(__name__)

@@ -6,8 +6,8 @@ import os
 import time
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from streamfactory.backends.socket.connections import Port
 from streamfactory.backends.socket.options import Settings
+from streamfactory.backends.socket.ports import Port
 from streamfactory.backends.socket.sending import PartitionWriter
 from streamfactory.spi import (
     Claims,

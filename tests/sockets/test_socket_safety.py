@@ -29,8 +29,9 @@ from tests.sockets.peers import (
     stream_of,
 )
 
-from streamfactory.backends.socket.connections import Connection, Port
+from streamfactory.backends.socket.connections import Connection
 from streamfactory.backends.socket.options import Settings
+from streamfactory.backends.socket.ports import Port
 from streamfactory.spi import (
     ConfigError,
     ConnectionFailed,
