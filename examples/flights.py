@@ -48,6 +48,7 @@ def main() -> None:
     flights = sorted_flights()
     print(f"flights    {flights.num_rows:>9,} of 2013, by time, from the data package")
     publish()
+    show_first()
     run_pipeline()
     found = last_of_each_key()
     same = report(flights, found)
@@ -85,6 +86,15 @@ def publish() -> None:
     rows, there = answer["rows"], answer["skipped"]
     print(f"published  {rows:>9,} rows, {answer['rows_per_second']:,} rows/s", end="")
     print(f"; {there:,} were there already" if there else "")
+
+
+def show_first() -> None:
+    """One row of the stream, as it is stored."""
+    with streamfactory.open("flights") as stream:
+        [row] = next(iter(stream.to_reader())).slice(0, 1).to_pylist()
+    flight, places = f"{row['carrier']} {row['flight']}", (row["origin"], row["dest"])
+    print(f"the first  {row['time_hour']:%Y-%m-%d %H:%M}, {flight}, ", end="")
+    print(f"{' to '.join(places)}, {row['dep_delay']:+.0f} minutes")
 
 
 def run_pipeline() -> None:
