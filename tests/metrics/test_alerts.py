@@ -250,8 +250,9 @@ def record_a_spool(folder: Path) -> Recording:
             found.minute()
         found.expect("StreamfactorySpoolNearlyFull")
         harness.write(0, range(start, start + 50))
-        wait(lambda: receiver.reports()[0].state in ("blocked", "failed"))
         for _ in range(5):
+            # Between two attempts to write it is blocked, and during one it is not.
+            wait(lambda: receiver.reports()[0].state in ("blocked", "failed"))
             found.minute()
         found.expect("StreamfactorySpoolNearlyFull", "StreamfactorySpoolStopped")
     finally:
