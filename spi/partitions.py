@@ -8,14 +8,14 @@ from typing import Final, NamedTuple
 MAX_PARTITION_ID: Final = 2**31 - 1
 
 
-class _Names(NamedTuple):
+class _TopicAndId(NamedTuple):
     topic: str
     """Name of the topic."""
     id: int
     """At least 0 and below 2^31."""
 
 
-class Partition(_Names):
+class Partition(_TopicAndId):
     """One partition of a topic. Ids need not be 0 to n-1.
 
     A named tuple, which is hashed and compared without any code of Python: maps of

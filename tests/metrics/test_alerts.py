@@ -251,7 +251,7 @@ def record_a_spool(folder: Path) -> Recording:
         found.expect("StreamfactorySpoolNearlyFull")
         harness.write(0, range(start, start + 50))
         for _ in range(5):
-            # Between two attempts to write it is blocked, and during one it is not.
+            # The thread that receives may have put its own state in place of it.
             wait(lambda: receiver.reports()[0].state in ("blocked", "failed"))
             found.minute()
         found.expect("StreamfactorySpoolNearlyFull", "StreamfactorySpoolStopped")

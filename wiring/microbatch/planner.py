@@ -272,10 +272,7 @@ class Planner:
     ) -> dict[Partition, int]:
         if not self.limited:
             return {p: ends[p] - first for p, first in starts.items()}
-        return {
-            p: self._metadata.count(p, first, ends[p]) if first < ends[p] else 0
-            for p, first in starts.items()
-        }
+        return {p: self._metadata.count(p, f, ends[p]) for p, f in starts.items()}
 
     def _admitted(
         self,

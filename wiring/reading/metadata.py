@@ -103,7 +103,7 @@ class Metadata:
         return bool(matching_topics(config["subscribePattern"], [topic]))
 
     def check_position(
-        self, position: Iterable[Partition], what: str = "the position"
+        self, position: Collection[Partition], what: str = "the position"
     ) -> None:
         """Refuse a position of another stream.
 
