@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from streamfactory.spi.errors import CorruptData, SchemaMismatch
 from streamfactory.spi.soundness.nullability import Required
-from streamfactory.spi.soundness.schemas import REMEDY, children, is_same, parts
+from streamfactory.spi.soundness.schemas import FLAT, REMEDY, children, is_same, parts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -265,11 +265,13 @@ def _is_view(kind: pa.DataType) -> bool:
 
 def _is_left_out_within(kind: pa.DataType) -> bool:
     """Whether a type has run ends, or views of text or bytes."""
+    if kind.id in FLAT:
+        return _is_view(kind)
     if isinstance(kind, pa.BaseExtensionType):
         return _is_left_out_within(kind.storage_type)
     if _types.is_dictionary(kind):
         return _is_left_out_within(kind.value_type)
-    if _types.is_run_end_encoded(kind) or _is_view(kind):
+    if _types.is_run_end_encoded(kind):
         return True
     return any(_is_left_out_within(child.type) for child in children(kind))
 

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from streamfactory.spi.errors import CorruptData
-from streamfactory.spi.soundness.schemas import REMEDY, children, parts
+from streamfactory.spi.soundness.schemas import FLAT, REMEDY, children, parts
 
 if TYPE_CHECKING:
     Mask = np.ndarray[Any, np.dtype[np.bool_]]
@@ -60,6 +60,8 @@ def _is_required_within(field: pa.Field) -> bool:
 
 def _inner(kind: pa.DataType) -> list[pa.Field]:
     """Return the children whose nulls count, of any nested type."""
+    if kind.id in FLAT:
+        return []
     if isinstance(kind, pa.BaseExtensionType):
         return _inner(kind.storage_type)
     if _types.is_dictionary(kind):

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from streamfactory.spi.errors import MessageTooLarge
-from streamfactory.spi.soundness.schemas import children, is_same
+from streamfactory.spi.soundness.schemas import FLAT, children, is_same
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -24,6 +24,19 @@ _MOST: Final = 1e15
 _REMEDY: Final = (
     "write the rows in smaller messages, or the column without its encoding"
 )
+_item = pa.int8()
+_SHARED: Final = frozenset(
+    kind.id
+    for kind in (
+        pa.null(),
+        pa.dictionary(_item, _item),
+        pa.run_end_encoded(pa.int32(), _item),
+        *(pa.string_view(), pa.binary_view()),
+        *(pa.list_view(_item), pa.large_list_view(_item)),
+        pa.dense_union([]),
+    )
+)
+"""Ids of the types whose values can share bytes, or have none."""
 _types = pa.types
 
 
@@ -135,22 +148,14 @@ def _last(before: Callable[[int], float], low: int, high: int, most: float) -> i
 
 def _is_encoded(kind: pa.DataType) -> bool:
     """Whether few bytes can stand for many values."""
+    if kind.id in _SHARED:
+        return True
+    if kind.id in FLAT:
+        return False
     if isinstance(kind, pa.BaseExtensionType):
         return _is_encoded(kind.storage_type)
     if _types.is_fixed_size_binary(kind):
         return bool(kind.byte_width == 0)
-    shared = (
-        _types.is_null,
-        _types.is_dictionary,
-        _types.is_run_end_encoded,
-        _types.is_string_view,
-        _types.is_binary_view,
-        _types.is_list_view,
-        _types.is_large_list_view,
-        lambda kind: _types.is_union(kind) and kind.mode == "dense",
-    )
-    if any(check(kind) for check in shared):
-        return True
     inner = children(kind)
     if _types.is_struct(kind) and not inner:
         return True

@@ -246,6 +246,7 @@ class PartitionReceiver:
                 while not queue.put(batch, self._pending, _TURN):
                     if self._stop.is_set():
                         return  # not acknowledged, and not stored
+                self.statistics.enter("receiving")
                 self._pending = []
                 self._renewed = False
             elif queue.error is not None:

@@ -220,6 +220,7 @@ class PartitionQueue:
                 # retention by age applies while nothing is received, too
                 self._release()
         except BaseException as error:  # noqa: BLE001 - raised by `put`
+            self._statistics.blocked(None)
             with self._changed:
                 self.error = error
                 self._changed.notify_all()

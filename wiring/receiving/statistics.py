@@ -50,6 +50,7 @@ class Statistics:
         self._lock = threading.Lock()
         self._state = "waiting"
         self._error: str | None = None
+        self._blocked: str | None = None
         self._rows = self._bytes = self._commits = self._released = self._lost = 0
         self._next: int | None = None
         self._at: float | None = None
@@ -57,7 +58,7 @@ class Statistics:
     def stored(self, rows: int, size: int, last: Any) -> None:
         """Count a commit whose last batch was ``last``."""
         with self._lock:
-            self._state, self._error = "receiving", None
+            self._blocked = None
             self._rows += rows
             self._bytes += size
             self._commits += 1
@@ -74,21 +75,28 @@ class Statistics:
         with self._lock:
             self._released += offsets
 
-    def blocked(self, why: str) -> None:
-        """Record that received rows cannot be stored at present."""
-        self.enter("blocked", why)
+    def blocked(self, why: str | None) -> None:
+        """Record why received rows cannot be stored at present; None if they can.
+
+        It is kept apart from the state, which another thread sets, and hides it.
+        """
+        with self._lock:
+            self._blocked = why
 
     def enter(self, state: str, error: str | None = None) -> None:
-        """Record a state."""
+        """Record a state of receiving."""
         with self._lock:
             self._state, self._error = state, error
 
     def report(self) -> PartitionReport:
         """Return the current counts."""
         with self._lock:
+            state, error = self._state, self._error
+            if self._blocked is not None:
+                state, error = "blocked", self._blocked
             return PartitionReport(
                 str(self._partition),
-                self._state,
+                state,
                 self._rows,
                 self._bytes,
                 self._commits,
@@ -96,7 +104,7 @@ class Statistics:
                 self._released,
                 self._next,
                 None if self._at is None else round(time.monotonic() - self._at, 3),
-                self._error,
+                error,
             )
 
 
