@@ -320,6 +320,21 @@ def test_a_full_spool_blocks_until_rows_are_released(
     until(lambda: queue.acknowledged() == {0: 100}, receiver.reports)
 
 
+def test_a_full_spool_keeps_what_an_ended_sender_sent(
+    forgets: forgetful.ForgetfulHarness, receive: Any
+) -> None:
+    receiver = receive(forgets, batch__rows="10", spool__full__bytes="200")
+    forgets.write(0, range(50))
+    in_state(receiver, "blocked")
+    log = receiver.store.open("numbers")
+    while log.bounds()[0].latest < 50:
+        assert receiver.reports()[0].state != "failed"
+        log.truncate({0: log.bounds()[0].latest})
+    stored(receiver, 50)
+    in_state(receiver, "waiting")
+    assert receiver.reports()[0].lost == 0
+
+
 def test_a_full_spool_drops_its_oldest_rows_and_readers_see_it(
     queue: redelivering.RedeliveringHarness,
     receive: Any,

@@ -223,6 +223,9 @@ class PartitionReceiver:
                 self._pump(reader, at, queue)
             finally:
                 reader.close()
+                # A sender that has ended cannot send again what a full spool blocks.
+                while not self._stop.is_set() and not queue.drain(_TURN):
+                    pass
         finally:
             queue.close()
 

@@ -172,6 +172,21 @@ class PartitionQueue:
             self._changed.notify_all()
         return True
 
+    def drain(self, wait: float) -> bool:
+        """Return whether all batches are committed, once they are or after a time.
+
+        Args:
+            wait: Maximum seconds.
+
+        Raises:
+            StreamError: The error that ended the queue.
+        """
+        with self._changed:
+            self._changed.wait_for(lambda: self.error or not self._items, wait)
+            if self.error is not None:
+                raise self.error
+            return not self._items
+
     def close(self) -> None:
         """Commit the waiting batches, and end; logs those that could not be committed.
 
