@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.cli.conftest import path_with
 from tests.proving.commands import Outcome
+from tests.proving.tiers import sample
 
 from streamfactory.cli.results import table
 
@@ -94,17 +95,21 @@ def test_ignored_signal_stays_ignored(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "words",
-    [
-        ["list"],
-        ["list", "--json"],
-        ["describe", "file"],
-        ["validate", "clicks.toml"],
-        ["schema", "clicks.toml"],
-        ["topics", "list", "clicks.toml"],
-        ["topics", "show", "clicks.toml"],
-        ["tail", "clicks.toml", "--from", "earliest", "--no-follow"],
-        ["--help"],
-    ],
+    sample(
+        [
+            ["tail", "clicks.toml", "--from", "earliest", "--no-follow"],
+            ["--help"],
+            ["list", "--json"],
+            ["list"],
+            ["describe", "file"],
+            ["validate", "clicks.toml"],
+            ["schema", "clicks.toml"],
+            ["topics", "list", "clicks.toml"],
+            ["topics", "show", "clicks.toml"],
+        ],
+        "one more command",
+        keep=3,
+    ),
     ids=" ".join,
 )
 def test_closed_reader_of_the_output_is_no_failure(
@@ -161,18 +166,22 @@ def test_line_break_in_a_cell_breaks_no_table() -> None:
 
 @pytest.mark.parametrize(
     "words",
-    [
-        ["publish", "clicks.toml", "missing.csv"],
-        ["publish", "clicks.toml", "streams", "--format", "csv"],
-        ["publish", "missing.toml", "rows.csv"],
-        ["copy", "missing.toml", "clicks.toml"],
-        ["tail", "missing.toml"],
-        ["schema", "missing.toml"],
-        ["run", "missing.toml"],
-        ["checkpoint", "show", "missing"],
-        ["checkpoint", "show", "missing.toml"],
-        ["topics", "create", "clicks.toml", "--schema-from", "missing.arrow"],
-    ],
+    sample(
+        [
+            ["publish", "clicks.toml", "missing.csv"],
+            ["publish", "clicks.toml", "streams", "--format", "csv"],
+            ["publish", "missing.toml", "rows.csv"],
+            ["copy", "missing.toml", "clicks.toml"],
+            ["tail", "missing.toml"],
+            ["schema", "missing.toml"],
+            ["run", "missing.toml"],
+            ["checkpoint", "show", "missing"],
+            ["checkpoint", "show", "missing.toml"],
+            ["topics", "create", "clicks.toml", "--schema-from", "missing.arrow"],
+        ],
+        "one more command",
+        keep=5,
+    ),
     ids=" ".join,
 )
 def test_missing_input_is_bad_input(

@@ -167,7 +167,7 @@ def chosen(
     return Path(streamfactory("new-backend", "acme", *request.param).out.split(":")[0])
 
 
-@pytest.mark.slow("runs ruff and mypy")
+@pytest.mark.long("runs ruff and mypy for each kind")
 def test_every_kind_is_clean_and_fully_typed(chosen: Path) -> None:
     for path in files_of(chosen):
         text = (chosen / path).read_text()

@@ -41,6 +41,7 @@ def utc(spark: SparkSession) -> Iterator[SparkSession]:
     spark.conf.set(key, before)
 
 
+@pytest.mark.long("six queries, and a notebook")
 def test_three_spark_writers_and_a_notebook(
     spark: SparkSession,
     flight_server: ServerProcess,

@@ -20,7 +20,7 @@ from tests.proving.tiers import sample
 if TYPE_CHECKING:
     from pathlib import Path
 
-INPUTS = [1500, 5000]
+INPUTS = [400, 5000]
 """Of all groups together; `make prove PATHS=fuzz` feeds as many as asked for."""
 
 
@@ -55,6 +55,7 @@ def _none() -> Counter[str]:
     return Counter()
 
 
+@pytest.mark.long("three runs, one of them repeated")
 @pytest.mark.timeout(900)
 def test_planted_defects_are_found_kept_and_repeated(
     seeds: Path, tmp_path: Path

@@ -204,6 +204,7 @@ print(json.dumps({"failed": failed, "seen": seen, "ours": ours}))
 """
 
 
+@pytest.mark.long("imports each module by itself")
 def test_every_module_of_the_wheel_is_importable_alone(
     site: Path, tmp_path: Path
 ) -> None:

@@ -131,6 +131,7 @@ def test_complete_output_replaces_the_rows_and_state_survives_a_repeated_batch(
     assert sorted((row["word"], row["n"]) for row in out.rows()) == [("a", 2), ("b", 2)]
 
 
+@pytest.mark.long("row groups of 300 columns of lists")
 def test_rows_that_readers_would_refuse_are_written_in_python(
     spark: SparkSession,
     works: Works,
