@@ -7,7 +7,7 @@ import threading
 import time
 import uuid
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from benchmarks.disklog.topic import append, few_rows, new_log, open_log, sync
 from benchmarks.measuring.children import answer, child
@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     from benchmarks.measuring.figures import Figure
 
     from streamfactory.arrowlog.disk import DiskLog
+
+
+FILES: Final = 200
+"""Small files that are created beside the epochs, for each tenth of them."""
 
 
 def committing_figures(bench: Bench) -> Iterator[Figure]:
@@ -47,6 +51,18 @@ def committing_figures(bench: Bench) -> Iterator[Figure]:
         if name != "1 thread":
             shares = ratios(counts[name], counts["1 thread"])
             yield figure(f"epochs, {name}", shares, "x one", "> 1")
+
+
+def create_files(place: Path, number: int) -> float:
+    """Seconds that a small file takes; a small epoch has two, rows and record."""
+    place.mkdir()
+    message = few_rows(0).serialize().to_pybytes()
+    begun = time.perf_counter()
+    for name in range(number):
+        (place / str(name)).write_bytes(message)
+    seconds = time.perf_counter() - begun
+    shutil.rmtree(place)
+    return seconds / number
 
 
 def commit_raw(place: Path, seconds: float) -> int:
@@ -105,15 +121,16 @@ def counting_figures(bench: Bench) -> Iterator[Figure]:
     epochs = 100_000 if bench.full else 5_000
     place = bench.place()
     log = new_log(place, fsync="never")
-    parts = []
+    parts, least = [], []
     for part in range(10):
         begun = time.perf_counter()
         for number in range(epochs // 10):
             append(log, [few_rows(number)], "bench", part * epochs // 10 + number)
         parts.append((time.perf_counter() - begun) / (epochs // 10) * 1e3)
+        least.append(2e3 * create_files(bench.folder / "small", FILES))
     log.close()
     title = f"{epochs:,} small epochs"
-    yield figure(f"{title}, each, fsync=never", parts, "ms", "none")
+    yield figure(f"{title}, each, fsync=never", parts, "ms", "none", ceiling=least)
     last = [parts[-1] / parts[0]]
     yield figure(f"{title}, last tenth over first", last, "x", "<= 1.2")
     for folder in ("data", "log", "index"):
