@@ -11,7 +11,7 @@ import pytest
 from tests.spool.receiving import DEADLINE, receiving
 
 import streamfactory
-from streamfactory.arrowlog.disk import DiskLogStore, LocalStorage, Settings
+from streamfactory.arrowlog.disk import DiskLog, DiskLogStore, LocalStorage, Settings
 from streamfactory.backends.socket.harness import SocketHarness
 from streamfactory.conformance.specimens import forgetful, redelivering
 from streamfactory.spi import (
@@ -28,9 +28,10 @@ from streamfactory.wiring.plugins.manager import PluginManager
 from streamfactory.wiring.streams.stream import open_stream
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
+    from streamfactory.arrowlog import Staged
     from streamfactory.wiring.receiving.receiver import StreamReceiver
 
 LANE = Partition("numbers", 0)
@@ -220,6 +221,37 @@ def test_what_is_lost_before_the_spool_is_named_by_offsets(
             [*range(10), *range(15, 20)],
             [Loss(LANE, 10, 15, cause)],
         )
+
+
+def test_what_is_lost_before_the_first_row_is_stored_is_named_by_offsets(
+    forgets: forgetful.ForgetfulHarness,
+    receive: Any,
+    plugins: PluginManager,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    commit = DiskLog.commit
+
+    def without_rows(
+        log: DiskLog, writer: str, epoch: int, staged: Sequence[Staged], **more: Any
+    ) -> Any:
+        if any(one.files for one in staged):
+            msg = "the disk is full"
+            raise StorageFailed(msg)
+        return commit(log, writer, epoch, staged, **more)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(DiskLog, "commit", without_rows)
+        receiver = receive(forgets)
+        forgets.write(0, range(10))
+        in_state(receiver, "blocked")
+        receiver.close()
+    forgets.write(0, range(10, 15))
+    stored(receive(forgets), 5)
+    assert read(spooled(tmp_path, forgets), plugins) == (
+        [*range(10, 15)],
+        [Loss(LANE, 0, 10, "before the spool: retention")],
+    )
 
 
 def test_a_sender_that_breaks_off_leaves_a_loss(

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from streamfactory.arrowlog.disk import DiskLog
-    from streamfactory.spi import Partition, Position, StreamConfig
+    from streamfactory.spi import Partition, StreamConfig
     from streamfactory.wiring.config.configure import Configured
     from streamfactory.wiring.reading.reader import Reader
 
@@ -218,7 +218,7 @@ class PartitionReceiver:
         try:
             # The last receiver may have ended between commit and acknowledgement.
             acknowledger.acknowledge(queue.position)
-            reader, at = self._reader(source, queue.position)
+            reader, at = self._reader(source, queue)
             try:
                 self._pump(reader, at, queue)
             finally:
@@ -229,9 +229,12 @@ class PartitionReceiver:
         finally:
             queue.close()
 
-    def _reader(self, source: Source, stored: Position | None) -> tuple[Reader, int]:
-        info = source.metadata.info(self.partition)
+    def _reader(self, source: Source, queue: PartitionQueue) -> tuple[Reader, int]:
+        info, stored = source.metadata.info(self.partition), queue.position
         if stored is None or self.partition not in stored:
+            queue.begin(info.earliest, info.incarnation)
+            while not (self._stop.is_set() or queue.drain(_TURN)):
+                pass
             return source.reader(self.partition, info=info), info.earliest
         incarnation = stored.incarnations.get(self.partition)
         if incarnation is None and self._renewed:

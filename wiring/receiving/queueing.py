@@ -1,8 +1,8 @@
 """The queue of one partition of a spool, from receiving to commit.
 
-A receiver's thread adds batches; the queue's own thread commits all waiting batches as
-one epoch. Small batches share a commit if storage is slow, and are committed
-individually if it is fast.
+A receiver's thread adds batches; the queue's own thread stages them as they arrive, and
+commits all of them as one epoch. Small batches share a commit if storage is slow, and
+are committed individually if it is fast.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import threading
 import time
 import uuid
 from dataclasses import dataclass
-from itertools import accumulate
 from math import inf
 from typing import TYPE_CHECKING, Final, final
 
@@ -25,6 +24,7 @@ from streamfactory.spi import (
     TransientError,
     WriterFenced,
 )
+from streamfactory.wiring.core.conform import empty_rows
 from streamfactory.wiring.core.defects import with_code
 from streamfactory.wiring.core.guard import log as logger
 from streamfactory.wiring.metrics.batches import (
@@ -36,7 +36,7 @@ from streamfactory.wiring.metrics.batches import (
 from streamfactory.wiring.spool.rows import to_stored
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     import pyarrow as pa
 
@@ -51,9 +51,9 @@ _WAITING_BYTES: Final = 32 << 20
 receiver."""
 _EPOCH_BYTES: Final = 16 << 20
 _LINGER: Final = 0.01
-"""Seconds that a queue waits for an epoch of so many bytes, while batches of some size
-follow each other: a commit costs files of its own, which are merged later. A batch that
-comes after a pause, and small ones, are committed at once."""
+"""Seconds in which batches join an epoch up to so many bytes, while batches of some
+size follow each other: a commit costs files of its own, which are merged later. A batch
+that comes after a pause, and small ones, are committed at once."""
 _SOME_BYTES: Final = 64 << 10
 _IDLE: Final = 1.0
 """Seconds without rows after which a queue checks that it is still the receiver."""
@@ -145,6 +145,21 @@ class PartitionQueue:
         """The stored position of the transport; None if nothing is stored."""
         return None if self.last is None else self.last.source_position
 
+    def begin(self, offset: int, incarnation: str | None) -> None:
+        """Add an epoch without rows, which stores where receiving starts.
+
+        What is received later and not stored, because the receiver is killed, is then a
+        loss that the next one records. Wait for it with `drain`.
+
+        Args:
+            offset: First offset of the transport.
+            incarnation: Of the partition, if known.
+        """
+        empty = empty_rows(self._log.schema)
+        with self._changed:
+            self._items.append(_Item(empty, offset, incarnation, 0))
+            self._changed.notify_all()
+
     def put(self, batch: MessageBatch, losses: Sequence[Loss], wait: float) -> bool:
         """Add a batch with rows; False if there was no room in time.
 
@@ -220,18 +235,16 @@ class PartitionQueue:
                     self._changed.wait_for(lambda: self._items or self._closing, _IDLE)
                     if self._closing and not self._items:
                         return
-                    if self._is_flowing():
-                        self._changed.wait_for(self._has_epoch, _LINGER)
-                    items = self._group()
-                if items:
-                    self._store(items)
+                    first = self._items[0] if self._items else None
+                if first is None:
+                    self._check_owner()
+                else:
+                    items = self._store(first)
                     self._stored_at = time.monotonic()
                     with self._changed:
                         del self._items[: len(items)]
                         self._waiting -= sum(item.size for item in items)
                         self._changed.notify_all()
-                else:
-                    self._check_owner()
                 # retention by age applies while nothing is received, too
                 self._release()
         except BaseException as error:  # noqa: BLE001 - raised by `put`
@@ -240,48 +253,49 @@ class PartitionQueue:
                 self.error = error
                 self._changed.notify_all()
 
-    def _is_flowing(self) -> bool:
-        """Whether more can be expected at once; with the lock held."""
-        recent = time.monotonic() - self._stored_at < _LINGER
-        return recent and self._waiting >= _SOME_BYTES
+    def _arriving(self, items: list[_Item], room: float) -> Iterator[_Item]:
+        """Yield the waiting batches, and those that follow at once, as one epoch.
 
-    def _has_epoch(self) -> bool:
-        return self._closing or self._waiting >= _EPOCH_BYTES
+        They are staged while more are received.
 
-    def _group(self) -> list[_Item]:
-        """Return waiting batches within the partition's limit; at least one."""
-        if self._plan.most is None:
-            return list(self._items)
-        sizes = accumulate(item.size for item in self._items)
-        fits = sum(1 for size in sizes if size <= self._plan.most)
-        return self._items[: max(1, fits)]
+        Args:
+            items: Gets each batch before it is yielded.
+            room: Maximum bytes, but for a single batch that exceeds it.
+        """
+        now, size = time.monotonic(), 0
+        flows = now - self._stored_at < _LINGER and self._waiting >= _SOME_BYTES
+        until = now + _LINGER if flows else now
+        while size < _EPOCH_BYTES:
+            with self._changed:
+                self._changed.wait_for(
+                    lambda: self._closing or len(self._items) > len(items),
+                    max(0.0, until - time.monotonic()),
+                )
+                if len(self._items) == len(items):
+                    return
+                item = self._items[len(items)]
+            size += item.size
+            if items and size > room:
+                return
+            items.append(item)
+            yield item
 
-    def _store(self, items: Sequence[_Item]) -> None:
-        """Commit items as one epoch, and acknowledge them."""
-        self._make_room(sum(item.size for item in items))
-        last = items[-1]
-        position = Position().with_offset(
-            self._partition, last.next_offset, last.incarnation
-        )
+    def _store(self, first: _Item) -> Sequence[_Item]:
+        """Commit waiting batches as one epoch, and acknowledge them.
+
+        Args:
+            first: The first of them.
+
+        Returns:
+            All of them.
+        """
+        plan, before, began = self._plan, self.position, time.time()
+        items, committing = self._committed(self._make_room(first.size))
         rows = sum(item.rows.num_rows for item in items)
-        summary = Summary(rows)
-        failures = 0
-        staged: Staged | None = None
-        before, began = self.position, time.time()
-        committing = began
-        while True:
-            try:
-                if staged is None:
-                    staged = self._staged(items)
-                    committing = time.time()
-                self._commit(staged, summary, position)
-                break
-            except (StorageFailed, TransientError) as error:
-                failures += 1
-                self._blocked(error, failures)
-        self._statistics.stored(rows, sum(item.size for item in items), last)
+        self._statistics.stored(rows, sum(item.size for item in items), items[-1])
+        position = self.position
+        assert position is not None
         if batches.watched:
-            plan = self._plan
             batches.report(
                 FinishedBatch(
                     "spool",
@@ -298,6 +312,31 @@ class PartitionQueue:
                 )
             )
         self._acknowledge(position)
+        return items
+
+    def _committed(self, room: float) -> tuple[Sequence[_Item], float]:
+        """Stage batches as they arrive and commit them, until it succeeds.
+
+        Args:
+            room: Maximum bytes, but for a single batch that exceeds it.
+
+        Returns:
+            The batches, and the time at which they were staged.
+        """
+        items: list[_Item] = []
+        staged: Staged | None = None
+        at, failures = 0.0, 0
+        while True:
+            try:
+                if staged is None:
+                    staged = self._staged(items or self._arriving(items, room))
+                    at = time.time()
+                self._commit(staged, items)
+            except (StorageFailed, TransientError) as error:
+                failures += 1
+                self._blocked(error, failures)
+            else:
+                return items, at
 
     def _check_owner(self) -> None:
         """Raise if another receiver has claimed the writer.
@@ -312,7 +351,7 @@ class PartitionQueue:
             msg = f"another receiver has claimed writer {plan.writer!r}"
             raise WriterFenced(msg, partition=self._partition)
 
-    def _staged(self, items: Sequence[_Item]) -> Staged:
+    def _staged(self, items: Iterable[_Item]) -> Staged:
         stage = self._log.stage(uuid.uuid4().hex)
         try:
             for item in items:
@@ -322,14 +361,17 @@ class PartitionQueue:
             stage.discard()
             raise
 
-    def _commit(self, staged: Staged, summary: Summary, position: Position) -> None:
-        plan, epoch = self._plan, self._epoch + 1
+    def _commit(self, staged: Staged, items: Sequence[_Item]) -> None:
+        plan, epoch, last = self._plan, self._epoch + 1, items[-1]
+        position = Position().with_offset(
+            self._partition, last.next_offset, last.incarnation
+        )
         held = self._log.commit(
             plan.writer,
             epoch,
             [staged],
             instance=plan.instance,
-            summary=summary,
+            summary=Summary(sum(item.rows.num_rows for item in items)),
             source_position=position,
         )
         # An attempt with a lost reply may have committed: then the commit is ours.
@@ -351,14 +393,25 @@ class PartitionQueue:
                 lambda: self._closing, max(0.01, self._plan.policy.pause(failures))
             )
 
-    def _make_room(self, size: int) -> None:
-        """Wait, release rows or raise if the spool is full."""
+    def _make_room(self, size: int) -> float:
+        """Wait, release rows or raise if the spool is full.
+
+        Args:
+            size: Bytes of a batch.
+
+        Returns:
+            Bytes that the partition may store now.
+        """
         plan = self._plan
-        if plan.most is None or plan.full == "drop-oldest":
-            return
-        while self._log.held(self._partition.id) + size > plan.most:
-            if self._log.held(self._partition.id) == 0:
-                return  # a single batch that exceeds the limit
+        if plan.most is None:
+            return inf
+        if plan.full == "drop-oldest":
+            return plan.most
+        while True:
+            held = self._log.held(self._partition.id)
+            # A single batch may exceed the limit.
+            if held == 0 or held + size <= plan.most:
+                return plan.most - held
             msg = f"the spool is full: the partition has {plan.most} bytes"
             if plan.full == "fail" or self._closing:
                 raise SpoolFull(msg, partition=self._partition)
