@@ -190,7 +190,7 @@ def installed(folder: Path) -> dict[str, str]:
     return {"PYTHONPATH": f"{site}{os.pathsep}{ROOT / 'src'}"}
 
 
-@pytest.mark.slow("the kit, without its slow cases")
+@pytest.mark.long("the kit, as on the backends of the examples")
 @pytest.mark.parametrize("chosen", [CHOICES[0]], indirect=True, ids=" ".join)
 def test_messages_that_are_written_pass_the_quick_kit(chosen: Path) -> None:
     environment = installed(chosen)

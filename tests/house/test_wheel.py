@@ -101,6 +101,7 @@ def test_wheel_holds_what_the_tree_holds(wheel: Path) -> None:
     assert "streamfactory/py.typed" in names(wheel)
 
 
+@pytest.mark.long("builds a second wheel")
 def test_wheel_is_the_same_when_built_from_the_sdist(
     sdist: Path, wheel: Path, tmp_path: Path
 ) -> None:

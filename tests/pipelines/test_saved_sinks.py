@@ -115,6 +115,7 @@ stream = "wide"
     assert set(written) == set(found)
 
 
+@pytest.mark.long("a stateful query, three times")
 def test_complete_output_replaces_the_rows_and_state_survives_a_repeated_batch(
     spark: SparkSession, works: Works, saves: list[int]
 ) -> None:
