@@ -14,10 +14,8 @@ from dataclasses import dataclass
 from math import inf
 from typing import TYPE_CHECKING, Final, final
 
-from streamfactory.arrowlog.log import Retention
 from streamfactory.spi import (
     Position,
-    SpoolFull,
     StorageFailed,
     StreamError,
     Summary,
@@ -33,6 +31,7 @@ from streamfactory.wiring.metrics.batches import (
     batches,
     ranges_between,
 )
+from streamfactory.wiring.receiving.limits import PartitionLimits
 from streamfactory.wiring.spool.rows import to_stored
 
 if TYPE_CHECKING:
@@ -42,6 +41,7 @@ if TYPE_CHECKING:
 
     from streamfactory.arrowlog import Staged
     from streamfactory.arrowlog.disk import DiskLog
+    from streamfactory.arrowlog.log import Retention
     from streamfactory.spi import LastCommit, Loss, MessageBatch, Partition
     from streamfactory.wiring.core.guard import RetryPolicy
     from streamfactory.wiring.receiving.statistics import Statistics
@@ -57,8 +57,6 @@ that comes after a pause, and small ones, are committed at once."""
 _SOME_BYTES: Final = 64 << 10
 _IDLE: Final = 1.0
 """Seconds without rows after which a queue checks that it is still the receiver."""
-_LOOK: Final = 0.05
-"""Seconds between checks whether a full spool has room again."""
 _TRIES_AT_END: Final = 3
 """Attempts at a commit that fails while the receiver is being stopped."""
 
@@ -135,7 +133,15 @@ class PartitionQueue:
         self.last: LastCommit | None = log.last(plan.writer)
         """The last commit of the writer."""
         self._epoch = -1 if self.last is None else self.last.epoch
-        self._retained = 0.0
+        self._limits = PartitionLimits(
+            partition,
+            log,
+            statistics,
+            plan.full,
+            plan.most,
+            plan.retention,
+            self._pause,
+        )
         name = f"streamfactory-spool-{partition}"
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
@@ -246,7 +252,7 @@ class PartitionQueue:
                         self._waiting -= sum(item.size for item in items)
                         self._changed.notify_all()
                 # retention by age applies while nothing is received, too
-                self._release()
+                self._limits.release()
         except BaseException as error:  # noqa: BLE001 - raised by `put`
             self._statistics.blocked(None)
             with self._changed:
@@ -290,7 +296,7 @@ class PartitionQueue:
             All of them.
         """
         plan, before, began = self._plan, self.position, time.time()
-        items, committing = self._committed(self._make_room(first.size))
+        items, committing = self._committed(self._limits.make_room(first.size))
         rows = sum(item.rows.num_rows for item in items)
         self._statistics.stored(rows, sum(item.size for item in items), items[-1])
         position = self.position
@@ -388,54 +394,9 @@ class PartitionQueue:
         self._statistics.blocked(with_code(error))
         if failures == 1:
             logger.error("partition %s: not stored: %s", self._partition, error)
+        self._pause(max(0.01, self._plan.policy.pause(failures)))
+
+    def _pause(self, seconds: float) -> bool:
+        """Wait; ends as soon as the queue is closed, and returns whether it is."""
         with self._changed:
-            self._changed.wait_for(
-                lambda: self._closing, max(0.01, self._plan.policy.pause(failures))
-            )
-
-    def _make_room(self, size: int) -> float:
-        """Wait, release rows or raise if the spool is full.
-
-        Args:
-            size: Bytes of a batch.
-
-        Returns:
-            Bytes that the partition may store now.
-        """
-        plan = self._plan
-        if plan.most is None:
-            return inf
-        if plan.full == "drop-oldest":
-            return plan.most
-        while True:
-            held = self._log.held(self._partition.id)
-            # A single batch may exceed the limit.
-            if held == 0 or held + size <= plan.most:
-                return plan.most - held
-            msg = f"the spool is full: the partition has {plan.most} bytes"
-            if plan.full == "fail" or self._closing:
-                raise SpoolFull(msg, partition=self._partition)
-            self._statistics.blocked(msg)
-            with self._changed:
-                self._changed.wait_for(lambda: self._closing, _LOOK)
-            self._release(at_once=True)
-
-    def _release(self, *, at_once: bool = False) -> None:
-        """Release rows by retention and limit."""
-        plan, size = self._plan, self._plan.retention.size
-        if plan.full == "drop-oldest" and plan.most is not None:
-            size = plan.most if size is None else min(size, plan.most)
-        retention = Retention(plan.retention.age, plan.retention.rows, size)
-        now = time.monotonic()
-        if retention == Retention() or (not at_once and now - self._retained < 0.2):
-            return
-        self._retained = now
-        try:
-            before = self._earliest()
-            self._log.retain(retention, {})
-            self._statistics.released(self._earliest() - before)
-        except StreamError as error:
-            logger.warning("partition %s: retention: %s", self._partition, error)
-
-    def _earliest(self) -> int:
-        return self._log.bounds()[self._partition.id].earliest
+            return self._changed.wait_for(lambda: self._closing, seconds)
