@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.slow("336,776 rows there and back")
 
 FLIGHTS = 336_776
+MORE = pytest.mark.long("the same flights once more")
 
 
 @pytest.fixture(scope="module")
@@ -53,12 +54,11 @@ def template(names: list[str]) -> str:
 @pytest.mark.parametrize(
     ("descriptor", "size"),
     [
-        (json_format(), 10_000),
-        (json_format(), 100_000),
-        (csv_format(), 100_000),
-        (text_format(), 100_000),
+        pytest.param(json_format(), 10_000, id="json"),
+        pytest.param(csv_format(), 100_000, id="csv"),
+        pytest.param(json_format(), 100_000, id="json large", marks=MORE),
+        pytest.param(text_format(), 100_000, id="text", marks=MORE),
     ],
-    ids=["json", "json large", "csv", "text"],
 )
 def test_flights_come_back_as_they_were(
     flights: pa.Table, descriptor: Decoder, size: int

@@ -43,11 +43,6 @@ def test_the_example_that_reads_passes_the_kit() -> None:
     assert " failed" not in printed("conformance", *LINES)
 
 
-@pytest.mark.slow("the kit, without its slow cases")
-def test_the_example_that_writes_passes_the_quick_kit() -> None:
-    assert " failed" not in printed("conformance", *LEDGER, "--quick")
-
-
 @pytest.mark.long("the slow cases kill processes")
 def test_the_example_that_writes_passes_the_kit() -> None:
     assert " failed" not in printed("conformance", *LEDGER)

@@ -63,6 +63,7 @@ def read(properties: dict[str, str]) -> list[int]:
     return found
 
 
+@pytest.mark.long("two servers")
 def test_topics_in_a_bucket_are_the_same_through_flight_and_file(
     object_server: ObjectServer, url: str
 ) -> None:

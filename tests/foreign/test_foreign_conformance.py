@@ -12,7 +12,6 @@ from tests.foreign.stage import (
     Plugin,
     plugins,
 )
-from tests.proving.tiers import sample
 
 from streamfactory.conformance import Outcome, run
 from streamfactory.conformance.runner import all_cases
@@ -42,13 +41,8 @@ SKIPPED = {
 }
 
 
-@pytest.mark.slow("the whole kit")
-@pytest.mark.parametrize(
-    "harness",
-    [
-        *sample([ParquetHarness, FolderHarness, GrowingHarness], "the kit once more"),
-    ],
-)
+@pytest.mark.long("the whole kit")
+@pytest.mark.parametrize("harness", [ParquetHarness, FolderHarness, GrowingHarness])
 def test_foreign_files_pass_the_kit(harness: Any) -> None:
     backend = Plugin().streamfactory_backend()
     results = list(run(backend, harness, plugins(), cases=all_cases()))

@@ -11,7 +11,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from tests.proving.sessions import Topic
-from tests.proving.tiers import sample
 
 from streamfactory.spark import keys, save, scan
 from streamfactory.spark.versions import ARROW_FUNCTIONS
@@ -248,7 +247,8 @@ def test_no_row_has_nothing_and_creates_the_topic(
     assert leftovers(parquet) == []
 
 
-@pytest.mark.parametrize("compression", sample(["lz4", "none"], "8 million numbers"))
+@pytest.mark.long("8 million numbers")
+@pytest.mark.parametrize("compression", ["lz4", "none"])
 def test_row_groups_are_batches_that_readers_accept(
     spark: SparkSession, tmp_path: Path, compression: str
 ) -> None:

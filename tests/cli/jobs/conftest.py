@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import pyarrow as pa
 import pytest
 from tests.proving.commands import Outcome
+from tests.proving.tiers import sample
 
 from streamfactory.backends.memory import store
 from streamfactory.conformance.specimens.durable import DurableHarness
@@ -169,7 +170,9 @@ class FilePlace:
         }
 
 
-@pytest.fixture(params=[DurablePlace, FilePlace], ids=["durable", "file"])
+@pytest.fixture(
+    params=sample([FilePlace, DurablePlace], "one more type"), ids=["file", "durable"]
+)
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
     made: Place = request.param(tmp_path)
     return made
