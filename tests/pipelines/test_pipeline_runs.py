@@ -259,6 +259,7 @@ def test_a_sink_that_is_added_reports_where_it_begins(
     assert other.column("id") == [2]
 
 
+@pytest.mark.long("two sinks on one topic")
 def test_writers_are_known_by_query_and_sink(spark: SparkSession, works: Works) -> None:
     rows, out = works.topic("in"), works.topic("out")
     rows.write(id=[1])

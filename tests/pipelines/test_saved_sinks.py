@@ -38,6 +38,7 @@ def ways(outcome: Outcome) -> dict[str, str]:
     return {way.sink: str(way) for way in outcome.ways}
 
 
+@pytest.mark.long("a run for each batch")
 def test_a_checkpoint_continues_whichever_way_its_batches_were_written(
     spark: SparkSession, works: Works, saves: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
