@@ -12,6 +12,7 @@ from tests.spool.receiving import DEADLINE, receiving
 
 import streamfactory
 from streamfactory.arrowlog.disk import DiskLog, DiskLogStore, LocalStorage, Settings
+from streamfactory.arrowlog.disk.staging import DiskStage
 from streamfactory.backends.socket.harness import SocketHarness
 from streamfactory.conformance.specimens import forgetful, redelivering
 from streamfactory.spi import (
@@ -252,6 +253,22 @@ def test_what_is_lost_before_the_first_row_is_stored_is_named_by_offsets(
         [*range(10, 15)],
         [Loss(LANE, 0, 10, "before the spool: retention")],
     )
+
+
+def test_rows_that_arrive_while_others_are_stored_are_another_epoch(
+    forgets: forgetful.ForgetfulHarness, receive: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    append = DiskStage.append
+
+    def slow(stage: DiskStage, partition: int, rows: pa.RecordBatch) -> None:
+        time.sleep(0.002)
+        append(stage, partition, rows)
+
+    monkeypatch.setattr(DiskStage, "append", slow)
+    receiver = receive(forgets, batch__rows="1")
+    forgets.write(0, range(300))
+    stored(receiver, 300)
+    assert receiver.reports()[0].commits > 1
 
 
 def test_a_sender_that_breaks_off_leaves_a_loss(

@@ -89,7 +89,7 @@ class PartitionLimits:
             self._apply()
 
     def release(self) -> None:
-        """Release rows by retention and limit; does nothing if it just did."""
+        """Release rows by retention and limit; at most five times a second."""
         if time.monotonic() - self._released_at >= _TURN:
             self._apply()
 

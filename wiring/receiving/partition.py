@@ -233,6 +233,7 @@ class PartitionReceiver:
         info, stored = source.metadata.info(self.partition), queue.position
         if stored is None or self.partition not in stored:
             queue.begin(info.earliest, info.incarnation)
+            # Stored before the first row is received.
             while not (self._stop.is_set() or queue.drain(_TURN)):
                 pass
             return source.reader(self.partition, info=info), info.earliest

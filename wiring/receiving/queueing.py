@@ -222,7 +222,7 @@ class PartitionQueue:
         self._thread.join()
         with self._changed:
             left, self._items = self._items, []
-        if left:
+        if any(item.rows.num_rows for item in left):
             first = self.position
             begin = "?" if first is None else first.get(self._partition, "?")
             end = left[-1].next_offset
@@ -262,7 +262,8 @@ class PartitionQueue:
     def _arriving(self, items: list[_Item], room: float) -> Iterator[_Item]:
         """Yield the waiting batches, and those that follow at once, as one epoch.
 
-        They are staged while more are received.
+        They are staged while more are received. What arrives later than that belongs to
+        the next epoch, however fast it arrives.
 
         Args:
             items: Gets each batch before it is yielded.
@@ -271,11 +272,12 @@ class PartitionQueue:
         now, size = time.monotonic(), 0
         flows = now - self._stored_at < _LINGER and self._waiting >= _SOME_BYTES
         until = now + _LINGER if flows else now
-        while size < _EPOCH_BYTES:
+        waiting = len(self._items)
+        while size < _EPOCH_BYTES and (len(items) < waiting or now < until):
             with self._changed:
                 self._changed.wait_for(
                     lambda: self._closing or len(self._items) > len(items),
-                    max(0.0, until - time.monotonic()),
+                    max(0.0, until - now),
                 )
                 if len(self._items) == len(items):
                     return
@@ -285,6 +287,7 @@ class PartitionQueue:
                 return
             items.append(item)
             yield item
+            now = time.monotonic()
 
     def _store(self, first: _Item) -> Sequence[_Item]:
         """Commit waiting batches as one epoch, and acknowledge them.
@@ -298,6 +301,9 @@ class PartitionQueue:
         plan, before, began = self._plan, self.position, time.time()
         items, committing = self._committed(self._limits.make_room(first.size))
         rows = sum(item.rows.num_rows for item in items)
+        if not rows:  # the start: nothing to count, and nothing to acknowledge
+            self._statistics.blocked(None)
+            return items
         self._statistics.stored(rows, sum(item.size for item in items), items[-1])
         position = self.position
         assert position is not None
