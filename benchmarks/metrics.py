@@ -21,7 +21,7 @@ import tempfile
 import time
 import uuid
 from collections import Counter
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -151,11 +151,10 @@ def seconds_of_each() -> dict[str, float]:
 
     writer: Any = SimpleNamespace(counters=SimpleNamespace(seconds=0.0))
 
-    def timed() -> None:
-        with Writer._timed(writer):
-            pass
+    def counted() -> None:
+        Writer._counted(writer, int)
 
-    found = {"observe": observe, "track": track, "_timed": timed}
+    found = {"observe": observe, "track": track, "_counted": counted}
     return {name: seconds_of(call) for name, call in found.items()}
 
 
@@ -234,7 +233,7 @@ def replaced(counting: Counter[str] | None = None) -> Iterator[None]:
     places: list[tuple[Any, str, Any]] = [
         *((module, "perf_counter", float) for module in modules),
         (ReadTally, "observe", lambda *_: None),
-        (Writer, "_timed", lambda _: nullcontext()),
+        (Writer, "_counted", lambda _, function, *arguments: function(*arguments)),
         (registry, "track", lambda *_: lambda: None),
     ]
     with ExitStack() as stack:

@@ -21,6 +21,7 @@ from streamfactory.spi import (
     LastCommit,
     MisuseError,
     ReaderFinished,
+    SchemaMismatch,
     Summary,
     Unsupported,
     UntranslatedError,
@@ -374,3 +375,25 @@ def test_sink_that_cannot_be_written_reports_it(tmp_path: Any) -> None:
     with pytest.raises(Unsupported) as caught:
         Sink(Configured(config, Backend(name="mute", doc=".", spi_level=1), None))
     assert caught.value.what == "stream type 'mute' cannot be written"
+
+
+def test_rows_of_the_schema_of_the_sink_are_checked_for_nulls(
+    scripted: Callable[..., Sink], script: Any
+) -> None:
+    script.schema = pa.schema([pa.field("n", pa.int64(), nullable=False)])
+    columns = [pa.array([1, None])]
+    rows = pa.RecordBatch.from_arrays(columns, schema=script.schema)
+    with (
+        closing(scripted().writer(script.schema)) as writer,
+        pytest.raises(SchemaMismatch, match="'n' is not nullable, but has 1 null"),
+    ):
+        writer.write(rows)
+    assert not script.written
+
+
+def test_a_sink_with_a_column_named_as_a_framework_column_is_refused(
+    scripted: Callable[..., Sink], script: Any
+) -> None:
+    script.schema = pa.schema({"n": pa.int64(), "_partition": pa.int32()})
+    with pytest.raises(SchemaMismatch, match="the sink has a column '_partition'"):
+        scripted().writer(script.schema)

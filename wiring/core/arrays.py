@@ -12,6 +12,19 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
+def memory_bytes(rows: pa.RecordBatch) -> int:
+    """Return the bytes of rows in memory; of a slice, those of its part of the buffers.
+
+    ``nbytes`` computes the parts of all buffers, which takes as long as copying a
+    thousand rows. A batch whose buffers are not longer than its message would be is
+    no slice, but for a few rows: it may be less than a message's header shorter.
+    """
+    whole: int = rows.get_total_buffer_size()
+    if whole <= pa.ipc.get_record_batch_size(rows):
+        return whole
+    return int(rows.nbytes)
+
+
 def run_places(column: pa.RunEndEncodedArray) -> np.ndarray:
     """Return the index into ``column.values`` of each value."""
     ends = column.run_ends.to_numpy()

@@ -57,7 +57,9 @@ class Counting:
         """
         topic = outgoing.topic or self._topic
         place = topic, outgoing.partition
-        counts = self._found.setdefault(place, PartitionCounts(*place))
+        counts = self._found.get(place)
+        if counts is None:
+            counts = self._found[place] = PartitionCounts(*place)
         rows = outgoing.rows.num_rows
         counts.writes += rows
         counts.size += size

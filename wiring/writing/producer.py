@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from contextlib import ExitStack
 from functools import cached_property
-from typing import TYPE_CHECKING, TypeVar, final
+from typing import TYPE_CHECKING, TypeVar, TypeVarTuple, final
 
 from streamfactory.spi import ClosedError, ContractBroken, ProducerFactory, Unsupported
 from streamfactory.wiring.core.guard import Guard
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     Wrap = Callable[[ProducerFactory], ProducerFactory]
 
+Ts = TypeVarTuple("Ts")
 T = TypeVar("T")
 """What a guarded call answers."""
 
@@ -103,10 +104,10 @@ class Producer:
             operation, function, closed=self._closed, timeout=timeout
         )
 
-    def call(self, function: Callable[[], T]) -> T:
+    def call(self, function: Callable[[*Ts], T], *args: *Ts) -> T:
         """Call the backend once, for operations that are not idempotent."""
         try:
-            return function()
+            return function(*args)
         except Exception:
             # Not around the call: a generator costs as much as a small write.
             with self.guard.border():

@@ -84,6 +84,19 @@ def unpack(rows: pa.RecordBatch) -> Parcel:
     return Parcel(rows.select(kept), special)
 
 
+def check_unreserved(schema: pa.Schema) -> None:
+    """Refuse a sink with a column that could not be written.
+
+    Raises:
+        SchemaMismatch: permanent; a column has the name of one of the framework's.
+    """
+    for name in SPECIAL:
+        if name in schema.names:
+            msg = f"the sink has a column {name!r}, which is the name of a framework's"
+            remedy = "write to a sink whose columns have other names"
+            raise SchemaMismatch(msg, remedy=remedy)
+
+
 def _cast(name: str, column: pa.Array) -> pa.Array:
     kind = _KINDS.get(name)
     if kind is None:
@@ -156,8 +169,8 @@ class Router:
         parts = [plain(_octets(name, _distinct(column))) for name, column in columns]
         return _distinct(pc.binary_join_element_wise(*parts, pa.scalar(b"\0")))
 
-    def route(self, parcel: Parcel, key: pa.Array | None) -> Iterator[Outgoing]:
-        """Yield rows by partition and topic; preserves the order within a partition.
+    def route(self, parcel: Parcel, key: pa.Array | None) -> Sequence[Outgoing]:
+        """Return rows by partition and topic; preserves the order within a partition.
 
         Args:
             parcel: The rows, and the framework's columns.
@@ -166,6 +179,11 @@ class Router:
         Raises:
             SchemaMismatch: permanent; a partition is null, or does not exist.
         """
+        if key is None and not parcel.special:  # most batches, many of them small
+            return [Outgoing(parcel.rows, self._home % self._count(None))]
+        return list(self._split(parcel, key))
+
+    def _split(self, parcel: Parcel, key: pa.Array | None) -> Iterator[Outgoing]:
         for topic, part, keys in _by_topic(parcel, key):
             chosen = self._choose(part, keys, self._count(topic))
             if isinstance(chosen, int):

@@ -44,7 +44,7 @@ from streamfactory.wiring.writing.claimed import ClaimedCommitters
 from streamfactory.wiring.writing.committer import Committer
 from streamfactory.wiring.writing.files import FileWriters
 from streamfactory.wiring.writing.producer import Producer
-from streamfactory.wiring.writing.routing import SPECIAL, home_of
+from streamfactory.wiring.writing.routing import SPECIAL, check_unreserved, home_of
 from streamfactory.wiring.writing.writer import Target, Writer
 
 if TYPE_CHECKING:
@@ -301,6 +301,7 @@ class Sink(Closing):
             self._refuse_decoder()
             check_columns(plain)
             stored = rows = self.canonical(plain) if wanted is None else wanted
+            check_unreserved(stored)
             carries &= {"_topic"}
         # Checked here, not with the first rows: an empty table must fit as well.
         self.producer.call(lambda: conform(empty_rows(plain), rows))

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import threading
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from time import perf_counter
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, TypeVar, TypeVarTuple, final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -25,6 +25,7 @@ from streamfactory.spi import (
     Unsupported,
     WriteContext,
 )
+from streamfactory.wiring.core.arrays import memory_bytes
 from streamfactory.wiring.core.conform import conform
 from streamfactory.wiring.core.guard import log
 from streamfactory.wiring.decoding.deadletters import varying_columns
@@ -36,10 +37,15 @@ from streamfactory.wiring.writing.routing import Parcel, Router, unpack
 from streamfactory.wiring.writing.summary import Summing
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Sequence
 
     from streamfactory.spi import End
     from streamfactory.wiring.writing.producer import Producer
+
+
+Ts = TypeVarTuple("Ts")
+T = TypeVar("T")
+"""What a counted call returns."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +103,7 @@ class Writer:
         keys = producer.config.get("producer.key.columns", ())
         self._router = Router(producer.partition_count, home, keys)
         self._changes = change_column(producer.config)
+        self._final = self._final_schema()
         # A committed epoch is not staged again, but its input is read to the end:
         # Spark's stateful operators rely on that (rule W3).
         self._author: StreamWriter | None = None
@@ -128,8 +135,7 @@ class Writer:
         """
         with self._busy:
             self._check_open()
-            with self._timed():
-                self._take(rows)
+            self._counted(self._take, rows)
 
     def commit(self) -> CommitMessage:
         """End the attempt; pass the returned message to the committer.
@@ -142,8 +148,7 @@ class Writer:
             author, payload = self._author, None
             if author is not None:
                 try:
-                    with self._timed():
-                        payload = self._producer.call(author.commit)
+                    payload = self._counted(self._producer.call, author.commit)
                 except StreamError:
                     self._give_up()
                     raise
@@ -187,13 +192,14 @@ class Writer:
     def _take(self, rows: pa.RecordBatch) -> None:
         try:
             parcel, deleted = self._unpacked(rows)
-            routed = self._routed(parcel, deleted)
+            carried = self._carried(parcel)
+            routed = self._routed(parcel, carried, deleted)
         except StreamError as error:
             error.at(stream=self._producer.config.name)
             raise
         plain, counters = parcel.rows, self.counters
-        size = plain.nbytes  # measuring costs as much as copying a thousand rows
-        self._summing.add(plain, self._carried(parcel))
+        size = memory_bytes(plain)
+        self._summing.add(plain, carried)
         counters.rows += plain.num_rows
         counters.bytes += size
         counters.batches += 1
@@ -201,13 +207,13 @@ class Writer:
             counters.drained += plain.num_rows
         for outgoing in routed:
             whole = outgoing.rows is plain
-            self._write(outgoing, size if whole else outgoing.rows.nbytes)
+            self._write(outgoing, size if whole else memory_bytes(outgoing.rows))
 
-    @contextmanager
-    def _timed(self) -> Iterator[None]:
+    def _counted(self, function: Callable[[*Ts], T], *args: *Ts) -> T:
+        """Call a function; count its time and its failure."""
         began = perf_counter()
         try:
-            yield
+            return function(*args)
         except StreamError:
             self.counters.failures += 1
             raise
@@ -216,6 +222,9 @@ class Writer:
 
     def _unpacked(self, rows: pa.RecordBatch) -> tuple[Parcel, pa.Array | None]:
         """Return the rows, and which of them are deletions, if rows are changes."""
+        final = self._final
+        if final is not None and rows.schema.equals(final, check_metadata=True):
+            return Parcel(rows, {}), None
         parcel, deleted = unpack(rows), None
         if self._changes is not None:
             parcel, deleted = apply_changes(parcel, self._changes, self._router)
@@ -224,29 +233,41 @@ class Writer:
             parcel = replace(parcel, rows=fitting)
         return parcel, deleted
 
+    def _final_schema(self) -> pa.Schema | None:
+        """Return the schema of rows that are written as they are; None if none are."""
+        rows = self._target.rows
+        checked = self._changes is not None or not all(f.nullable for f in rows)
+        return None if checked else rows
+
     def _carried(self, parcel: Parcel) -> dict[str, pa.Array]:
         """Return the framework's columns that are stored with the rows."""
         carries, special = self._target.carries, parcel.special
         return {name: special[name] for name in special if name in carries}
 
-    def _routed(self, parcel: Parcel, deleted: pa.Array | None) -> Sequence[Outgoing]:
+    def _routed(
+        self,
+        parcel: Parcel,
+        carried: dict[str, pa.Array],
+        deleted: pa.Array | None,
+    ) -> Sequence[Outgoing]:
         """Route the rows; all are checked before the first is written."""
         if self._author is None or not parcel.rows.num_rows:
             return ()
         key = self._router.key_of(parcel)
-        self._count_unstorable(parcel)
-        rows, special = parcel.rows, self._carried(parcel)
+        if parcel.special:
+            self._count_unstorable(parcel)
+        rows, special = parcel.rows, carried
         if "_partition" in parcel.special:
-            special["_partition"] = parcel.special["_partition"]
+            special = {**carried, "_partition": parcel.special["_partition"]}
         if self._encoder is not None:
             rows = self._encoded(self._encoder, rows)
         if deleted is not None:
             values = pc.if_else(deleted, None, rows.column(0))
             rows = pa.RecordBatch.from_arrays([values], schema=self._target.stored)
-        return list(self._router.route(Parcel(rows, special), key))
+        return self._router.route(Parcel(rows, special), key)
 
     def _encoded(self, encoder: MessageEncoder, rows: pa.RecordBatch) -> pa.RecordBatch:
-        values = self._producer.call(lambda: encoder.encode(rows))
+        values = self._producer.call(encoder.encode, rows)
         if len(values) != rows.num_rows:
             msg = (
                 f"the encoder returned {len(values)} messages for {rows.num_rows} rows"
@@ -268,7 +289,7 @@ class Writer:
                 how = end.cause if isinstance(end, Failed) else type(end).__name__
                 msg = f"the other side ended the stream: {how}"
                 raise ConnectionFailed(msg, stream=self._producer.config.name)
-            self._producer.call(lambda: author.write(outgoing))
+            self._producer.call(author.write, outgoing)
             self._check_open()
             self._counting.add(outgoing, size)
         except StreamError as error:
