@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import Final
+from typing import Final, final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -73,30 +73,49 @@ def _empty(kind: pa.DataType) -> pa.Array:
 def conform(rows: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     """Return ``rows`` with the names, order, types and nullability of ``schema``.
 
-    Costs one comparison if the schemas are equal. Otherwise columns are reordered and
-    cast if the cast is lossless.
+    Columns are reordered, and cast if the cast is lossless.
 
     Raises:
         SchemaMismatch: permanent; a column is missing, unknown, of another type, or has
             nulls though it is not nullable.
     """
-    if rows.schema.equals(schema, check_metadata=True):
-        for index, field in enumerate(schema):
-            if not field.nullable:
+    return Conformer(schema).conform(rows)
+
+
+@final
+class Conformer:
+    """Converts many batches to one schema. Thread-safe.
+
+    Args:
+        schema: The declared schema.
+    """
+
+    def __init__(self, schema: pa.Schema) -> None:
+        self.schema = schema
+        """The schema of every result."""
+        # Once: for a batch of a thousand rows it would be the greater part.
+        self._required = [
+            (index, field) for index, field in enumerate(schema) if not field.nullable
+        ]
+
+    def conform(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """Do as `conform`. Costs one comparison if the schemas are equal."""
+        if rows.schema.equals(self.schema, check_metadata=True):
+            for index, field in self._required:
                 _check_nulls(rows.column(index), field)
-        return rows
-    names = rows.schema.names
-    unknown = [name for name in names if schema.get_field_index(name) < 0]
-    if unknown:
-        msg = f"column {unknown[0]!r} is not in the declared schema"
-        if len(unknown) > 1:
-            more = len(unknown) - _NAMED
-            listed = ", ".join(map(repr, unknown[:_NAMED]))
-            listed += f" and {more} more" if more > 0 else ""
-            msg = f"columns {listed} are not in the declared schema"
-        raise SchemaMismatch(msg)
-    columns = [_column(rows, field) for field in schema]
-    return pa.RecordBatch.from_arrays(columns, schema=schema)
+            return rows
+        names = rows.schema.names
+        unknown = [name for name in names if self.schema.get_field_index(name) < 0]
+        if unknown:
+            msg = f"column {unknown[0]!r} is not in the declared schema"
+            if len(unknown) > 1:
+                more = len(unknown) - _NAMED
+                listed = ", ".join(map(repr, unknown[:_NAMED]))
+                listed += f" and {more} more" if more > 0 else ""
+                msg = f"columns {listed} are not in the declared schema"
+            raise SchemaMismatch(msg)
+        columns = [_column(rows, field) for field in self.schema]
+        return pa.RecordBatch.from_arrays(columns, schema=self.schema)
 
 
 def _column(rows: pa.RecordBatch, field: pa.Field) -> pa.Array:

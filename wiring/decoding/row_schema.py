@@ -12,7 +12,7 @@ from streamfactory.spi import (
     envelope_schema,
     headers_type,
 )
-from streamfactory.wiring.core.conform import conform, empty_rows
+from streamfactory.wiring.core.conform import Conformer, empty_rows
 from streamfactory.wiring.decoding.deadletters import EVIDENCE
 from streamfactory.wiring.decoding.typed_rows import REMEDY
 
@@ -83,6 +83,7 @@ class Shaper:
         self._added = [field.name for field in added]
         self.schema = pa.schema([*(base.field(name) for name in self._names), *added])
         """The schema of every batch."""
+        self._declared = Conformer(self.schema)
         self._empty = empty_rows(self.schema)
         self._envelopes = envelopes
         self._stage = stage
@@ -162,7 +163,7 @@ class Shaper:
             if keys is not None:
                 rows = rows.set_column(0, pa.field("key", keys.type), keys)
             shaped = self._assemble(rows, shaped, source, offsets, start, partition)
-        return conform(shaped, self.schema), offsets, letters
+        return self._declared.conform(shaped), offsets, letters
 
     def close(self) -> None:
         """Close the decoder."""
@@ -179,7 +180,7 @@ class Shaper:
         partition: Partition,
     ) -> pa.RecordBatch:
         have, count = shaped.schema.names, shaped.num_rows
-        # Unselected columns are dropped here; `conform` reports unknown ones.
+        # Unselected columns are dropped here; `Conformer` reports unknown ones.
         kept = [n for n in have if n in self._names or n not in self._known]
         columns = {name: shaped.column(name) for name in kept}
         for name in self._added:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Final, final
 
 from streamfactory.spi import (
@@ -10,6 +9,7 @@ from streamfactory.spi import (
     ClosedError,
     DataLossError,
     Fetched,
+    FetchLimits,
     IncarnationChanged,
     OffsetOutOfRange,
     TransientError,
@@ -19,7 +19,6 @@ from streamfactory.wiring.reading.clipping import Answer
 if TYPE_CHECKING:
     import threading
 
-    from streamfactory.spi import FetchLimits
     from streamfactory.wiring.core.clock import Clock
     from streamfactory.wiring.reading.batches import BatchMaker
     from streamfactory.wiring.reading.bounds import Bounds
@@ -95,7 +94,8 @@ class FetchLoop:
             left = max(0.0, deadline - asked_at)
             slice_ = left if self._held.can_wake else min(left, _SLICE)
             try:
-                fetched = self._held.fetch(where, end, replace(limits, timeout=slice_))
+                sliced = FetchLimits(limits.max_rows, limits.max_bytes, slice_)
+                fetched = self._held.fetch(where, end, sliced)
             except TransientError as error:
                 self._check_open()
                 self._held.recover(error)

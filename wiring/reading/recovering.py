@@ -71,17 +71,17 @@ class RecoveringConsumer:
         self._counters.fetches += 1
         began = perf_counter()
         try:
-            with self._guard.border(partition=self._partition, offset=where):
-                self.newly_made = self._consumer is None
-                if self._consumer is None:
-                    self._consumer = self._create()
-                    kind = type(self._consumer)
-                    self.can_wake = kind.wake is not PartitionLevelConsumer.wake
-                answer = self._consumer.fetch_messages(where, end, limits)
-                fetched = checked_answer(answer)
+            self.newly_made = self._consumer is None
+            if self._consumer is None:
+                self._consumer = self._create()
+                kind = type(self._consumer)
+                self.can_wake = kind.wake is not PartitionLevelConsumer.wake
+            fetched = checked_answer(self._consumer.fetch_messages(where, end, limits))
         except BaseException:
             self.drop()  # after an error its state is undefined
-            raise
+            # Not around the calls: a generator costs as much as a small batch.
+            with self._guard.border(partition=self._partition, offset=where):
+                raise
         finally:
             self._counters.fetch_seconds += perf_counter() - began
         self._failures = 0

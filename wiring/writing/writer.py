@@ -26,7 +26,7 @@ from streamfactory.spi import (
     WriteContext,
 )
 from streamfactory.wiring.core.arrays import memory_bytes
-from streamfactory.wiring.core.conform import conform
+from streamfactory.wiring.core.conform import Conformer, conform
 from streamfactory.wiring.core.guard import log
 from streamfactory.wiring.decoding.deadletters import varying_columns
 from streamfactory.wiring.metrics.registry import registry
@@ -90,6 +90,7 @@ class Writer:
         self._end_metrics = registry.track(self, tally)
         self._producer = producer
         self._target = target
+        self._fitting = Conformer(target.rows)
         self._encoder = encoder
         compared = producer.compares(context)
         self._summing = Summing(content=compared, without=varying_columns(target.rows))
@@ -228,7 +229,7 @@ class Writer:
         parcel, deleted = unpack(rows), None
         if self._changes is not None:
             parcel, deleted = apply_changes(parcel, self._changes, self._router)
-        fitting = conform(parcel.rows, self._target.rows)
+        fitting = self._fitting.conform(parcel.rows)
         if fitting is not parcel.rows:
             parcel = replace(parcel, rows=fitting)
         return parcel, deleted
