@@ -4,12 +4,24 @@ from __future__ import annotations
 
 import time
 import uuid
+from contextlib import closing
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from benchmarks.disklog.topic import few_rows, new_log, open_log
+from benchmarks.disklog.topic import (
+    MANY,
+    TOPIC,
+    append,
+    few_rows,
+    many_rows,
+    new_log,
+    open_log,
+    properties,
+)
 from benchmarks.measuring.figures import figure, turns
 
+import streamfactory
+from streamfactory.arrowlog.disk import DiskLogStore, LocalStorage, Settings
 from streamfactory.arrowlog.disk.records import Run, Segment
 from streamfactory.spi import Summary
 
@@ -55,6 +67,36 @@ def query_figures(bench: Bench) -> Iterator[Figure]:
     )
     values = [1000 * one for one in asked["by time"]]
     yield figure("by time, in merged runs of 1,000", values, "ms", "< 10")
+    commit_unmerged(place := bench.place(), 10_000)
+    first = {"log": partial(read_first, place), "stream": partial(open_first, place)}
+    took = turns(bench.rounds, first)
+    for name in first:
+        values = [1000 * one for one in took[name]]
+        yield figure(
+            f"first row of 10,000 unmerged commits, {name}", values, "ms", "< 200"
+        )
+
+
+def commit_unmerged(place: Path, commits: int) -> None:
+    """A topic whose commits of 100 rows each have a segment of their own."""
+    settings = Settings(merge_files=commits + 1)
+    store = DiskLogStore(LocalStorage(place, fsync="never"), settings)
+    [rows] = many_rows(100, 1)
+    with closing(store.create(TOPIC, rows.schema, 1)) as log:
+        for number in range(commits):
+            append(log, [rows], "bench", number)
+
+
+def read_first(place: Path) -> None:
+    """Open the topic, and read its first batch."""
+    with closing(open_log(place)) as log:
+        assert log.read(0, 0, max_rows=100, max_bytes=MANY).rows is not None
+
+
+def open_first(place: Path) -> None:
+    """The same through what users hold."""
+    with streamfactory.open(properties(place)) as batches:
+        assert next(iter(batches)).num_rows == 100
 
 
 def merge_epochs(log: DiskLog, partitions: int, epochs: int) -> list[int]:
