@@ -65,6 +65,8 @@ docs: setup  ## prove the built-ins, and write the generated pages
 
 BENCH ?=
 bench: java  ## ratios against the raw libraries, in one table at the end; gates nothing
+	@if command -v cc >/dev/null 2>&1; then .ci/native $(VENV) --install >&2; \
+	else echo "no C compiler: Kafka is not measured natively" >&2; fi
 	@$(BIN)/python benchmarks/all.py --output .run/bench.json $(BENCH)
 
 lock: setup  ## constraints.txt: the newest version of each dependency that fits
