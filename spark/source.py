@@ -23,10 +23,10 @@ from streamfactory.spark.versions import (
     AvailableNowMixin,
     without_admission,
 )
+from streamfactory.spark.workers import prepare_worker
 from streamfactory.spi import SchemaMismatch
 from streamfactory.wiring.config.loading import load_again
 from streamfactory.wiring.core.guard import log
-from streamfactory.wiring.core.logs import log_in_worker
 from streamfactory.wiring.microbatch import (
     BatchOffset,
     Planner,
@@ -61,10 +61,14 @@ class StreamFactorySource(DataSource):
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
         super().__init__({})
-        log_in_worker()
+        prepare_worker()
         with translate_errors():
             configured, self._arranged = configured_by(options)
             self._config = configured.config
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        prepare_worker()
+        vars(self).update(state)
 
     @classmethod
     def name(cls) -> str:
