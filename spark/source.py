@@ -15,7 +15,6 @@ from pyspark.sql.datasource import (
 from streamfactory.spark.definition import configured_by
 from streamfactory.spark.failures import translate_errors
 from streamfactory.spark.shipping import Shipped
-from streamfactory.spark.sink import BatchWriter, MicroBatchWriter, check_sink
 from streamfactory.spark.tasks import read
 from streamfactory.spark.types import arrow_schema, spark_schema
 from streamfactory.spark.versions import (
@@ -47,6 +46,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from streamfactory.spark.arrangement import Arrangement
+    from streamfactory.spark.sink import BatchWriter, MicroBatchWriter
     from streamfactory.spi import StreamConfig
 
 
@@ -101,6 +101,8 @@ class StreamFactorySource(DataSource):
 
     def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
         """A writer of a batch, which appends or replaces all rows."""
+        from streamfactory.spark.sink import BatchWriter, check_sink
+
         arranged = self._arranged
         with translate_errors():
             check_sink(
@@ -118,6 +120,8 @@ class StreamFactorySource(DataSource):
         overwrite: bool,
     ) -> MicroBatchWriter:
         """A writer of epochs; ``complete`` output replaces all rows each time."""
+        from streamfactory.spark.sink import MicroBatchWriter, check_sink
+
         with translate_errors():
             check_sink(self._config, schema, overwrite=overwrite, streaming=True)
         return MicroBatchWriter(

@@ -61,6 +61,8 @@ class Planner:
         self._target: dict[Partition, int] | None = None
         self._infos: Sequence[PartitionInfo] = ()
         """The partitions, when last fetched."""
+        self._newest: Position | None = None
+        """Their latest offsets, if known yet."""
         self._caught_up: tuple[BatchOffset, bool, Sequence[PartitionInfo]] | None = None
         """The last start behind which there was nothing to read, whether limits
         applied, and the partitions: a query without new messages polls for these."""
@@ -73,7 +75,9 @@ class Planner:
     @property
     def newest(self) -> Position | None:
         """The latest offsets of all partitions, when last fetched."""
-        return _latest(self._infos) if self._infos else None
+        if self._newest is None and self._infos:
+            self._newest = _latest(self._infos)
+        return self._newest
 
     # --- batch queries ----------------------------------------------------------
 
@@ -180,10 +184,11 @@ class Planner:
         """
         known = _known(start)
         self._metadata.check_position(known, "the offset")
-        infos = self._infos = self._metadata.partitions(known=known)
+        infos = self._metadata.partitions(known=known)
         asked = start, limited, infos
         if asked == self._caught_up:
             return start
+        self._infos, self._newest = infos, None
         if self._available_now and self._target is None:
             self._target = {i.partition: i.latest or 0 for i in infos}
         starts, begun = self._starts(start, infos)
