@@ -23,11 +23,11 @@ from streamfactory.wiring.config.configure import configure
 from streamfactory.wiring.config.definition import from_mapping
 from streamfactory.wiring.microbatch import (
     BatchOffset,
-    Stored,
     check_batch,
     check_shared,
     check_stream,
 )
+from streamfactory.wiring.microbatch.stored import Stored
 from streamfactory.wiring.plugins.manager import default_manager
 from streamfactory.wiring.reading.source import Source
 
