@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from streamfactory.arrowlog.log import Log, LogSlice, LogStore
+    from streamfactory.arrowlog.log import Log, LogSlice, LogStore, PartitionBounds
     from streamfactory.spi import Loss
 
 
@@ -99,6 +99,11 @@ class LogMetadata(MetadataProvider):
 
     def __init__(self, factory: LogConsumerFactory) -> None:
         self._factory = factory
+        self._answers: dict[
+            str, tuple[Sequence[PartitionBounds], list[PartitionInfo]]
+        ] = {}
+        """The last answer for each topic, and the bounds of which it was made: a log
+        without new rows returns the same ones."""
 
     @property
     def _topics(self) -> LogStore:
@@ -107,19 +112,7 @@ class LogMetadata(MetadataProvider):
     def fetch_partitions(
         self, topics: Sequence[str], known: Collection[Partition]
     ) -> Sequence[PartitionInfo]:
-        infos = []
-        for topic in topics:
-            log = self._topics.open(topic)
-            infos += [
-                PartitionInfo(
-                    Partition(topic, lane.id),
-                    lane.earliest,
-                    lane.latest,
-                    incarnation=log.incarnation,
-                )
-                for lane in log.bounds()
-            ]
-        return infos
+        return [info for topic in topics for info in self._infos(topic)]
 
     def fetch_offsets_at(
         self, timestamp_ms: int, partitions: Collection[Partition]
@@ -137,6 +130,24 @@ class LogMetadata(MetadataProvider):
 
     def fetch_topics(self) -> Sequence[str]:
         return self._topics.names()
+
+    def _infos(self, topic: str) -> list[PartitionInfo]:
+        log = self._topics.open(topic)
+        bounds = log.bounds()
+        before, infos = self._answers.get(topic, (None, []))
+        if before is not bounds:
+            incarnation = log.incarnation
+            infos = [
+                PartitionInfo(
+                    Partition(topic, lane.id),
+                    lane.earliest,
+                    lane.latest,
+                    incarnation=incarnation,
+                )
+                for lane in bounds
+            ]
+            self._answers[topic] = bounds, infos
+        return infos
 
 
 class LogConsumerFactory(ConsumerFactory):

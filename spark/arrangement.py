@@ -7,11 +7,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from streamfactory.spark.checkpoints.written import Ledger
 from streamfactory.wiring.config.definition import Property, StreamDefinition
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from streamfactory.spark.checkpoints import Ledger
 
 OPTION: Final = "streamfactory.arrangement"
 """Internal option, not for users: JSON that `Arrangement` parses."""
@@ -69,12 +70,17 @@ class Arrangement:
             tuple(Property(*one) for one in plain["properties"]),
             origin=plain["origin"],
         )
-        ledger = plain["ledger"]
+        ledger = None
+        if plain["ledger"] is not None:
+            # Imported here: only sinks of pipelines have one.
+            from streamfactory.spark.checkpoints import Ledger
+
+            ledger = Ledger(**plain["ledger"])
         return cls(
             definition,
             plain["drain"],
             plain["available_now"],
             plain["sink"],
             plain["streaming"],
-            None if ledger is None else Ledger(**ledger),
+            ledger,
         )

@@ -19,7 +19,8 @@ from streamfactory.spi import (
     StorageFailed,
 )
 from streamfactory.wiring.config.loading import load
-from streamfactory.wiring.microbatch import Planner, Stored, check_batch, check_shared
+from streamfactory.wiring.microbatch import Planner, check_batch, check_shared
+from streamfactory.wiring.microbatch.stored import Stored
 from streamfactory.wiring.receiving.embedded import open_source
 
 if TYPE_CHECKING:

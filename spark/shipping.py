@@ -35,9 +35,9 @@ def _opener() -> Callable[[bytes], Any]:
                 " or ship an environment and name its Python in PYSPARK_PYTHON"
             )
             raise ImportError(msg) from None
-        from streamfactory.wiring.core.logs import log_in_worker
+        from streamfactory.spark.workers import prepare_worker
 
-        log_in_worker()
+        prepare_worker()
         made, arguments, state = pickle.loads(packed)  # noqa: S301 - as all of PySpark
         found = made(*arguments)
         if hasattr(found, "__setstate__"):

@@ -15,7 +15,6 @@ from pyspark.sql.datasource import (
 from streamfactory.spark.definition import configured_by
 from streamfactory.spark.failures import translate_errors
 from streamfactory.spark.shipping import Shipped
-from streamfactory.spark.sink import BatchWriter, MicroBatchWriter, check_sink
 from streamfactory.spark.tasks import read
 from streamfactory.spark.types import arrow_schema, spark_schema
 from streamfactory.spark.versions import (
@@ -23,10 +22,10 @@ from streamfactory.spark.versions import (
     AvailableNowMixin,
     without_admission,
 )
+from streamfactory.spark.workers import prepare_worker
 from streamfactory.spi import SchemaMismatch
 from streamfactory.wiring.config.loading import load_again
 from streamfactory.wiring.core.guard import log
-from streamfactory.wiring.core.logs import log_in_worker
 from streamfactory.wiring.microbatch import (
     BatchOffset,
     Planner,
@@ -47,6 +46,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from streamfactory.spark.arrangement import Arrangement
+    from streamfactory.spark.sink import BatchWriter, MicroBatchWriter
     from streamfactory.spi import StreamConfig
 
 
@@ -61,10 +61,14 @@ class StreamFactorySource(DataSource):
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
         super().__init__({})
-        log_in_worker()
+        prepare_worker()
         with translate_errors():
             configured, self._arranged = configured_by(options)
             self._config = configured.config
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        prepare_worker()
+        vars(self).update(state)
 
     @classmethod
     def name(cls) -> str:
@@ -97,6 +101,8 @@ class StreamFactorySource(DataSource):
 
     def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
         """A writer of a batch, which appends or replaces all rows."""
+        from streamfactory.spark.sink import BatchWriter, check_sink
+
         arranged = self._arranged
         with translate_errors():
             check_sink(
@@ -114,6 +120,8 @@ class StreamFactorySource(DataSource):
         overwrite: bool,
     ) -> MicroBatchWriter:
         """A writer of epochs; ``complete`` output replaces all rows each time."""
+        from streamfactory.spark.sink import MicroBatchWriter, check_sink
+
         with translate_errors():
             check_sink(self._config, schema, overwrite=overwrite, streaming=True)
         return MicroBatchWriter(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import operator
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import ItemsView, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -142,6 +142,15 @@ class Position(Mapping[Partition, int]):
 
     def __len__(self) -> int:
         return len(self._offsets)
+
+    # Positions have thousands of partitions: those of `Mapping` call Python for each.
+
+    def __contains__(self, partition: object) -> bool:
+        return partition in self._offsets
+
+    def items(self) -> ItemsView[Partition, int]:
+        """The offsets by partition, in order."""
+        return self._offsets.items()
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Position):

@@ -83,6 +83,8 @@ class DiskLog(Log):
         self.segments = self._rows.segments
         self._waiters = Waiters(journal)
         self._commits = CommitQueue(journal)
+        self._bounds: tuple[int, list[PartitionBounds]] = (-1, [])
+        """The bounds, and the version of the topic that has them."""
         self._housekeeper = Housekeeper(
             journal, self.segments, settings, offsets_at=self.offsets_at, tidy=tidy
         )
@@ -92,8 +94,12 @@ class DiskLog(Log):
     def bounds(self) -> Sequence[PartitionBounds]:
         with self.journal.lock:
             state = self.journal.refreshed()
-            lanes = zip(state.earliest, state.latest, strict=True)
-            return [PartitionBounds(i, *edges) for i, edges in enumerate(lanes)]
+            version, bounds = self._bounds
+            if version != state.version:
+                lanes = zip(state.earliest, state.latest, strict=True)
+                bounds = [PartitionBounds(i, *edges) for i, edges in enumerate(lanes)]
+                self._bounds = state.version, bounds
+            return bounds
 
     def read(
         self, partition: int, start: int, *, max_rows: int, max_bytes: int

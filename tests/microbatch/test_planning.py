@@ -23,11 +23,11 @@ from streamfactory.wiring.config.configure import configure
 from streamfactory.wiring.config.definition import from_mapping
 from streamfactory.wiring.microbatch import (
     BatchOffset,
-    Stored,
     check_batch,
     check_shared,
     check_stream,
 )
+from streamfactory.wiring.microbatch.stored import Stored
 from streamfactory.wiring.plugins.manager import default_manager
 from streamfactory.wiring.reading.source import Source
 
@@ -109,6 +109,37 @@ def test_an_idle_stream_makes_no_batch(topic: Topic) -> None:
     after = planner.latest(end)
     assert after == planner.latest(shipped(after))
     assert planner.ranges(after, after) == []
+
+
+def test_a_query_that_has_caught_up_reads_what_is_written_later(topic: Topic) -> None:
+    topic.create(2)
+    topic.write(5)
+    planner = topic.planner(**EARLIEST)
+    start = planner.latest(planner.initial())
+    for _ in range(3):
+        assert planner.latest(start) is start
+    topic.write(2, partition=1)
+    end = planner.latest(start)
+    assert spans(planner.ranges(start, end)) == [(1, 0, 2)]
+    assert planner.latest(end) is end
+    assert planner.newest == end.at
+    # An earlier start, as of a batch that is repeated, is another one.
+    assert planner.latest(start) == end
+
+
+def test_a_query_that_has_caught_up_reports_that_its_topic_was_recreated(
+    topic: Topic,
+) -> None:
+    topic.create()
+    topic.write(5)
+    planner = topic.planner(**EARLIEST)
+    start = planner.latest(planner.initial())
+    assert planner.latest(start) is start
+    topic.delete()
+    topic.create()
+    topic.write(5)
+    with pytest.raises(IncarnationChanged):
+        planner.latest(start)
 
 
 @pytest.mark.parametrize(

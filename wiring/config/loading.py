@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from streamfactory.wiring.config.catalogue import Catalogue
 from streamfactory.wiring.config.configure import (
     Configured,
     configure,
@@ -36,6 +35,9 @@ def find_definition(named: Named) -> StreamDefinition:
     if isinstance(named, StreamDefinition):
         return named
     if isinstance(named, str):
+        # Imported here: Spark's workers load a stream by its configuration.
+        from streamfactory.wiring.config.catalogue import Catalogue
+
         return Catalogue().get(named)
     return from_mapping(named)
 

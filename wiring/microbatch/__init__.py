@@ -5,14 +5,12 @@ from streamfactory.wiring.microbatch.modes import check_batch, check_stream
 from streamfactory.wiring.microbatch.offsets import BatchOffset
 from streamfactory.wiring.microbatch.planner import Planner, check_shared
 from streamfactory.wiring.microbatch.ranges import Range, read_range, split
-from streamfactory.wiring.microbatch.stored import Stored
 
 __all__ = [
     "Admission",
     "BatchOffset",
     "Planner",
     "Range",
-    "Stored",
     "check_batch",
     "check_shared",
     "check_stream",

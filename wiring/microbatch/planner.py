@@ -59,13 +59,25 @@ class Planner:
         self._available_now = False
         self._draining = False
         self._target: dict[Partition, int] | None = None
-        self.newest: Position | None = None
-        """The latest offsets of all partitions, when last fetched."""
+        self._infos: Sequence[PartitionInfo] = ()
+        """The partitions, when last fetched."""
+        self._newest: Position | None = None
+        """Their latest offsets, if known yet."""
+        self._caught_up: tuple[BatchOffset, bool, Sequence[PartitionInfo]] | None = None
+        """The last start behind which there was nothing to read, whether limits
+        applied, and the partitions: a query without new messages polls for these."""
 
     @property
     def limited(self) -> bool:
         """Whether the configuration limits batches."""
         return self._admission.limits
+
+    @property
+    def newest(self) -> Position | None:
+        """The latest offsets of all partitions, when last fetched."""
+        if self._newest is None and self._infos:
+            self._newest = _latest(self._infos)
+        return self._newest
 
     # --- batch queries ----------------------------------------------------------
 
@@ -152,11 +164,11 @@ class Planner:
 
         Not earlier, because the start of a new query may be resolved after this call.
         """
-        self._available_now = True
+        self._available_now, self._caught_up = True, None
 
     def drain(self) -> None:
         """Plan no further offsets from here on."""
-        self._draining = True
+        self._draining, self._caught_up = True, None
 
     def latest(self, start: BatchOffset, *, limited: bool = True) -> BatchOffset:
         """Return the end of the next batch; ``start`` if there is nothing to read.
@@ -170,24 +182,30 @@ class Planner:
                 ``out.of.range=fail``.
             PositionRefused: permanent; the offset is of another stream.
         """
-        self._metadata.check_position(_known(start), "the offset")
-        infos = self._metadata.partitions(known=_known(start))
-        self.newest = _latest(infos)
+        known = _known(start)
+        self._metadata.check_position(known, "the offset")
+        infos = self._metadata.partitions(known=known)
+        asked = start, limited, infos
+        if asked == self._caught_up:
+            return start
+        self._infos, self._newest = infos, None
         if self._available_now and self._target is None:
             self._target = {i.partition: i.latest or 0 for i in infos}
         starts, begun = self._starts(start, infos)
-        there = {info.partition: info for info in infos}
-        ends = {p: max(first, self._end(there[p])) for p, first in starts.items()}
+        ends = self._ends(starts, infos)
         if self._draining:
             ends = dict(starts)
         elif limited:
             # Messages are counted where that decides something: it may cost a look-up.
             backlog = self._backlog(starts, ends)
-            if self._waits(start, sum(backlog.values()), begun):
+            waiting = sum(backlog.values())
+            if self._waits(start, waiting, begun):
+                self._caught_up = None if waiting else asked
                 return start
             ends = self._admitted(starts, ends, backlog)
         end = BatchOffset(_position(ends, infos), _position(begun, infos))
         if end.at == start.at and not end.begun:
+            self._caught_up = asked
             return start
         self._admission.took()
         return end
@@ -206,7 +224,7 @@ class Planner:
             return []
         for offset in (start, end):
             self._metadata.check_position(_known(offset), "the offset")
-        starts = self._starts_of(start, end)
+        starts = dict(self._starts_of(start, end).items())
         ranges = []
         for partition, last in end.at.items():
             first = starts.get(partition)
@@ -270,7 +288,7 @@ class Planner:
     def _backlog(
         self, starts: Mapping[Partition, int], ends: Mapping[Partition, int]
     ) -> dict[Partition, int]:
-        if not self.limited:
+        if not self.limited or not self._metadata.sparse:
             return {p: ends[p] - first for p, first in starts.items()}
         return {p: self._metadata.count(p, f, ends[p]) for p, f in starts.items()}
 
@@ -288,10 +306,14 @@ class Planner:
                 admitted[p] = advance(found, most, ends[p])
         return admitted
 
-    def _end(self, info: PartitionInfo) -> int:
-        if self._target is not None:
-            return self._target.get(info.partition, 0)
-        return info.latest or 0
+    def _ends(
+        self, starts: Mapping[Partition, int], infos: Sequence[PartitionInfo]
+    ) -> dict[Partition, int]:
+        """Where the batch ends without limits: at the target, or at the latest."""
+        target = self._target
+        if target is None:
+            target = {info.partition: info.latest or 0 for info in infos}
+        return {p: max(first, target.get(p, 0)) for p, first in starts.items()}
 
     def _waits(
         self, start: BatchOffset, waiting: int, begun: Mapping[Partition, int]
@@ -307,11 +329,12 @@ class Planner:
     ) -> tuple[dict[Partition, int], dict[Partition, int]]:
         """Return the start of each partition, and the starts to pin."""
         known = start.begun if start.at is None else start.at
+        offsets, incarnations = dict(known.items()), known.incarnations
         starts: dict[Partition, int] = {}
         begun: dict[Partition, int] = {}
         for info in infos:
             partition = info.partition
-            wanted = known.get(partition)
+            wanted = offsets.get(partition)
             if wanted is None:
                 if self._target is not None and partition not in self._target:
                     continue  # created after the target: the next run reads it
@@ -322,8 +345,7 @@ class Planner:
             if info.state is PartitionState.VANISHED:
                 self._policy.vanished(partition, wanted, "after the last batch")
                 continue
-            incarnation = known.incarnations.get(partition)
-            first, _ = self._policy.start(info, wanted, incarnation)
+            first, _ = self._policy.start(info, wanted, incarnations.get(partition))
             starts[partition] = first
             if start.at is None or first != wanted:
                 begun[partition] = first

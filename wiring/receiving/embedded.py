@@ -7,15 +7,15 @@ import threading
 from typing import TYPE_CHECKING, Final, final
 
 from streamfactory.spi import StreamTimeout
+from streamfactory.wiring.options.spool import PATH as SPOOL_PATH
 from streamfactory.wiring.reading.source import Source
-from streamfactory.wiring.receiving.receiver import StreamReceiver
-from streamfactory.wiring.spool.reading import transport_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from streamfactory.wiring.config.configure import Configured
     from streamfactory.wiring.plugins.manager import PluginManager
+    from streamfactory.wiring.receiving.receiver import StreamReceiver
     from streamfactory.wiring.testing.faults import Faults
 
 _lock = threading.Lock()
@@ -79,8 +79,13 @@ def receive_embedded(
         StreamError: The error that ended the receiver.
     """
     config = configured.config
-    wanted = transport_of(configured.backend) is not None
-    if not wanted or config["spool.receiver"] != "embedded":
+    if SPOOL_PATH not in config or config["spool.receiver"] != "embedded":
+        return
+    # Imported here: Spark's workers open sources too, mostly of streams without spool.
+    from streamfactory.wiring.receiving.receiver import StreamReceiver
+    from streamfactory.wiring.spool.reading import transport_of
+
+    if transport_of(configured.backend) is None:
         return
     key = (os.getpid(), config.digest())
     with _lock:
