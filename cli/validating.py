@@ -17,7 +17,7 @@ from streamfactory.cli.parameters import (
 )
 from streamfactory.cli.results import count, table
 from streamfactory.cli.status import Status, UsageMistake
-from streamfactory.spark.pipelines.definition import is_pipeline, read_pipeline
+from streamfactory.spark.pipelines.detection import is_pipeline
 from streamfactory.spi import ConfigError, Problem, StreamError, UnknownStream
 from streamfactory.wiring.config.catalogue import Catalogue
 from streamfactory.wiring.config.configure import inspect
@@ -152,6 +152,7 @@ def _pipeline_findings(paths: Sequence[Path], *, spark: bool) -> Iterator[Docume
         return
     # Imported here: streams without pipelines need no Arrow.
     from streamfactory.spark.pipelines.checking import check_draft
+    from streamfactory.spark.pipelines.definition import read_pipeline
 
     drafts = [read_pipeline(path) for path in paths]
     with ExitStack() as stack:

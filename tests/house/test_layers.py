@@ -100,6 +100,9 @@ PLUGGY = {"spi/hooks.py", "wiring/plugins/manager.py"}
 """The hook markers, and the manager that alone asks pluggy."""
 
 
+_IMPORTING = ("import_module", "import_later", "__import__", "find_spec")
+
+
 @dataclass(frozen=True)
 class Import:
     """One import, or part of one, of a module."""
@@ -147,9 +150,7 @@ def targets(node: ast.AST) -> list[str]:
     if isinstance(node, ast.Call) and node.args:
         called = ast.unparse(node.func).rpartition(".")[2]
         first = node.args[0]
-        if called in ("import_module", "__import__", "find_spec") and isinstance(
-            first, ast.Constant
-        ):
+        if called in _IMPORTING and isinstance(first, ast.Constant):
             return [str(first.value)]
     return []
 
