@@ -21,7 +21,6 @@ from streamfactory.spark.pipelines.detection import is_pipeline
 from streamfactory.spi import ConfigError, Problem, StreamError, UnknownStream
 from streamfactory.wiring.config.catalogue import Catalogue
 from streamfactory.wiring.config.configure import inspect
-from streamfactory.wiring.config.describing import effective as effective_values
 from streamfactory.wiring.plugins.manager import default_manager
 
 if TYPE_CHECKING:
@@ -115,14 +114,18 @@ def _all_targets() -> list[str]:
 def _findings(
     definition: StreamDefinition, inspection: Inspection, *, effective: bool
 ) -> Document:
-    config = inspection.config
-    shown = effective and config is not None
+    config, values = inspection.config, None
+    if effective and config is not None:
+        # Imported here: descriptions need more of the contract than rules do.
+        from streamfactory.wiring.config.describing import effective as values_of
+
+        values = values_of(config)
     return _document(
         definition.name,
         definition.origin,
         None if config is None else config.type,
         [*inspection.errors, *inspection.warnings],
-        effective_values(config) if shown and config is not None else None,
+        values,
     )
 
 

@@ -231,8 +231,8 @@ def test_list_and_help_import_neither_arrow_nor_a_client(
 
 HEAVY = """
 asyncio concurrent.futures.process confluent_kafka duckdb fastavro flask fsspec
-numpy obstore pandas polars prometheus_client pyarrow pyarrow.dataset pyarrow.flight
-pyarrow.parquet pydantic pyspark rich urllib.request zmq
+numpy obstore pandas polars prometheus_client pyarrow pyarrow.compute pyarrow.dataset
+pyarrow.flight pyarrow.fs pyarrow.parquet pydantic pyspark rich urllib.request zmq
 """
 """Modules that take long to import, and not all commands need."""
 

@@ -76,6 +76,7 @@ SHARED = {"columns", "framing", "isolation", "registry", "scanning"}
 
 LAZY = {
     "spi/arrowjson.py": {"pyarrow"},
+    "spi/computing.py": {"pyarrow"},
     "spi/ddl.py": {"pyarrow"},
     "spi/decoder.py": {"pyarrow"},
     "spi/envelope.py": {"pyarrow"},
