@@ -6,9 +6,9 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from streamfactory.spi import Partition, envelope_schema, headers_type
+from streamfactory.spi.computing import pc
 from streamfactory.spi.envelope import TIMESTAMP_CREATED, TIMESTAMP_UNKNOWN
 
 if TYPE_CHECKING:

@@ -10,11 +10,26 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
+_exempting = False
+
+
+def exempt_imports() -> None:
+    """Exempt what `importing` imports from the collections of this process.
+
+    For a process that runs one command: where others run as well, it would keep their
+    garbage.
+    """
+    global _exempting  # noqa: PLW0603 - of the process, as the collector is
+    _exempting = True
+
+
 @contextmanager
 def importing() -> Iterator[None]:
     """Import without garbage collections: a fifth of the time, and no garbage."""
     with uncollected():
         yield
+        if _exempting:
+            gc.freeze()
 
 
 @contextmanager

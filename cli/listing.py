@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -62,7 +61,7 @@ def _loaded(infos: Sequence[PluginInfo], seconds: float) -> list[PluginInfo]:
     untried = [i for i in infos if i.error is None and not i.loaded]
     errors = probe([(info.group, info.name) for info in untried], seconds)
     return [
-        replace(info, error=errors[info.group, info.name], loaded=True)
+        info._replace(error=errors[info.group, info.name], loaded=True)
         if info in untried
         else info
         for info in infos

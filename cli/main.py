@@ -10,7 +10,7 @@ import signal
 import sys
 
 from streamfactory.cli.ending import ENDS, end_process
-from streamfactory.cli.importing import importing
+from streamfactory.cli.importing import exempt_imports, importing
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 def main() -> NoReturn:
     """Run the command ``streamfactory``; ends the process."""
     _end_on_signals()
+    exempt_imports()
     with importing():
         from streamfactory.cli.program import run_program
         from streamfactory.cli.signals import raising_on_signals

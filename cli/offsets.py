@@ -17,7 +17,7 @@ from streamfactory.cli.status import Status
 from streamfactory.cli.topics.arguments import confirmed, deleting_options
 from streamfactory.spark.checkpoints import differences
 from streamfactory.spark.locating import locate
-from streamfactory.spark.pipelines.definition import is_pipeline
+from streamfactory.spark.pipelines.detection import is_pipeline
 from streamfactory.spark.targets import open_groups, readings
 from streamfactory.spi import MisuseError, Position
 

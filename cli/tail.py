@@ -20,9 +20,9 @@ from streamfactory.cli.rows import Table, json_lines
 from streamfactory.cli.status import Status
 from streamfactory.spi import TopicNotFound
 from streamfactory.wiring.config.loading import load
+from streamfactory.wiring.options.spool import PATH as SPOOL_PATH
 from streamfactory.wiring.reading.following import all_ended, read_from, refuse_torn
 from streamfactory.wiring.reading.source import Source
-from streamfactory.wiring.receiving.embedded import receive_embedded
 
 if TYPE_CHECKING:
     import threading
@@ -120,7 +120,11 @@ def tail_command(
     with ExitStack() as stack:
         source = Source(configured, fields=columns, client_id="streamfactory-tail")
         stack.callback(source.close)
-        receive_embedded(source, configured)
+        if SPOOL_PATH in configured.config:
+            # Imported here: streams without a spool have no receiver.
+            from streamfactory.wiring.receiving.embedded import receive_embedded
+
+            receive_embedded(source, configured)
         _refuse_unknown(source, partitions)
         rotation = read_from(
             source,

@@ -17,11 +17,10 @@ from streamfactory.cli.parameters import (
 )
 from streamfactory.cli.results import count, table
 from streamfactory.cli.status import Status, UsageMistake
-from streamfactory.spark.pipelines.definition import is_pipeline, read_pipeline
+from streamfactory.spark.pipelines.detection import is_pipeline
 from streamfactory.spi import ConfigError, Problem, StreamError, UnknownStream
 from streamfactory.wiring.config.catalogue import Catalogue
 from streamfactory.wiring.config.configure import inspect
-from streamfactory.wiring.config.describing import effective as effective_values
 from streamfactory.wiring.plugins.manager import default_manager
 
 if TYPE_CHECKING:
@@ -115,14 +114,18 @@ def _all_targets() -> list[str]:
 def _findings(
     definition: StreamDefinition, inspection: Inspection, *, effective: bool
 ) -> Document:
-    config = inspection.config
-    shown = effective and config is not None
+    config, values = inspection.config, None
+    if effective and config is not None:
+        # Imported here: descriptions need more of the contract than rules do.
+        from streamfactory.wiring.config.describing import effective as values_of
+
+        values = values_of(config)
     return _document(
         definition.name,
         definition.origin,
         None if config is None else config.type,
         [*inspection.errors, *inspection.warnings],
-        effective_values(config) if shown and config is not None else None,
+        values,
     )
 
 
@@ -152,6 +155,7 @@ def _pipeline_findings(paths: Sequence[Path], *, spark: bool) -> Iterator[Docume
         return
     # Imported here: streams without pipelines need no Arrow.
     from streamfactory.spark.pipelines.checking import check_draft
+    from streamfactory.spark.pipelines.definition import read_pipeline
 
     drafts = [read_pipeline(path) for path in paths]
     with ExitStack() as stack:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from streamfactory.spark.locating import locate, opened
-from streamfactory.spark.pipelines.definition import is_pipeline
+from streamfactory.spark.pipelines.detection import is_pipeline
 from streamfactory.spi import (
     MisuseError,
     StreamError,

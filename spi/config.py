@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -134,6 +133,9 @@ class StreamConfig(Mapping[str, Any]):
         """
         pairs = sorted((s.full_key, s.text) for s in self._all_settings())
         text = json.dumps([self.name, self.type, pairs])
+        # Imported here: it loads OpenSSL, and few programs need a digest.
+        import hashlib
+
         return hashlib.sha256(text.encode()).hexdigest()[:32]
 
     def _all_settings(self) -> Iterator[Setting]:

@@ -16,11 +16,15 @@ client library is missing.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from enum import Enum
-from typing import TYPE_CHECKING, Final
+from importlib import import_module
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any, Final
 
 import pluggy
+
+from streamfactory.spi.errors import BrokenPlugin
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -62,8 +66,75 @@ class Role(Enum):
     WRITE = "write"
 
 
+class _Later:
+    """A class or function that is not imported yet."""
+
+    __slots__ = ("module", "name")
+
+    def __init__(self, module: str, name: str) -> None:
+        self.module = module
+        self.name = name
+
+    def load(self) -> object:
+        try:
+            return getattr(import_module(self.module), self.name)
+        except ImportError as error:
+            msg = f"{self.module} cannot be imported: {error}"
+            raise BrokenPlugin(msg) from error
+
+
+def import_later(module: str, name: str) -> Any:
+    """Return a value for a field of a descriptor, imported when the field is read.
+
+    Our own plug-ins use it: their options are validated without Arrow.
+
+    Args:
+        module: Full name of the module.
+        name: Name of the class or function there.
+    """
+    return _Later(module, name)
+
+
+def import_all(descriptor: Backend | Decoder) -> None:
+    """Import what `import_later` put off.
+
+    Raises:
+        BrokenPlugin: plugin; a module cannot be imported.
+    """
+    for one in fields(descriptor):
+        getattr(descriptor, one.name)
+
+
+def require_installed(*modules: str) -> None:
+    """Check that client libraries are installed; imports none of them.
+
+    Called by the module of a plug-in whose classes are imported later, so that a
+    missing library is reported when the plug-in is loaded.
+
+    Raises:
+        ModuleNotFoundError: One of them is missing.
+    """
+    for name in modules:
+        if find_spec(name) is None:
+            msg = f"No module named {name!r}"
+            raise ModuleNotFoundError(msg, name=name)
+
+
+class _Descriptor:
+    """Imports the values of fields that `import_later` returned."""
+
+    __slots__ = ()
+
+    def __getattribute__(self, name: str) -> Any:
+        value = object.__getattribute__(self, name)
+        if type(value) is _Later:
+            value = value.load()
+            object.__setattr__(self, name, value)
+        return value
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Backend:
+class Backend(_Descriptor):
     """One stream type.
 
     Args:
@@ -121,8 +192,23 @@ class Backend:
     bare_hints: Mapping[str, str] = field(default_factory=dict)
 
 
+def roles_of(backend: Backend) -> frozenset[Role]:
+    """Return the roles that a stream type supports; imports none of its classes."""
+    factories = {Role.READ: "consumer_factory", Role.WRITE: "producer_factory"}
+    return frozenset(
+        role
+        for role, name in factories.items()
+        if object.__getattribute__(backend, name) is not None
+    )
+
+
+def is_imported(descriptor: Backend | Decoder, name: str) -> bool:
+    """Whether reading a field of a descriptor imports nothing."""
+    return type(object.__getattribute__(descriptor, name)) is not _Later
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Decoder:
+class Decoder(_Descriptor):
     """One message format.
 
     Args:

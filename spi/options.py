@@ -11,7 +11,6 @@ import json
 import math
 import re
 from dataclasses import dataclass, field
-from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -117,6 +116,11 @@ def _size(text: str) -> int:
     if match[1]:
         return whole_number(match[1])
     power = "KMGT".index(match[3].upper()) + 1
+    if "." not in match[2]:
+        return _sized(whole_number(match[2]) * 1024**power)
+    # Imported here: few sizes have a fraction.
+    from decimal import Decimal
+
     return _sized(int(Decimal(match[2]) * 1024**power))
 
 

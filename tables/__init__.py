@@ -31,43 +31,47 @@ are the options that all formats share.
 
 from __future__ import annotations
 
-from streamfactory.tables.avro import check_avro_file, check_avro_schema
-from streamfactory.tables.consumer import TableConsumer
-from streamfactory.tables.detection import missing_table
-from streamfactory.tables.errors import error_table, store_failure
-from streamfactory.tables.factory import TableConsumerFactory
-from streamfactory.tables.forks import ForkGuard
-from streamfactory.tables.kept import Kept
-from streamfactory.tables.layout import Layout, Place
-from streamfactory.tables.metadata import TableMetadata
-from streamfactory.tables.options import (
-    APPENDS,
-    PATH_OPTION,
-    START_REMEDY,
-    TABLE_OPTIONS,
-    changes_option,
-)
-from streamfactory.tables.parquet import (
-    conform_rows,
-    count_rows,
-    file_schema,
-    stream_rows,
-)
-from streamfactory.tables.places import TableFiles, check_size, relative_path
-from streamfactory.tables.selection import MOST_MARKED, select_rows, without_rows
-from streamfactory.tables.stores import check_options, client_options
-from streamfactory.tables.table import (
-    DELETE,
-    INSERT,
-    UPDATE_AFTER,
-    UPDATE_BEFORE,
-    Chunk,
-    Commit,
-    Oldest,
-    Piece,
-    PieceGone,
-    Table,
-)
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from streamfactory.tables.avro import check_avro_file, check_avro_schema
+    from streamfactory.tables.consumer import TableConsumer
+    from streamfactory.tables.detection import missing_table
+    from streamfactory.tables.errors import error_table, store_failure
+    from streamfactory.tables.factory import TableConsumerFactory
+    from streamfactory.tables.forks import ForkGuard
+    from streamfactory.tables.kept import Kept
+    from streamfactory.tables.layout import Layout, Place
+    from streamfactory.tables.metadata import TableMetadata
+    from streamfactory.tables.options import (
+        APPENDS,
+        PATH_OPTION,
+        START_REMEDY,
+        TABLE_OPTIONS,
+        changes_option,
+    )
+    from streamfactory.tables.parquet import (
+        conform_rows,
+        count_rows,
+        file_schema,
+        stream_rows,
+    )
+    from streamfactory.tables.places import TableFiles, check_size, relative_path
+    from streamfactory.tables.selection import MOST_MARKED, select_rows, without_rows
+    from streamfactory.tables.stores import check_options, client_options
+    from streamfactory.tables.table import (
+        DELETE,
+        INSERT,
+        UPDATE_AFTER,
+        UPDATE_BEFORE,
+        Chunk,
+        Commit,
+        Oldest,
+        Piece,
+        PieceGone,
+        Table,
+    )
 
 __all__ = [
     "APPENDS",
@@ -110,3 +114,35 @@ __all__ = [
     "stream_rows",
     "without_rows",
 ]
+
+_LATER: Final = {
+    "avro": "check_avro_file check_avro_schema",
+    "consumer": "TableConsumer",
+    "detection": "missing_table",
+    "errors": "error_table store_failure",
+    "factory": "TableConsumerFactory",
+    "forks": "ForkGuard",
+    "kept": "Kept",
+    "layout": "Layout Place",
+    "metadata": "TableMetadata",
+    "options": "APPENDS PATH_OPTION START_REMEDY TABLE_OPTIONS changes_option",
+    "parquet": "conform_rows count_rows file_schema stream_rows",
+    "places": "TableFiles check_size relative_path",
+    "selection": "MOST_MARKED select_rows without_rows",
+    "stores": "check_options client_options",
+    "table": (
+        "DELETE INSERT UPDATE_AFTER UPDATE_BEFORE Chunk Commit Oldest Piece "
+        "PieceGone Table"
+    ),
+}
+"""Names by module, imported at their first use: options are validated without Arrow."""
+_MODULES: Final = {name: at for at, names in _LATER.items() for name in names.split()}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULES:
+        msg = f"module {__name__!r} has no attribute {name!r}"
+        raise AttributeError(msg)
+    value = getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
+    globals()[name] = value  # found without this function from now on
+    return value

@@ -5,14 +5,14 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
-from pyarrow import fs
-
-from streamfactory.arrowlog.disk.places import scheme_of, storage_problems
+from streamfactory.arrowlog.disk.rules import scheme_of, storage_problems
 from streamfactory.spi import Unsupported
 from streamfactory.tables.forks import ForkGuard
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from pyarrow import fs
 
     from streamfactory.spi import Problem, Role, StreamConfig
 
@@ -76,6 +76,9 @@ def file_system(config: StreamConfig) -> fs.FileSystem:
         Unsupported: misuse; the scheme is not known, or this process was forked from
             one that has used an object store.
     """
+    # Imported here: the rules above are checked without Arrow.
+    from pyarrow import fs
+
     scheme = scheme_of(config["path"])
     if scheme == "":
         return fs.LocalFileSystem()

@@ -11,7 +11,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from streamfactory.spark.pipelines.definition import is_pipeline
+from streamfactory.spark.pipelines.detection import is_pipeline
 from streamfactory.spark.targets import group_lags, target_lags
 from streamfactory.spi import (
     PartitionState,

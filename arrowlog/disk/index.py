@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from streamfactory.arrowlog.disk.records import Run
+from streamfactory.spi.computing import pc
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

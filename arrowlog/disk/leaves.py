@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
+
+from streamfactory.spi.computing import pc
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from streamfactory.arrowipc import PREFIX, ROWS, header_length, read_header
 from streamfactory.arrowlog.decoding import LARGEST
@@ -15,6 +14,7 @@ from streamfactory.arrowlog.disk.index import PART_SCHEMA, Part
 from streamfactory.arrowlog.disk.names import SEGMENT
 from streamfactory.arrowlog.disk.records import DAMAGED
 from streamfactory.spi import BatchValidator, CorruptData, SchemaMismatch, StreamError
+from streamfactory.spi.computing import pc
 
 if TYPE_CHECKING:
     from streamfactory.arrowlog.disk.storage import Storage

@@ -7,13 +7,14 @@ that only add rows are read. Read-only. See `streamfactory.tables` for offsets.
 
 from __future__ import annotations
 
-from streamfactory.backends.delta.errors import TRANSLATION
 from streamfactory.backends.delta.options import OPTIONS
-from streamfactory.backends.delta.reading import DeltaConsumerFactory
 from streamfactory.spi import Backend, hookimpl
+from streamfactory.spi.hooks import import_later, require_installed
 from streamfactory.tables import check_options
 
-__all__ = ["DeltaConsumerFactory", "streamfactory_backend"]
+__all__ = ["streamfactory_backend"]
+
+require_installed("deltalake")
 
 
 @hookimpl
@@ -23,9 +24,9 @@ def streamfactory_backend() -> Backend:
         name="delta",
         doc="Delta Lake tables: a snapshot, then the changes of each commit.",
         spi_level=1,
-        consumer_factory=DeltaConsumerFactory,
+        consumer_factory=import_later(f"{__name__}.reading", "DeltaConsumerFactory"),
         options=OPTIONS,
-        translate=TRANSLATION,
+        translate=import_later(f"{__name__}.errors", "TRANSLATION"),
         check_options=check_options,
         bare_names={"startingversion": "start.commit"},
         bare_hints={

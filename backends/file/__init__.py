@@ -9,30 +9,25 @@ other programs are read, also while they grow.
 from __future__ import annotations
 
 from streamfactory.backends.file.options import OPTIONS
-from streamfactory.backends.file.reading import FileConsumerFactory
 from streamfactory.backends.file.rules import check_options
-from streamfactory.backends.file.writing import FileProducerFactory, FileTopicAdmin
 from streamfactory.spi import Backend, Yields, hookimpl
+from streamfactory.spi.hooks import import_later
 
-__all__ = [
-    "FileConsumerFactory",
-    "FileProducerFactory",
-    "FileTopicAdmin",
-    "streamfactory_backend",
-]
+__all__ = ["streamfactory_backend"]
 
 
 @hookimpl
 def streamfactory_backend() -> Backend:
     """The descriptor."""
+    reading, writing = f"{__name__}.reading", f"{__name__}.writing"
     return Backend(
         name="file",
         doc="Durable streams in files, and Arrow files of other programs.",
         spi_level=1,
         check_options=check_options,
-        consumer_factory=FileConsumerFactory,
-        producer_factory=FileProducerFactory,
-        topic_admin=FileTopicAdmin,
+        consumer_factory=import_later(reading, "FileConsumerFactory"),
+        producer_factory=import_later(writing, "FileProducerFactory"),
+        topic_admin=import_later(writing, "FileTopicAdmin"),
         yields=Yields.EITHER,
         options=OPTIONS,
     )

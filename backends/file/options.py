@@ -14,7 +14,7 @@ from streamfactory.arrowlog.disk.options import (
     WRITING_OPTIONS,
 )
 from streamfactory.arrowlog.options import LONGEST_QUOTED
-from streamfactory.backends.file.foreign import OPTIONS as FOREIGN_OPTIONS
+from streamfactory.backends.file.foreign_options import OPTIONS as FOREIGN_OPTIONS
 from streamfactory.spi import Option, choice
 from streamfactory.spi.topics import topic_name_problem
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from streamfactory.arrowlog import LogConsumerFactory
 from streamfactory.arrowlog.disk.sharing import StoreHandle
-from streamfactory.backends.file import foreign
+from streamfactory.backends.file.foreign_options import CLAIMS as FOREIGN_CLAIMS
 from streamfactory.backends.file.options import LOG
 from streamfactory.spi import Claims, EpochVisibility
 
@@ -58,19 +58,22 @@ class FileConsumerFactory(LogConsumerFactory):
             return super().create_partition_level_consumer(
                 client_id, partition, fields_to_read
             )
-        return foreign.create_consumer(
-            self.config, client_id, partition, fields_to_read
-        )
+        # Imported here: topics need none of it.
+        from streamfactory.backends.file.foreign import create_consumer
+
+        return create_consumer(self.config, client_id, partition, fields_to_read)
 
     def create_metadata_provider(self, client_id: str) -> MetadataProvider:
         if self.config["format"] == LOG:
             return super().create_metadata_provider(client_id)
-        return foreign.create_metadata(self.config, client_id)
+        from streamfactory.backends.file.foreign import create_metadata
+
+        return create_metadata(self.config, client_id)
 
     def claims(self) -> Claims:
         if self.config["format"] == LOG:
             return CLAIMS
-        return foreign.claims(self.config)
+        return FOREIGN_CLAIMS
 
     def close(self) -> None:
         self._handle.close()

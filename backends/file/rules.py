@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from streamfactory.arrowlog.disk.places import place_problems
+from streamfactory.arrowlog.disk.rules import place_problems
 from streamfactory.backends.file.options import LOG
 from streamfactory.spi import Role
 

@@ -9,23 +9,11 @@ exactly once.
 from __future__ import annotations
 
 from streamfactory.backends.flight.options import OPTIONS
-from streamfactory.backends.flight.protocol.failures import from_status
-from streamfactory.backends.flight.reading import FlightConsumerFactory
 from streamfactory.backends.flight.rules import check_options
-from streamfactory.backends.flight.server import FlightServer
-from streamfactory.backends.flight.writing import (
-    FlightProducerFactory,
-    FlightTopicAdmin,
-)
 from streamfactory.spi import Backend, Yields, hookimpl
+from streamfactory.spi.hooks import import_later
 
-__all__ = [
-    "FlightConsumerFactory",
-    "FlightProducerFactory",
-    "FlightServer",
-    "FlightTopicAdmin",
-    "streamfactory_backend",
-]
+__all__ = ["streamfactory_backend"]
 
 
 @hookimpl
@@ -35,12 +23,12 @@ def streamfactory_backend() -> Backend:
         name="flight",
         doc="Durable streams on a central Arrow Flight server.",
         spi_level=1,
-        consumer_factory=FlightConsumerFactory,
-        producer_factory=FlightProducerFactory,
-        topic_admin=FlightTopicAdmin,
-        server=FlightServer,
+        consumer_factory=import_later(f"{__name__}.reading", "FlightConsumerFactory"),
+        producer_factory=import_later(f"{__name__}.writing", "FlightProducerFactory"),
+        topic_admin=import_later(f"{__name__}.writing", "FlightTopicAdmin"),
+        server=import_later(f"{__name__}.server", "FlightServer"),
         yields=Yields.EITHER,
         check_options=check_options,
-        translate=from_status,
+        translate=import_later(f"{__name__}.protocol.failures", "from_status"),
         options=OPTIONS,
     )

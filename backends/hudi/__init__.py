@@ -8,13 +8,14 @@ Arrow, and ``hudi`` (hudi-rs) merges log files into their base file. See
 
 from __future__ import annotations
 
-from streamfactory.backends.hudi.errors import TRANSLATION
 from streamfactory.backends.hudi.options import OPTIONS
-from streamfactory.backends.hudi.reading import HudiConsumerFactory
 from streamfactory.spi import Backend, hookimpl
+from streamfactory.spi.hooks import import_later, require_installed
 from streamfactory.tables import check_options
 
-__all__ = ["HudiConsumerFactory", "streamfactory_backend"]
+__all__ = ["streamfactory_backend"]
+
+require_installed("hudi", "fastavro")
 
 
 @hookimpl
@@ -24,9 +25,9 @@ def streamfactory_backend() -> Backend:
         name="hudi",
         doc="Apache Hudi tables: a snapshot, then the changes of each commit.",
         spi_level=1,
-        consumer_factory=HudiConsumerFactory,
+        consumer_factory=import_later(f"{__name__}.reading", "HudiConsumerFactory"),
         options=OPTIONS,
-        translate=TRANSLATION,
+        translate=import_later(f"{__name__}.errors", "TRANSLATION"),
         check_options=check_options,
         bare_hints={
             "hoodie.datasource.query.type": "a snapshot and then changes are read; "

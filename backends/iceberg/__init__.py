@@ -7,13 +7,14 @@ Read-only. See `streamfactory.tables` for offsets.
 
 from __future__ import annotations
 
-from streamfactory.backends.iceberg.errors import TRANSLATION
 from streamfactory.backends.iceberg.options import OPTIONS
-from streamfactory.backends.iceberg.reading import IcebergConsumerFactory
 from streamfactory.spi import Backend, hookimpl
+from streamfactory.spi.hooks import import_later, require_installed
 from streamfactory.tables import check_options
 
-__all__ = ["IcebergConsumerFactory", "streamfactory_backend"]
+__all__ = ["streamfactory_backend"]
+
+require_installed("pyiceberg", "fastavro")
 
 
 @hookimpl
@@ -23,8 +24,8 @@ def streamfactory_backend() -> Backend:
         name="iceberg",
         doc="Apache Iceberg tables: a snapshot, then the changes of each commit.",
         spi_level=1,
-        consumer_factory=IcebergConsumerFactory,
+        consumer_factory=import_later(f"{__name__}.reading", "IcebergConsumerFactory"),
         options=OPTIONS,
-        translate=TRANSLATION,
+        translate=import_later(f"{__name__}.errors", "TRANSLATION"),
         check_options=check_options,
     )

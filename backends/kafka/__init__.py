@@ -7,30 +7,24 @@ Exactly-once as source and sink, replayable while Kafka retains the messages.
 
 from __future__ import annotations
 
-from streamfactory.backends.kafka.clients import CLIENT_KEYS
-from streamfactory.backends.kafka.errors import translate
+from streamfactory.backends.kafka.client_keys import CLIENT_KEYS
 from streamfactory.backends.kafka.options import (
     OPTIONS,
     OWNED,
     SPARK_HINTS,
     SPARK_NAMES,
 )
-from streamfactory.backends.kafka.reading import KafkaConsumerFactory
 from streamfactory.backends.kafka.rules import check_options
-from streamfactory.backends.kafka.topics import KafkaTopicAdmin
-from streamfactory.backends.kafka.writing import KafkaProducerFactory
 from streamfactory.backends.kafka.writing_options import (
     OWNED_PRODUCER_KEYS,
     WRITE_OPTIONS,
 )
 from streamfactory.spi import Backend, Yields, hookimpl
+from streamfactory.spi.hooks import import_later, require_installed
 
-__all__ = [
-    "KafkaConsumerFactory",
-    "KafkaProducerFactory",
-    "KafkaTopicAdmin",
-    "streamfactory_backend",
-]
+__all__ = ["streamfactory_backend"]
+
+require_installed("confluent_kafka")
 
 
 @hookimpl
@@ -41,12 +35,12 @@ def streamfactory_backend() -> Backend:
         doc="Topics of Apache Kafka.",
         spi_level=1,
         check_options=check_options,
-        consumer_factory=KafkaConsumerFactory,
-        producer_factory=KafkaProducerFactory,
-        topic_admin=KafkaTopicAdmin,
+        consumer_factory=import_later(f"{__name__}.reading", "KafkaConsumerFactory"),
+        producer_factory=import_later(f"{__name__}.writing", "KafkaProducerFactory"),
+        topic_admin=import_later(f"{__name__}.topics", "KafkaTopicAdmin"),
         yields=Yields.ENVELOPE,
         options=(*OPTIONS, *WRITE_OPTIONS),
-        translate=translate,
+        translate=import_later(f"{__name__}.errors", "translate"),
         client_namespaces=frozenset({"consumer", "producer"}),
         owned_client_keys={**OWNED, **OWNED_PRODUCER_KEYS},
         client_keys=CLIENT_KEYS,

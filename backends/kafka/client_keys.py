@@ -1,12 +1,17 @@
-"""The configuration properties of librdkafka, to detect misspelt ones early.
+"""The properties that may be passed to the client, to detect misspelt ones early.
 
-From librdkafka 2.16.0, as `rd_kafka_conf_properties_show` prints them. A test compares
-them with the installed library.
+Those of librdkafka are those of version 2.16.0, as `rd_kafka_conf_properties_show`
+prints them. A test compares them with the installed library.
 """
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+from streamfactory.backends.kafka.security import JAVA_KEYS
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 LIBRDKAFKA_KEYS: Final = frozenset(
     {
@@ -206,3 +211,31 @@ LIBRDKAFKA_KEYS: Final = frozenset(
     }
 )
 """Client and topic properties, with aliases."""
+
+RENAMED: Final[Mapping[str, str]] = {
+    "fetch.max.wait.ms": "fetch.wait.max.ms",
+    "receive.buffer.bytes": "socket.receive.buffer.bytes",
+    "send.buffer.bytes": "socket.send.buffer.bytes",
+    "max.in.flight.requests.per.connection": "max.in.flight",
+}
+"""Properties of the Java client by their name in librdkafka."""
+
+JAVA_ONLY: Final = frozenset(
+    {
+        "buffer.memory",
+        "default.api.timeout.ms",
+        "exclude.internal.topics",
+        "max.block.ms",
+        "max.poll.records",
+        "max.request.size.bytes",
+        "metric.reporters",
+        "metrics.num.samples",
+        "metrics.recording.level",
+        "metrics.sample.window.ms",
+        "socket.connection.setup.timeout.max.ms",
+    }
+)
+"""Properties of the Java client that librdkafka does not have. They have no effect."""
+
+CLIENT_KEYS: Final = LIBRDKAFKA_KEYS.union(RENAMED, JAVA_ONLY, JAVA_KEYS)
+"""Keys that may be passed through."""

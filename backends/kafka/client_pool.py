@@ -28,7 +28,8 @@ from streamfactory.backends.kafka.clients import (
 )
 from streamfactory.backends.kafka.columns import ConsumedRows
 from streamfactory.backends.kafka.native_columns import NativeRows, PartitionQueue
-from streamfactory.backends.kafka.native_library import READING, library_for
+from streamfactory.backends.kafka.native_library import library_for
+from streamfactory.backends.kafka.options import READING
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

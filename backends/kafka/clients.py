@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from confluent_kafka import KafkaError
 
-from streamfactory.backends.kafka.client_keys import LIBRDKAFKA_KEYS
+from streamfactory.backends.kafka.client_keys import JAVA_ONLY, RENAMED
 from streamfactory.backends.kafka.errors import failure
 from streamfactory.backends.kafka.security import (
-    JAVA_KEYS,
     PREFIXES,
     java_security,
     pinot_security,
@@ -29,34 +28,6 @@ if TYPE_CHECKING:
     from streamfactory.spi import StreamConfig
 
 log = logging.getLogger("streamfactory.kafka")
-
-_RENAMED: Final[Mapping[str, str]] = {
-    "fetch.max.wait.ms": "fetch.wait.max.ms",
-    "receive.buffer.bytes": "socket.receive.buffer.bytes",
-    "send.buffer.bytes": "socket.send.buffer.bytes",
-    "max.in.flight.requests.per.connection": "max.in.flight",
-}
-"""Properties of the Java client by their name in librdkafka."""
-
-_JAVA_ONLY: Final = frozenset(
-    {
-        "buffer.memory",
-        "default.api.timeout.ms",
-        "exclude.internal.topics",
-        "max.block.ms",
-        "max.poll.records",
-        "max.request.size.bytes",
-        "metric.reporters",
-        "metrics.num.samples",
-        "metrics.recording.level",
-        "metrics.sample.window.ms",
-        "socket.connection.setup.timeout.max.ms",
-    }
-)
-"""Properties of the Java client that librdkafka does not have. They have no effect."""
-
-CLIENT_KEYS: Final = LIBRDKAFKA_KEYS.union(_RENAMED, _JAVA_ONLY, JAVA_KEYS)
-"""Keys that may be passed through."""
 
 _NETWORK: Final = (
     *PREFIXES,
@@ -117,9 +88,9 @@ def client_settings(
     given = {k: v for k, v in other.items() if k.startswith(PREFIXES)} | own
     if kind == "admin":
         given = {k: v for k, v in given.items() if k.startswith(_NETWORK)}
-    for key in sorted(_JAVA_ONLY & given.keys()):
+    for key in sorted(JAVA_ONLY & given.keys()):
         log.info("%s has no effect: it is a property of the Java client", key)
-    known = {_RENAMED.get(k, k): v for k, v in given.items() if k not in _JAVA_ONLY}
+    known = {RENAMED.get(k, k): v for k, v in given.items() if k not in JAVA_ONLY}
     secure = {k: v for k, v in known.items() if k.startswith(PREFIXES)}
     plain = {k: v for k, v in known.items() if k not in secure}
     return {

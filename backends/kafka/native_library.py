@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from confluent_kafka import cimpl
 
+from streamfactory.backends.kafka.options import AUTO, OFF, REQUIRED
 from streamfactory.spi import ConfigError
 
 if TYPE_CHECKING:
@@ -24,12 +25,6 @@ if TYPE_CHECKING:
     from streamfactory.spi import StreamConfig
 
 log = logging.getLogger("streamfactory.kafka")
-
-READING: Final = "native.reading"
-WRITING: Final = "native.writing"
-OFF: Final = "off"
-AUTO: Final = "auto"
-REQUIRED: Final = "required"
 
 _PACKAGE: Final = "streamfactory_native"
 _LEVEL: Final = 2

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
-from streamfactory.backends.kafka.native_library import AUTO, OFF, READING, REQUIRED
 from streamfactory.spi import (
     INTEGER,
     PERIOD,
@@ -16,6 +15,12 @@ from streamfactory.spi import (
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+READING: Final = "native.reading"
+WRITING: Final = "native.writing"
+OFF: Final = "off"
+AUTO: Final = "auto"
+REQUIRED: Final = "required"
 
 _READ: Final = frozenset({"read", "spark"})
 _MOST_IDS: Final = 10_000

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from streamfactory.backends.kafka.native_library import AUTO, READING, REQUIRED
+from streamfactory.backends.kafka.options import AUTO, READING, REQUIRED
 from streamfactory.backends.kafka.writing_options import TASK
 from streamfactory.spi import Role
 from streamfactory.spi.references import has_reference

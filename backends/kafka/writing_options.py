@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from streamfactory.backends.kafka.native_library import AUTO, OFF, REQUIRED, WRITING
+from streamfactory.backends.kafka.options import AUTO, OFF, REQUIRED, WRITING
 from streamfactory.spi import PATH, PERIOD, SIZE, Option, OptionType, choice
 
 EPOCH: Final = "epoch"

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from streamfactory.backends.kafka.clients import Watch, brokers, client_settings
 from streamfactory.backends.kafka.markers import Markers
-from streamfactory.backends.kafka.native_library import WRITING, library_for
+from streamfactory.backends.kafka.native_library import library_for
+from streamfactory.backends.kafka.options import WRITING
 from streamfactory.backends.kafka.producing import Deadline
 from streamfactory.backends.kafka.row_checks import RowChecks
 from streamfactory.backends.kafka.staging import StagingArea

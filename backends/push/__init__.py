@@ -8,11 +8,10 @@ neither replayable nor durable nor shared, at-most-once, no epochs.
 
 from __future__ import annotations
 
-from streamfactory.backends.push.reading import PushConsumerFactory
-from streamfactory.backends.push.writing import PushProducerFactory
 from streamfactory.spi import PERIOD, Backend, Option, Yields, hookimpl
+from streamfactory.spi.hooks import import_later
 
-__all__ = ["PushConsumerFactory", "PushProducerFactory", "streamfactory_backend"]
+__all__ = ["streamfactory_backend"]
 
 
 @hookimpl
@@ -22,8 +21,8 @@ def streamfactory_backend() -> Backend:
         name="push",
         doc="Push tables of this process: rows that a program pushes into a query.",
         spi_level=1,
-        consumer_factory=PushConsumerFactory,
-        producer_factory=PushProducerFactory,
+        consumer_factory=import_later(f"{__name__}.reading", "PushConsumerFactory"),
+        producer_factory=import_later(f"{__name__}.writing", "PushProducerFactory"),
         yields=Yields.EITHER,
         options=(
             Option(

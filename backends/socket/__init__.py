@@ -10,16 +10,11 @@ Copy into a `file` stream to read rows again.
 from __future__ import annotations
 
 from streamfactory.backends.socket.options import OPTIONS
-from streamfactory.backends.socket.reading import SocketConsumerFactory
 from streamfactory.backends.socket.rules import check_options
-from streamfactory.backends.socket.writing import SocketProducerFactory
 from streamfactory.spi import Backend, hookimpl
+from streamfactory.spi.hooks import import_later
 
-__all__ = [
-    "SocketConsumerFactory",
-    "SocketProducerFactory",
-    "streamfactory_backend",
-]
+__all__ = ["streamfactory_backend"]
 
 
 @hookimpl
@@ -31,6 +26,6 @@ def streamfactory_backend() -> Backend:
         spi_level=1,
         options=OPTIONS,
         check_options=check_options,
-        consumer_factory=SocketConsumerFactory,
-        producer_factory=SocketProducerFactory,
+        consumer_factory=import_later(f"{__name__}.reading", "SocketConsumerFactory"),
+        producer_factory=import_later(f"{__name__}.writing", "SocketProducerFactory"),
     )

@@ -9,16 +9,13 @@ neither replayable nor durable.
 from __future__ import annotations
 
 from streamfactory.backends.zeromq.options import OPTIONS
-from streamfactory.backends.zeromq.reading import ZeromqConsumerFactory
 from streamfactory.backends.zeromq.rules import check_options
-from streamfactory.backends.zeromq.writing import ZeromqProducerFactory
 from streamfactory.spi import Backend, Yields, hookimpl
+from streamfactory.spi.hooks import import_later, require_installed
 
-__all__ = [
-    "ZeromqConsumerFactory",
-    "ZeromqProducerFactory",
-    "streamfactory_backend",
-]
+__all__ = ["streamfactory_backend"]
+
+require_installed("zmq")
 
 
 @hookimpl
@@ -31,7 +28,7 @@ def streamfactory_backend() -> Backend:
         spi_level=1,
         options=OPTIONS,
         check_options=check_options,
-        consumer_factory=ZeromqConsumerFactory,
-        producer_factory=ZeromqProducerFactory,
+        consumer_factory=import_later(f"{__name__}.reading", "ZeromqConsumerFactory"),
+        producer_factory=import_later(f"{__name__}.writing", "ZeromqProducerFactory"),
         yields=Yields.EITHER,
     )

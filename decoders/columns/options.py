@@ -16,6 +16,19 @@ UNITS: Final = {"seconds": "s", "millis": "ms", "micros": "us", "nanos": "ns"}
 """Arrow's name for each time unit."""
 
 
+def text_problem(schema: pa.Schema, *, nested: bool) -> str | None:
+    """Return why a format of texts cannot represent a schema; None if it can.
+
+    Args:
+        schema: The declared schema.
+        nested: Whether the format has structs and maps.
+    """
+    # Imported here: only a schema needs Arrow.
+    from streamfactory.decoders.columns.casting import unsupported
+
+    return unsupported(schema, nested=nested)
+
+
 def shared_options(writable: Callable[[str], str | None]) -> tuple[Option, ...]:
     """Options for the schema, unknown and missing fields, and numeric timestamps.
 

@@ -5,12 +5,11 @@ Arrow's CSV reader splits whole batches into texts, which are cast to the schema
 
 from __future__ import annotations
 
-from streamfactory.decoders.csv.decoder import CsvDecoder
-from streamfactory.decoders.csv.encoder import CsvEncoder
 from streamfactory.decoders.csv.options import OPTIONS
 from streamfactory.spi import Decoder, hookimpl
+from streamfactory.spi.hooks import import_later
 
-__all__ = ["CsvDecoder", "CsvEncoder", "streamfactory_decoder"]
+__all__ = ["streamfactory_decoder"]
 
 
 @hookimpl
@@ -21,6 +20,6 @@ def streamfactory_decoder() -> Decoder:
         doc="Records of delimited text, of a declared schema.",
         spi_level=1,
         options=OPTIONS,
-        decoder=CsvDecoder,
-        encoder=CsvEncoder,
+        decoder=import_later(f"{__name__}.decoder", "CsvDecoder"),
+        encoder=import_later(f"{__name__}.encoder", "CsvEncoder"),
     )

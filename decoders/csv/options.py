@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from streamfactory.decoders.columns.casting import unsupported
-from streamfactory.decoders.columns.options import UNITS, shared_options
+from streamfactory.decoders.columns.options import UNITS, shared_options, text_problem
 from streamfactory.spi import BOOLEAN, ConfigError, Option, OptionType, choice
 from streamfactory.spi.arrowjson import parse_schema
 
@@ -42,7 +41,7 @@ def _character_or_none(text: str) -> str:
 
 
 def _flat(text: str) -> str | None:
-    reason = unsupported(parse_schema(text), nested=False)
+    reason = text_problem(parse_schema(text), nested=False)
     return None if reason is None else f"cannot be CSV: {reason}"
 
 

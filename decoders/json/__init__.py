@@ -5,12 +5,13 @@ Needs msgspec, from the extra ``json``, which decodes and validates in C.
 
 from __future__ import annotations
 
-from streamfactory.decoders.json.decoder import JsonDecoder
-from streamfactory.decoders.json.encoder import JsonEncoder
 from streamfactory.decoders.json.options import OPTIONS
 from streamfactory.spi import Decoder, hookimpl
+from streamfactory.spi.hooks import import_later, require_installed
 
-__all__ = ["JsonDecoder", "JsonEncoder", "streamfactory_decoder"]
+__all__ = ["streamfactory_decoder"]
+
+require_installed("msgspec")
 
 
 @hookimpl
@@ -25,6 +26,6 @@ def streamfactory_decoder() -> Decoder:
         ),
         spi_level=1,
         options=OPTIONS,
-        decoder=JsonDecoder,
-        encoder=JsonEncoder,
+        decoder=import_later(f"{__name__}.decoder", "JsonDecoder"),
+        encoder=import_later(f"{__name__}.encoder", "JsonEncoder"),
     )

@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
-from streamfactory.decoders.columns.casting import unsupported
-from streamfactory.decoders.columns.options import shared_options
+from streamfactory.decoders.columns.options import shared_options, text_problem
 from streamfactory.spi import BOOLEAN, Option, choice
 from streamfactory.spi.arrowjson import parse_schema
 
@@ -18,7 +17,7 @@ if TYPE_CHECKING:
 
 def _writable(text: str) -> str | None:
     schema = parse_schema(text)
-    reason = unsupported(schema, nested=True) or _unreadable(list(schema))
+    reason = text_problem(schema, nested=True) or _unreadable(list(schema))
     return None if reason is None else f"cannot be JSON: {reason}"
 
 

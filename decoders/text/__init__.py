@@ -5,12 +5,11 @@ Arrow's RE2 matches whole batches, in time linear in the length of the text.
 
 from __future__ import annotations
 
-from streamfactory.decoders.text.decoder import TextDecoder
-from streamfactory.decoders.text.encoder import TextEncoder
 from streamfactory.decoders.text.options import OPTIONS
 from streamfactory.spi import Decoder, hookimpl
+from streamfactory.spi.hooks import import_later
 
-__all__ = ["TextDecoder", "TextEncoder", "streamfactory_decoder"]
+__all__ = ["streamfactory_decoder"]
 
 
 @hookimpl
@@ -21,6 +20,6 @@ def streamfactory_decoder() -> Decoder:
         doc="Text: one column, or the named groups of a regular expression.",
         spi_level=1,
         options=OPTIONS,
-        decoder=TextDecoder,
-        encoder=TextEncoder,
+        decoder=import_later(f"{__name__}.decoder", "TextDecoder"),
+        encoder=import_later(f"{__name__}.encoder", "TextEncoder"),
     )

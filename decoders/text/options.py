@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, Final
 
-from streamfactory.decoders.columns.casting import unsupported
-from streamfactory.decoders.columns.options import shared_options
+from streamfactory.decoders.columns.options import shared_options, text_problem
 from streamfactory.spi import BOOLEAN, Option, OptionType
 from streamfactory.spi.arrowjson import parse_schema
 
@@ -69,7 +68,7 @@ def _flat(text: str) -> str | None:
     for field in schema:
         if "list" in str(field.type):
             return f"cannot be text: column {field.name!r} is {field.type}"
-    reason = unsupported(schema, nested=False)
+    reason = text_problem(schema, nested=False)
     return None if reason is None else f"cannot be text: {reason}"
 
 

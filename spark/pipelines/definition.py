@@ -67,17 +67,6 @@ def read_pipeline(path: Path) -> Draft:
     return _Reader(document, read_toml(document)).draft()
 
 
-def is_pipeline(path: Path) -> bool:
-    """Whether a file defines a pipeline instead of streams."""
-    if path.suffix.lower() != ".toml" or not path.is_file():
-        return False
-    try:
-        body = read_toml(open_document(path))
-    except ConfigError:
-        return False
-    return "properties" not in body and bool({"source", "sinks"} & set(body))
-
-
 class _Reader:
     """Parser of one file."""
 

@@ -14,11 +14,8 @@ from hypothesis import strategies as st
 from tests.decoders import decoding
 
 from streamfactory.arrowipc.columns import plain_batches
-from streamfactory.decoders.arrow import (
-    ArrowDecoder,
-    ArrowEncoder,
-    streamfactory_decoder,
-)
+from streamfactory.decoders.arrow import streamfactory_decoder
+from streamfactory.decoders.arrow.decoder import ArrowDecoder, ArrowEncoder
 from streamfactory.decoders.arrow.harness import ArrowHarness
 from streamfactory.decoders.isolation import places
 from streamfactory.spi import (

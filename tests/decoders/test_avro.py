@@ -17,7 +17,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.decoders import decoding
 
-from streamfactory.decoders.avro import AvroDecoder, AvroEncoder, streamfactory_decoder
+from streamfactory.decoders.avro import streamfactory_decoder
+from streamfactory.decoders.avro.decoder import AvroDecoder, AvroEncoder
 from streamfactory.decoders.avro.decoding import AvroBatchDecoder
 from streamfactory.decoders.avro.harness import AvroHarness
 from streamfactory.decoders.avro.reading import read_all

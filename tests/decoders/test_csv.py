@@ -15,7 +15,9 @@ from tests.decoders.decoding import bad
 
 from streamfactory.conformance.decoder_runner import decoder_cases, run_decoder
 from streamfactory.conformance.runner import Outcome
-from streamfactory.decoders.csv import CsvDecoder, CsvEncoder, streamfactory_decoder
+from streamfactory.decoders.csv import streamfactory_decoder
+from streamfactory.decoders.csv.decoder import CsvDecoder
+from streamfactory.decoders.csv.encoder import CsvEncoder
 from streamfactory.decoders.csv.harness import CsvHarness
 from streamfactory.spi import (
     ConfigError,

@@ -16,11 +16,9 @@ from tests.decoders import decoding
 
 from streamfactory.conformance.decoder_runner import decoder_cases, run_decoder
 from streamfactory.conformance.runner import Outcome
-from streamfactory.decoders.json import (
-    JsonDecoder,
-    JsonEncoder,
-    streamfactory_decoder,
-)
+from streamfactory.decoders.json import streamfactory_decoder
+from streamfactory.decoders.json.decoder import JsonDecoder
+from streamfactory.decoders.json.encoder import JsonEncoder
 from streamfactory.decoders.json.harness import JsonHarness
 from streamfactory.spi import (
     Decoded,

@@ -11,7 +11,8 @@ import pyarrow as pa
 import pytest
 from tests.decoders import decoding
 
-from streamfactory.decoders.json import JsonDecoder, streamfactory_decoder, uniform
+from streamfactory.decoders.json import streamfactory_decoder, uniform
+from streamfactory.decoders.json.decoder import JsonDecoder
 from streamfactory.decoders.json.layouts import learned
 from streamfactory.spi import DecodeContext, Partition
 

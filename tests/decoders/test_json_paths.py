@@ -11,7 +11,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.decoders import decoding
 
-from streamfactory.decoders.json import JsonDecoder, streamfactory_decoder
+from streamfactory.decoders.json import streamfactory_decoder
+from streamfactory.decoders.json.decoder import JsonDecoder
 
 if TYPE_CHECKING:
     from streamfactory.spi import Decoded

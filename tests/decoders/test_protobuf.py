@@ -17,11 +17,8 @@ from hypothesis import strategies as st
 from tests.decoders import decoding
 from tests.decoders.decoding import decode
 
-from streamfactory.decoders.protobuf import (
-    ProtobufDecoder,
-    ProtobufEncoder,
-    streamfactory_decoder,
-)
+from streamfactory.decoders.protobuf import streamfactory_decoder
+from streamfactory.decoders.protobuf.decoder import ProtobufDecoder, ProtobufEncoder
 from streamfactory.decoders.protobuf.decoding import ProtobufBatchDecoder
 from streamfactory.decoders.protobuf.harness import ProtobufHarness
 from streamfactory.spi import (

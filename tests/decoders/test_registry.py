@@ -29,8 +29,8 @@ from confluent_kafka.serialization import MessageField, SerializationContext
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from tests.decoders.decoding import bad, decode
 
-from streamfactory.decoders.avro import AvroDecoder, AvroEncoder
-from streamfactory.decoders.protobuf import ProtobufDecoder, ProtobufEncoder
+from streamfactory.decoders.avro.decoder import AvroDecoder, AvroEncoder
+from streamfactory.decoders.protobuf.decoder import ProtobufDecoder, ProtobufEncoder
 from streamfactory.decoders.registry import REGISTRY_OPTIONS
 from streamfactory.spi import (
     ConfigError,

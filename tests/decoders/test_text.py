@@ -14,7 +14,9 @@ from tests.decoders import decoding
 
 from streamfactory.conformance.decoder_runner import decoder_cases, run_decoder
 from streamfactory.conformance.runner import Outcome
-from streamfactory.decoders.text import TextDecoder, TextEncoder, streamfactory_decoder
+from streamfactory.decoders.text import streamfactory_decoder
+from streamfactory.decoders.text.decoder import TextDecoder
+from streamfactory.decoders.text.encoder import TextEncoder
 from streamfactory.decoders.text.harness import TextHarness
 from streamfactory.spi import (
     ConfigError,

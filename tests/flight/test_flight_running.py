@@ -21,7 +21,6 @@ from tests.objects.stage import place, properties_at
 
 import streamfactory
 from streamfactory.arrowlog.disk import DiskLogStore, LocalStorage, Settings
-from streamfactory.backends.flight import FlightServer
 from streamfactory.backends.flight.protocol.codec import decode, encode
 from streamfactory.backends.flight.protocol.messages import (
     Commit,
@@ -31,6 +30,7 @@ from streamfactory.backends.flight.protocol.messages import (
     Subscribe,
 )
 from streamfactory.backends.flight.protocol.rows import encode_rows
+from streamfactory.backends.flight.server import FlightServer
 from streamfactory.spi import Summary
 from streamfactory.wiring.config.definition import Property
 from streamfactory.wiring.serving.process import open_server

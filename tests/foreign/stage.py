@@ -10,11 +10,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from streamfactory.backends.file.foreign import (
-    FORMATS,
-    OPTIONS,
-    ForeignConsumerFactory,
-)
+from streamfactory.backends.file.foreign import ForeignConsumerFactory
+from streamfactory.backends.file.foreign_options import FORMATS, OPTIONS
 from streamfactory.spi import PATH, Backend, Option, choice, hookimpl
 from streamfactory.wiring.config.configure import configure
 from streamfactory.wiring.config.definition import from_mapping

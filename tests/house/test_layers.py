@@ -76,6 +76,7 @@ SHARED = {"columns", "framing", "isolation", "registry", "scanning"}
 
 LAZY = {
     "spi/arrowjson.py": {"pyarrow"},
+    "spi/computing.py": {"pyarrow"},
     "spi/ddl.py": {"pyarrow"},
     "spi/decoder.py": {"pyarrow"},
     "spi/envelope.py": {"pyarrow"},
@@ -98,6 +99,9 @@ COMPUTING = {
 
 PLUGGY = {"spi/hooks.py", "wiring/plugins/manager.py"}
 """The hook markers, and the manager that alone asks pluggy."""
+
+
+_IMPORTING = ("import_module", "import_later", "__import__", "find_spec")
 
 
 @dataclass(frozen=True)
@@ -147,9 +151,7 @@ def targets(node: ast.AST) -> list[str]:
     if isinstance(node, ast.Call) and node.args:
         called = ast.unparse(node.func).rpartition(".")[2]
         first = node.args[0]
-        if called in ("import_module", "__import__", "find_spec") and isinstance(
-            first, ast.Constant
-        ):
+        if called in _IMPORTING and isinstance(first, ast.Constant):
             return [str(first.value)]
     return []
 

@@ -24,8 +24,9 @@ from streamfactory.arrowlog import message_schema
 from streamfactory.backends.kafka import native_library
 from streamfactory.backends.kafka.client_pool import ClientPool
 from streamfactory.backends.kafka.native_columns import NativeRows
-from streamfactory.backends.kafka.native_library import READING, library_for
+from streamfactory.backends.kafka.native_library import library_for
 from streamfactory.backends.kafka.native_sending import NativeSender
+from streamfactory.backends.kafka.options import READING
 from streamfactory.spi import ConfigError, CorruptData, Partition, headers_type
 
 if TYPE_CHECKING:

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from streamfactory.spark.pipelines.checking import check_draft
-from streamfactory.spark.pipelines.definition import is_pipeline, read_pipeline
+from streamfactory.spark.pipelines.definition import read_pipeline
+from streamfactory.spark.pipelines.detection import is_pipeline
 from streamfactory.spark.pipelines.model import Watermark
 from streamfactory.spark.pipelines.together import Overrides, Pipelines
 from streamfactory.spi import ConfigError

@@ -153,6 +153,26 @@ def test_listing_imports_nothing(install: Install, plugins: PluginManager) -> No
     assert "tiny_stream" in sys.modules
 
 
+def test_a_distribution_behind_another_of_its_name_is_hidden(
+    install: Install,
+    plugins: PluginManager,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    install("tiny-stream", GOOD, backends="tiny = tiny_stream", version="2.5")
+    info = tmp_path / "later" / "tiny_stream-1.0.dist-info"
+    info.mkdir(parents=True)
+    info.joinpath("METADATA").write_text("Name: Tiny.Stream\nVersion: 1.0\n\nName: x\n")
+    info.joinpath("entry_points.txt").write_text(f"[{BACKENDS}]\nold = tiny_stream\n")
+    monkeypatch.setattr(sys, "path", [*sys.path, str(info.parent)])
+    assert "tiny" in plugins.names(BACKENDS)
+    assert "old" not in plugins.names(BACKENDS)
+    assert listed(plugins)["tiny-stream/tiny"].version == "2.5"
+    monkeypatch.setattr(sys, "path", [str(info.parent), *sys.path])
+    assert "tiny" not in plugins.names(BACKENDS)
+    assert listed(plugins)["Tiny.Stream/old"].version == "1.0"
+
+
 def test_built_ins_go_the_same_way(plugins: PluginManager) -> None:
     info = listed(plugins)["streamfactory/memory"]
     assert info.target == "streamfactory.backends.memory"

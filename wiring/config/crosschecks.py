@@ -9,6 +9,7 @@ from streamfactory.spi import Problem
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from streamfactory.spi import Backend
     from streamfactory.spi.config import Setting
 
 _EXCLUSIVE: Final = (
@@ -26,27 +27,44 @@ _NEEDS: Final = (
 
 
 def cross_checks(
-    settings: Mapping[str, Setting], use: str | None, *, own_groups: bool = False
+    settings: Mapping[str, Setting], use: str | None, backend: Backend | None = None
 ) -> list[Problem]:
     """Yield problems among options that are each valid.
 
     Args:
         settings: By short key. An unresolved one (None) violates no rule.
         use: ``read``, ``write``, ``spark``; None if the use is not known.
-        own_groups: Whether the stream type stores the checkpoints of its groups.
+        backend: The stream type, if it is known.
     """
     known = {k: s for k, s in settings.items() if s.secret or s.value is not None}
     given = {k: s for k, s in known.items() if s.origin != "default"}
     problems = [*_exclusions(given), *_bounds(known, given), *_decoding(known, given)]
     consumer_type = given.get("consumer.type")
     if consumer_type and consumer_type.value == "highlevel" and use in (None, "read"):
-        needed = ["group.id", *([] if own_groups else ["checkpoint.location"])]
+        needed = ["group.id"]
+        if not _keeps_groups(backend):
+            needed.append("checkpoint.location")
         problems += [
             Problem(key, "is required by consumer.type=highlevel", consumer_type.origin)
             for key in needed
             if key not in settings
         ]
     return problems
+
+
+def _keeps_groups(backend: Backend | None) -> bool:
+    """Whether a type has its own groups, with their checkpoints."""
+    if backend is None or backend.consumer_factory is None:
+        return False
+    # Imported here: with a consumer factory, it is imported already.
+    from streamfactory.spi import ConsumerFactory
+
+    made: type[ConsumerFactory] = backend.consumer_factory
+    return (
+        made.create_stream_level_consumer
+        is not ConsumerFactory.create_stream_level_consumer
+        or made.create_checkpoint_store is not ConsumerFactory.create_checkpoint_store
+    )
 
 
 def _exclusions(given: Mapping[str, Setting]) -> Iterator[Problem]:

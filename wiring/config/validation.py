@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Final
 from streamfactory.spi import (
     Backend,
     ConfigError,
-    ConsumerFactory,
     Decoder,
     Option,
     Problem,
@@ -136,9 +135,7 @@ class ConfigValidator:
         )
         self._result.key_decoder, of_keys = self._decoders.of_keys(settings)
         settings |= of_keys
-        self._result.problems += cross_checks(
-            settings, self._use, own_groups=_keeps_groups(self._result.backend)
-        )
+        self._result.problems += cross_checks(settings, self._use, self._result.backend)
         if not self._result.errors:
             config = self._config(settings, decoder, decoder_settings)
             self._result.problems += self._rules(config)
@@ -350,16 +347,4 @@ def _has_unresolved(config: StreamConfig) -> bool:
     return any(
         setting.value is None and not setting.secret and has_reference(setting.text)
         for setting in config.settings.values()
-    )
-
-
-def _keeps_groups(backend: Backend | None) -> bool:
-    """Whether a type has its own groups, with their checkpoints."""
-    if backend is None or backend.consumer_factory is None:
-        return False
-    made: type[ConsumerFactory] = backend.consumer_factory
-    return (
-        made.create_stream_level_consumer
-        is not ConsumerFactory.create_stream_level_consumer
-        or made.create_checkpoint_store is not ConsumerFactory.create_checkpoint_store
     )

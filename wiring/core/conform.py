@@ -6,9 +6,9 @@ from contextlib import suppress
 from typing import Final, final
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from streamfactory.spi import SchemaMismatch
+from streamfactory.spi.computing import pc
 from streamfactory.spi.soundness import can_rescale
 
 _NAMED: Final = 100

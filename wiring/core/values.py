@@ -30,8 +30,8 @@ from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from streamfactory.spi.computing import pc
 from streamfactory.wiring.core.arrays import list_parts, run_places, union_parts
 
 if TYPE_CHECKING:
@@ -120,8 +120,11 @@ def _of_scalars(column: pa.Array, octets: Octets) -> list[Any]:
         show = _temporal(kind)
         number = pa.int32() if kind.bit_width == 32 else pa.int64()
         return [show(value or 0) for value in column.view(number).to_pylist()]
-    binary = column
-    if not types.is_fixed_size_binary(kind):
+    if types.is_string(kind):
+        binary = column.view(pa.binary())  # no cast: that imports `pyarrow.compute`
+    elif types.is_fixed_size_binary(kind):
+        binary = column
+    else:
         binary = column.cast(pa.large_binary())
     is_text = types.is_string(kind) or types.is_large_string(kind)
     show_octets = octets

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from streamfactory.spi import ContractBroken, StreamError, UntranslatedError
+from streamfactory.spi.computing import pc
 
 if TYPE_CHECKING:
     from streamfactory.spi import DecodeContext, Decoded, MessageDecoder

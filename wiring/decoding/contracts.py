@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Final, final
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from streamfactory.spi import BadMessage, Decoded, SchemaMismatch
+from streamfactory.spi.computing import pc
 from streamfactory.wiring.core.conform import conform, empty_rows
 from streamfactory.wiring.core.guard import log
 

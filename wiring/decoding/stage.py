@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from streamfactory.spi import (
     DecodeContext,
     DecodeError,
 )
+from streamfactory.spi.computing import pc
 from streamfactory.wiring.decoding.budgets import Budget
 from streamfactory.wiring.decoding.calling import call_decoder
 from streamfactory.wiring.decoding.contracts import Contract, agreed, refused

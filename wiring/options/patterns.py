@@ -10,7 +10,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
-import pyarrow.compute as pc
+
+from streamfactory.spi.computing import pc
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -12,8 +12,9 @@ from streamfactory.spi import (
     Decoder,
     Option,
     PluginTooNew,
+    Role,
 )
-from streamfactory.spi.producer import CARRIED_COLUMNS
+from streamfactory.spi.hooks import is_imported, roles_of
 from streamfactory.wiring.options.shared import SHARED_OPTIONS
 from streamfactory.wiring.options.vocabulary import FRAMEWORK_OPTIONS
 
@@ -71,7 +72,7 @@ def _complaint(descriptor: Backend | Decoder) -> str | None:
 
 
 def _backend_complaint(backend: Backend) -> str | None:
-    if backend.consumer_factory is None and backend.producer_factory is None:
+    if not roles_of(backend):
         return "has neither a consumer factory nor a producer factory"
     words = {key.lower() for key in FRAMEWORK_OPTIONS}
     own = {key for option in backend.options for key in option.spellings}
@@ -82,12 +83,23 @@ def _backend_complaint(backend: Backend) -> str | None:
     shared = sorted(alias for alias in aliases if alias.lower() in SHARED_OPTIONS)
     if shared:
         return f"has the alias {shared[0]!r}, an option of every stream"
-    writes = backend.producer_factory
-    carried = () if writes is None else writes.CARRIES
-    unknown = sorted(set(carried) - set(CARRIED_COLUMNS))
-    if unknown:
-        return f"carries {unknown[0]!r}: known are {', '.join(CARRIED_COLUMNS)}"
+    # That of our own plug-ins is imported when a stream is opened for writing.
+    if Role.WRITE in roles_of(backend) and is_imported(backend, "producer_factory"):
+        unknown = _unknown_columns(backend)
+        if unknown is not None:
+            return unknown
     strange = sorted(backend.client_namespaces - {"consumer", "producer"})
     if strange:
         return f"has a client namespace {strange[0]!r}: consumer, producer, or both"
     return None
+
+
+def _unknown_columns(backend: Backend) -> str | None:
+    # Imported here: with a producer factory, it is imported already.
+    from streamfactory.spi.producer import CARRIED_COLUMNS
+
+    assert backend.producer_factory is not None
+    unknown = sorted(set(backend.producer_factory.CARRIES) - set(CARRIED_COLUMNS))
+    if not unknown:
+        return None
+    return f"carries {unknown[0]!r}: known are {', '.join(CARRIED_COLUMNS)}"

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from streamfactory.spi import ConfigError, Loss, SchemaMismatch, envelope_schema
+from streamfactory.spi.computing import pc
 from streamfactory.spi.envelope import TIMESTAMP_APPENDED, TIMESTAMP_UNKNOWN
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from streamfactory.arrowlog.disk.places import place_problems
+from streamfactory.arrowlog.disk.rules import place_problems
 from streamfactory.spi import StreamError
 from streamfactory.wiring.options.spool import PATH, store_config
 

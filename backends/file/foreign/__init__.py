@@ -19,103 +19,31 @@ use, the process is killed by SIGBUS, unless ``memory.map`` is false.
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import TYPE_CHECKING, ClassVar
 
-from streamfactory.backends.file.foreign.arrowfile import AUTO, RANDOM, STREAM
 from streamfactory.backends.file.foreign.consumer import ForeignConsumer
 from streamfactory.backends.file.foreign.folder import Folder
-from streamfactory.backends.file.foreign.layout import (
-    PARQUET,
-    Layout,
-    Settings,
-    SingleFile,
-)
+from streamfactory.backends.file.foreign.layout import Layout, Settings, SingleFile
 from streamfactory.backends.file.foreign.medium import translate_errors
 from streamfactory.backends.file.foreign.metadata import ForeignMetadata
+from streamfactory.backends.file.foreign_options import CLAIMS
 from streamfactory.spi import (
-    BOOLEAN,
-    PATH,
-    SIZE,
-    Claims,
     ConsumerFactory,
     MetadataProvider,
-    Option,
     Partition,
     PartitionLevelConsumer,
     PartitionVanished,
     StreamConfig,
-    choice,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 __all__ = [
-    "FORMATS",
-    "OPTIONS",
     "ForeignConsumerFactory",
-    "claims",
     "create_consumer",
     "create_metadata",
 ]
-
-FORMATS: Final = (STREAM, RANDOM, AUTO, PARQUET)
-"""Values of ``format`` for files of other programs."""
-
-_READ: Final = frozenset({"read", "spark"})
-
-OPTIONS: Final = (
-    Option(
-        "state.folder",
-        "Folder for the manifest of a folder of files, if that folder is read-only.",
-        PATH,
-        applies=_READ,
-    ),
-    Option(
-        "order",
-        "Order of files that are found at the same time: by name, or by modification "
-        "time.",
-        choice("name", "time"),
-        default="name",
-        applies=_READ,
-    ),
-    Option(
-        "names",
-        "Shell pattern of the files of a folder that belong to the stream.",
-        default="*",
-        applies=_READ,
-        example="part-*.arrow",
-    ),
-    Option(
-        "message.max.bytes",
-        "Maximum size of an Arrow message, also when decompressed; of a row group of "
-        "a Parquet file when decompressed.",
-        SIZE,
-        default="4G",
-        minimum=1024,
-        applies=_READ,
-    ),
-    Option(
-        "memory.map",
-        "Memory-map complete files; false copies, for files that may be truncated.",
-        BOOLEAN,
-        default="true",
-        applies=_READ,
-    ),
-    Option(
-        "check.values",
-        "Validate all values that are read: offsets, indices, run ends, UTF-8, times "
-        "and null counts. Set false only if you trust every program that writes the "
-        "files.",
-        BOOLEAN,
-        default="true",
-    ),
-)
-
-
-def claims(config: StreamConfig) -> Claims:  # noqa: ARG001 - the caller's form
-    """The claims for files of other programs, which do not depend on options."""
-    return Claims(replayable=True, durable=True, shared=True)
 
 
 def create_consumer(
@@ -162,7 +90,7 @@ def _layout(settings: Settings) -> Layout:
 class ForeignConsumerFactory(ConsumerFactory):
     """Reads the files of one path."""
 
-    CLAIMS: ClassVar = Claims(replayable=True, durable=True, shared=True)
+    CLAIMS: ClassVar = CLAIMS
 
     def create_partition_level_consumer(
         self,
@@ -174,6 +102,3 @@ class ForeignConsumerFactory(ConsumerFactory):
 
     def create_metadata_provider(self, client_id: str) -> MetadataProvider:
         return create_metadata(self.config, client_id)
-
-    def claims(self) -> Claims:
-        return claims(self.config)

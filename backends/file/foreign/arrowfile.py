@@ -25,14 +25,11 @@ from streamfactory.backends.file.foreign.framing import (
 from streamfactory.backends.file.foreign.indexed import IndexedFile
 from streamfactory.backends.file.foreign.medium import translate_errors
 from streamfactory.backends.file.foreign.types import plain_schema
+from streamfactory.backends.file.foreign_options import AUTO, RANDOM, STREAM
 from streamfactory.spi import BatchValidator, FormatRefused, SchemaMismatch
 
 if TYPE_CHECKING:
     from streamfactory.backends.file.foreign.medium import Stamp
-
-STREAM: Final = "stream"
-RANDOM: Final = "file"
-AUTO: Final = "auto"
 
 _MARK: Final = 256
 """Bytes of the last message that are compared before reading continues after it."""

@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from streamfactory.backends.file.foreign.layout import (
-    PARQUET,
     Layout,
     LostFile,
     Settings,
@@ -27,6 +26,7 @@ from streamfactory.backends.file.foreign.layout import (
 from streamfactory.backends.file.foreign.manifest import Entry, Manifest
 from streamfactory.backends.file.foreign.medium import Stamp, stamp_of, translate_errors
 from streamfactory.backends.file.foreign.types import difference
+from streamfactory.backends.file.foreign_options import PARQUET
 from streamfactory.spi import (
     CorruptData,
     FormatRefused,

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from streamfactory.backends.file.foreign.arrowfile import ArrowFile
 from streamfactory.backends.file.foreign.decoder import ArrowDecoder
 from streamfactory.backends.file.foreign.medium import Stamp, stamp_of, translate_errors
+from streamfactory.backends.file.foreign_options import PARQUET
 from streamfactory.spi import StreamTimeout
 
 if TYPE_CHECKING:
@@ -17,8 +18,6 @@ if TYPE_CHECKING:
     from streamfactory.backends.file.foreign.decoder import Decoder
     from streamfactory.backends.file.foreign.indexed import IndexedFile
     from streamfactory.spi import StreamConfig
-
-PARQUET: Final = "parquet"
 
 
 @dataclass(frozen=True, slots=True)

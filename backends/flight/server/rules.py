@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from streamfactory.arrowlog.disk.places import place_problems
+from streamfactory.arrowlog.disk.rules import place_problems
 from streamfactory.backends.flight.server.options import STORE_OPTIONS
 from streamfactory.spi import Problem
 from streamfactory.spi.listening import listening_problems

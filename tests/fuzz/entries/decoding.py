@@ -25,12 +25,12 @@ from tests.fuzz.ipc import END
 
 from streamfactory.decoders import arrow, avro, csv, protobuf, text
 from streamfactory.decoders import json as json_decoder
-from streamfactory.decoders.arrow import ArrowDecoder
-from streamfactory.decoders.avro import AvroDecoder
-from streamfactory.decoders.csv import CsvDecoder
-from streamfactory.decoders.json import JsonDecoder
-from streamfactory.decoders.protobuf import ProtobufDecoder
-from streamfactory.decoders.text import TextDecoder
+from streamfactory.decoders.arrow.decoder import ArrowDecoder
+from streamfactory.decoders.avro.decoder import AvroDecoder
+from streamfactory.decoders.csv.decoder import CsvDecoder
+from streamfactory.decoders.json.decoder import JsonDecoder
+from streamfactory.decoders.protobuf.decoder import ProtobufDecoder
+from streamfactory.decoders.text.decoder import TextDecoder
 from streamfactory.wiring.decoding.calling import contradiction
 from streamfactory.wiring.decoding.payloads import Payloads
 

@@ -15,7 +15,7 @@ from tests.fuzz.columns import batch_of
 from tests.fuzz.entries.base import Entry, configured
 
 import streamfactory
-from streamfactory.backends.file import FileConsumerFactory
+from streamfactory.backends.file.reading import FileConsumerFactory
 from streamfactory.spi import FetchLimits, Partition
 from streamfactory.transfer.inputs.base import InputOptions
 from streamfactory.transfer.inputs.formats import open_input

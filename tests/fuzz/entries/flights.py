@@ -21,7 +21,6 @@ import pyarrow.flight as fl
 from tests.fuzz import mutating
 from tests.fuzz.entries.base import Entry
 
-from streamfactory.backends.flight import FlightServer
 from streamfactory.backends.flight.client.checkpoints import RemoteCheckpointStore
 from streamfactory.backends.flight.client.connection import Connection
 from streamfactory.backends.flight.client.remote import RemoteLog, RemoteLogStore
@@ -31,6 +30,7 @@ from streamfactory.backends.flight.protocol.codec import Digest, decode, encode
 from streamfactory.backends.flight.protocol.failures import from_status
 from streamfactory.backends.flight.protocol.schemas import encode_schema
 from streamfactory.backends.flight.reading import FlightMetadata
+from streamfactory.backends.flight.server import FlightServer
 from streamfactory.backends.flight.server.actions import ACTIONS
 from streamfactory.backends.flight.server.reading import read_range
 from streamfactory.spi import (

@@ -15,7 +15,7 @@ from tests.fuzz import mutating
 from tests.fuzz.entries.base import Entry, configured
 
 import streamfactory
-from streamfactory.backends.socket import SocketConsumerFactory
+from streamfactory.backends.socket.reading import SocketConsumerFactory
 from streamfactory.spi import FetchLimits, Partition
 
 if TYPE_CHECKING:

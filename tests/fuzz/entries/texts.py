@@ -14,7 +14,8 @@ from streamfactory.spark.checkpoints.places import Place
 from streamfactory.spark.checkpoints.reading import read_query
 from streamfactory.spark.checkpoints.record import read_record
 from streamfactory.spark.checkpoints.resolving import Reset
-from streamfactory.spark.pipelines.definition import is_pipeline, read_pipeline
+from streamfactory.spark.pipelines.definition import read_pipeline
+from streamfactory.spark.pipelines.detection import is_pipeline
 from streamfactory.spi import Position
 from streamfactory.spi.arrowjson import parse_schema
 from streamfactory.wiring.config.configure import inspect

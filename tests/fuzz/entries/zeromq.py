@@ -12,7 +12,7 @@ import zmq
 from tests.fuzz import mutating
 from tests.fuzz.entries.base import Entry, configured
 
-from streamfactory.backends.zeromq import ZeromqConsumerFactory
+from streamfactory.backends.zeromq.reading import ZeromqConsumerFactory
 from streamfactory.spi import CorruptData, FetchLimits, Partition
 
 if TYPE_CHECKING:
