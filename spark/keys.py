@@ -6,7 +6,7 @@ through Python.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
@@ -51,7 +51,7 @@ class KeyRouter:
         context = TaskContext.get()
         task = 0 if context is None else context.partitionId()
         parcel = unpack(pa.RecordBatch.from_struct_array(keys))
-        parcel = replace(parcel, rows=conform(parcel.rows, self.schema))
+        parcel = parcel._replace(rows=conform(parcel.rows, self.schema))
         router = Router(lambda _: self.partitions, task, self.columns)
         return router.partitions(parcel, len(keys))
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
@@ -79,7 +78,7 @@ def apply_changes(
     if not pc.all(kept).as_py():
         kinds = kinds.filter(kept)
         special = {name: one.filter(kept) for name, one in parcel.special.items()}
-        parcel = replace(parcel, rows=parcel.rows.filter(kept), special=special)
+        parcel = parcel._replace(rows=parcel.rows.filter(kept), special=special)
     key = router.key_of(parcel)
     if key is None or key.null_count:
         missing = parcel.rows.num_rows if key is None else key.null_count
@@ -88,7 +87,7 @@ def apply_changes(
         raise SchemaMismatch(msg, remedy=remedy)
     names = [name for name in parcel.rows.schema.names if name != column]
     rows, special = parcel.rows.select(names), {**parcel.special, "_key": plain(key)}
-    return replace(parcel, rows=rows, special=special), pc.equal(kinds, DELETE)
+    return parcel._replace(rows=rows, special=special), pc.equal(kinds, DELETE)
 
 
 def _kinds_of(rows: pa.RecordBatch, column: str) -> pa.Array:

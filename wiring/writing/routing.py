@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import random
 import zlib
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -49,8 +48,7 @@ _ENCODED: Final = (
 """Types that can be made a dictionary, of equal texts for equal values."""
 
 
-@dataclass(frozen=True, slots=True)
-class Parcel:
+class Parcel(NamedTuple):
     """Rows without the framework's columns, and these columns."""
 
     rows: pa.RecordBatch

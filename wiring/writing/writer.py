@@ -231,7 +231,7 @@ class Writer:
             parcel, deleted = apply_changes(parcel, self._changes, self._router)
         fitting = self._fitting.conform(parcel.rows)
         if fitting is not parcel.rows:
-            parcel = replace(parcel, rows=fitting)
+            parcel = parcel._replace(rows=fitting)
         return parcel, deleted
 
     def _final_schema(self) -> pa.Schema | None:
