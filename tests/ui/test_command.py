@@ -61,9 +61,12 @@ def test_a_server_of_streams_has_pages(world: World) -> None:
     words = ("--flight", "127.0.0.1:0", "--memory", "--ui", "127.0.0.1:0", "--json")
     with start("serve", *words) as process:
         assert process.stderr is not None
+        assert process.stdout is not None
         line = json.loads(process.stderr.readline())
         assert line["level"] == "pages"
         assert Browser(line["message"]).get("/").status == 200
+        # Pages are there while topics are opened, which a signal ends at once.
+        assert process.stdout.readline()
         process.send_signal(signal.SIGTERM)
         process.communicate(timeout=120)
     assert process.returncode == 0
